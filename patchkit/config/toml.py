@@ -1,0 +1,229 @@
+"""TOML files with places: parse, point at any key, validate with messages a person can act on.
+
+Vocabulary: a *document* is one TOML file: its path, bytes and parsed table; a *model* is the pydantic
+class that says what a document must be. Models stay inside :mod:`patchkit.config`; the rest of
+patchkit sees frozen dataclasses.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from patchkit.config.explain import explain_failures
+from patchkit.config.places import KeyPath, find_places
+from patchkit.errors import ConfigError, ErrorGroup, Location
+from patchkit.source import SourceText
+
+__all__ = [
+    "Document",
+    "KeyPath",
+    "TomlEncodingError",
+    "TomlFileUnreadableError",
+    "TomlIsDirectoryError",
+    "TomlMissingError",
+    "TomlModel",
+    "TomlNestingError",
+    "TomlSyntaxError",
+    "TomlTooLargeError",
+    "load_toml",
+    "parse_toml",
+    "validate",
+]
+
+# The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
+MAX_BYTES = 4 * 1024 * 1024
+
+_POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_AT_END = " (at end of document)"
+
+
+class TomlSyntaxError(ConfigError):
+    """The text is not TOML."""
+
+    code = "TOML_SYNTAX"
+
+
+class TomlEncodingError(ConfigError):
+    """The bytes are not UTF-8 text without a byte order mark."""
+
+    code = "TOML_ENCODING"
+
+
+class TomlNestingError(ConfigError):
+    """Arrays or inline tables are nested beyond what a file for people needs."""
+
+    code = "TOML_NESTING"
+
+
+class TomlMissingError(ConfigError):
+    """There is no file of that name."""
+
+    code = "TOML_MISSING"
+
+
+class TomlIsDirectoryError(ConfigError):
+    """A directory stands where a file is needed."""
+
+    code = "TOML_DIRECTORY"
+
+
+class TomlTooLargeError(ConfigError):
+    """The file is larger than any file patchkit reads."""
+
+    code = "TOML_TOO_LARGE"
+
+
+class TomlFileUnreadableError(ConfigError):
+    """The system refused to let the file be read."""
+
+    code = "TOML_UNREADABLE"
+
+
+class TomlModel(BaseModel):
+    """Base of all models: unknown keys are errors, values keep their TOML type, results are frozen.
+
+    Strict mode refuses a TOML array for a ``tuple``: such fields say ``Field(strict=False)``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One TOML file. ``path`` is the name used in messages; ``table`` must not be changed."""
+
+    path: str
+    data: bytes
+    table: Mapping[str, Any]
+    # Filled on the first question: most documents are never asked for a place.
+    _places: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
+        """Line and column of a key path; for a path that is not there, of its nearest parent.
+
+        Never fails: the empty path, and a path whose first key is missing, give the first line.
+        """
+        if not self._places:
+            self._places.update(find_places(self.data))
+        known = keys
+        while known not in self._places:
+            known = known[:-1]
+        return SourceText(self.path, self.data).locate(self._places[known], label)
+
+
+def parse_toml(path: str, data: bytes) -> Document:
+    """Parse the bytes of one file; ``path`` is only used in messages.
+
+    Raises:
+        TomlTooLargeError: more than 4 MiB.
+        TomlEncodingError: not UTF-8, or a byte order mark.
+        TomlNestingError: nested too deeply to be read.
+        TomlSyntaxError: not TOML; the place is file, line and column.
+    """
+    if len(data) > MAX_BYTES:
+        raise TomlTooLargeError(
+            f"{path} has {len(data)} bytes; the limit is {MAX_BYTES}",
+            where=Location(path=path),
+            hint="is this the right file?",
+        )
+    text = _decode(path, data)
+    try:
+        table = tomllib.loads(text)
+    except RecursionError as error:
+        raise TomlNestingError(
+            f"{path} nests arrays or tables too deeply",
+            where=Location(path=path),
+            hint="write nested values as [table] headers",
+        ) from error
+    except ValueError as error:
+        # tomllib's own error is a ValueError; so is Python's refusal of a number with 5000 digits.
+        raise _syntax_error(path, text, str(error)) from error
+    return Document(path=path, data=data, table=table)
+
+
+def load_toml(path: Path) -> Document:
+    """Read and parse one file.
+
+    Raises:
+        TomlMissingError, TomlIsDirectoryError, TomlFileUnreadableError: no file to read.
+        ConfigError: as :func:`parse_toml`.
+    """
+    where = Location(path=str(path))
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise TomlMissingError(
+            f"there is no file {path}", where=where, hint=f"ls {path.parent} shows what is there"
+        ) from error
+    except IsADirectoryError as error:
+        raise TomlIsDirectoryError(
+            f"{path} is a directory, not a file", where=where, hint="name a file inside it"
+        ) from error
+    except OSError as error:
+        raise TomlFileUnreadableError(
+            f"cannot read {path}", where=where, why=error.strerror, hint=f"check with: ls -l {path}"
+        ) from error
+    return parse_toml(str(path), data)
+
+
+def validate(document: Document, model: type[M], *, what: str) -> M:
+    """The document as an instance of ``model``; ``what`` names its kind in messages ("lock").
+
+    Raises:
+        ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
+    """
+    try:
+        return model.model_validate(document.table)
+    except ValidationError as error:
+        failures = explain_failures(
+            error.errors(include_url=False), model, document.table, document.locate, what
+        )
+    count = len(failures)
+    raise ErrorGroup(f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}", failures)
+
+
+def _decode(path: str, data: bytes) -> str:
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise TomlEncodingError(
+            f"{path} begins with a byte order mark",
+            where=Location(path=path, line=1, column=1),
+            hint="save the file as UTF-8 without BOM",
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TomlEncodingError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x}",
+            where=SourceText(path, data).locate(error.start),
+            why=error.reason,
+            hint="save the file as UTF-8",
+        ) from error
+
+
+def _syntax_error(path: str, text: str, message: str) -> TomlSyntaxError:
+    # Line and column are attributes only from Python 3.14 on; the text of the message has them in
+    # every version. tomllib counts characters, after turning CRLF into LF.
+    lines = text.replace("\r\n", "\n").split("\n")
+    found = _POSITION.search(message)
+    if found is not None:
+        line, column = int(found[1]), int(found[2])
+        reason = message[: found.start()]
+    elif message.endswith(_AT_END):
+        line, column = len(lines), len(lines[-1]) + 1
+        reason = message.removesuffix(_AT_END)
+    else:
+        return TomlSyntaxError(f"{path} cannot be parsed", where=Location(path=path), why=message)
+    before = lines[line - 1][: column - 1]
+    where = Location(path=path, line=line, column=len(before.encode()) + 1)
+    return TomlSyntaxError(f"{path} is not valid TOML", where=where, why=reason)

@@ -1,0 +1,284 @@
+"""TOML documents: errors of reading, places of keys, messages of validation."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError, near_miss, spell
+from patchkit.config.toml import (
+    MAX_BYTES,
+    TomlEncodingError,
+    TomlFileUnreadableError,
+    TomlIsDirectoryError,
+    TomlMissingError,
+    TomlModel,
+    TomlNestingError,
+    TomlSyntaxError,
+    TomlTooLargeError,
+    load_toml,
+    parse_toml,
+    validate,
+)
+from patchkit.errors import ErrorGroup
+
+TEXT = b"""# a comment with [brackets] and = signs
+title = "x"  # = [no]
+owner.name = "dotted"
+owner.'odd key'.deep = 1
+
+[build]
+"GGML_HIP" = "ON"
+long = \"\"\"
+[not a header]
+key = 1
+\"\"\"
+raw = '''x''''
+when = 1979-05-27 07:32:00Z
+
+[[row]]
+size = 64
+cells = [
+  1,
+  [2, "a,]b"], # comment ] in an array
+  { x = 3, y.z = 4 },
+]
+
+[[row]]
+size = 128
+
+[row.extra]
+note = "belongs to the second row"
+
+[[row.part]]
+n = 1
+[[row.part]]
+n = 2
+
+["quoted \\u00e9".'lit']
+\xc3\xa9t\xc3\xa9 = 0
+""".replace(b"\xc3\xa9t\xc3\xa9", b'"\xc3\xa9t\xc3\xa9"')
+
+
+@pytest.mark.parametrize(
+    ("keys", "line", "column"),
+    [
+        ((), 1, 1),
+        (("title",), 2, 1),
+        (("owner",), 3, 1),
+        (("owner", "name"), 3, 7),
+        (("owner", "odd key"), 4, 7),
+        (("owner", "odd key", "deep"), 4, 17),
+        (("build",), 6, 1),
+        (("build", "GGML_HIP"), 7, 1),
+        (("build", "long"), 8, 1),
+        (("build", "raw"), 12, 1),
+        (("build", "when"), 13, 1),
+        (("row",), 15, 1),
+        (("row", 0), 15, 1),
+        (("row", 0, "size"), 16, 1),
+        (("row", 0, "cells", 0), 18, 3),
+        (("row", 0, "cells", 1), 19, 3),
+        (("row", 0, "cells", 1, 1), 19, 7),
+        (("row", 0, "cells", 2), 20, 3),
+        (("row", 0, "cells", 2, "x"), 20, 5),
+        (("row", 0, "cells", 2, "y", "z"), 20, 14),
+        (("row", 1), 23, 1),
+        (("row", 1, "size"), 24, 1),
+        (("row", 1, "extra"), 26, 1),
+        (("row", 1, "extra", "note"), 27, 1),
+        (("row", 1, "part", 0, "n"), 30, 1),
+        (("row", 1, "part", 1), 31, 1),
+        (("row", 1, "part", 1, "n"), 32, 1),
+        (("quoted \u00e9", "lit"), 34, 1),
+        (("quoted \u00e9", "lit", "\u00e9t\u00e9"), 35, 1),
+    ],
+)
+def test_locate_points_at_the_key(keys: tuple[str | int, ...], line: int, column: int) -> None:
+    where = parse_toml("f.toml", TEXT).locate(keys)
+    assert (where.path, where.line, where.column) == ("f.toml", line, column)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [(("no",), 1), (("build", "no"), 6), (("row", 7), 15), (("row", 1, "extra", "no", 3), 26)],
+)
+def test_locate_of_a_missing_key_is_its_nearest_parent(keys: tuple[str | int, ...], line: int) -> None:
+    assert parse_toml("f.toml", TEXT).locate(keys).line == line
+
+
+def test_locate_with_windows_line_ends_counts_the_same_lines() -> None:
+    document = parse_toml("f.toml", TEXT.replace(b"\n", b"\r\n"))
+    assert (document.locate(("row", 1, "part", 1, "n")).line, document.locate(("title",)).column) == (32, 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column", "why"),
+    [
+        (b"a = 1\nb = \n", 2, 5, "Invalid value"),
+        (b'a = "\xc3\xa9" x', 1, 10, "Expected newline"),
+        (b"a = 1\na = 2\n", 2, 6, "Cannot overwrite a value"),
+        (b"a = [1,\r\n2", 2, 2, "Unclosed array"),
+        (b"[a]\n[a]\n", 2, 3, "Cannot declare"),
+        (b"a", 1, 2, "Expected '='"),
+    ],
+)
+def test_syntax_errors_have_line_and_byte_column(data: bytes, line: int, column: int, why: str) -> None:
+    with pytest.raises(TomlSyntaxError) as caught:
+        parse_toml("f.toml", data)
+    where = caught.value.where[0]
+    assert (where.path, where.line, where.column) == ("f.toml", line, column)
+    assert caught.value.why is not None
+    assert caught.value.why.startswith(why)
+    assert "(at " not in caught.value.why
+
+
+def test_a_number_python_refuses_is_a_syntax_error_not_a_crash() -> None:
+    with pytest.raises(TomlSyntaxError, match=r"f\.toml cannot be parsed"):
+        parse_toml("f.toml", b"a = " + b"9" * 5000)
+
+
+def test_nesting_beyond_the_parser_is_an_error_not_a_crash() -> None:
+    with pytest.raises(TomlNestingError, match="too deeply"):
+        parse_toml("f.toml", b"a = " + b"[" * 100_000)
+
+
+def test_bytes_that_are_not_utf8_are_named_with_their_place() -> None:
+    with pytest.raises(TomlEncodingError, match="0xff") as caught:
+        parse_toml("f.toml", b'a = 1\nb = "\xff"\n')
+    assert str(caught.value.where[0]) == "f.toml:2:6"
+
+
+def test_a_byte_order_mark_is_named() -> None:
+    with pytest.raises(TomlEncodingError, match="byte order mark"):
+        parse_toml("f.toml", b"\xef\xbb\xbfa = 1\n")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(TomlMissingError):
+        load_toml(tmp_path / "none.toml")
+    with pytest.raises(TomlIsDirectoryError):
+        load_toml(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TomlFileUnreadableError) as caught:
+        load_toml(tmp_path / "file" / "below.toml")
+    assert caught.value.why == "Not a directory"
+    (tmp_path / "big.toml").write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(TomlTooLargeError):
+        load_toml(tmp_path / "big.toml")
+
+
+def test_load_reads_what_parse_gets(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_bytes(TEXT)
+    document = load_toml(tmp_path / "f.toml")
+    assert document.table == parse_toml("x", TEXT).table
+    assert document.path == str(tmp_path / "f.toml")
+
+
+class Verb(TomlModel):
+    verb: Literal["change_to"]
+    text: str
+
+
+class Removal(TomlModel):
+    verb: Literal["remove"]
+    why: str | None = None
+
+
+class Row(TomlModel):
+    nwarps: int
+    acc: Literal["f16", "f32"]
+    archs: tuple[str, ...] = Field(strict=False, default=())
+    wait_s: float = Field(alias="wait", default=0.0)
+
+
+class Model(TomlModel):
+    row: tuple[Row, ...] = Field(strict=False, default=())
+    edit: tuple[Annotated[Verb | Removal, Field(discriminator="verb")], ...] = Field(strict=False, default=())
+    named: dict[str, Row] = Field(default_factory=dict)
+
+
+def failures(text: str) -> list[tuple[type, str, int | None, str | None, str | None]]:
+    with pytest.raises(ErrorGroup) as caught:
+        validate(parse_toml("f.toml", text.encode()), Model, what="thing")
+    return [(type(e), e.message, e.where[0].line, e.why, e.hint) for e in caught.value.errors]
+
+
+def test_a_valid_document_becomes_the_model() -> None:
+    text = b'[[row]]\nnwarps = 4\nacc = "f16"\narchs = ["gfx1151"]\nwait = 1.5\n'
+    model = validate(parse_toml("f.toml", text), Model, what="thing")
+    assert model.row == (Row(nwarps=4, acc="f16", archs=("gfx1151",), wait=1.5),)
+
+
+def test_every_problem_is_told_at_once_in_reading_order() -> None:
+    text = '[[row]]\nnwarp = 4\nacc = "fp16"\n[[row]]\nacc = "f32"\nnwarps = "4"\nwait = true\n'
+    assert failures(text) == [
+        (MissingKeyError, "thing: 'row[0].nwarps' is missing", 1, None, "add 'nwarps' here"),
+        (UnknownKeyError, "thing: unknown key 'row[0].nwarp'", 2, None, "did you mean 'nwarps'?"),
+        (
+            BadValueError,
+            "thing: 'row[0].acc' is 'fp16'",
+            3,
+            "it must be one of: f16, f32",
+            "did you mean 'f16'?",
+        ),
+        (BadValueError, "thing: 'row[1].nwarps' is '4'", 6, "it should be a valid integer", None),
+        (BadValueError, "thing: 'row[1].wait' is true", 7, "it should be a valid number", None),
+    ]
+
+
+def test_near_misses_know_nested_models_aliases_and_free_tables() -> None:
+    assert failures('[named.a]\nnwarps = 1\nacc = "f16"\nwai = 1.0\n')[0][4] == "did you mean 'wait'?"
+    assert (
+        failures('[named.a]\nnwarps = 1\nacc = "f16"\nzzz = 1\n')[0][4]
+        == "known here: acc, archs, nwarps, wait"
+    )
+    assert failures("rows = 1\n")[0][4] == "did you mean 'row'?"
+
+
+def test_members_of_a_union_do_not_show_in_the_place() -> None:
+    assert failures('[[edit]]\nverb = "change_to"\ntxt = "x"\n') == [
+        (MissingKeyError, "thing: 'edit[0].text' is missing", 1, None, "add 'text' here"),
+        (UnknownKeyError, "thing: unknown key 'edit[0].txt'", 3, None, "did you mean 'text'?"),
+    ]
+    assert failures('[[edit]]\nverb = "removes"\n') == [
+        (
+            BadValueError,
+            "thing: 'edit[0].verb' is 'removes'",
+            2,
+            "it must be one of: change_to, remove",
+            "did you mean 'remove'?",
+        )
+    ]
+    assert failures("[[edit]]\nwhy = ''\n")[0][1] == "thing: 'edit[0].verb' is missing"
+    assert failures("[[edit]]\nverb = 'remove'\nwhy = 3\n")[0][1:4] == (
+        "thing: 'edit[0].why' is 3",
+        3,
+        "it should be a valid string",
+    )
+
+
+def test_long_values_and_tables_are_shortened() -> None:
+    assert failures(f"row = '{'x' * 200}'\n")[0][1].endswith("xxx...")
+    assert failures("[named]\na = [1]\n")[0][1] == "thing: 'named.a' is an array"
+    assert failures("[row]\n")[0][1] == "thing: 'row' is a table"
+
+
+def test_the_group_counts_and_survives_pickling() -> None:
+    with pytest.raises(ErrorGroup, match=r"f\.toml is not a valid thing: 2 problems") as caught:
+        validate(parse_toml("f.toml", b"x = 1\ny = 2\n"), Model, what="thing")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert [e.message for e in copy.errors] == [e.message for e in caught.value.errors]
+    with pytest.raises(ErrorGroup, match=r"1 problem$"):
+        validate(parse_toml("f.toml", b"x = 1\n"), Model, what="thing")
+
+
+def test_spelling_and_near_misses() -> None:
+    assert spell(()) == "the document"
+    assert spell(("a", 0, "b")) == "a[0].b"
+    assert near_miss("gfx1115", ["gfx1151", "gfx900"]) == "did you mean 'gfx1151'?"
+    assert near_miss("quite else", ["gfx1151"]) is None
