@@ -1,0 +1,113 @@
+"""What every test stands on: an isolated environment, and the real pin in a cache shared by all workers.
+
+Vocabulary: the *warm cache* is a patchkit cache folder that already holds the verified pin; it is made
+once per machine under ``$PATCHKIT_TEST_CACHE`` (default: ``patchkit-tests`` in the user cache folder)
+and only read afterwards. A test that writes to a cache asks for ``pin_cache``, its own copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Read before any test isolates the environment.
+_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+_TEST_CACHE = Path(os.environ.get("PATCHKIT_TEST_CACHE") or _USER_CACHE / "patchkit-tests")
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the repository under test."""
+    return ROOT
+
+
+@pytest.fixture(autouse=True)
+def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user's reaches a test: no home, no git settings, no zone, no locale, no folder."""
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(("GIT_", "XDG_", "PATCHKIT_", "LC_")) and name != "GIT_SSL_CAINFO":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    for name, folder in (("CACHE_HOME", ".cache"), ("CONFIG_HOME", ".config"), ("DATA_HOME", ".local/share")):
+        monkeypatch.setenv(f"XDG_{name}", str(home / folder))
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.delenv("LANG", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(home)
+
+
+@pytest.fixture(scope="session")
+def test_cache() -> Path:
+    """A folder that outlives the run, for downloads; take a FileLock in it before writing."""
+    _TEST_CACHE.mkdir(parents=True, exist_ok=True)
+    return _TEST_CACHE
+
+
+@pytest.fixture(scope="session")
+def warm_cache(test_cache: Path) -> Path:
+    """A cache folder holding the verified pin, to be read only. Fails when the pin cannot be had."""
+    folder = test_cache / "warm"
+    with FileLock(test_cache / "warm.lock"):
+        done = subprocess.run(
+            [sys.executable, "-c", _OBTAIN, str(ROOT / "patches" / "upstream.lock"), str(folder)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        pytest.fail(
+            f"the pin could not be had for the tests (leave them out with -m 'not upstream'):\n{done.stderr}"
+        )
+    return folder
+
+
+# In a process of its own: the session may run under an environment that some test has isolated.
+_OBTAIN = """
+import sys
+from pathlib import Path
+from patchkit.config.lock import load_lock
+from patchkit.fetch.cache import open_cache
+from patchkit.fetch.pin import obtain
+from patchkit.report import NullReporter
+
+lock = load_lock(Path(sys.argv[1]))
+cache = open_cache(Path(sys.argv[2]))
+obtain(lock.pin(None), cache=cache, source="auto", upstream_url=None, reporter=NullReporter())
+"""
+
+
+@pytest.fixture
+def pin_cache(warm_cache: Path, tmp_path: Path) -> Path:
+    """A private copy of the warm cache; git never rewrites an object, so those are linked."""
+    folder = tmp_path / "pin-cache"
+    shutil.copytree(warm_cache, folder, copy_function=_link_objects)
+    return folder
+
+
+def _link_objects(source: str, target: str) -> str:
+    if "/objects/" in source:
+        try:
+            os.link(source, target)
+        except OSError:  # another file system
+            return shutil.copy2(source, target)
+        return target
+    return shutil.copy2(source, target)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for the real pin carries the mark ``upstream``."""
+    for item in items:
+        if {"warm_cache", "pin_cache"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("upstream")
