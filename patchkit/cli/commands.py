@@ -1,0 +1,63 @@
+"""The table of commands, and the group that imports each one only when it is asked for.
+
+Vocabulary: a *verb* is one command; verb ``x`` lives in :mod:`patchkit.cli.cmd_x` as ``command``. The
+table exists so that ``patchkit --help`` imports none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import click
+
+from patchkit.cli.usage import unknown_command
+
+__all__ = ["COMMANDS", "Verbs"]
+
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "apply": "Make the candidate branch: the pin plus one commit per patch.",
+        "plan": "Show what apply would do, and everything that would fail. Reads only.",
+        "status": "Show the pins, what is cached, and which candidates exist.",
+        "list": "List the patches and the GPUs.",
+        "show": "Show one patch or one GPU in full.",
+        "diff": "Show what the candidate changes in upstream.",
+        "export": "Write the candidate as a series of patches for git am.",
+        "doctor": "Check what patchkit needs on this machine.",
+        "lock": "Record what the series gives at the pin, after a change to a patch.",
+    }
+)
+
+
+class Verbs(click.Group):
+    """The root group."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of a day's work."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the verb; ``None`` when there is none of that name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"patchkit.cli.cmd_{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb named first; raises UnknownCommand with the nearest names."""
+        if args and args[0] not in COMMANDS:
+            raise unknown_command(args[0], tuple(COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the table without importing the verbs, as click's own version would."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))

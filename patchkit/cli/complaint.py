@@ -1,0 +1,84 @@
+"""Errors as text and as JSON.
+
+Vocabulary: a *complaint* is what a person reads about one error: the code and message, the places,
+the reason, the next step. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError
+
+__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "members_of", "plain"]
+
+Paint = Callable[[str, str], str]
+"""Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
+
+
+def plain(text: str, role: str) -> str:
+    """The paint of a terminal without colours."""
+    del role
+    return text
+
+
+def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
+    """The error itself, or all the members of a group, groups in groups opened, in order."""
+    if isinstance(error, ErrorGroup):
+        for member in error.errors:
+            yield from members_of(member)
+    else:
+        yield error
+
+
+def exit_code_of(error: PatchkitError) -> ExitCode:
+    """The exit code of the error; of a group, that of its first member."""
+    return next(members_of(error), error).exit_code
+
+
+def complain(error: PatchkitError, paint: Paint = plain) -> str:
+    """The text for a person: one block per error, and for several a last line that counts them."""
+    blocks = [_block(member, paint) for member in members_of(error)]
+    if isinstance(error, ErrorGroup):
+        count = len(blocks)
+        blocks.append(f"{error.message}: {count} error{'' if count == 1 else 's'}")
+    return "\n\n".join(blocks)
+
+
+def _block(error: PatchkitError, paint: Paint) -> str:
+    lines = [f"{paint(f'error[{error.code}]', 'error')}: {error.message}"]
+    for place in error.where:
+        label = f": {place.label}" if place.label else ""
+        lines.append(f" {paint('-->', 'place')} {place}{label}")
+    if error.why:
+        lines.append(f"{paint('why', 'place')}: {_indented(error.why)}")
+    if error.hint:
+        lines.append(f"{paint('hint', 'hint')}: {_indented(error.hint)}")
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    return text.rstrip("\n").replace("\n", "\n      ")
+
+
+def error_as_json(error: PatchkitError) -> dict[str, object]:
+    """``{"error": {...}}``; a group carries its members under ``errors``."""
+    document = _one(error)
+    if isinstance(error, ErrorGroup):
+        document["errors"] = [_one(member) for member in members_of(error)]
+    return {"error": document}
+
+
+def _one(error: PatchkitError) -> dict[str, object]:
+    return {
+        "code": error.code,
+        "exit_code": int(exit_code_of(error)),
+        "message": error.message,
+        "where": [_place(place) for place in error.where],
+        "why": error.why,
+        "hint": error.hint,
+    }
+
+
+def _place(place: Location) -> dict[str, object]:
+    return {"path": place.path, "line": place.line, "column": place.column, "label": place.label}

@@ -1,0 +1,138 @@
+"""The reporter of the terminal: a log of plain lines, or lines with a progress bar.
+
+Everything goes to stderr. rich is imported only when stderr is a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from patchkit.cli.terminal import ColorChoice, wants_color
+from patchkit.report import Advance, NullReporter, Reporter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import ProgressColumn
+
+__all__ = ["BarReporter", "LineReporter", "make_reporter"]
+
+
+def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter:
+    """Silence when ``quiet``; a bar when stderr is a terminal; else plain lines."""
+    if quiet:
+        return NullReporter()
+    if not sys.stderr.isatty():
+        return LineReporter(verbose=verbose)
+    from rich.console import Console
+
+    return BarReporter(Console(stderr=True, no_color=not wants_color(color)), verbose=verbose)
+
+
+class LineReporter:
+    """One line per event, for logs and pipes; a bar becomes a line per quarter."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def _line(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def step(self, text: str) -> None:
+        """A new unit of work."""
+        self._line(f"* {text}")
+
+    def info(self, text: str) -> None:
+        """Something worth reading."""
+        self._line(f"  {text}")
+
+    def warn(self, text: str) -> None:
+        """Something that changes what the result is worth."""
+        self._line(f"warning: {text}")
+
+    def command(self, text: str) -> None:
+        """An outside command; shown when verbose."""
+        if self._verbose:
+            self._line(f"+ {text}")
+
+    @contextmanager
+    def progress(self, text: str, unit: str) -> Iterator[Advance]:
+        """A line at each quarter of a known total."""
+        quarter_shown = 0
+
+        def advance(done: int, total: int | None = None) -> None:
+            nonlocal quarter_shown
+            if not total:
+                return
+            quarter = min(4 * done // total, 4)
+            if quarter > quarter_shown:
+                quarter_shown = quarter
+                self._line(f"  {text}: {25 * quarter} % of {_amount(total, unit)}")
+
+        yield advance
+
+
+class BarReporter:
+    """Lines on a terminal, and a bar that goes away when its work is done."""
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        self._console = console
+        self._verbose = verbose
+
+    def _line(self, text: str, style: str | None = None) -> None:
+        self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def step(self, text: str) -> None:
+        """A new unit of work."""
+        self._line(f"* {text}", "bold")
+
+    def info(self, text: str) -> None:
+        """Something worth reading."""
+        self._line(f"  {text}")
+
+    def warn(self, text: str) -> None:
+        """Something that changes what the result is worth."""
+        self._line(f"warning: {text}", "yellow")
+
+    def command(self, text: str) -> None:
+        """An outside command; shown when verbose."""
+        if self._verbose:
+            self._line(f"+ {text}", "dim")
+
+    @contextmanager
+    def progress(self, text: str, unit: str) -> Iterator[Advance]:
+        """A bar with speed for bytes, with a count for everything else."""
+        from rich.markup import escape
+        from rich.progress import Progress
+
+        columns = _columns_of(unit)
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            task = bar.add_task(escape(text), total=None)
+
+            def advance(done: int, total: int | None = None) -> None:
+                bar.update(task, completed=done, total=total)
+
+            yield advance
+
+
+def _columns_of(unit: str) -> list[str | ProgressColumn]:
+    from rich import progress
+
+    text_and_bar: list[str | ProgressColumn] = ["{task.description}", progress.BarColumn()]
+    if unit != "bytes":
+        return [*text_and_bar, progress.MofNCompleteColumn(), unit]
+    return [
+        *text_and_bar,
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    ]
+
+
+def _amount(count: int, unit: str) -> str:
+    if unit != "bytes":
+        return f"{count} {unit}"
+    return f"{count / 1e6:.1f} MB"

@@ -1,0 +1,133 @@
+"""The options that every command takes, and what they amount to.
+
+Vocabulary: the *settings* of a run are its global options. They are accepted before and after the
+command's name (``patchkit -v apply`` and ``patchkit apply -v``); the later one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patchkit.cli.commands import COMMANDS
+from patchkit.cli.terminal import ColorChoice, Terminal
+from patchkit.report import Reporter
+
+if TYPE_CHECKING:
+    from patchkit.flow.workspace import Workspace
+
+__all__ = ["Settings", "example_epilog", "shared_options", "verb"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """The global options of one run.
+
+    The one mutable object of the command line: click's callbacks fill it while they parse, so that
+    an error found halfway is already reported the way that was asked for.
+    """
+
+    cache_dir: Path | None = None
+    series_dir: Path | None = None
+    verbose: bool = False
+    quiet: bool = False
+    json: bool = False
+    color: ColorChoice = "auto"
+
+    @property
+    def terminal(self) -> Terminal:
+        """How to speak."""
+        return Terminal(json=self.json, color=self.color)
+
+    def reporter(self) -> Reporter:
+        """Who hears about the work: nobody, a log, or a terminal."""
+        from patchkit.cli.progress import make_reporter
+
+        return make_reporter(verbose=self.verbose, quiet=self.quiet, color=self.color)
+
+    def workspace(self) -> Workspace:
+        """What a verb works on; raises the errors of finding the series and the cache folder."""
+        from patchkit.fetch.cache import default_cache_root
+        from patchkit.flow.workspace import Workspace
+        from patchkit.series_dir import find_series_dir
+
+        return Workspace(
+            series=find_series_dir(self.series_dir),
+            cache_root=self.cache_dir if self.cache_dir is not None else default_cache_root(),
+            reporter=self.reporter(),
+        )
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    settings = ctx.find_object(Settings)
+    if settings is not None and value not in (None, False):
+        setattr(settings, str(param.name), value)
+
+
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the global options; they go into the Settings, not to the function."""
+    folder = click.Path(path_type=Path)
+    for option in (
+        click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            expose_value=False,
+            callback=_remember,
+            help="Colours on stderr (default: auto).",
+        ),
+        click.option(
+            "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember, help="Only errors."
+        ),
+        click.option(
+            "-v",
+            "--verbose",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Echo every outside command.",
+        ),
+        click.option(
+            "--series-dir",
+            type=folder,
+            metavar="DIR",
+            expose_value=False,
+            callback=_remember,
+            help="Your own patches/, templates/ and arch_profiles/.",
+        ),
+        click.option(
+            "--cache-dir",
+            type=folder,
+            metavar="DIR",
+            expose_value=False,
+            callback=_remember,
+            help="Where upstream is kept (default: the user cache folder; also PATCHKIT_CACHE).",
+        ),
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="One JSON document on stdout, also for errors.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def example_epilog(*lines: str) -> str:
+    r"""The examples under a help text; ``\b`` keeps click from wrapping them."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def verb(name: str, *, example: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes the function the command ``name``; it gets the Settings first, returns an exit code or None."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        make = click.command(name=name, short_help=COMMANDS[name], epilog=example_epilog(*example))
+        return make(shared_options(click.pass_obj(function)))
+
+    return decorate

@@ -1,0 +1,145 @@
+"""The two streams of the process: data on stdout, talk on stderr.
+
+Vocabulary: a *document* is the one JSON value a command writes under ``--json``; *talk* is everything
+a script must be able to throw away. Both streams take any text whatever the locale says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+from patchkit.cli.complaint import Paint, plain
+from patchkit.errors import CacheError, Location
+
+__all__ = [
+    "ColorChoice",
+    "DiskRefused",
+    "OutputFailed",
+    "Terminal",
+    "disk_refusal",
+    "make_streams_total",
+    "wants_color",
+]
+
+ColorChoice = Literal["auto", "always", "never"]
+
+# SGR sequences, ECMA-48 section 8.3.117: 1 bold, 31 red, 34 blue, 36 cyan.
+_STYLES = {"error": "1;31", "place": "1;34", "hint": "1;36"}
+
+
+def make_streams_total() -> None:
+    """Lets both streams take every character: what the locale cannot show is written as an escape.
+
+    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale it does
+    not, and a file name that is not UTF-8 reaches us as lone surrogates under any locale.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+class OutputFailed(CacheError):
+    """stdout refused: closed, or the disk behind it is full."""
+
+    code = "OUTPUT"
+
+
+class DiskRefused(CacheError):
+    """The operating system refused a write that no code had a better word for."""
+
+    code = "DISK"
+
+
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+
+
+def disk_refusal(error: OSError) -> DiskRefused | None:
+    """The error for a disk that is full, read-only or broken; ``None`` for any other OSError."""
+    if error.errno not in _REFUSALS:
+        return None
+    where = Location(path=str(error.filename)) if error.filename else None
+    return DiskRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """How to speak: colours, JSON or text.
+
+    What goes to stdout raises OutputFailed when stdout refuses it, and BrokenPipeError when its reader
+    went away.
+    """
+
+    json: bool = False
+    color: ColorChoice = "auto"
+
+    def data(self, text: str) -> None:
+        """Writes a result for a person."""
+        with _stdout() as stream:
+            stream.write(text if text.endswith("\n") else text + "\n")
+
+    def raw(self, content: bytes) -> None:
+        """Writes a result that is bytes, such as a diff, without touching it."""
+        with _stdout() as stream:
+            stream.flush()
+            stream.buffer.write(content)
+
+    def document(self, value: object) -> None:
+        """Writes the JSON document; ASCII only, so that no locale can break it."""
+        self.data(json.dumps(value, indent=2))
+
+    def finish(self) -> None:
+        """Hands everything written to the operating system, so that a failure is seen."""
+        if sys.stdout:
+            with _stdout() as stream:
+                stream.flush()
+
+    def talk(self, text: str) -> None:
+        """Writes to stderr; a stderr that refuses is nobody's to tell."""
+        if sys.stderr:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(text + "\n")
+
+    @property
+    def paint(self) -> Paint:
+        """Colours for stderr, or none."""
+        return _colored if wants_color(self.color) else plain
+
+
+@contextlib.contextmanager
+def _stdout() -> Iterator[TextIO]:
+    if not sys.stdout:  # None when the process was started with file descriptor 1 closed
+        raise OutputFailed("the result cannot be written", why="standard output is closed")
+    try:
+        yield sys.stdout
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still in the buffer would fail again at exit, with a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise OutputFailed(
+            "the result cannot be written", why=f"standard output: {error.strerror}"
+        ) from error
+
+
+def wants_color(choice: ColorChoice) -> bool:
+    """Whether stderr gets colours; ``auto``: a terminal that is not dumb, and no NO_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    return (
+        bool(sys.stderr)
+        and sys.stderr.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
+
+
+def _colored(text: str, role: str) -> str:
+    return f"\x1b[{_STYLES[role]}m{text}\x1b[0m"

@@ -1,0 +1,143 @@
+"""The error boundary: whatever happens below, one message, one exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from patchkit.cli import app, commands
+from patchkit.cli.settings import Settings, verb
+from patchkit.errors import ErrorGroup, GitError, RenderError
+
+
+@pytest.fixture
+def as_doctor(monkeypatch: pytest.MonkeyPatch):
+    """Puts a function in the place of ``doctor``, so that each kind of end can be had at will."""
+
+    def replace(body):
+        @verb("doctor", example=("patchkit doctor",))
+        @click.option("--count", type=int)
+        def command(settings: Settings, count: int | None) -> object:
+            """Stand in."""
+            return body(settings)
+
+        monkeypatch.setattr(commands.Verbs, "get_command", lambda *_: command)
+
+    return replace
+
+
+def _raise(error: BaseException):
+    def body(settings: Settings) -> None:
+        raise error
+
+    return body
+
+
+def test_success_is_zero_and_a_returned_code_is_kept(as_doctor) -> None:
+    as_doctor(lambda _: None)
+    assert app.main(["doctor"]) == 0
+    as_doctor(lambda _: 6)
+    assert app.main(["doctor"]) == 6
+
+
+def test_an_expected_error_goes_to_stderr_with_its_code(as_doctor, capsys) -> None:
+    as_doctor(_raise(GitError("git refused", hint="git fsck")))
+    assert app.main(["doctor"]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error[GIT]: git refused\nhint: git fsck\n"
+
+
+def test_under_json_the_error_is_the_document(as_doctor, capsys) -> None:
+    as_doctor(_raise(ErrorGroup("several", [RenderError("a"), GitError("b")])))
+    assert app.main(["doctor", "--json"]) == 4
+    out, err = capsys.readouterr()
+    assert [member["code"] for member in json.loads(out)["error"]["errors"]] == ["RENDER", "GIT"]
+    assert "error[RENDER]: a" in err
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), click.Abort()])
+def test_an_interrupt_is_130(as_doctor, capsys, stop) -> None:
+    as_doctor(_raise(stop))
+    assert app.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "interrupted, nothing was changed\n"
+
+
+def test_a_bug_leaves_a_log_and_one_message(as_doctor, capsys, tmp_path: Path) -> None:
+    as_doctor(_raise(ZeroDivisionError("by nothing")))
+    assert app.main(["doctor", "--cache-dir", str(tmp_path)]) == 70
+    (log,) = (tmp_path / "logs").iterdir()
+    err = capsys.readouterr().err
+    assert "error[UNEXPECTED]: ZeroDivisionError: by nothing" in err
+    assert str(log) in err
+    assert "Traceback" not in err
+    text = log.read_text()
+    assert "Traceback" in text
+    assert "pydantic 2." in text
+    assert f"command: patchkit doctor --cache-dir {tmp_path}" in text
+
+
+def test_a_bug_with_an_unwritable_cache_still_leaves_a_log(
+    as_doctor, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    as_doctor(_raise(ZeroDivisionError()))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    assert app.main(["doctor", "--cache-dir", str(tmp_path / "cache")]) == 70
+    assert len(list(tmp_path.glob("patchkit-*.log"))) == 1
+    assert "error[UNEXPECTED]: ZeroDivisionError\n" in capsys.readouterr().err
+
+
+def test_a_reader_that_went_away_is_no_error(as_doctor, capsys, monkeypatch) -> None:
+    # Redirecting the real descriptor 1 would disturb pytest; the subprocess test covers it.
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    as_doctor(_raise(BrokenPipeError()))
+    assert app.main(["doctor"]) == app.BROKEN_PIPE
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "hint"),
+    [
+        (["aply"], "USAGE_COMMAND", "did you mean 'apply'?"),
+        (["zzzz"], "USAGE_COMMAND", "the commands are: apply, plan"),
+        (["--jsn"], "USAGE_OPTION", "did you mean '--json'?"),
+        (["doctor", "--cuont", "3"], "USAGE_OPTION", "did you mean '--count'?"),
+        (["doctor", "--zzzz"], "USAGE_OPTION", "patchkit doctor --help"),
+        (["doctor", "--count", "three"], "USAGE_VALUE", "patchkit doctor --help"),
+        (["doctor", "--color", "pink"], "USAGE_VALUE", "patchkit doctor --help"),
+        (["doctor", "extra"], "USAGE_SYNTAX", "patchkit doctor --help"),
+        (["doctor", "--count"], "USAGE_SYNTAX", "patchkit doctor --help"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_2_in_the_same_form(as_doctor, capsys, argv, code, hint) -> None:
+    as_doctor(lambda _: None)
+    assert app.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error[{code}]: ")
+    assert f"hint: {hint}" in err
+
+
+def test_a_mistake_on_the_command_line_under_json(as_doctor, capsys) -> None:
+    as_doctor(lambda _: None)
+    assert app.main(["doctor", "--json", "--zzzz"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "USAGE_OPTION"
+
+
+def test_global_options_work_before_and_after_the_command(as_doctor, tmp_path: Path) -> None:
+    seen = []
+    as_doctor(seen.append)
+    app.main(["-v", "--cache-dir", "one", "doctor", "--cache-dir", "two", "--color", "never", "--json"])
+    (settings,) = seen
+    assert settings == Settings(cache_dir=Path("two"), verbose=True, color="never", json=True)
+
+
+def test_no_command_shows_the_help_and_is_a_mistake(capsys) -> None:
+    assert app.main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Commands:" in err

@@ -1,0 +1,80 @@
+"""Errors as a person and as a program read them."""
+
+from __future__ import annotations
+
+from patchkit.cli.complaint import complain, error_as_json, exit_code_of
+from patchkit.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
+
+_ANCHOR = AnchorError(
+    "2 matches for function 'mul'",
+    where=[
+        Location(path="ggml/mul.cu", line=412, column=1, label="first match"),
+        Location(path="patches/0007/patch.toml", line=18),
+    ],
+    why="two functions\nhave that name",
+    hint='add inside = "..."',
+)
+
+
+def test_one_error_reads_like_a_compilers() -> None:
+    assert complain(_ANCHOR).split("\n") == [
+        "error[ANCHOR]: 2 matches for function 'mul'",
+        " --> ggml/mul.cu:412:1: first match",
+        " --> patches/0007/patch.toml:18",
+        "why: two functions",
+        "      have that name",
+        'hint: add inside = "..."',
+    ]
+
+
+def test_an_error_without_details_is_one_line() -> None:
+    assert complain(ConfigError("no such profile")) == "error[CONFIG]: no such profile"
+
+
+def test_a_group_shows_every_member_and_the_count() -> None:
+    inner = ErrorGroup("one patch", [RenderError("a"), RenderError("b")])
+    text = complain(ErrorGroup("the plan does not hold", [_ANCHOR, inner]))
+    assert text.count("error[") == 3
+    assert text.endswith("\n\nthe plan does not hold: 3 errors")
+
+
+def test_a_group_exits_as_its_first_member() -> None:
+    inner = ErrorGroup("x", [RenderError("a"), _ANCHOR])
+    assert exit_code_of(ErrorGroup("y", [inner, _ANCHOR])) is ExitCode.RENDER
+    assert exit_code_of(_ANCHOR) is ExitCode.ANCHOR
+
+
+def test_an_empty_group_is_still_an_error() -> None:
+    assert exit_code_of(ErrorGroup("nothing", [])) is ExitCode.INTERNAL
+
+
+def test_paint_touches_only_the_labels() -> None:
+    painted = complain(_ANCHOR, lambda text, role: f"<{role}>{text}</>")
+    assert painted.startswith("<error>error[ANCHOR]</>: 2 matches")
+    assert "\n <place>--></> ggml/mul.cu:412:1: first match" in painted
+    assert "\n<hint>hint</>: add" in painted
+
+
+def test_json_carries_every_field() -> None:
+    document = error_as_json(_ANCHOR)
+    assert document == {
+        "error": {
+            "code": "ANCHOR",
+            "exit_code": 3,
+            "message": "2 matches for function 'mul'",
+            "where": [
+                {"path": "ggml/mul.cu", "line": 412, "column": 1, "label": "first match"},
+                {"path": "patches/0007/patch.toml", "line": 18, "column": None, "label": None},
+            ],
+            "why": "two functions\nhave that name",
+            "hint": 'add inside = "..."',
+        }
+    }
+
+
+def test_json_of_a_group_lists_its_members() -> None:
+    document = error_as_json(ErrorGroup("both", [RenderError("a"), _ANCHOR]))["error"]
+    assert isinstance(document, dict)
+    assert document["code"] == "SEVERAL"
+    assert document["exit_code"] == 4
+    assert [member["message"] for member in document["errors"]] == ["a", "2 matches for function 'mul'"]

@@ -1,0 +1,120 @@
+"""The console script as a process: locales, closed and full streams, start-up cost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _run(*argv: str, env: dict[str, str] | None = None, **kwargs) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "patchkit", *argv],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        stderr=subprocess.PIPE,
+        check=False,
+        **{"stdout": subprocess.PIPE, **kwargs},
+    )
+
+
+def test_help_imports_none_of_the_heavy_libraries() -> None:
+    code = "import sys; from patchkit.cli.app import main; main(['--help']); print('#', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {
+        "git",
+        "clang",
+        "jinja2",
+        "pydantic",
+        "pypi_simple",
+        "requests",
+        "rich",
+        "platformdirs",
+        "filelock",
+    }
+    assert not heavy & set(done.stdout.rpartition("#")[2].split())
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "xx_YY.nonsense", "en_US.ISO-8859-1"])
+def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
+    name = b"caf\xc3\xa9-\xff"
+    done = subprocess.run(
+        [sys.executable, "-m", "patchkit", name],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": locale, "PYTHONIOENCODING": ""},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error[USAGE_COMMAND]: there is no command 'caf")
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:
+    done = _run("caf\u00e9", env={"PYTHONIOENCODING": "ascii"})
+    assert b"there is no command 'caf\\xe9'" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_stdout_is_an_error_of_its_own() -> None:
+    with Path("/dev/full").open("wb") as full:
+        listing = _run("--version", stdout=full)
+        error = _run("--json", "aply", stdout=full)
+    assert listing.returncode == 8
+    assert listing.stderr.startswith(b"error[DISK]: ")
+    assert error.returncode == 2, "the first error decides"
+    assert b"error[OUTPUT]: " in error.stderr
+    assert b"error[USAGE_COMMAND]: " in error.stderr
+    assert b"Traceback" not in listing.stderr + error.stderr
+
+
+def test_a_closed_stdout_is_an_error_of_its_own() -> None:
+    done = subprocess.run(
+        f'"{sys.executable}" -m patchkit --json aply >&-',
+        shell=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"error[USAGE_COMMAND]: " in done.stderr
+    assert b"standard output is closed" in done.stderr
+
+
+def test_a_closed_stderr_does_not_matter() -> None:
+    done = subprocess.run(
+        f'"{sys.executable}" -m patchkit aply 2>&-',
+        shell=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == b""
+
+
+def test_a_reader_that_went_away_is_quiet() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as broken:
+        done = _run("--json", "aply", stdout=broken)
+    assert done.returncode == 141
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "colored"), [(["--color", "always"], True), (["--color", "never"], False), ([], False)]
+)
+def test_color_is_off_for_a_pipe_and_can_be_forced(argv: list[str], *, colored: bool) -> None:
+    done = _run(*argv, "aply")
+    assert (b"\x1b[" in done.stderr) is colored
