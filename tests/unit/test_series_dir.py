@@ -1,0 +1,64 @@
+"""Finding the series: named, checkout, installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.errors import ExitCode
+from patchkit.series_dir import SeriesDirIncomplete, SeriesDirMissing, find_series_dir
+
+
+def _fill(root: Path) -> Path:
+    for name in ("patches", "templates", "arch_profiles"):
+        (root / name).mkdir(parents=True)
+    return root
+
+
+def test_the_named_folder_wins(tmp_path: Path) -> None:
+    named = _fill(tmp_path / "mine")
+    code = _fill(tmp_path / "checkout") / "patchkit"
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    found = find_series_dir(named, package=code)
+    assert (found.root, found.origin) == (named, "named")
+    assert found.lock == named / "patches" / "upstream.lock"
+    assert found.profiles == named / "arch_profiles"
+    assert found.templates == named / "templates"
+
+
+def test_a_checkout_is_read_in_place(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    _fill(tmp_path / "patchkit" / "data")
+    found = find_series_dir(None, package=tmp_path / "patchkit")
+    assert (found.root, found.origin) == (tmp_path, "checkout")
+
+
+def test_a_foreign_patches_folder_in_site_packages_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "patches").mkdir()
+    _fill(tmp_path / "patchkit" / "data")
+    found = find_series_dir(None, package=tmp_path / "patchkit")
+    assert (found.root, found.origin) == (tmp_path / "patchkit" / "data", "installed")
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda _: None])
+def test_a_named_folder_that_is_none(tmp_path: Path, make) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(SeriesDirMissing, match="is not a series folder") as caught:
+        find_series_dir(tmp_path / "x")
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert caught.value.why in {"it is a file", "there is nothing at that path"}
+
+
+def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    (tmp_path / "templates").rmdir()
+    with pytest.raises(SeriesDirIncomplete, match=r"lacks templates/$"):
+        find_series_dir(tmp_path)
+
+
+def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> None:
+    with pytest.raises(SeriesDirIncomplete, match="patches/, templates/ and arch_profiles/") as caught:
+        find_series_dir(None, package=tmp_path / "patchkit")
+    assert caught.value.hint == "pip install --force-reinstall patchkit"
