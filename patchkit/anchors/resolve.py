@@ -1,0 +1,234 @@
+"""From an edit's words to its anchor: exactly ``count`` spans in one named entity, or an error.
+
+Vocabulary: an *anchor* is the resolved place of an edit: the entity, its digest and the spans;
+*twins* are entities of the same name, of which an edit must pick one with ``parameters``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.anchors.pattern import find_runs, parse_pattern, similar_runs
+from patchkit.anchors.select import select
+from patchkit.config.manifest import Edit
+from patchkit.config.selector import (
+    After,
+    Before,
+    Between,
+    Body,
+    Call,
+    CallArg,
+    Condition,
+    GroupLines,
+    Selector,
+    Statement,
+    TableRow,
+    TemplateParams,
+    Tokens,
+)
+from patchkit.cxx.scopes import Entity, ScopeMap
+from patchkit.errors import AnchorError, Location
+from patchkit.source import Span
+
+__all__ = [
+    "Anchor",
+    "AnchorAmbiguous",
+    "AnchorCrossesDirective",
+    "AnchorNotFound",
+    "EntityAmbiguous",
+    "EntityNotFound",
+    "find_entity",
+    "resolve_anchor",
+]
+
+
+class EntityNotFound(AnchorError):
+    """No function of that name in the file, in any ``#if`` branch."""
+
+    code = "ENTITY_NOT_FOUND"
+
+
+class EntityAmbiguous(AnchorError):
+    """Several functions of that name, and nothing in the edit that tells them apart."""
+
+    code = "ENTITY_AMBIGUOUS"
+
+
+class AnchorNotFound(AnchorError):
+    """The entity is there, the place in it is not."""
+
+    code = "ANCHOR_NOT_FOUND"
+
+
+class AnchorAmbiguous(AnchorError):
+    """The selector covers another number of places than the edit declares."""
+
+    code = "ANCHOR_AMBIGUOUS"
+
+
+class AnchorCrossesDirective(AnchorError):
+    """The span begins in one ``#if`` branch and ends in another: no edit there can be right for both."""
+
+    code = "ANCHOR_CROSSES_DIRECTIVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """Where one edit goes. ``entity`` None means the file; ``digest`` is the entity's before the edit."""
+
+    edit: Edit
+    entity: Entity | None
+    spans: tuple[Span, ...]
+    digest: str
+
+    @property
+    def entity_name(self) -> str:
+        """Name for people: the function, or the file itself."""
+        return self.entity.name if self.entity is not None else "(file)"
+
+
+def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Location) -> Entity:
+    """The one function called ``name`` (its last components suffice) whose parameters match.
+
+    Raises EntityNotFound with the nearest names, or EntityAmbiguous with every twin.
+    """
+    source = scopes.source
+    functions = [entity for entity in scopes.entities if entity.kind != "record"]
+    found = [entity for entity in functions if entity.answers_to(name)]
+    if parameters is not None:
+        wanted = parse_pattern(parameters)
+        found = [
+            entity
+            for entity in found
+            if any(True for _ in find_runs(scopes, wanted, scopes.code_in(entity.parameters)))
+        ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        close = difflib.get_close_matches(name, [entity.name for entity in functions], n=3, cutoff=0.5)
+        near = [
+            source.locate(entity.span.start, f"defines '{entity.name}'")
+            for entity in functions
+            if entity.name in close or entity.answers_to(name)
+        ]
+        detail = f" with parameters like '{parameters}'" if parameters is not None else ""
+        raise EntityNotFound(
+            f"no definition of '{name}'{detail} in {source.path}",
+            where=[where, Location(path=source.path), *near],
+            why="upstream renamed, moved or removed it" if not near else "these are the nearest definitions",
+            hint=f"find where it went with: git grep -n '{name}' in upstream's tree; then update 'function'",
+        )
+    raise EntityAmbiguous(
+        f"{len(found)} definitions of '{name}' in {source.path}",
+        where=[where, *(source.locate(entity.header.start, "one definition") for entity in found)],
+        hint="add 'parameters' with tokens that only one of their parameter lists has",
+    )
+
+
+def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
+    """The anchor of one edit in one file.
+
+    Raises EntityNotFound, EntityAmbiguous, AnchorNotFound, AnchorAmbiguous or AnchorCrossesDirective;
+    each names the line of patch.toml and the lines of upstream's file.
+    """
+    entity = None
+    if edit.function is not None:
+        entity = find_entity(scopes, edit.function, edit.parameters, edit.where)
+    digest = scopes.digest(entity.span) if entity is not None else ""
+    if edit.at is None:
+        return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
+    spans = [_without_final_newline(scopes, span) for span in select(scopes, entity, edit.at)]
+    if not spans:
+        raise _not_found(scopes, entity, edit)
+    if len(spans) != edit.count:
+        places = [scopes.source.locate(span.start, _around(scopes, span)) for span in spans]
+        raise AnchorAmbiguous(
+            f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
+            where=[edit.where, *places],
+            why="an edit never picks one of several places by itself",
+            hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
+        )
+    for span in spans:
+        _refuse_crossing(scopes, edit, span)
+    return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+
+
+def _without_final_newline(scopes: ScopeMap, span: Span) -> Span:
+    text = scopes.source.text(span)
+    return Span(span.start, span.end - (len(text) - len(text.rstrip(b"\r\n"))))
+
+
+def _name(entity: Entity | None) -> str:
+    return entity.name if entity is not None else "the file"
+
+
+def _around(scopes: ScopeMap, span: Span) -> str:
+    line = scopes.source.text(scopes.source.line_span(scopes.source.line_of(span.start)))
+    return line.strip().decode("utf-8", "replace")[:100]
+
+
+def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNotFound:
+    source = scopes.source
+    text = _pattern_text(edit.at) if edit.at is not None else ""
+    places = [edit.where]
+    if entity is not None:
+        places.append(source.locate(entity.span.start, f"'{entity.name}' begins here"))
+    if text:
+        pattern = parse_pattern(text)
+        whole = range(len(scopes.code))
+        for first, _ in find_runs(scopes, pattern, whole):
+            offset = scopes.code[first].span.start
+            holder = scopes.enclosing(Span(offset, offset))
+            if holder is None or entity is None or holder.span != entity.span:
+                places.append(source.locate(offset, f"the same tokens, but in '{_name(holder)}'"))
+        domain = scopes.code_in(entity.span) if entity is not None else whole
+        for first, _ in similar_runs(scopes, pattern, domain):
+            span = scopes.code[first].span
+            places.append(source.locate(span.start, "similar: " + _around(scopes, span)))
+    return AnchorNotFound(
+        f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
+        where=places[:9],
+        why=f"no tokens '{text}' there" if text else "the selector covers nothing",
+        hint="compare with the candidates above, then update the selector or declare the patch's build range",
+    )
+
+
+def _pattern_text(selector: Selector) -> str:
+    """The pattern a person would search for."""
+    match selector:
+        case (
+            Tokens(pattern)
+            | Statement(pattern)
+            | CallArg(pattern)
+            | Condition(pattern)
+            | TemplateParams(pattern)
+        ):
+            return pattern
+        case Call(name):
+            return name
+        case GroupLines(condition):
+            return condition
+        case TableRow(leading, table):
+            return leading if table == "{}" else f"{table}({leading}"
+        case Before(inner) | After(inner) | Between(inner):
+            return _pattern_text(inner)
+        case Body():
+            return ""
+
+
+def _refuse_crossing(scopes: ScopeMap, edit: Edit, span: Span) -> None:
+    for group in scopes.groups:
+        lines: Sequence[Span] = [branch.directive.span for branch in group.branches] + [group.endif.span]
+        inside = [line for line in lines if span.contains(line)]
+        if inside and len(inside) != len(lines):
+            raise AnchorCrossesDirective(
+                f"edit '{edit.id}' covers a part of an #if group",
+                where=[
+                    edit.where,
+                    scopes.source.locate(span.start, "the span begins here"),
+                    scopes.source.locate(group.span.start, "the group begins here"),
+                ],
+                hint="select inside one branch, or the whole group",
+            )

@@ -1,0 +1,1 @@
+"""C++ structure: tokens, scopes and the AST, all behind our own frozen records."""

@@ -1,0 +1,78 @@
+"""Bytes of C++, CUDA or HIP to tokens with byte spans; every branch, comment and directive is seen.
+
+Vocabulary: a *token* has a kind, its bytes and its span. Lexing needs no headers, no macros and no
+successful parse: the raw lexer of libclang sees inactive ``#if`` branches like active ones.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from patchkit.cxx.library import SINGLE_FILE, parse_unit
+from patchkit.errors import InternalError
+from patchkit.source import SourceText, Span
+
+__all__ = ["LexerMismatch", "Token", "TokenKind", "lex", "lex_pattern"]
+
+_MAIN = "/main.cpp"
+_SKIP_BODIES = 0x40  # CXTranslationUnit_SkipFunctionBodies: tokens do not need the AST
+
+
+class LexerMismatch(InternalError):
+    """Token offsets do not fit the bytes: the loaded libclang lays out CXToken otherwise."""
+
+    code = "LEXER_MISMATCH"
+
+
+class TokenKind(enum.IntEnum):
+    """CXTokenKind of clang-c/Index.h."""
+
+    PUNCTUATION = 0
+    KEYWORD = 1
+    IDENTIFIER = 2
+    LITERAL = 3
+    COMMENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: ``text`` is exactly the bytes of ``span``."""
+
+    kind: TokenKind
+    text: bytes
+    span: Span
+
+
+def lex(source: SourceText) -> tuple[Token, ...]:
+    """All tokens of a source text in order, comments included.
+
+    Raises :class:`LexerMismatch` when the offsets read from libclang do not lie on the bytes.
+    """
+    if not source.data.strip():
+        return ()
+    # The trailing newline keeps clang from dropping a last line without one; offsets do not change.
+    data = source.data + b"\n"
+    unit = parse_unit(_MAIN, ["-xc++", "-std=c++17", "-nostdinc"], {_MAIN: data}, SINGLE_FILE | _SKIP_BODIES)
+    raw = list(unit.get_tokens(extent=unit.get_extent(_MAIN, (0, len(data)))))
+    if not raw:
+        return ()
+    # CXToken.int_data is {kind, raw location, length, 0}. Reading it directly instead of asking
+    # for extents makes lexing three times faster (0.17 s -> 0.055 s, fattn-tile.cuh at build 6900); the
+    # first and last token are checked against the public API, so a changed layout is an error.
+    base = raw[0].int_data[1] - raw[0].extent.start.offset
+    tokens = []
+    for item in raw:
+        start = item.int_data[1] - base
+        span = Span(start, start + item.int_data[2])
+        tokens.append(Token(TokenKind(item.int_data[0]), source.text(span), span))
+    last = raw[-1].extent
+    if tokens[-1].span != Span(last.start.offset, last.end.offset):
+        raise LexerMismatch(f"token offsets of libclang do not fit {source.path}", hint="patchkit doctor")
+    return tuple(tokens)
+
+
+def lex_pattern(pattern: str) -> tuple[Token, ...]:
+    """Tokens of a token pattern written in a patch file, comments dropped."""
+    source = SourceText("<pattern>", pattern.encode())
+    return tuple(token for token in lex(source) if token.kind is not TokenKind.COMMENT)

@@ -1,0 +1,12 @@
+// What the HIP runtime header would define, as far as parsing needs it: patchkit parses kernels on
+// machines without ROCm. Types and functions stay undeclared on purpose; only function extents and
+// syntax errors are read from these parses.
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __host__ __attribute__((host))
+#define __shared__ __attribute__((shared))
+#define __constant__ __attribute__((constant))
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define HIP_VERSION 60300000

@@ -1,0 +1,138 @@
+"""What clang itself sees in one pass of one file: definitions with extents, and syntax errors.
+
+Vocabulary: a *pass* is the host or the device compilation of a HIP source; a *definition* is a
+function or record with a body that this pass does not skip; a *parse issue* is a diagnostic of
+clang's category of that name (an unbalanced brace, a missing semicolon), as opposed to undeclared
+names, of which there are thousands because no ROCm header is needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+from clang import cindex
+
+from patchkit.cxx.library import KEEP_GOING, parse_unit
+from patchkit.source import Span
+
+__all__ = ["Definition", "ParseIssue", "Pass", "Tree", "parse_tree"]
+
+Pass = Literal["host", "device"]
+
+_ROOT = "/upstream/"
+_PRELUDE = "/patchkit/prelude.h"
+
+# libclang 18 (LLVM 18) predates these targets. Their parse runs as the named relative, with the
+# arch macro swapped: same instruction family, and only extents and syntax are read.
+_STAND_INS = {"gfx1152": "gfx1150", "gfx1153": "gfx1150", "gfx950": "gfx942"}
+
+_KINDS = cindex.CursorKind
+_CONTAINERS = frozenset(
+    {
+        _KINDS.NAMESPACE,
+        _KINDS.LINKAGE_SPEC,
+        _KINDS.UNEXPOSED_DECL,
+        _KINDS.STRUCT_DECL,
+        _KINDS.CLASS_DECL,
+        _KINDS.CLASS_TEMPLATE,
+        _KINDS.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION,
+    }
+)
+_FUNCTIONS = frozenset(
+    {
+        _KINDS.FUNCTION_DECL,
+        _KINDS.FUNCTION_TEMPLATE,
+        _KINDS.CXX_METHOD,
+        _KINDS.CONSTRUCTOR,
+        _KINDS.DESTRUCTOR,
+        _KINDS.CONVERSION_FUNCTION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """``name`` without template arguments and scopes; ``span`` from the first token to the last."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ParseIssue:
+    """One syntax error of the main file, at byte ``offset``."""
+
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One pass over one file."""
+
+    definitions: tuple[Definition, ...]
+    issues: tuple[ParseIssue, ...]
+
+
+def parse_tree(
+    path: str, files: Mapping[str, bytes], *, arch: str, which: Pass, defines: Sequence[str]
+) -> Tree:
+    """Parse ``files[path]`` as HIP for one pass; includes are looked up among ``files`` only.
+
+    ``files`` maps paths relative to upstream's root to bytes; ``defines`` are macro names set to 1.
+    Raises the errors of :func:`patchkit.cxx.library.parse_unit`.
+    """
+    unsaved = {_ROOT + name: data for name, data in files.items()}
+    unsaved[_PRELUDE] = _prelude()
+    unit = parse_unit(_ROOT + path, _arguments(arch, which, defines), unsaved, KEEP_GOING)
+    main = _ROOT + path
+    definitions = tuple(_definitions(unit.cursor, main))
+    issues = tuple(
+        ParseIssue(diagnostic.location.offset, str(diagnostic.spelling))
+        for diagnostic in unit.diagnostics
+        if _is_syntax(diagnostic) and str(diagnostic.location.file) == main
+    )
+    return Tree(definitions, issues)
+
+
+def _arguments(arch: str, which: Pass, defines: Sequence[str]) -> list[str]:
+    target = _STAND_INS.get(arch, arch)
+    arguments = ["-xhip", "-nogpuinc", "-nogpulib", f"--offload-arch={target}", f"--cuda-{which}-only"]
+    arguments += ["-std=c++17", "-ferror-limit=0", "-w", "-nostdinc", "-nostdinc++"]
+    arguments += ["-D__HIP_PLATFORM_AMD__", *(f"-D{name}=1" for name in defines)]
+    if target != arch and which == "device":
+        arguments += [f"-U__{target}__", f"-D__{arch}__=1"]
+    arguments += ["-include", _PRELUDE]
+    arguments += [f"-I{_ROOT}{folder}" for folder in ("ggml/include", "ggml/src", "ggml/src/ggml-cuda")]
+    return arguments
+
+
+@cache
+def _prelude() -> bytes:
+    return resources.files("patchkit.cxx").joinpath("prelude.h").read_bytes()
+
+
+def _is_syntax(diagnostic: cindex.Diagnostic) -> bool:
+    if diagnostic.severity < cindex.Diagnostic.Error:
+        return False
+    if diagnostic.category_name == "Parse Issue":
+        return True
+    return (
+        diagnostic.category_name == "Lexical or Preprocessor Issue" and "not found" not in diagnostic.spelling
+    )
+
+
+def _definitions(cursor: cindex.Cursor, main: str) -> Iterator[Definition]:
+    for child in cursor.get_children():
+        if str(child.location.file) != main:
+            continue
+        if child.kind in _FUNCTIONS:
+            extent = child.extent
+            span = Span(extent.start.offset, max(extent.start.offset, extent.end.offset))
+            yield Definition(str(child.spelling).split("<", maxsplit=1)[0], span)
+        elif child.kind in _CONTAINERS:
+            yield from _definitions(child, main)
