@@ -1,0 +1,64 @@
+"""The import contracts of pyproject.toml hold, and can fail."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("lint-imports", path=str(Path(sys.executable).parent)) or "lint-imports"
+    return subprocess.run(
+        [program, "--no-cache", "--config", str(folder / "pyproject.toml")],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder), "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_import_contract_holds() -> None:
+    done = _lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("patchkit/anchors/select.py", "import patchkit.flow", "layers"),
+        ("patchkit/config/toml.py", "import click", "terminal"),
+        ("patchkit/flow/gpus.py", "import git", "git"),
+    ],
+)
+def test_a_stray_import_is_caught(tmp_path: Path, module: str, line: str, contract: str) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "patchkit", tmp_path / "patchkit", ignore=shutil.ignore_patterns("__pycache__"))
+    target = tmp_path / module
+    target.write_text(target.read_text("utf-8") + f"\n{line}\n")
+    done = _lint(tmp_path)
+    assert done.returncode != 0
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (name,) = (one["name"] for one in contracts if one["id"] == contract)
+    assert re.search(rf"{re.escape(name)}.* BROKEN", done.stdout)
+
+
+def test_each_package_stands_in_the_layers() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
+    placed = set(re.findall(r"patchkit\.\w+", " ".join(layers)))
+    present = {f"patchkit.{path.parent.name}" for path in (ROOT / "patchkit").glob("*/__init__.py")}
+    present |= {f"patchkit.{path.stem}" for path in (ROOT / "patchkit").glob("[a-z]*.py")}
+    assert placed == present

@@ -1,0 +1,41 @@
+"""The documents and the help texts say what the program does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.cli.commands import COMMANDS
+from patchkit.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_has_an_example_of_it(name: str, capsys) -> None:
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    _, _, examples = text.partition("Example:\n")
+    assert f"patchkit {name}" in examples
+    assert "--json" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_readme_mentions_each_command(name: str) -> None:
+    assert re.search(rf"`patchkit {name}\b", README)
+
+
+def test_the_readme_lists_the_exit_codes_as_they_are() -> None:
+    rows = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", README, re.MULTILINE))
+    assert rows == {str(int(code)): code.name for code in ExitCode}
+
+
+def test_the_readme_names_the_pythons_that_are_supported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["requires-python"] == ">=3.11,<3.14"
+    assert "Python 3.11 to 3.13" in README
