@@ -115,14 +115,10 @@ def _fail(error: PatchkitError, settings: Settings) -> int:
 def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitError:
     from patchkit.cli.crash import report_crash
 
-    folder = settings.cache_dir
-    if folder is None:
-        # The cache package itself may be what is broken.
-        with contextlib.suppress(Exception):
-            from patchkit.fetch.cache import default_cache_root
-
-            folder = default_cache_root()
-    return report_crash(error, argv=argv, folder=Path(folder) if folder is not None else None)
+    folder: Path | None = None
+    with contextlib.suppress(Exception):  # finding the cache folder may be what is broken
+        folder = settings.cache_root()
+    return report_crash(error, argv=argv, folder=folder)
 
 
 def _reader_went_away() -> int:

@@ -51,15 +51,22 @@ class Settings:
 
     def workspace(self) -> Workspace:
         """What a verb works on; raises the errors of finding the series and the cache folder."""
-        from patchkit.fetch.cache import default_cache_root
         from patchkit.flow.workspace import Workspace
         from patchkit.series_dir import find_series_dir
 
         return Workspace(
             series=find_series_dir(self.series_dir),
-            cache_root=self.cache_dir if self.cache_dir is not None else default_cache_root(),
+            cache_root=self.cache_root(),
             reporter=self.reporter(),
         )
+
+    def cache_root(self) -> Path:
+        """The cache folder: named, else ``PATCHKIT_CACHE``, else the user's."""
+        if self.cache_dir is not None:
+            return self.cache_dir.absolute()
+        from patchkit.fetch.cache import default_cache_root
+
+        return default_cache_root()
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:

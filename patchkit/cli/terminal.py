@@ -21,9 +21,9 @@ from patchkit.errors import CacheError, Location
 
 __all__ = [
     "ColorChoice",
-    "DiskRefused",
     "OutputFailed",
     "Terminal",
+    "WriteRefused",
     "disk_refusal",
     "make_streams_total",
     "wants_color",
@@ -52,21 +52,21 @@ class OutputFailed(CacheError):
     code = "OUTPUT"
 
 
-class DiskRefused(CacheError):
+class WriteRefused(CacheError):
     """The operating system refused a write that no code had a better word for."""
 
-    code = "DISK"
+    code = "WRITE_REFUSED"
 
 
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
-def disk_refusal(error: OSError) -> DiskRefused | None:
+def disk_refusal(error: OSError) -> WriteRefused | None:
     """The error for a disk that is full, read-only or broken; ``None`` for any other OSError."""
     if error.errno not in _REFUSALS:
         return None
     where = Location(path=str(error.filename)) if error.filename else None
-    return DiskRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+    return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

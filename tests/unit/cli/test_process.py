@@ -70,7 +70,7 @@ def test_a_full_disk_behind_stdout_is_an_error_of_its_own() -> None:
         listing = _run("--version", stdout=full)
         error = _run("--json", "aply", stdout=full)
     assert listing.returncode == 8
-    assert listing.stderr.startswith(b"error[DISK]: ")
+    assert listing.stderr.startswith(b"error[WRITE_REFUSED]: ")
     assert error.returncode == 2, "the first error decides"
     assert b"error[OUTPUT]: " in error.stderr
     assert b"error[USAGE_COMMAND]: " in error.stderr

@@ -1,0 +1,39 @@
+"""``patchkit doctor``."""
+
+from __future__ import annotations
+
+import os
+
+from patchkit.cli.complaint import complain, exit_code_of
+from patchkit.cli.settings import Settings, verb
+
+__all__ = ["command"]
+
+
+@verb("doctor", example=("patchkit doctor",))
+def command(settings: Settings) -> int:
+    """Check what patchkit needs on this machine, and what a build will need.
+
+    Installs nothing. The exit code is that of the first check that failed; what is only absent does not
+    count.
+    """
+    from patchkit.flow.doctor import run_doctor
+
+    checks = run_doctor(
+        series_dir=settings.series_dir,
+        cache_root=settings.cache_root(),
+        environ=os.environ,
+        reporter=settings.reporter(),
+    )
+    terminal = settings.terminal
+    errors = [check.error for check in checks if check.error is not None]
+    if settings.json:
+        terminal.document({"ok": not errors, "checks": [check.as_json() for check in checks]})
+    else:
+        for check in checks:
+            terminal.data(f"{check.state:<6}  {check.name:<12}  {check.detail}")
+            if check.hint and check.error is None:
+                terminal.data(f"{'':22}{check.hint}")
+        for error in errors:
+            terminal.talk(complain(error, terminal.paint))
+    return exit_code_of(errors[0]) if errors else 0

@@ -1,0 +1,40 @@
+"""``patchkit export``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.settings import Settings, verb
+
+__all__ = ["command"]
+
+
+@verb("export", example=("patchkit export --arch gfx1151 patches-gfx1151",))
+@candidate_options
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+def command(settings: Settings, archs: tuple[str, ...], upstream: str | None, directory: Path) -> None:
+    """Write the candidate into DIR as files for plain git am, the same bytes on every run.
+
+    DIR must be new, empty, or hold an unchanged earlier export.
+    """
+    from patchkit.flow.export import run_export
+
+    workspace = settings.workspace()
+    written = run_export(
+        workspace,
+        archs=choose_archs(workspace, archs),
+        upstream=upstream,
+        directory=directory.absolute(),
+    )
+    if settings.json:
+        settings.terminal.document(written.as_json())
+        return
+    lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}"]
+    lines += [f"  {path.name}" for path in written.files]
+    pattern = f"{shlex.quote(str(written.directory))}/*.patch"
+    lines += ["", f"on upstream's {written.base[:12]}:  git am --keep-cr {pattern}"]
+    settings.terminal.data("\n".join(lines))
