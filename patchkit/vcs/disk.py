@@ -1,0 +1,117 @@
+"""What the local disk refuses, as errors of their own.
+
+Vocabulary: a *refusal* is an ``OSError``, or a line git wrote about one. Everything patchkit writes
+goes through :func:`disk_errors` or through git, so that a full disk reads the same from both.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from patchkit.errors import CacheError, Location
+
+__all__ = [
+    "DiskDenied",
+    "DiskFull",
+    "DiskNotDirectory",
+    "DiskReadOnly",
+    "DiskRefused",
+    "disk_error",
+    "disk_error_from_git",
+    "disk_errors",
+]
+
+
+class DiskFull(CacheError):
+    """No space, no quota, or a file size limit is left to write with."""
+
+    code = "DISK_FULL"
+
+
+class DiskReadOnly(CacheError):
+    """The file system is mounted read-only."""
+
+    code = "DISK_READ_ONLY"
+
+
+class DiskDenied(CacheError):
+    """The permissions of a file or folder forbid the access."""
+
+    code = "DISK_DENIED"
+
+
+class DiskNotDirectory(CacheError):
+    """A file stands where a folder is needed."""
+
+    code = "DISK_NOT_DIRECTORY"
+
+
+class DiskRefused(CacheError):
+    """Any other refusal of the system."""
+
+    code = "DISK_REFUSED"
+
+
+_FULL = "free some space there, or name another folder with --cache-dir"
+_READ_ONLY = "name a writable folder with --cache-dir"
+_DENIED = "check its owner with: ls -ld {path}"
+_NOT_DIRECTORY = "move the file away, or name another folder with --cache-dir"
+
+_BY_ERRNO: dict[int, tuple[type[CacheError], str]] = {
+    errno.ENOSPC: (DiskFull, _FULL),
+    errno.EDQUOT: (DiskFull, _FULL),
+    errno.EFBIG: (DiskFull, _FULL),
+    errno.EROFS: (DiskReadOnly, _READ_ONLY),
+    errno.EACCES: (DiskDenied, _DENIED),
+    errno.EPERM: (DiskDenied, _DENIED),
+    errno.ENOTDIR: (DiskNotDirectory, _NOT_DIRECTORY),
+    errno.EEXIST: (DiskNotDirectory, _NOT_DIRECTORY),
+}
+
+# git runs under LC_ALL=C, so these are the texts of strerror(3) in glibc and musl.
+_BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
+    "No space left on device": (DiskFull, _FULL),
+    "Disk quota exceeded": (DiskFull, _FULL),
+    "Quota exceeded": (DiskFull, _FULL),
+    "File too large": (DiskFull, _FULL),
+    "Read-only file system": (DiskReadOnly, _READ_ONLY),
+    "Permission denied": (DiskDenied, _DENIED),
+    "Operation not permitted": (DiskDenied, _DENIED),
+    "Not a directory": (DiskNotDirectory, _NOT_DIRECTORY),
+}
+
+
+def disk_error(error: OSError, path: Path, doing: str) -> CacheError:
+    """The error of our own for ``error``, met while ``doing`` ("creating the cache") at ``path``."""
+    kind, hint = _BY_ERRNO.get(error.errno or 0, (DiskRefused, "check with: ls -ld {path}"))
+    return kind(
+        f"{doing} failed: {error.strerror or error}",
+        where=Location(path=str(path)),
+        hint=hint.format(path=path),
+    )
+
+
+def disk_error_from_git(text: str, path: Path, doing: str) -> CacheError | None:
+    """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
+    for words, (kind, hint) in _BY_TEXT.items():
+        if words in text:
+            line = next(line for line in text.splitlines() if words in line)
+            return kind(
+                f"{doing} failed: {words}",
+                where=Location(path=str(path)),
+                why=line.strip(),
+                hint=hint.format(path=path),
+            )
+    return None
+
+
+@contextmanager
+def disk_errors(path: Path, doing: str) -> Iterator[None]:
+    """Turn every ``OSError`` of the block into one of the errors above."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error, path, doing) from error

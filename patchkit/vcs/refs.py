@@ -1,0 +1,78 @@
+"""Refs: read, list, and move by compare-and-swap.
+
+Vocabulary: a *ref* is a full name such as ``refs/heads/candidate/gfx1151/b6900``; moving one is the
+only act that makes work visible, and it is one atomic update by git.
+"""
+
+from __future__ import annotations
+
+from patchkit.errors import GitError, Location
+from patchkit.vcs.repository import Repository
+
+__all__ = ["RefMoved", "RefNameBad", "delete_ref", "list_refs", "read_ref", "update_ref"]
+
+_ABSENT = "0" * 40
+
+
+class RefMoved(GitError):
+    """A ref is not where it was when the work began."""
+
+    code = "REF_MOVED"
+
+
+class RefNameBad(GitError):
+    """A name that git does not allow for a ref."""
+
+    code = "REF_NAME_BAD"
+
+
+def read_ref(repository: Repository, name: str) -> str | None:
+    """Object id the ref points at, or None when there is no such ref."""
+    return list_refs(repository, name).get(name)
+
+
+def list_refs(repository: Repository, prefix: str) -> dict[str, str]:
+    """Every ref that is ``prefix`` or below it, with the object id it points at, sorted by name."""
+    out = repository.git.run("for-each-ref", "--format=%(refname) %(objectname)", prefix)
+    lines = out.decode("utf-8", "surrogateescape").splitlines()
+    return {name: sha for name, _, sha in (line.rpartition(" ") for line in lines)}
+
+
+def update_ref(repository: Repository, name: str, new: str, expected_old: str | None) -> None:
+    """Point the ref at ``new`` if it is at ``expected_old`` (None: if it does not exist).
+
+    Raises:
+        RefMoved: it is somewhere else; nothing changed.
+        RefNameBad: git does not allow the name.
+        GitError, CacheError: git or the disk refused.
+    """
+    _swap(repository, name, ("update-ref", "--no-deref", name, new, expected_old or _ABSENT), expected_old)
+
+
+def delete_ref(repository: Repository, name: str, expected_old: str) -> None:
+    """Remove the ref if it is at ``expected_old``; raises as :func:`update_ref`."""
+    _swap(repository, name, ("update-ref", "--no-deref", "-d", name, expected_old), expected_old)
+
+
+def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: str | None) -> None:
+    if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
+        raise RefNameBad(
+            f"git does not allow {name!r} as the name of a ref",
+            where=Location(path=str(repository.path)),
+        )
+    finished = repository.git.attempt(*args)
+    if finished.status == 0:
+        return
+    found = read_ref(repository, name)
+    if found != expected:
+        raise RefMoved(
+            f"{name} moved while patchkit worked: expected {_shown(expected)}, found {_shown(found)}",
+            where=Location(path=str(repository.path)),
+            why="somebody else moved it; nothing was changed",
+            hint="run the command again to start from where it is now",
+        )
+    raise repository.git.failure(args, finished)
+
+
+def _shown(sha: str | None) -> str:
+    return "no such ref" if sha is None else sha

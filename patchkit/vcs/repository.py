@@ -1,0 +1,219 @@
+"""The bare repository in the cache: make it, look objects up, read and write them.
+
+Vocabulary: a *treeish* is anything git resolves to a tree; an *object id* is 40 hex digits; a path is
+relative to the root of a tree, with forward slashes, and may carry bytes that are no UTF-8 as
+surrogate escapes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.errors import GitError, Location
+from patchkit.report import Reporter
+from patchkit.vcs.disk import disk_error, disk_errors
+from patchkit.vcs.runner import Git
+
+__all__ = [
+    "ObjectMissing",
+    "PathMissing",
+    "Repository",
+    "TreeEntry",
+    "create_repository",
+    "git_path",
+    "open_repository",
+]
+
+# Attributes in an upstream tree could change bytes on their way through git (line ends, keyword
+# expansion, filters). info/attributes outranks every .gitattributes, for worktrees too.
+_ATTRIBUTES = (
+    b"* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
+    b" !diff !merge !whitespace\n"
+)
+
+_NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
+
+
+class ObjectMissing(GitError):
+    """The repository does not have an object that must be there."""
+
+    code = "GIT_OBJECT_MISSING"
+
+
+class PathMissing(GitError):
+    """A tree has no file of that path."""
+
+    code = "GIT_PATH_MISSING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """One file of a tree. ``mode`` is git's, as text: 100644, 100755, 120000 (link) or 160000."""
+
+    mode: str
+    sha: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A bare repository at ``path``."""
+
+    path: Path
+    reporter: Reporter
+
+    @property
+    def git(self) -> Git:
+        """Git bound to this repository."""
+        return Git(reporter=self.reporter, git_dir=self.path)
+
+    def resolve(self, *names: str) -> tuple[str | None, ...]:
+        """The object id of each name (``<commit>^{tree}`` and the like); None where there is none."""
+        out = self.git.run("cat-file", "--batch-check=%(objectname)", stdin=_lines(names))
+        answers = out.decode("utf-8", "surrogateescape").splitlines()
+        return tuple(None if " " in answer else answer for answer in answers)
+
+    def has_object(self, name: str) -> bool:
+        """Whether the object is here."""
+        return self.resolve(name)[0] is not None
+
+    def tree_of(self, commit: str) -> str:
+        """Object id of a commit's tree.
+
+        Raises:
+            ObjectMissing: no such commit here.
+        """
+        (tree,) = self.resolve(f"{commit}^{{tree}}")
+        if tree is None:
+            raise self.missing(commit)
+        return tree
+
+    def list_files(self, treeish: str, prefix: str = "") -> tuple[TreeEntry, ...]:
+        """The files of a tree in git's order: all of them, or those under a folder.
+
+        Raises:
+            ObjectMissing: no such tree here.
+        """
+        selected = ("--", prefix) if prefix else ()
+        return self._list_tree("-r", treeish, *selected)
+
+    def find_entries(self, treeish: str, paths: Sequence[str]) -> dict[str, TreeEntry]:
+        """What stands at each of the paths, folders (mode 040000) included; absent ones left out.
+
+        Raises:
+            ObjectMissing: no such tree here.
+        """
+        if not paths:
+            return {}
+        # Asked for a folder and a file below it, git lists the whole folder; -t keeps the folder itself.
+        wanted = frozenset(paths)
+        listed = self._list_tree("-t", treeish, "--", *paths)
+        return {entry.path: entry for entry in listed if entry.path in wanted}
+
+    def read_blobs(self, treeish: str, paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of files of one tree, read by one process.
+
+        Raises:
+            PathMissing: a path is not there, or is no file.
+        """
+        wanted = tuple(dict.fromkeys(paths))
+        if not wanted:
+            return {}
+        for path in wanted:
+            if "\n" in path:  # would be two requests
+                raise _no_file(self.path, treeish, path)
+        out = self.git.run("cat-file", "--batch", stdin=_lines(f"{treeish}:{path}" for path in wanted))
+        blobs: dict[str, bytes] = {}
+        at = 0
+        for path in wanted:
+            end = out.index(b"\n", at)
+            header = out[at:end].split(b" ")
+            if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004  # id, type, size
+                raise _no_file(self.path, treeish, path)
+            size = int(header[2])
+            blobs[path] = out[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return blobs
+
+    def write_object(self, kind: str, data: bytes) -> str:
+        """Store one object and return its id; git checks that it is a well-formed ``kind``."""
+        out = self.git.run("hash-object", "-t", kind, "-w", "--stdin", stdin=data)
+        return out.decode("ascii").strip()
+
+    def missing(self, name: str) -> ObjectMissing:
+        """The error for an object that must be here."""
+        return ObjectMissing(
+            f"there is no object {name} in the cache",
+            where=Location(path=str(self.path)),
+            hint="patchkit doctor checks the cache",
+        )
+
+    def _list_tree(self, *args: str) -> tuple[TreeEntry, ...]:
+        finished = self.git.attempt("ls-tree", "-z", "--full-tree", *args)
+        if finished.status != 0:
+            if "Not a valid object name" in finished.stderr or "not a tree object" in finished.stderr:
+                raise self.missing(next(arg for arg in args if not arg.startswith("-")))
+            raise self.git.failure(("ls-tree", *args), finished)
+        return tuple(_parse_entry(line) for line in finished.stdout.split(b"\0") if line)
+
+
+def create_repository(path: Path, reporter: Reporter) -> Repository:
+    """Make the bare repository at ``path``, or complete one that was left half made.
+
+    A new one is built beside its place and renamed there, so that a kill leaves nothing half made.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    if path.exists() and not path.is_dir():
+        raise disk_error(NotADirectoryError(errno.ENOTDIR, "Not a directory"), path, "opening the cache")
+    if path.exists():
+        built = path
+    else:
+        built = path.with_name(f"{path.name}.partial")
+        with disk_errors(path.parent, "creating the cache"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    # Formats are named: a later git may make repositories of another kind by default.
+    Git(reporter=reporter).run(
+        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(built)
+    )
+    with disk_errors(path, "creating the cache"):
+        (built / "info").mkdir(exist_ok=True)
+        (built / "info" / "attributes").write_bytes(_ATTRIBUTES)
+        if built != path:
+            built.rename(path)
+    return Repository(path=path, reporter=reporter)
+
+
+def open_repository(path: Path, reporter: Reporter) -> Repository | None:
+    """The repository at ``path``, or None when it is not there or not complete."""
+    if all((path / name).exists() for name in _NEEDED):
+        return Repository(path=path, reporter=reporter)
+    return None
+
+
+def git_path(path: str) -> bytes:
+    """The bytes of a path of a tree."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _no_file(repository: Path, treeish: str, path: str) -> PathMissing:
+    return PathMissing(
+        f"there is no file {path} in {treeish[:12]}",
+        where=Location(path=path),
+        hint=f"git --git-dir={repository} ls-tree -r --name-only {treeish[:12]} lists its files",
+    )
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return b"".join(git_path(name) + b"\n" for name in names)
+
+
+def _parse_entry(line: bytes) -> TreeEntry:
+    head, _, path = line.partition(b"\t")
+    mode, _, sha = head.decode("ascii").split(" ")
+    return TreeEntry(mode=mode, sha=sha, path=path.decode("utf-8", "surrogateescape"))

@@ -1,0 +1,244 @@
+"""Running git: exact bytes in and out, in an environment that is the same for everyone.
+
+Vocabulary: a *run* is one git process that must succeed, an *attempt* one that may fail, a *watch*
+one that talks to a remote and is killed, with all its children, when it stays silent.
+
+GitPython is used as the process runner only, never its objects or index: its text mode drops a
+newline and decodes, and its ``env`` is merged into the caller's. So this module asks for bytes,
+gives stdin as a real file, and unsets every ``GIT_*`` variable with ``env -u`` in front of git.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from patchkit.errors import GitError, Location, PatchkitError
+from patchkit.report import Reporter
+from patchkit.vcs import gitpython
+from patchkit.vcs.disk import disk_error_from_git, disk_errors
+from patchkit.vcs.environment import fixed_environment, leaking_names
+
+__all__ = ["Finished", "Git", "GitFailed", "GitMissing", "GitSilent", "GitTooOld", "check_git"]
+
+# GIT_CONFIG_GLOBAL came with git 2.32 (2021-06); without it a user's configuration leaks in.
+MINIMUM_GIT = (2, 32)
+
+_STDERR_LINES = 40  # of the end of stderr, kept in a message
+_GRACE_S = 2.0  # between asking a silent git to stop and killing it
+
+
+class GitMissing(GitError):
+    """There is no git on PATH."""
+
+    code = "GIT_MISSING"
+
+
+class GitTooOld(GitError):
+    """git is older than what patchkit needs."""
+
+    code = "GIT_TOO_OLD"
+
+
+class GitFailed(GitError):
+    """A git command that must succeed did not."""
+
+    code = "GIT_FAILED"
+
+
+class GitSilent(GitError):
+    """A git command that talks to a remote got no answer for too long, and was stopped."""
+
+    code = "GIT_SILENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a process ended: its exit status (negative: killed by that signal) and output."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """git, bound to one repository: ``git_dir`` always, ``work_tree`` where files are involved.
+
+    The repository is always named, never discovered, so that no ``.git`` above the current folder
+    takes part and git's ownership check of discovered repositories does not apply.
+    """
+
+    reporter: Reporter
+    git_dir: Path | None = None
+    work_tree: Path | None = None
+
+    def run(self, *args: str, stdin: bytes | BinaryIO | None = None) -> bytes:
+        """Standard output of a git command that must succeed, every byte of it.
+
+        Raises:
+            GitMissing: no git on PATH.
+            GitFailed: it ended with another status than 0.
+            CacheError: it failed because the disk refused.
+        """
+        finished = self.attempt(*args, stdin=stdin)
+        if finished.status != 0:
+            raise self.failure(args, finished)
+        return finished.stdout
+
+    def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
+        """Run a git command whose failure means something to the caller."""
+        if isinstance(stdin, bytes):
+            with contextlib.ExitStack() as stack:
+                with disk_errors(Path(tempfile.gettempdir()), "writing a temporary file"):
+                    stream = stack.enter_context(tempfile.TemporaryFile())
+                    stream.write(stdin)
+                    stream.seek(0)
+                return self.attempt(*args, stdin=stream)
+        status, stdout, stderr = gitpython.execute(
+            self._argv(args), env=fixed_environment(), cwd=self._cwd(), stdin=stdin
+        )
+        return Finished(status=status, stdout=stdout, stderr=stderr)
+
+    def watch(
+        self, *args: str, on_text: Callable[[bytes], None], answer_s: float, silence_s: float
+    ) -> Finished:
+        """Run a git command that talks to a remote, handing on what it writes to stderr.
+
+        Args:
+            args: the command; its stdout is dropped.
+            on_text: gets stderr piece by piece, as it comes.
+            answer_s: seconds until the first piece must have come.
+            silence_s: seconds of silence allowed after that.
+
+        Raises:
+            GitSilent: it stayed silent longer; it and its children are gone then.
+        """
+        process = gitpython.spawn(self._argv(args), env=fixed_environment(), cwd=self._cwd())
+        try:
+            text = _listen(process, on_text, answer_s, silence_s)
+            status = process.wait(timeout=silence_s)
+        except subprocess.TimeoutExpired as error:
+            _stop(process)
+            raise GitSilent(f"git said nothing for {silence_s:g} s") from error
+        except BaseException:
+            _stop(process)  # also for Ctrl-C: the process sits in a session of its own
+            raise
+        finally:
+            if process.stderr is not None:
+                process.stderr.close()
+        return Finished(status=status, stdout=b"", stderr=text.decode("utf-8", "replace"))
+
+    def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
+        """The error for a failed command: the disk's if the disk refused, else :class:`GitFailed`."""
+        where = self.git_dir or self._cwd()
+        refused = disk_error_from_git(finished.stderr, where, f"git {args[0]}")
+        if finished.status == -signal.SIGXFSZ:
+            refused = disk_error_from_git("File too large", where, f"git {args[0]}")
+        if refused is not None:
+            return refused
+        if finished.status < 0:
+            ended = f"was killed by {signal.Signals(-finished.status).name}"
+        else:
+            ended = f"ended with status {finished.status}"
+        tail = "\n".join(finished.stderr.splitlines()[-_STDERR_LINES:])
+        return GitFailed(
+            f"git {args[0]} {ended}",
+            where=Location(path=str(where)),
+            why=tail.strip() or "it wrote nothing to stderr",
+            hint=f"the command was: {shlex.join(self._shown(args))}",
+        )
+
+    def _shown(self, args: tuple[str, ...]) -> list[str]:
+        shown = ["git"]
+        if self.git_dir is not None:
+            shown.append(f"--git-dir={self.git_dir}")
+        if self.work_tree is not None:
+            shown.append(f"--work-tree={self.work_tree}")
+        return [*shown, *args]
+
+    def _argv(self, args: tuple[str, ...]) -> list[str]:
+        shown = self._shown(args)
+        self.reporter.command(shlex.join(shown))
+        return [*_unsetting(os.environ), _git_program(), *shown[1:]]
+
+    def _cwd(self) -> Path:
+        return self.work_tree or self.git_dir or Path("/")
+
+
+def check_git(reporter: Reporter) -> tuple[int, int]:
+    """The version of git, at least :data:`MINIMUM_GIT`.
+
+    Raises:
+        GitMissing: no git on PATH.
+        GitTooOld: an older one.
+    """
+    text = Git(reporter=reporter).run("version").decode("ascii", "replace").strip()
+    found = re.search(r"(\d+)\.(\d+)", text)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if version < MINIMUM_GIT:
+        raise GitTooOld(
+            f"'{text}' is too old: patchkit needs git {MINIMUM_GIT[0]}.{MINIMUM_GIT[1]} or newer",
+            why="older ones cannot be kept from reading the user's configuration",
+            hint="install a newer git and run the command again",
+        )
+    return version
+
+
+def _git_program() -> str:
+    program = shutil.which("git")
+    if program is None:
+        raise GitMissing(
+            "there is no git on PATH",
+            why=f"PATH is {os.environ.get('PATH', 'not set')}",
+            hint="install git (Debian, Ubuntu: apt install git) and run the command again",
+        )
+    return program
+
+
+def _unsetting(environ: Mapping[str, str]) -> list[str]:
+    names = leaking_names(environ)
+    return ["env", *(f"-u{name}" for name in names)] if names else []
+
+
+def _listen(
+    process: subprocess.Popen[bytes], on_text: Callable[[bytes], None], answer_s: float, silence_s: float
+) -> bytes:
+    if process.stderr is None:
+        raise AssertionError("spawned without a pipe for stderr")
+    text = bytearray()
+    allowed_s = answer_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stderr, selectors.EVENT_READ)
+        while True:
+            if not selector.select(allowed_s):
+                raise GitSilent(f"git said nothing for {allowed_s:g} s")
+            piece = os.read(process.stderr.fileno(), 65536)
+            if not piece:
+                return bytes(text)
+            allowed_s = silence_s
+            text += piece
+            del text[:-65536]
+            on_text(piece)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        try:
+            process.wait(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+        return

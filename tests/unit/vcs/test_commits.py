@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchkit.report import NullReporter
+from patchkit.vcs.commits import EmptyCommit, NewCommit, TargetNotFile, TargetPathBad, write_commits
+from patchkit.vcs.disk import DiskFull, DiskNotDirectory, disk_error
+from patchkit.vcs.fastimport import CommitStream, Written, git_date
+from patchkit.vcs.repository import ObjectMissing, Repository, create_repository
+
+DATE = "2025-10-31T10:54:19+02:00"
+SERIES = (
+    NewCommit(message="one\n\nWhy.\n", changes={"src/a.cu": b"int z;\r\n", "src/new/x.cuh": b"\xff"}),
+    NewCommit(message="two: caf\u00e9", changes={"run.sh": b"#!/bin/sh\necho\n", "src/new/x.cuh": b"2"}),
+)
+
+
+def test_commits_stand_on_each_other_and_change_only_what_they_name(repo: Repository, base: Written) -> None:
+    one, two = write_commits(repo, base.commit, SERIES, date=DATE)
+    assert repo.resolve(f"{one.commit}^", f"{two.commit}^") == (base.commit, one.commit)
+    assert repo.tree_of(two.commit) == two.tree
+    changed = repo.git.run("diff-tree", "-r", "--name-status", base.commit, two.commit).decode()
+    assert changed.splitlines() == ["M\trun.sh", "M\tsrc/a.cu", "A\tsrc/new/x.cuh"]
+    assert repo.read_blobs(one.commit, ["src/a.cu", "src/new/x.cuh"]) == SERIES[0].changes
+
+
+def test_modes_are_kept_and_new_files_are_plain(repo: Repository, base: Written) -> None:
+    _, two = write_commits(repo, base.commit, SERIES, date=DATE)
+    modes = {entry.path: entry.mode for entry in repo.list_files(two.commit)}
+    assert modes["run.sh"] == "100755"
+    assert modes["src/new/x.cuh"] == "100644"
+
+
+def test_identity_date_and_message(repo: Repository, base: Written) -> None:
+    one, two = write_commits(repo, base.commit, SERIES, date=DATE)
+    raw = repo.git.run("cat-file", "commit", one.commit).decode()
+    who = "patchkit <patchkit@localhost> 1761900859 +0200"
+    assert f"\nauthor {who}\ncommitter {who}\n\none\n\nWhy.\n" in raw
+    assert repo.git.run("cat-file", "commit", two.commit).endswith("\n\ntwo: caf\u00e9\n".encode())
+
+
+def test_no_ref_is_left_or_moved(repo: Repository, base: Written) -> None:
+    write_commits(repo, base.commit, SERIES, date=DATE)
+    assert repo.git.run("for-each-ref") == b""
+
+
+def test_the_same_in_two_repositories_two_locales_two_umasks(
+    repo: Repository, base: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    here = write_commits(repo, base.commit, SERIES, date=DATE)
+    monkeypatch.setenv("LC_ALL", "tr_TR.UTF-8")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("GIT_AUTHOR_DATE", "2001-01-01T00:00:00Z")
+    mask = os.umask(0o077)
+    try:
+        other = create_repository(tmp_path / "other.git", NullReporter())
+        with CommitStream(other) as stream:
+            stream.begin(message="base", date=DATE, parent=None)
+            for entry in repo.list_files(base.commit):
+                data = repo.git.run("cat-file", "blob", entry.sha)
+                stream.put_file(entry.path, entry.mode, data)
+            again = stream.finish()[0]
+        assert again == base
+        assert write_commits(other, base.commit, SERIES, date=DATE) == here
+    finally:
+        os.umask(mask)
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/x", "a/../b", "./a", "a//b", "", "a/", ".git/config", "x/.GIT/y", "a\0b"]
+)
+def test_paths_no_tree_may_have(repo: Repository, base: Written, path: str) -> None:
+    with pytest.raises(TargetPathBad):
+        write_commits(repo, base.commit, [NewCommit(message="m", changes={path: b""})], date=DATE)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("link", "link is a symbolic link"),
+        ("src", "src is a folder"),
+        ("README.md/x", "README.md is a file, not a folder"),
+        ("link/x", "link is a symbolic link, not a folder"),
+    ],
+)
+def test_only_files_are_replaced(repo: Repository, base: Written, path: str, says: str) -> None:
+    with pytest.raises(TargetNotFile, match=says):
+        write_commits(repo, base.commit, [NewCommit(message="m", changes={path: b""})], date=DATE)
+
+
+def test_a_later_commit_cannot_turn_a_new_file_into_a_folder_or_back(repo: Repository, base: Written) -> None:
+    file, below = NewCommit(message="a", changes={"n": b""}), NewCommit(message="b", changes={"n/x": b""})
+    for series in ([file, below], [below, file]):
+        with pytest.raises(TargetNotFile):
+            write_commits(repo, base.commit, series, date=DATE)
+
+
+def test_a_submodule_is_not_replaced(repo: Repository, base: Written) -> None:
+    listing = repo.git.run("ls-tree", base.tree) + f"160000 commit {base.commit}\tsub\n".encode()
+    tree = repo.git.run("mktree", stdin=listing).decode().strip()
+    commit = repo.git.run("commit-tree", tree, "-m", "m").decode().strip()
+    with pytest.raises(TargetNotFile, match="a submodule"):
+        write_commits(repo, commit, [NewCommit(message="m", changes={"sub": b""})], date=DATE)
+
+
+def test_an_empty_commit_and_a_missing_base(repo: Repository, base: Written) -> None:
+    with pytest.raises(EmptyCommit):
+        write_commits(repo, base.commit, [NewCommit(message="m", changes={})], date=DATE)
+    with pytest.raises(ObjectMissing):
+        write_commits(repo, "1" * 40, SERIES, date=DATE)
+
+
+def test_copies_and_odd_names_survive_the_stream(repo: Repository) -> None:
+    with CommitStream(repo) as stream:
+        stream.begin(message="m", date=DATE, parent=None)
+        stream.put_file('a "b"\\\n\udcff', "100755", b"data")
+        stream.copy_file('a "b"\\\n\udcff', "copy")
+        made = stream.finish()[0]
+    assert [(e.mode, e.path) for e in repo.list_files(made.commit)] == [
+        ("100755", 'a "b"\\\n\udcff'),
+        ("100755", "copy"),
+    ]
+
+
+def test_dates_in_gits_form() -> None:
+    assert git_date("2025-10-31T10:54:19+02:00") == "1761900859 +0200"
+    assert git_date("2026-04-05T18:30:25-07:00") == "1775439025 -0700"
+    assert git_date("2026-01-01T00:00:00Z") == "1767225600 +0000"
+    assert git_date("2026-01-01T00:00:00-03:30") == "1767238200 -0330"
+    for wrong in ("2026-01-01T00:00:00", "yesterday"):
+        with pytest.raises(ValueError):  # noqa: PT011  # the text is Python's
+            git_date(wrong)
+
+
+def test_a_refusing_disk_has_its_own_errors(tmp_path: Path) -> None:
+    import errno
+
+    full = disk_error(OSError(errno.ENOSPC, "No space left on device"), tmp_path, "writing")
+    assert isinstance(full, DiskFull)
+    assert full.where[0].path == str(tmp_path)
+    other = disk_error(OSError(errno.ENOTDIR, "Not a directory"), tmp_path, "writing")
+    assert isinstance(other, DiskNotDirectory)
+
+
+def test_a_disk_that_fills_up_while_a_commit_is_prepared(
+    repo: Repository, base: Written, make_root: Callable[..., Written]
+) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    try:
+        with pytest.raises(DiskFull):
+            make_root({"big": b"x" * 1_000_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert make_root({"big": b"x" * 1_000_000}).commit

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchkit.vcs.commits import NewCommit, write_commits
+from patchkit.vcs.disk import DiskNotDirectory
+from patchkit.vcs.export import ExportForeign, ExportNothing, format_patches
+from patchkit.vcs.fastimport import Written
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.worktree import checkout
+
+DATE = "2025-10-31T10:54:19+02:00"
+
+
+@pytest.fixture
+def tip(repo: Repository, base: Written) -> Written:
+    commits = [
+        NewCommit(message="0001-one: table\n\nWhy.\n\nPatchkit-Id: 0001-one\n", changes={"src/a.cu": b"x\n"}),
+        NewCommit(
+            message="0002-two: caf\u00e9", changes={"src/new.cuh": b"no newline", "run.sh": b"#!/bin/sh\n:\n"}
+        ),
+    ]
+    return write_commits(repo, base.commit, commits, date=DATE)[-1]
+
+
+def _content(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_two_exports_are_the_same_bytes(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = format_patches(repo, base.commit, tip.commit, tmp_path / "a" / "b")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    format_patches(repo, base.commit, tip.commit, tmp_path / "c")
+    assert _content(tmp_path / "a" / "b") == _content(tmp_path / "c")
+    assert [path.name for path in first] == ["0001-0001-one-table.patch", "0002-0002-two-caf.patch"]
+
+
+def test_the_files_carry_no_version_and_no_machine(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    first, _ = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    text = first.read_text()
+    assert text.startswith("From " + "0" * 40 + " Mon Sep 17 00:00:00 2001\n")
+    assert "\n-- \n" not in text
+    assert "index " in text
+    assert str(tmp_path) not in text
+
+
+def test_plain_git_am_gives_the_same_tree(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path, plain_git: Callable[..., str]
+) -> None:
+    patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    work = checkout(repo, base.commit, tmp_path / "work").directory
+    plain_git(work, "am", "-q", *(str(path) for path in patches))
+    assert plain_git(work, "rev-parse", "HEAD^{tree}").strip() == tip.tree
+    assert "caf\u00e9" in plain_git(work, "log", "-1", "--format=%s")
+
+
+def test_sums_name_every_file(repo: Repository, base: Written, tip: Written, tmp_path: Path) -> None:
+    patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    lines = (tmp_path / "out" / "SHA256SUMS").read_text().splitlines()
+    assert lines == [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in patches]
+
+
+def test_an_export_replaces_an_unchanged_one(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    format_patches(repo, base.commit, tip.commit, out)
+    format_patches(repo, f"{tip.commit}^", tip.commit, out)
+    assert sorted(_content(out)) == ["0001-0002-two-caf.patch", "SHA256SUMS"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}
+
+
+@pytest.mark.parametrize("how", ["added", "edited", "only"])
+def test_content_of_the_user_is_refused_and_kept(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path, how: str
+) -> None:
+    out = tmp_path / "out"
+    if how == "only":
+        out.mkdir()
+    else:
+        format_patches(repo, base.commit, tip.commit, out)
+    name = "0001-0001-one-table.patch" if how == "edited" else "mine.txt"
+    (out / name).write_bytes(b"mine")
+    before = _content(out)
+    with pytest.raises(ExportForeign) as caught:
+        format_patches(repo, base.commit, tip.commit, out)
+    assert caught.value.where[0].path == str(out / name)
+    assert _content(out) == before
+
+
+def test_a_file_in_the_place_of_the_folder(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(DiskNotDirectory):
+        format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_no_commits_is_an_error_and_leaves_nothing(repo: Repository, base: Written, tmp_path: Path) -> None:
+    with pytest.raises(ExportNothing):
+        format_patches(repo, base.commit, base.commit, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"cache"}
+
+
+def test_remains_of_a_killed_export_are_used_up(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    format_patches(repo, base.commit, tip.commit, out)
+    wanted = _content(out)
+    out.rename(tmp_path / ".out.patchkit-old")  # killed between the two renames
+    (tmp_path / ".out.patchkit-partial").mkdir()
+    format_patches(repo, base.commit, tip.commit, out)
+    assert _content(out) == wanted
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}

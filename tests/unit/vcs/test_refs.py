@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from patchkit.vcs.fastimport import Written
+from patchkit.vcs.refs import RefMoved, RefNameBad, delete_ref, list_refs, read_ref, update_ref
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import GitFailed
+
+NAME = "refs/heads/candidate/gfx1151+gfx1100/b6900"
+
+
+def test_a_ref_is_made_read_listed_and_removed(repo: Repository, base: Written) -> None:
+    assert read_ref(repo, NAME) is None
+    update_ref(repo, NAME, base.commit, None)
+    assert read_ref(repo, NAME) == base.commit
+    assert list_refs(repo, "refs/heads/candidate") == {NAME: base.commit}
+    assert read_ref(repo, "refs/heads/candidate") is None
+    delete_ref(repo, NAME, base.commit)
+    assert list_refs(repo, "refs") == {}
+
+
+def test_a_ref_that_moved_is_left_alone(repo: Repository, base: Written) -> None:
+    other = repo.git.run("commit-tree", base.tree, "-m", "x").decode().strip()
+    update_ref(repo, NAME, other, None)
+    for expected in (None, base.commit):
+        with pytest.raises(RefMoved, match=other):
+            update_ref(repo, NAME, base.commit, expected)
+    with pytest.raises(RefMoved):
+        delete_ref(repo, NAME, base.commit)
+    assert read_ref(repo, NAME) == other
+
+
+@pytest.mark.parametrize("name", ["refs/heads/a..b", "HEAD", "refs/heads/x.lock", "--stdin"])
+def test_names_git_does_not_allow(repo: Repository, base: Written, name: str) -> None:
+    with pytest.raises(RefNameBad):
+        update_ref(repo, name, base.commit, None)
+
+
+def test_a_refusal_that_is_no_move_is_gits(repo: Repository, base: Written) -> None:
+    lock = repo.path / f"{NAME}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("")
+    with pytest.raises(GitFailed, match="update-ref"):
+        update_ref(repo, NAME, base.commit, None)

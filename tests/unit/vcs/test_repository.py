@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.report import NullReporter
+from patchkit.vcs.disk import DiskNotDirectory
+from patchkit.vcs.fastimport import Written
+from patchkit.vcs.repository import (
+    ObjectMissing,
+    PathMissing,
+    Repository,
+    create_repository,
+    open_repository,
+)
+
+ODD = "src/odd \"n\\ame'.cu"
+
+
+def test_files_are_listed_with_mode_and_path(repo: Repository, base: Written) -> None:
+    listed = {entry.path: entry.mode for entry in repo.list_files(base.commit)}
+    assert listed == {
+        "README.md": "100644",
+        "run.sh": "100755",
+        "link": "120000",
+        "src/a.cu": "100644",
+        "src/crlf.cu": "100644",
+        ODD: "100644",
+    }
+    assert [entry.path for entry in repo.list_files(base.tree, "src")] == ["src/a.cu", "src/crlf.cu", ODD]
+    assert repo.list_files(base.tree, "nothing") == ()
+
+
+def test_blobs_come_back_byte_for_byte_in_one_process(repo: Repository, base: Written, recorder) -> None:
+    before = len(recorder.said("command"))
+    blobs = repo.read_blobs(base.commit, ["src/crlf.cu", ODD, "README.md"])
+    assert blobs == {
+        "src/crlf.cu": b"one\r\ntwo\r\n",
+        ODD: b"\xff\xfe no newline",
+        "README.md": b"# upstream\n",
+    }
+    assert len(recorder.said("command")) == before + 1
+    assert repo.read_blobs(base.commit, []) == {}
+
+
+@pytest.mark.parametrize("path", ["src/none.cu", "src", "src/a.cu\nREADME.md"])
+def test_a_path_that_is_no_file_is_named(repo: Repository, base: Written, path: str) -> None:
+    with pytest.raises(PathMissing) as caught:
+        repo.read_blobs(base.commit, ["README.md", path])
+    assert caught.value.where[0].path == path
+
+
+def test_objects_are_resolved_or_not(repo: Repository, base: Written) -> None:
+    assert repo.resolve(f"{base.commit}^{{tree}}", "0" * 40, "refs/none") == (base.tree, None, None)
+    assert repo.tree_of(base.commit) == base.tree
+    assert repo.has_object(base.commit)
+    assert not repo.has_object("1" * 40)
+
+
+def test_a_missing_commit_is_its_own_error(repo: Repository) -> None:
+    with pytest.raises(ObjectMissing):
+        repo.tree_of("1" * 40)
+    with pytest.raises(ObjectMissing):
+        repo.list_files("1" * 40)
+
+
+def test_entries_are_found_with_the_folders_above(repo: Repository, base: Written) -> None:
+    found = repo.find_entries(base.commit, ["src", "src/a.cu", "src/new.cu", "link"])
+    assert {path: entry.mode for path, entry in found.items()} == {
+        "src": "040000",
+        "src/a.cu": "100644",
+        "link": "120000",
+    }
+    assert repo.find_entries(base.commit, []) == {}
+
+
+def test_a_half_made_repository_is_completed(repo: Repository, base: Written) -> None:
+    (repo.path / "HEAD").unlink()
+    (repo.path / "info" / "attributes").unlink()
+    assert open_repository(repo.path, NullReporter()) is None
+    create_repository(repo.path, NullReporter())
+    again = open_repository(repo.path, NullReporter())
+    assert again is not None
+    assert again.tree_of(base.commit) == base.tree
+
+
+def test_remains_of_a_killed_creation_are_used_up(tmp_path: Path) -> None:
+    (tmp_path / "upstream.git.partial" / "objects").mkdir(parents=True)
+    made = create_repository(tmp_path / "upstream.git", NullReporter())
+    assert made.write_object("blob", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["upstream.git"]
+
+
+def test_a_file_in_the_place_of_the_repository(tmp_path: Path) -> None:
+    (tmp_path / "upstream.git").write_text("mine")
+    with pytest.raises(DiskNotDirectory):
+        create_repository(tmp_path / "upstream.git", NullReporter())
+    assert (tmp_path / "upstream.git").read_text() == "mine"

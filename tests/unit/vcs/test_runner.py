@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchkit.errors import CacheError, GitError
+from patchkit.report import NullReporter
+from patchkit.vcs import runner
+from patchkit.vcs.disk import DiskFull
+from patchkit.vcs.environment import fixed_environment, leaking_names
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import Finished, Git, GitFailed, GitMissing, GitSilent, GitTooOld, check_git
+
+
+def test_output_keeps_every_byte(repo: Repository) -> None:
+    data = b"\xff\x00caf\xe9\n\n"
+    sha = repo.write_object("blob", data)
+    assert repo.git.run("cat-file", "blob", sha) == data
+
+
+def test_commands_are_echoed_so_that_they_can_be_pasted(repo: Repository, recorder) -> None:
+    repo.git.run("cat-file", "-e", repo.write_object("blob", b"x"))
+    assert recorder.said("command")[-1].startswith(f"git --git-dir={repo.path} cat-file -e ")
+
+
+def test_a_failure_names_command_status_and_stderr(repo: Repository) -> None:
+    with pytest.raises(GitFailed) as caught:
+        repo.git.run("cat-file", "-t", "0" * 40)
+    assert "cat-file ended with status 128" in caught.value.message
+    assert "could not get object info" in (caught.value.why or "")
+    assert f"--git-dir={repo.path}" in (caught.value.hint or "")
+
+
+def test_a_git_killed_by_a_signal_is_named_so(repo: Repository) -> None:
+    error = repo.git.failure(("gc",), Finished(status=-9, stdout=b"", stderr=""))
+    assert isinstance(error, GitFailed)
+    assert "killed by SIGKILL" in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr"),
+    [
+        (128, "fatal: write error: No space left on device\n"),
+        (128, "error: file write error: File too large"),
+        (-25, ""),
+    ],
+)
+def test_a_full_disk_met_by_git_is_a_cache_error(repo: Repository, status: int, stderr: str) -> None:
+    error = repo.git.failure(("fast-import",), Finished(status=status, stdout=b"", stderr=stderr))
+    assert isinstance(error, DiskFull)
+    assert isinstance(error, CacheError)
+
+
+def test_git_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GitMissing) as caught:
+        check_git(NullReporter())
+    assert str(tmp_path) in (caught.value.why or "")
+    assert isinstance(caught.value, GitError)
+
+
+def test_importing_without_git_does_not_fail(tmp_path: Path) -> None:
+    # GitPython refuses to be imported on such a machine; the message must be ours.
+    code = (
+        "from patchkit.report import NullReporter\n"
+        "from patchkit.vcs.runner import GitMissing, check_git\n"
+        "from patchkit.vcs import gitpython\n"
+        "import os; from pathlib import Path\n"
+        "try: gitpython.execute(['/nonexistent/git'], env={}, cwd=Path('/'), stdin=None)\n"
+        "except Exception as e: print(type(e).__name__)\n"
+        "try: check_git(NullReporter())\n"
+        "except GitMissing as e: print('ours', 'GIT_PYTHON_REFRESH' in os.environ)\n"
+    )
+    environ = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ.pop("GIT_PYTHON_REFRESH", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["GitCommandNotFound", "ours", "False"]
+
+
+def test_git_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "git"
+    old.write_text("#!/bin/sh\necho git version 2.31.8\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(GitTooOld, match=r"2\.31\.8.*needs git 2\.32"):
+        check_git(NullReporter())
+
+
+def test_this_git_is_new_enough() -> None:
+    assert check_git(NullReporter()) >= runner.MINIMUM_GIT
+
+
+def test_no_git_variable_of_the_caller_reaches_git(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "evil"))
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(tmp_path / "objects"))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'user.name=evil'")
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "evil")
+    monkeypatch.setenv("LC_ALL", "xx_XX.nonsense")
+    sha = repo.write_object("blob", b"x")
+    assert (repo.path / "objects" / sha[:2] / sha[2:]).is_file()
+    assert repo.git.run("var", "GIT_AUTHOR_IDENT").startswith(b"patchkit <patchkit@localhost>")
+    assert repo.git.run("config", "--list", "--show-origin").count(b"user.name") == 0
+
+
+def test_user_configuration_and_hooks_are_not_read(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    hooks = tmp_path / "hooks"
+    (home / ".config" / "git").mkdir(parents=True)
+    hooks.mkdir()
+    trap = tmp_path / "trapped"
+    (hooks / "reference-transaction").write_text(f"#!/bin/sh\ntouch {trap}\nexit 1\n")
+    (hooks / "reference-transaction").chmod(0o755)
+    (home / ".gitconfig").write_text(f"[core]\n hooksPath = {hooks}\n[i18n]\n commitEncoding = latin1\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    assert repo.git.run("config", "--get", "core.hooksPath") == b"/dev/null\n"
+    sha = repo.write_object("blob", b"x")
+    repo.git.run("update-ref", "refs/x", sha)
+    assert not trap.exists()
+
+
+def test_only_trust_anchors_of_the_machine_are_kept() -> None:
+    environ = {"GIT_SSL_CAINFO": "a", "GIT_DIR": "b", "GIT_TRACE": "1", "PATH": "c", "LC_ALL": "C"}
+    assert leaking_names(environ) == ("GIT_DIR", "GIT_TRACE")
+    assert fixed_environment()["GIT_CONFIG_NOSYSTEM"] == "1"
+
+
+def test_a_silent_remote_is_given_up_and_its_children_are_gone(repo: Repository) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        url = f"git://127.0.0.1:{server.getsockname()[1]}/x"
+        with pytest.raises(GitSilent, match=r"0\.3 s"):
+            repo.git.watch("fetch", url, on_text=lambda _: None, answer_s=0.3, silence_s=0.3)
+        listed = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+        assert url not in listed
+
+
+def test_an_interrupted_watch_leaves_no_process(repo: Repository) -> None:
+    def interrupt(text: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        repo.git.watch("fetch", "/nonexistent", on_text=interrupt, answer_s=5, silence_s=5)
+
+
+def test_watch_hands_on_stderr_and_the_status(repo: Repository) -> None:
+    seen = bytearray()
+    done = repo.git.watch("fetch", "/nonexistent", on_text=seen.extend, answer_s=5, silence_s=5)
+    assert done.status == 128
+    assert done.stderr.encode() == bytes(seen)
+    assert b"nonexistent" in seen
+
+
+def test_git_without_a_repository_runs_outside_of_any(tmp_path: Path) -> None:
+    assert Git(reporter=NullReporter()).run("version").startswith(b"git version ")
