@@ -1,0 +1,46 @@
+"""``patchkit status``."""
+
+from __future__ import annotations
+
+from patchkit.cli.complaint import complain
+from patchkit.cli.settings import Settings, verb
+
+__all__ = ["command"]
+
+
+_STANDING = {
+    "recorded": "as the lock records",
+    "differs": "not as the lock records: patchkit apply makes it anew",
+    "not recorded": "not in the lock",
+}
+
+
+@verb("status", example=("patchkit status",))
+def command(settings: Settings) -> None:
+    """Show the pins of the lock, what is cached, and the candidates made so far. Reads only."""
+    from patchkit.flow.status import read_status
+
+    status = read_status(settings.workspace())
+    terminal = settings.terminal
+    if settings.json:
+        terminal.document(status.as_json())
+        return
+    lines = [
+        f"series      {status.series.root} ({status.series.origin})",
+        f"repository  {status.repository}",
+        "",
+    ]
+    for pin in status.pins:
+        cached = "cached" if pin.cached else "not cached"
+        lines.append(f"pin  b{pin.build}  {pin.commit[:12]}  {cached}{'  (default)' if pin.default else ''}")
+    lines.append("")
+    for row in status.candidates:
+        made = row.candidate
+        lines.append(
+            f"{made.branch}  {made.tip[:12]}  {len(made.commits)} patches  {_STANDING[row.standing]}"
+        )
+    if not status.candidates:
+        lines.append("no candidate yet: patchkit apply --arch gfx1151")
+    terminal.data("\n".join(lines))
+    for error in status.broken:
+        terminal.talk(complain(error, terminal.paint))

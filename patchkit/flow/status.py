@@ -1,0 +1,137 @@
+"""What there is: the pins of the lock, which of them are cached, and the candidates made so far.
+
+Vocabulary: a candidate is *recorded* when the lock names exactly this commit for its GPUs and patches,
+*differs* when it names another, and is *not recorded* when it names none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.config.lock import Lock, load_lock
+from patchkit.errors import PatchkitError
+from patchkit.flow.candidates import Candidate, is_candidate, read_candidate
+from patchkit.flow.workspace import Workspace
+from patchkit.series_dir import SeriesDir
+from patchkit.vcs.refs import list_refs
+from patchkit.vcs.repository import Repository, open_repository
+
+__all__ = ["CandidateStatus", "PinStatus", "Standing", "Status", "read_status"]
+
+Standing = Literal["recorded", "differs", "not recorded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinStatus:
+    """One pin of the lock; ``cached``: its tree is here and was verified."""
+
+    build: int
+    commit: str
+    tree: str
+    cached: bool
+    default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateStatus:
+    """One candidate and how it stands to the lock."""
+
+    candidate: Candidate
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Everything; ``broken`` are candidate branches that patchkit did not make so."""
+
+    series: SeriesDir
+    repository: Path
+    pins: tuple[PinStatus, ...]
+    candidates: tuple[CandidateStatus, ...]
+    broken: tuple[PatchkitError, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "series": {"root": str(self.series.root), "origin": self.series.origin},
+            "repository": str(self.repository),
+            "pins": [
+                {
+                    "build": pin.build,
+                    "commit": pin.commit,
+                    "tree": pin.tree,
+                    "cached": pin.cached,
+                    "default": pin.default,
+                }
+                for pin in self.pins
+            ],
+            "candidates": [
+                {
+                    "branch": row.candidate.branch,
+                    "archs": list(row.candidate.archs),
+                    "build": row.candidate.build,
+                    "base": row.candidate.base,
+                    "tip": row.candidate.tip,
+                    "patches": [made.id for made in row.candidate.commits],
+                    "lock": row.standing,
+                }
+                for row in self.candidates
+            ],
+            "broken": [
+                {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
+            ],
+        }
+
+
+def read_status(workspace: Workspace) -> Status:
+    """Reads the lock and the cache; changes nothing. Raises the errors of the lock."""
+    lock = load_lock(workspace.series.lock)
+    path = workspace.cache_root / "upstream.git"
+    repository = open_repository(path, workspace.reporter)
+    refs = list_refs(repository, "refs") if repository is not None else {}
+    candidates: list[CandidateStatus] = []
+    broken: list[PatchkitError] = []
+    if repository is not None:
+        _read_candidates(repository, refs, lock, candidates, broken)
+    return Status(
+        series=workspace.series,
+        repository=path,
+        pins=tuple(
+            PinStatus(
+                build=pin.build,
+                commit=pin.commit,
+                tree=pin.tree,
+                cached=f"refs/patchkit/pin/b{pin.build}" in refs,
+                default=pin.build == lock.default,
+            )
+            for pin in lock.pins
+        ),
+        candidates=tuple(candidates),
+        broken=tuple(broken),
+    )
+
+
+def _read_candidates(
+    repository: Repository,
+    refs: dict[str, str],
+    lock: Lock,
+    candidates: list[CandidateStatus],
+    broken: list[PatchkitError],
+) -> None:
+    for ref in filter(is_candidate, refs):
+        try:
+            candidate = read_candidate(repository, ref, refs)
+        except PatchkitError as error:
+            broken.append(error)
+        else:
+            candidates.append(CandidateStatus(candidate=candidate, standing=_standing(candidate, lock)))
+
+
+def _standing(candidate: Candidate, lock: Lock) -> Standing:
+    patches = tuple(made.id for made in candidate.commits)
+    recorded = lock.result(candidate.build, candidate.archs, patches)
+    if recorded is None:
+        return "not recorded"
+    return "recorded" if recorded.commit == candidate.tip else "differs"

@@ -1,0 +1,144 @@
+"""A day's work on the real pin, through the command line: apply, status, diff, export, and git am."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+
+pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[3]
+BASE = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
+BRANCH = "candidate/gfx1151/b6900"
+
+
+@pytest.fixture
+def patchkit(pin_cache: Path, capsys):
+    """Runs one command under --json and returns its document."""
+
+    def run(*argv: str, code: int = 0) -> dict:
+        returned = main([*argv, "--json", "--cache-dir", str(pin_cache)])
+        out, err = capsys.readouterr()
+        assert returned == code, err
+        return json.loads(out)
+
+    return run
+
+
+@pytest.fixture
+def applied(patchkit) -> dict:
+    return patchkit("apply", "--arch", "gfx1151")
+
+
+def _git(*argv: str, folder: Path) -> str:
+    done = subprocess.run(["git", *argv], cwd=folder, capture_output=True, check=True, text=True)
+    return done.stdout.strip()
+
+
+def test_apply_makes_four_commits_and_the_second_time_nothing(applied: dict, patchkit) -> None:
+    assert applied["base"] == BASE
+    assert [made["id"] for made in applied["commits"]] == [
+        "wmma-tile-params",
+        "fattn-decode-tile",
+        "tile-unprune",
+        "tile-config-guard",
+    ]
+    again = patchkit("apply", "--arch", "gfx1151")
+    assert again["unchanged"] is True
+    assert again["commits"] == applied["commits"]
+
+
+def test_status_knows_the_candidate_and_that_the_lock_records_it(applied: dict, patchkit) -> None:
+    status = patchkit("status")
+    (candidate,) = status["candidates"]
+    assert candidate["branch"] == BRANCH
+    assert candidate["tip"] == applied["commits"][-1]["commit"]
+    assert candidate["lock"] == "recorded"
+    assert [pin["cached"] for pin in status["pins"] if pin["build"] == 6900] == [True]
+    assert status["broken"] == []
+
+
+def test_the_diff_stays_in_one_folder_and_its_parts_add_up(applied: dict, patchkit) -> None:
+    whole = patchkit("diff", "--arch", "gfx1151")
+    paths = {change["path"] for change in whole["files"]}
+    assert paths
+    assert all(path.startswith("ggml/src/ggml-cuda/") for path in paths)
+    parts = [patchkit("diff", "--arch", "gfx1151", "--patch", made["id"]) for made in applied["commits"]]
+    assert [part["tip"] for part in parts] == [made["commit"] for made in applied["commits"]]
+    assert {change["path"] for part in parts for change in part["files"]} == paths
+
+
+def test_a_patch_that_is_not_in_the_candidate_is_named_with_those_that_are(applied: dict, patchkit) -> None:
+    error = patchkit("diff", "--arch", "gfx1151", "--patch", "nothing", code=2)["error"]
+    assert error["code"] == "CANDIDATE_PATCH_MISSING"
+    assert "tile-unprune" in error["hint"]
+
+
+def test_there_is_nothing_to_show_before_apply(patchkit) -> None:
+    error = patchkit("diff", "--arch", "gfx1151", code=5)["error"]
+    assert error["code"] == "CANDIDATE_MISSING"
+    assert error["hint"] == "patchkit apply --arch gfx1151"
+
+
+def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
+    applied: dict, patchkit, pin_cache: Path, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        patchkit("export", "--arch", "gfx1151", str(tmp_path / name))
+    files = sorted(path.name for path in (tmp_path / "one").glob("*.patch"))
+    assert len(files) == 4
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    tree = tmp_path / "tree"
+    _git(
+        "clone",
+        "--quiet",
+        "--shared",
+        "--no-checkout",
+        str(pin_cache / "upstream.git"),
+        str(tree),
+        folder=tmp_path,
+    )
+    _git("checkout", "--quiet", "--detach", BASE, folder=tree)
+    who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
+    _git(*who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files), folder=tree)
+    assert _git("rev-parse", "HEAD^{tree}", folder=tree) == applied["tree"]
+
+
+def test_the_branch_can_be_fetched_as_apply_says(applied: dict, pin_cache: Path, tmp_path: Path) -> None:
+    _git("init", "--quiet", str(tmp_path / "mine"), folder=tmp_path)
+    _git("fetch", "--quiet", str(pin_cache / "upstream.git"), BRANCH, folder=tmp_path / "mine")
+    fetched = _git("rev-parse", "FETCH_HEAD", folder=tmp_path / "mine")
+    assert fetched == applied["commits"][-1]["commit"]
+
+
+@pytest.mark.parametrize(
+    ("umask", "env"),
+    [
+        ("0077", {"LC_ALL": "C", "TZ": "Asia/Tokyo"}),
+        ("0000", {"LC_ALL": "tr_TR.UTF-8", "TZ": "America/New_York", "GIT_AUTHOR_NAME": "Somebody"}),
+    ],
+)
+def test_another_user_makes_the_same_commits(
+    applied: dict, pin_cache: Path, tmp_path: Path, umask: str, env: dict[str, str]
+) -> None:
+    repository = pin_cache / "upstream.git"
+    _git("update-ref", "-d", f"refs/heads/{BRANCH}", folder=repository)
+    (tmp_path / "home").mkdir()
+    program = [sys.executable, "-m", "patchkit", "apply", "--arch", "gfx1151", "--json"]
+    done = subprocess.run(
+        ["sh", "-c", f'umask {umask} && exec "$@"', "sh", *program, "--cache-dir", str(pin_cache)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path / "home"), **env},
+        capture_output=True,
+        check=True,
+    )
+    again = json.loads(done.stdout)
+    assert again["unchanged"] is False
+    assert again["commits"] == applied["commits"]
