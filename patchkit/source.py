@@ -1,4 +1,4 @@
-"""Source text as bytes, with positions a person can read.
+r"""Source text as bytes, with positions a person can read.
 
 Vocabulary: a *span* is a half-open range of byte offsets; a *source text* is the bytes of one file
 together with its path. Nothing here decodes, normalises or splits on anything but ``\n``: what is
@@ -72,6 +72,12 @@ class SourceText:
         start = self._starts[line - 1]
         end = self._starts[line] if line < len(self._starts) else len(self.data)
         return Span(start, end)
+
+    def line_end(self, offset: int) -> int:
+        r"""Where the line of ``offset`` ends, before its ``\n`` or ``\r\n``."""
+        span = self.line_span(self.line_of(offset))
+        text = self.text(span)
+        return max(offset, span.start + len(text.removesuffix(b"\n").removesuffix(b"\r")))
 
     def locate(self, offset: int, label: str | None = None) -> Location:
         """``path:line:column`` of a byte offset."""

@@ -38,29 +38,11 @@ def select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> list[
 
 def _select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Iterator[Span]:
     match selector:
-        case Tokens(pattern, inside):
-            for domain in _domains(scopes, entity, inside):
-                for run in find_runs(scopes, parse_pattern(pattern), domain):
-                    yield _span(scopes, run)
-        case Statement(pattern, inside):
-            for domain in _domains(scopes, entity, inside):
-                for first, last in find_runs(scopes, parse_pattern(pattern), domain):
-                    yield _span(scopes, statement_around(scopes, first, last))
-        case Call(name, inside):
-            for domain in _domains(scopes, entity, inside):
-                yield from (
-                    _span(scopes, (first, last)) for first, _, last in _calls(scopes, entity, name, domain)
-                )
-        case CallArg(pattern, call, inside):
-            wanted = parse_pattern(pattern)
-            for domain in _domains(scopes, entity, inside):
-                for _, opener, last in _calls(scopes, entity, call, domain):
-                    for argument in _arguments(scopes, opener, last):
-                        if matches_exactly(scopes, wanted, argument):
-                            yield _span(scopes, (argument.start, argument.stop - 1))
-        case Condition(pattern, inside):
-            for domain in _domains(scopes, entity, inside):
-                yield from _conditions(scopes, pattern, domain)
+        case Tokens() | Statement() | Call() | CallArg() | Condition():
+            for domain in _domains(scopes, entity, selector.inside):
+                yield from _select_code(scopes, entity, selector, domain)
+        case Before() | After() | Between():
+            yield from _select_around(scopes, entity, selector)
         case TemplateParams(pattern):
             header = Span(entity.header.start, entity.parameters.start) if entity else _whole(scopes)
             for run in find_runs(scopes, parse_pattern(pattern), scopes.code_in(header)):
@@ -70,17 +52,47 @@ def _select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Iter
         case TableRow(leading, table):
             yield from _table_rows(scopes, entity, leading, table)
         case Body():
-            if entity is not None:
-                yield entity.body
+            yield entity.body if entity is not None else _whole(scopes)
+
+
+def _select_code(  # noqa: C901 - one arm per selector word
+    scopes: ScopeMap,
+    entity: Entity | None,
+    selector: Tokens | Statement | Call | CallArg | Condition,
+    domain: range,
+) -> Iterator[Span]:
+    match selector:
+        case Tokens(pattern):
+            for run in find_runs(scopes, parse_pattern(pattern), domain):
+                yield _span(scopes, run)
+        case Statement(pattern):
+            for first, last in find_runs(scopes, parse_pattern(pattern), domain):
+                yield _span(scopes, statement_around(scopes, first, last))
+        case Call(name):
+            for first, _, last in _calls(scopes, entity, name, domain):
+                yield _span(scopes, (first, last))
+        case CallArg(pattern, call):
+            wanted = parse_pattern(pattern)
+            for _, opener, last in _calls(scopes, entity, call, domain):
+                for argument in _arguments(scopes, opener, last):
+                    if matches_exactly(scopes, wanted, argument):
+                        yield _span(scopes, (argument.start, argument.stop - 1))
+        case Condition(pattern):
+            yield from _conditions(scopes, pattern, domain)
+
+
+def _select_around(
+    scopes: ScopeMap, entity: Entity | None, selector: Before | After | Between
+) -> Iterator[Span]:
+    match selector:
         case Before(inner):
             yield from (Span(span.start, span.start) for span in select(scopes, entity, inner))
         case After(inner):
             yield from (Span(span.end, span.end) for span in select(scopes, entity, inner))
-        case Between(first_selector, last_selector):
-            starts = select(scopes, entity, first_selector)
-            ends = select(scopes, entity, last_selector)
-            for start, end in ((s, e) for s in starts for e in ends if s.end <= e.start):
-                yield Span(start.end, end.start)
+        case Between(first, last):
+            ends = select(scopes, entity, last)
+            for start in select(scopes, entity, first):
+                yield from (Span(start.end, end.start) for end in ends if start.end <= end.start)
 
 
 def _whole(scopes: ScopeMap) -> Span:

@@ -15,7 +15,7 @@ _VALUE_BEFORE_BRACE = frozenset({b"=", b",", b"(", b"return", b"]", b"{"})
 
 
 def statement_around(scopes: ScopeMap, first: int, last: int) -> tuple[int, int]:
-    """First and last code position of the smallest statement that contains positions ``first`` to ``last``."""
+    """First and last position of the smallest statement that contains ``first`` to ``last``."""
     start = _start(scopes, _climb(scopes, first))
     end = _end(scopes, start)
     while end < last and start > 0:

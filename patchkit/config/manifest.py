@@ -72,7 +72,10 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """``name`` reads as ``device`` under the device guard and as ``upstream`` elsewhere; defined before ``function``."""
+    """A macro defined before ``function``.
+
+    It reads as ``device`` under the device guard and as ``upstream`` elsewhere.
+    """
 
     name: str
     file: str

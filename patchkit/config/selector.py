@@ -42,7 +42,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Each smallest statement, its ``;`` or closing brace included, with a run that matches ``pattern``."""
+    """Each smallest statement with a run that matches ``pattern``, its ``;`` or brace included."""
 
     pattern: str
     inside: Selector | None = None
@@ -74,7 +74,7 @@ class TemplateParams:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition, without its parentheses, of each ``if`` or ``while`` whose condition matches ``pattern``."""
+    """The condition, without parentheses, of each ``if`` or ``while`` in which ``pattern`` matches."""
 
     pattern: str
     inside: Selector | None = None
@@ -89,7 +89,7 @@ class GroupLines:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Each row ``table(leading...)`` or ``{leading...}`` of a table; ``table`` is the macro's name or ``{}``."""
+    """Each row ``table(leading...)`` of a table of macro calls; for ``{}`` each ``{leading...}``."""
 
     leading: str
     table: str
@@ -156,7 +156,7 @@ _TAKE_INSIDE = frozenset({"tokens", "statement", "call", "call_arg", "condition"
 
 
 class SelectorModel(TomlModel):
-    """A selector as TOML writes it: exactly one selector word, plus ``of`` and ``inside`` where they apply."""
+    """A selector as TOML writes it: one selector word, plus ``of`` and ``inside`` where they apply."""
 
     tokens: str | None = Field(default=None, min_length=1)
     statement: str | None = Field(default=None, min_length=1)
@@ -193,26 +193,16 @@ class SelectorModel(TomlModel):
         """The selector this table says."""
         inside = self.inside.build() if self.inside is not None else None
         of = self.of or ""
-        if self.tokens is not None:
-            return Tokens(self.tokens, inside)
-        if self.statement is not None:
-            return Statement(self.statement, inside)
-        if self.call is not None:
-            return Call(self.call, inside)
-        if self.call_arg is not None:
-            return CallArg(self.call_arg, of, inside)
-        if self.template_params is not None:
-            return TemplateParams(self.template_params)
-        if self.condition is not None:
-            return Condition(self.condition, inside)
-        if self.group is not None:
-            return GroupLines(self.group)
-        if self.table_row is not None:
-            return TableRow(self.table_row, of)
-        if self.before is not None:
-            return Before(self.before.build())
-        if self.after is not None:
-            return After(self.after.build())
-        if self.between is not None:
-            return Between(self.between[0].build(), self.between[1].build())
-        return Body()
+        built: list[Selector] = []
+        built += [Tokens(self.tokens, inside)] if self.tokens is not None else []
+        built += [Statement(self.statement, inside)] if self.statement is not None else []
+        built += [Call(self.call, inside)] if self.call is not None else []
+        built += [CallArg(self.call_arg, of, inside)] if self.call_arg is not None else []
+        built += [Condition(self.condition, inside)] if self.condition is not None else []
+        built += [TemplateParams(self.template_params)] if self.template_params is not None else []
+        built += [GroupLines(self.group)] if self.group is not None else []
+        built += [TableRow(self.table_row, of)] if self.table_row is not None else []
+        built += [Before(self.before.build())] if self.before is not None else []
+        built += [After(self.after.build())] if self.after is not None else []
+        built += [Between(*(part.build() for part in self.between))] if self.between is not None else []
+        return built[0] if built else Body()

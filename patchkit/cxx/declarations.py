@@ -114,7 +114,7 @@ def _name_before(code: Sequence[Token], top: Sequence[int], texts: Sequence[byte
     if last < 0 or code[top[last]].kind is not TokenKind.IDENTIFIER or texts[last] in _NOT_NAMES:
         return None
     name = [texts[last]]
-    while last >= 2 and texts[last - 1] == b"::":
+    while last > 1 and texts[last - 1] == b"::":
         last -= 2
         name.insert(0, texts[last])
     return b"::".join(name).decode("utf-8", "replace")

@@ -18,7 +18,7 @@ from typing import Literal
 
 from patchkit.cxx.brackets import match_brackets
 from patchkit.cxx.declarations import Declared, classify_header
-from patchkit.cxx.directives import Directive, Group, find_groups, split_directives
+from patchkit.cxx.directives import Group, find_groups, split_directives
 from patchkit.cxx.lexer import Token, lex
 from patchkit.source import SourceText, Span
 
@@ -94,7 +94,7 @@ class ScopeMap:
         return max(around, key=lambda entity: entity.span.start, default=None)
 
     def digest(self, span: Span) -> str:
-        """sha256 over the texts of code tokens and directives in ``span``; layout and comments do not count."""
+        """sha256 over code tokens and directives in ``span``; layout and comments do not count."""
         pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
         pieces += [
             (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)

@@ -1,0 +1,192 @@
+"""The patches folder as a whole: series.toml and every NNNN-topic/patch.toml, cross-checked.
+
+Vocabulary: the *series* is the ordered set of patches and the upstream folders it may touch. Order
+is the number of the folder; names that refer to each other are checked here, once, for all patches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from patchkit.config.explain import near_miss
+from patchkit.config.manifest import Patch, parse_patch
+from patchkit.config.toml import TomlModel, load_toml, validate
+from patchkit.errors import ConfigError, ErrorGroup, Location, PatchkitError
+
+__all__ = [
+    "EditOutsideFolders",
+    "PairSplit",
+    "PatchDuplicate",
+    "PatchFolderBad",
+    "PatchReference",
+    "Series",
+    "SeriesModel",
+    "load_series",
+]
+
+_FOLDER = re.compile(r"(\d{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
+
+
+class PatchFolderBad(ConfigError):
+    """A folder under patches/ that is not NNNN-topic, or not that of its patch."""
+
+    code = "PATCH_FOLDER"
+
+
+class PatchDuplicate(ConfigError):
+    """Two patches, edits or aliases of one name, or two patches of one number."""
+
+    code = "PATCH_DUPLICATE"
+
+
+class PatchReference(ConfigError):
+    """A patch names another patch or an alias that does not exist."""
+
+    code = "PATCH_REFERENCE"
+
+
+class PairSplit(ConfigError):
+    """An edit pair has only its host or only its device side."""
+
+    code = "PAIR_SPLIT"
+
+
+class EditOutsideFolders(ConfigError):
+    """An edit or a new file lies outside the upstream folders the series declares."""
+
+    code = "EDIT_OUTSIDE_FOLDERS"
+
+
+class SeriesModel(TomlModel):
+    """What series.toml must be; the JSON schema is made from this."""
+
+    folders: list[str] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Patches in order, and the folders of upstream they may touch (each ends with a slash)."""
+
+    folders: tuple[str, ...]
+    patches: tuple[Patch, ...]
+
+    def patch(self, name: str) -> Patch | None:
+        """The patch of that id."""
+        return next((patch for patch in self.patches if patch.id == name), None)
+
+
+def load_series(folder: Path) -> Series:
+    """Read ``folder``/series.toml and every patch below it.
+
+    Raises one ErrorGroup with every problem of every file, or the one ConfigError there is.
+    """
+    errors: list[PatchkitError] = []
+    model = validate(load_toml(folder / "series.toml"), SeriesModel, what="series")
+    patches: list[Patch] = []
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+        named = _FOLDER.fullmatch(path.name)
+        if named is None:
+            errors.append(
+                PatchFolderBad(
+                    f"'{path.name}' is not NNNN-topic",
+                    where=Location(path=str(path)),
+                    hint="four digits, a dash, the patch's id; for example 0005-my-topic",
+                )
+            )
+            continue
+        try:
+            patches.append(
+                parse_patch(load_toml(path / "patch.toml"), folder=path.name, number=int(named.group(1)))
+            )
+        except PatchkitError as exc:
+            errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+    folders = tuple(name if name.endswith("/") else name + "/" for name in model.folders)
+    series = Series(folders=folders, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
+    errors.extend(_check(series))
+    if errors:
+        count = len(errors)
+        raise ErrorGroup(f"{folder} has {count} problem{'s'[: count > 1]}", errors)
+    return series
+
+
+def _check(series: Series) -> Iterator[ConfigError]:
+    seen: dict[str | int, Patch] = {}
+    for patch in series.patches:
+        for key in (patch.id, patch.number):
+            if key in seen:
+                yield PatchDuplicate(
+                    f"two patches are called {key}",
+                    where=[patch.where, seen[key].where],
+                    hint="give one of them another number and id",
+                )
+            seen[key] = patch
+        if patch.folder[5:] != patch.id:
+            yield PatchFolderBad(
+                f"folder '{patch.folder}' holds patch '{patch.id}'",
+                where=patch.where,
+                hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
+            )
+        yield from _check_names(series, patch)
+        yield from _check_pairs(patch)
+        yield from _check_folders(series, patch)
+
+
+def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
+    ids = [other.id for other in series.patches]
+    for requirement in patch.requires:
+        if requirement.patch not in ids or requirement.patch == patch.id:
+            yield PatchReference(
+                f"patch '{patch.id}' requires '{requirement.patch}', which is no other patch of the series",
+                where=requirement.where,
+                hint=near_miss(requirement.patch, ids) or f"patches: {', '.join(ids)}",
+            )
+    aliases = [alias.name for alias in patch.aliases]
+    named = [(edit.id, edit.where) for edit in patch.edits]
+    named += [(alias.name, alias.where) for alias in patch.aliases]
+    named += [(file.path, file.where) for file in patch.files]
+    names = [name for name, _ in named]
+    for name, where in named:
+        if names.count(name) > 1:
+            yield PatchDuplicate(f"'{name}' occurs twice", where=where, hint="rename one of them")
+    for edit in patch.edits:
+        if edit.alias is not None and edit.alias not in aliases:
+            yield PatchReference(
+                f"edit '{edit.id}' uses alias '{edit.alias}', which the patch does not define",
+                where=edit.where,
+                hint=near_miss(edit.alias, aliases) or "add an [[alias]] table",
+            )
+
+
+def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
+    for pair in sorted({name for edit in patch.edits for name in edit.pairs}):
+        members = [edit for edit in patch.edits if pair in edit.pairs]
+        sides = {edit.side for edit in members}
+        if sides != {"host", "device"}:
+            missing = "device" if "host" in sides else "host"
+            yield PairSplit(
+                f"pair '{pair}' has no {missing} side",
+                where=[edit.where for edit in members],
+                why="a kernel launched with other values than it was compiled for computes garbage",
+                hint=f'add the {missing} edit with pairs = ["{pair}"]',
+            )
+
+
+def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
+    touched = [(edit.file, edit.where) for edit in patch.edits]
+    touched += [(file.path, file.where) for file in patch.files]
+    touched += [(alias.file, alias.where) for alias in patch.aliases]
+    for path, where in touched:
+        parts = path.split("/")
+        inside = any(path.startswith(folder) for folder in series.folders)
+        if not inside or ".." in parts or "." in parts:
+            yield EditOutsideFolders(
+                f"patch '{patch.id}' touches {path}",
+                where=where,
+                why=f"series.toml allows only {', '.join(series.folders)}",
+                hint="change the path, or declare the folder in series.toml after review",
+            )

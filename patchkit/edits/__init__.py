@@ -1,0 +1,1 @@
+"""Concrete edits: generated guards around rendered text, applied together, confirmed by clang."""

@@ -1,0 +1,154 @@
+"""After an edit: is everything where it was meant to be, and nothing else changed?
+
+Vocabulary: an edit is *confirmed* by the tokens (its entity holds it, every other definition has
+the digest it had) and by clang in the pass of its side (that pass sees the entity around the edit,
+and no new syntax error). Evidence says by which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.anchors.resolve import Anchor
+from patchkit.cxx.scopes import Entity, ScopeMap
+from patchkit.cxx.tree import Pass, Tree
+from patchkit.edits.model import Applied
+from patchkit.errors import AnchorError
+from patchkit.source import Span
+
+__all__ = ["EditMisplaced", "EditUnparsable", "Evidence", "TwinTouched", "confirm_entities", "confirm_passes"]
+
+Confidence = Literal["ast", "tokens"]
+
+
+class EditMisplaced(AnchorError):
+    """After the edit its bytes are not inside the entity they were meant for."""
+
+    code = "EDIT_MISPLACED"
+
+
+class TwinTouched(AnchorError):
+    """A definition that no edit names changed, appeared or vanished."""
+
+    code = "TWIN_TOUCHED"
+
+
+class EditUnparsable(AnchorError):
+    """Clang reports a syntax error that was not there before the edit."""
+
+    code = "EDIT_UNPARSABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was checked for one edit. ``seen_in`` lists the passes whose AST shows the edit in its entity."""
+
+    edit: str
+    entity: str
+    confidence: Confidence
+    seen_in: tuple[Pass, ...]
+
+
+def confirm_entities(
+    before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
+) -> None:
+    """Tokens: same definitions in the same order, digests changed only where an edit is.
+
+    ``anchors`` pairs each anchor with its spans in the text after. Raises TwinTouched or EditMisplaced.
+    """
+    old = [entity for entity in before.entities if entity.kind != "macro"]
+    new = [entity for entity in after.entities if entity.kind != "macro"]
+    if [entity.name for entity in old] != [entity.name for entity in new]:
+        changed = Counter(e.name for e in new)
+        changed.subtract(Counter(e.name for e in old))
+        names = sorted(name for name, count in changed.items() if count) or ["their order"]
+        raise TwinTouched(
+            f"the edits change which definitions {after.source.path} has: {', '.join(names)}",
+            where=[anchor.edit.where for anchor, _ in anchors],
+            hint="new definitions belong in a new file of ours",
+        )
+    counterpart = {left.span: right for left, right in zip(old, new, strict=True)}
+    for left, right in zip(old, new, strict=True):
+        edited = any(left.span.contains(placement.span) for placement in applied.placements)
+        if not edited and left.digest != right.digest:
+            raise TwinTouched(
+                f"'{left.name}' changed although no edit names it",
+                where=[after.source.locate(right.span.start), *(anchor.edit.where for anchor, _ in anchors)],
+                hint="patchkit plan shows where each edit goes",
+            )
+    for anchor, spans in anchors:
+        entity = anchor.entity
+        if entity is None or entity.kind == "macro":
+            continue
+        holder = counterpart[entity.span]
+        for span in spans:
+            if not holder.span.contains(span):
+                raise _misplaced(after, anchor, span, "its tokens lie outside")
+
+
+def confirm_passes(
+    after: ScopeMap,
+    anchors: Sequence[tuple[Anchor, Sequence[Span]]],
+    trees_before: Mapping[Pass, Tree],
+    trees_after: Mapping[Pass, Tree],
+) -> tuple[Evidence, ...]:
+    """Clang: no new syntax error in either pass; the pass of each edit's side sees it in its entity.
+
+    Raises EditUnparsable or EditMisplaced.
+    """
+    for which, tree in trees_after.items():
+        _refuse_new_issues(after, anchors, which, trees_before[which], tree)
+    evidence = []
+    for anchor, spans in anchors:
+        entity = anchor.entity
+        if entity is None or entity.kind == "macro":
+            evidence.append(_evidence(anchor, "tokens", ()))
+            continue
+        seen = tuple(
+            which
+            for which, tree in sorted(trees_after.items())
+            if all(_shows(tree, entity, s) for s in spans)
+        )
+        if anchor.edit.side not in seen:
+            raise _misplaced(after, anchor, spans[0], f"clang's {anchor.edit.side} pass does not see it")
+        evidence.append(_evidence(anchor, "ast", seen))
+    return tuple(evidence)
+
+
+def _evidence(anchor: Anchor, confidence: Confidence, seen: tuple[Pass, ...]) -> Evidence:
+    return Evidence(edit=anchor.edit.id, entity=anchor.entity_name, confidence=confidence, seen_in=seen)
+
+
+def _shows(tree: Tree, entity: Entity, span: Span) -> bool:
+    name = entity.name.rsplit("::", maxsplit=1)[-1]
+    return any(definition.name == name and definition.span.contains(span) for definition in tree.definitions)
+
+
+def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> EditMisplaced:
+    return EditMisplaced(
+        f"edit '{anchor.edit.id}' is not inside '{anchor.entity_name}' afterwards: {how} it",
+        where=[anchor.edit.where, after.source.locate(span.start, "the edit landed here")],
+        hint="narrow the selector; patchkit plan shows where each edit goes",
+    )
+
+
+def _refuse_new_issues(
+    after: ScopeMap,
+    anchors: Sequence[tuple[Anchor, Sequence[Span]]],
+    which: Pass,
+    old: Tree,
+    new: Tree,
+) -> None:
+    known = Counter(issue.message for issue in old.issues)
+    for issue in new.issues:
+        known[issue.message] -= 1
+        if known[issue.message] < 0:
+            raise EditUnparsable(
+                f"syntax error in the {which} pass after the edit: {issue.message}",
+                where=[after.source.locate(issue.offset), *(anchor.edit.where for anchor, _ in anchors)],
+                why="the rendered text does not parse where it was put",
+                hint="patchkit plan --show-text prints the rendered edits",
+            )

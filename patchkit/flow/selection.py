@@ -1,0 +1,140 @@
+"""Which patches apply to (pin, GPUs), decided by data alone: profiles, build ranges, requirements.
+
+Vocabulary: a patch's *targets* are those of the requested GPUs whose profile has it on, or opt-in
+and asked for. A *skipped* patch has a reason; a *refused* request is one that splits what belongs
+together, and names why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.config.explain import near_miss
+from patchkit.config.manifest import Patch
+from patchkit.config.profile import ArchProfile
+from patchkit.config.series import Series
+from patchkit.errors import ErrorGroup, UsageError
+
+__all__ = ["PatchPairSplit", "Selected", "UnknownPatch", "select_patches"]
+
+
+class UnknownPatch(UsageError):
+    """``--only``, ``--without`` or ``--with`` names a patch the series does not have."""
+
+    code = "UNKNOWN_PATCH"
+
+
+class PatchPairSplit(UsageError):
+    """The request leaves out a patch without which another one is wrong."""
+
+    code = "PATCH_PAIR_SPLIT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """One patch of the series and what the request makes of it; no ``targets``: skipped for ``reason``."""
+
+    patch: Patch
+    targets: tuple[ArchProfile, ...]
+    reason: str
+
+
+def select_patches(
+    series: Series,
+    profiles: Sequence[ArchProfile],
+    build: int,
+    *,
+    only: Sequence[str],
+    without: Sequence[str],
+    with_: Sequence[str],
+) -> tuple[Selected, ...]:
+    """Every patch of the series, in order, with its targets or the reason it is skipped.
+
+    Raises UnknownPatch or PatchPairSplit (an ErrorGroup when there are several).
+    """
+    _refuse_unknown(series, [*only, *without, *with_])
+    chosen = {
+        patch.id: _choose(patch, profiles, build, only=only, without=without, with_=with_)
+        for patch in series.patches
+    }
+    splits = list(_splits(series, chosen, [*only, *without]))
+    if splits:
+        raise splits[0] if len(splits) == 1 else ErrorGroup("the request splits pairs of patches", splits)
+    _drop_unmet(series, chosen)
+    return tuple(chosen.values())
+
+
+def _refuse_unknown(series: Series, names: Sequence[str]) -> None:
+    known = [patch.id for patch in series.patches]
+    for name in names:
+        if name not in known:
+            raise UnknownPatch(
+                f"the series has no patch '{name}'",
+                hint=near_miss(name, known) or f"patches: {', '.join(known)}",
+            )
+
+
+def _choose(
+    patch: Patch,
+    profiles: Sequence[ArchProfile],
+    build: int,
+    *,
+    only: Sequence[str],
+    without: Sequence[str],
+    with_: Sequence[str],
+) -> Selected:
+    if not patch.builds.covers(build):
+        last = f"b{patch.builds.last}" if patch.builds.last is not None else "the newest"
+        reason = f"out of era: for b{patch.builds.first} to {last} ({patch.builds.why})"
+        return Selected(patch=patch, targets=(), reason=reason)
+    if patch.id in without or (only and patch.id not in only):
+        return Selected(patch=patch, targets=(), reason="left out on request")
+    targets = []
+    reasons = []
+    for profile in profiles:
+        choice = profile.patches.get(patch.id)
+        default = choice.default if choice is not None else "off"
+        if default == "on" or (default == "opt-in" and patch.id in with_):
+            targets.append(profile)
+        elif default == "opt-in":
+            why = choice.why if choice is not None else ""
+            reasons.append(f"opt-in for {profile.arch} ({why}): add --with {patch.id}")
+        else:
+            why = choice.why if choice is not None else profile.note
+            reasons.append(f"off for {profile.arch}" + (f": {why}" if why else ""))
+    return Selected(patch=patch, targets=tuple(targets), reason="; ".join(reasons) if not targets else "")
+
+
+def _splits(series: Series, chosen: Mapping[str, Selected], named: Sequence[str]) -> Iterator[UsageError]:
+    """Requirements that the request itself leaves out."""
+    for patch in series.patches:
+        for requirement in patch.requires:
+            needed = chosen[requirement.patch]
+            if chosen[patch.id].targets and needed.reason == "left out on request":
+                yield PatchPairSplit(
+                    f"'{patch.id}' without '{requirement.patch}' is refused",
+                    where=requirement.where,
+                    why=requirement.why,
+                    hint=f"ask for both, or add --without {patch.id}"
+                    if patch.id not in named
+                    else f"add --only {requirement.patch}",
+                )
+
+
+def _drop_unmet(series: Series, chosen: dict[str, Selected]) -> None:
+    """Skip patches whose requirement does not apply to all of their targets; until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for patch in series.patches:
+            current = chosen[patch.id]
+            for requirement in patch.requires:
+                needed = chosen[requirement.patch]
+                targets = tuple(profile for profile in current.targets if profile in needed.targets)
+                if targets != current.targets:
+                    why = needed.reason or "not for the same GPUs"
+                    reason = f"requires '{requirement.patch}', which does not apply: {why}"
+                    current = Selected(patch=patch, targets=targets, reason=reason if not targets else "")
+                    chosen[patch.id] = current
+                    changed = True
