@@ -1,0 +1,255 @@
+"""Profiles: what patchkit knows about one GPU, from its file and the files of its family.
+
+Vocabulary: an *arch* is an exact gfx id; its *profile* is ``<arch>.toml``; a *family* file holds what
+several GPUs share and may itself inherit. The nearest file wins, fact by fact. Patches and tuned
+parameters are never inherited: they are right for one exact gfx id only (gfx1151 has 1536 vector
+registers per SIMD, gfx1150 of the same family 1024).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from patchkit.config.explain import near_miss
+from patchkit.config.facts import REQUIRED, Fact, FactMissing, Facts, FactsModel
+from patchkit.config.profile_data import ArchProfile, PatchChoice, ProfileInput, TunedWmma
+from patchkit.config.profile_model import FamilyModel, ProfileModel
+from patchkit.config.toml import Document, load_toml, validate
+from patchkit.errors import ConfigError, Location, UsageError
+
+__all__ = [
+    "ArchProfile",
+    "DuplicateTuning",
+    "GenericTarget",
+    "InheritanceCycle",
+    "NoProfiles",
+    "PatchChoice",
+    "ProfileInput",
+    "ProfileMismatch",
+    "TunedWmma",
+    "UnknownArch",
+    "UnknownFamily",
+    "list_profiles",
+    "load_profile",
+]
+
+_GENERIC = re.compile(r"gfx\d+(-\d+)*-generic")
+_FEATURES = re.compile(r"(gfx[0-9a-f]+)(:[a-z]+[+-])+")
+
+
+class UnknownArch(UsageError):
+    """No profile has that name."""
+
+    code = "ARCH_UNKNOWN"
+
+
+class GenericTarget(UsageError):
+    """A generic code object target: one binary for several GPUs whose tables differ."""
+
+    code = "ARCH_GENERIC"
+
+
+class NoProfiles(ConfigError):
+    """The folder holds no profile."""
+
+    code = "PROFILES_NONE"
+
+
+class UnknownFamily(ConfigError):
+    """``inherits`` names a family file that is not there."""
+
+    code = "PROFILE_FAMILY_UNKNOWN"
+
+
+class InheritanceCycle(ConfigError):
+    """A family inherits from itself, directly or through others."""
+
+    code = "PROFILE_CYCLE"
+
+
+class ProfileMismatch(ConfigError):
+    """Two statements of a profile, or a statement and the file's name, do not agree."""
+
+    code = "PROFILE_MISMATCH"
+
+
+class DuplicateTuning(ConfigError):
+    """Two tuned rows for the same kernel variant."""
+
+    code = "PROFILE_DUPLICATE_TUNING"
+
+
+def list_profiles(folder: Path) -> tuple[str, ...]:
+    """The archs that have a profile, sorted. NoProfiles when there is none."""
+    archs = tuple(sorted(path.stem for path in folder.glob("gfx*.toml")))
+    if not archs:
+        raise NoProfiles(
+            f"{folder} holds no GPU profile",
+            where=Location(path=str(folder)),
+            hint="--series-dir names the folder that holds arch_profiles/",
+        )
+    return archs
+
+
+def load_profile(folder: Path, arch: str) -> ArchProfile:
+    """Read the profile of one GPU and the family files it inherits from.
+
+    Raises:
+        GenericTarget, UnknownArch: the name is not one of :func:`list_profiles`.
+        UnknownFamily, InheritanceCycle: the files cannot be put together.
+        ProfileMismatch, DuplicateTuning, FactMissing: they can, but the result is no profile.
+        ErrorGroup: wrong fields in one file, all of them.
+    """
+    _check_name(folder, arch)
+    document = load_toml(folder / f"{arch}.toml")
+    model = validate(document, ProfileModel, what="profile")
+    documents = [document]
+    by_name = _facts_of(document, model.facts)
+    families: list[str] = []
+    for family_document, family in _families(folder, document, model.inherits):
+        families.append(family.family)
+        documents.append(family_document)
+        by_name = _facts_of(family_document, family.facts) | by_name
+    profile = ArchProfile(
+        arch=model.arch,
+        families=tuple(families),
+        note=model.note,
+        facts=Facts(profile=document.path, by_name=by_name),
+        patches={
+            name: PatchChoice(patch=name, where=document.locate(("patches", name)), **choice.model_dump())
+            for name, choice in sorted(model.patches.items())
+        },
+        tuned_wmma=tuple(
+            TunedWmma(where=document.locate(("tuning", "wmma", index)), **row.model_dump())
+            for index, row in enumerate(model.tuning.wmma)
+        ),
+        cmake=tuple(model.build.cmake.items()),
+        cmake_with_series=tuple(model.build.cmake_with_series.items()),
+        build_why=model.build.why,
+        inputs=tuple(_input(folder, each) for each in documents),
+        where=document.locate(),
+    )
+    _check_complete(profile)
+    _check_agreement(profile, arch, document)
+    _check_tuning(profile)
+    return profile
+
+
+def _check_name(folder: Path, arch: str) -> None:
+    known = list_profiles(folder)
+    if arch in known:
+        return
+    if _GENERIC.fullmatch(arch):
+        raise GenericTarget(
+            f"{arch} is a generic target; patchkit patches exact gfx ids only",
+            why="one code object would run on GPUs with different register files, while the host picks "
+            "its tables by the exact id: host and device disagree (NaN on gfx1152, llama.cpp issue 25620)",
+            hint=f"name the GPUs one by one, for example: --arch {known[0]}",
+        )
+    features = _FEATURES.fullmatch(arch)
+    if features:
+        hint = f"leave the feature suffix out: --arch {features[1]}"
+    else:
+        hint = near_miss(arch, known) or f"known: {', '.join(known)}"
+    raise UnknownArch(f"no profile for '{arch}'", where=Location(path=str(folder)), hint=hint)
+
+
+def _families(folder: Path, document: Document, inherits: str | None) -> list[tuple[Document, FamilyModel]]:
+    found: list[tuple[Document, FamilyModel]] = []
+    seen: list[str] = []
+    while inherits is not None:
+        where = document.locate(("inherits",))
+        if inherits in seen:
+            raise InheritanceCycle(
+                f"family '{inherits}' inherits from itself",
+                where=where,
+                why=" -> ".join([*seen, inherits]),
+                hint="take one 'inherits' out",
+            )
+        path = folder / "families" / f"{inherits}.toml"
+        if not path.is_file():
+            names = sorted(each.stem for each in (folder / "families").glob("*.toml"))
+            raise UnknownFamily(
+                f"there is no family '{inherits}'",
+                where=where,
+                hint=near_miss(inherits, names) or f"known: {', '.join(names)}",
+            )
+        document = load_toml(path)
+        family = validate(document, FamilyModel, what="family")
+        if family.family != inherits:
+            raise ProfileMismatch(
+                f"the file of family '{inherits}' says it is '{family.family}'",
+                where=document.locate(("family",)),
+                hint=f"write: family = '{inherits}'",
+            )
+        seen.append(inherits)
+        found.append((document, family))
+        inherits = family.inherits
+    return found
+
+
+def _facts_of(document: Document, facts: FactsModel) -> dict[str, Fact]:
+    return {
+        name: Fact(
+            name=name,
+            value=stated.value,
+            source=stated.source,
+            confidence=stated.confidence,
+            note=stated.note,
+            where=document.locate(("facts", name)),
+        )
+        for name in FactsModel.model_fields
+        if (stated := getattr(facts, name)) is not None
+    }
+
+
+def _input(folder: Path, document: Document) -> ProfileInput:
+    path = Path(document.path).relative_to(folder).as_posix()
+    return ProfileInput(path=path, sha256=hashlib.sha256(document.data).hexdigest())
+
+
+def _check_complete(profile: ArchProfile) -> None:
+    missing = [name for name in REQUIRED if name not in profile.facts.by_name]
+    if not {"lds_per_wgp_bytes", "lds_per_cu_bytes"} & set(profile.facts.by_name):
+        missing.append("lds_per_wgp_bytes or lds_per_cu_bytes")
+    if missing:
+        raise FactMissing(
+            f"{profile.arch}: neither the profile nor its family states: {', '.join(missing)}",
+            where=profile.where,
+            hint="state each under [facts] with value, source and confidence",
+        )
+
+
+def _check_agreement(profile: ArchProfile, arch: str, document: Document) -> None:
+    """The name of a GPU is written in four places; a slip in one would aim a guard at another GPU."""
+    stated = {
+        ("arch",): (profile.arch, arch),
+        ("facts", "compute_capability"): (
+            profile.facts.by_name["compute_capability"].value,
+            int(arch.removeprefix("gfx"), 16),  # all that ggml_cuda_parse_id does with an exact id
+        ),
+        ("facts", "device_macro"): (profile.facts.by_name["device_macro"].value, f"__{arch}__"),
+        ("build", "cmake", "GPU_TARGETS"): (dict(profile.cmake).get("GPU_TARGETS"), arch),
+    }
+    for keys, (value, expected) in stated.items():
+        if value != expected:
+            raise ProfileMismatch(
+                f"{'.'.join(keys)} of {arch} is {value!r}, not {expected!r}",
+                where=document.locate(keys),
+                hint=f"write {expected!r} there",
+            )
+
+
+def _check_tuning(profile: ArchProfile) -> None:
+    seen: dict[tuple[int, int, str], TunedWmma] = {}
+    for row in profile.tuned_wmma:
+        variant = (row.head_size, row.ncols, row.acc)
+        first = seen.setdefault(variant, row)
+        if first is not row:
+            raise DuplicateTuning(
+                f"two tuned rows for head size {row.head_size}, {row.ncols} columns, {row.acc}",
+                where=(row.where, first.where),
+                hint="keep one of them",
+            )

@@ -1,0 +1,83 @@
+"""A GPU's profile as data, after its files were read and put together by :mod:`patchkit.config.profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from patchkit.config.facts import Facts
+from patchkit.config.profile_model import PatchDefault, WmmaAccumulator
+from patchkit.errors import Location
+
+__all__ = ["ArchProfile", "PatchChoice", "ProfileInput", "TunedWmma"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchChoice:
+    """Whether a patch belongs to the series of this GPU by default, and why."""
+
+    patch: str
+    default: PatchDefault
+    why: str
+    source: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedWmma:
+    """Explicit parameters of one variant of the WMMA attention kernel; ``where`` is the row."""
+
+    head_size: int
+    ncols: int
+    acc: WmmaAccumulator
+    kq_stride: int
+    nwarps: int
+    min_waves: int
+    source: str
+    measured_on: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileInput:
+    """A file the profile was made from: path below the profiles folder, sha256 of its bytes."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchProfile:
+    """One GPU. ``families`` goes from the nearest to the root; ``inputs`` lists every file read."""
+
+    arch: str
+    families: tuple[str, ...]
+    note: str
+    facts: Facts
+    patches: Mapping[str, PatchChoice]
+    tuned_wmma: tuple[TunedWmma, ...]
+    cmake: tuple[tuple[str, str], ...]
+    cmake_with_series: tuple[tuple[str, str], ...]
+    build_why: str
+    inputs: tuple[ProfileInput, ...]
+    where: Location
+
+    @property
+    def compute_capability(self) -> int:
+        """As upstream's host code computes it, without the AMD offset: 0x1151 for gfx1151."""
+        return self.facts.require_int("compute_capability")
+
+    @property
+    def device_macro(self) -> str:
+        """The macro of the device pass: ``__gfx1151__``."""
+        return str(self.facts.require("device_macro"))
+
+    def patches_by_default(self, default: PatchDefault) -> tuple[str, ...]:
+        """Ids of the patches with that default, sorted."""
+        return tuple(sorted(name for name, choice in self.patches.items() if choice.default == default))
+
+    def cmake_options(self, *, patched: bool) -> tuple[tuple[str, str], ...]:
+        """CMake cache entries for a build, in order; ``patched``: with patches of the series applied."""
+        options = dict(self.cmake)
+        options.update(self.cmake_with_series if patched else ())
+        return tuple(options.items())

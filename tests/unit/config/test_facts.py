@@ -1,0 +1,81 @@
+"""Facts: who may lean on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.config.facts import (
+    Confidence,
+    Fact,
+    FactMissing,
+    FactNotANumber,
+    FactNotForDecisions,
+    Facts,
+    FactsModel,
+    FactValue,
+    UnknownFact,
+)
+from patchkit.errors import Location
+
+PLACE = Location(path="gfx1151.toml", line=9)
+
+
+def fact(name: str, value: FactValue, confidence: Confidence = "high") -> Fact:
+    return Fact(name=name, value=value, source="a test", confidence=confidence, where=PLACE)
+
+
+FACTS = Facts(
+    profile="gfx1151.toml",
+    by_name={
+        each.name: each
+        for each in (
+            fact("vgprs_per_simd", 1536),
+            fact("compute_units", 4, "low"),
+            fact("wave_size", 32, "medium"),
+            fact("bandwidth_gb_s", (90.0, 120.0), "high"),
+            fact("matrix", "wmma"),
+        )
+    },
+)
+
+
+def test_facts_that_may_decide() -> None:
+    assert FACTS.require("vgprs_per_simd") == 1536
+    assert FACTS.require_int("wave_size") == 32
+    assert FACTS.require("matrix") == "wmma"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("compute_units", "its confidence is low: a test"), ("bandwidth_gb_s", "figures of this kind")],
+)
+def test_facts_that_may_only_be_shown(name: str, why: str) -> None:
+    assert FACTS.report(name) is FACTS.by_name[name]
+    with pytest.raises(FactNotForDecisions, match=f"'{name}' cannot decide") as caught:
+        FACTS.require(name)
+    assert caught.value.where == (PLACE,)
+    assert caught.value.why is not None
+    assert caught.value.why.startswith(why)
+
+
+def test_a_fact_the_profile_does_not_state() -> None:
+    assert FACTS.report("l2_mib") is None
+    with pytest.raises(FactMissing, match="does not state 'l2_mib'"):
+        FACTS.require("l2_mib")
+
+
+def test_a_misspelt_fact_is_not_a_missing_one() -> None:
+    with pytest.raises(UnknownFact) as caught:
+        FACTS.report("vgpr_per_simd")
+    assert caught.value.hint == "did you mean 'vgprs_per_simd'?"
+
+
+def test_a_word_is_not_a_number() -> None:
+    with pytest.raises(FactNotANumber, match="'wmma', not a whole number"):
+        FACTS.require_int("matrix")
+
+
+def test_every_name_of_the_lists_is_a_fact() -> None:
+    from patchkit.config.facts import REPORT_ONLY, REQUIRED
+
+    assert set(REQUIRED) | REPORT_ONLY <= set(FactsModel.model_fields)

@@ -1,0 +1,273 @@
+"""Profiles: reading, inheritance, and an error of its own for everything that can be wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
+from patchkit.config.facts import FactMissing
+from patchkit.config.profile import (
+    DuplicateTuning,
+    GenericTarget,
+    InheritanceCycle,
+    NoProfiles,
+    ProfileMismatch,
+    UnknownArch,
+    UnknownFamily,
+    list_profiles,
+    load_profile,
+)
+from patchkit.errors import ErrorGroup, ExitCode
+
+FAMILY = """family = "top"
+
+[facts]
+wave_size = { value = 32, source = "test", confidence = "high" }
+simds_per_cu = { value = 2, source = "test", confidence = "high" }
+vgprs_per_simd = { value = 1024, source = "family", confidence = "high" }
+vgpr_granule = { value = 16, source = "test", confidence = "high" }
+max_vgprs_per_wave = { value = 256, source = "test", confidence = "high" }
+max_waves_per_simd = { value = 16, source = "test", confidence = "high" }
+lds_per_wgp_bytes = { value = 131072, source = "test", confidence = "high" }
+lds_per_workgroup_bytes = { value = 65536, source = "test", confidence = "high" }
+"""
+MIDDLE = """family = "middle"
+inherits = "top"
+
+[facts]
+matrix = { value = "wmma", source = "test", confidence = "high" }
+vgpr_granule = { value = 8, source = "middle", confidence = "high" }
+"""
+PROFILE = """arch = "gfx1199"
+inherits = "middle"
+note = "a GPU for tests"
+
+[facts]
+part = { value = "None", source = "test", confidence = "low" }
+compute_units = { value = 4, source = "test", confidence = "low" }
+compute_capability = { value = 0x1199, source = "test", confidence = "high" }
+device_macro = { value = "__gfx1199__", source = "test", confidence = "high" }
+vgprs_per_simd = { value = 1536, source = "arch", confidence = "high" }
+bandwidth_gb_s = { value = [90, 120], source = "test", confidence = "low" }
+
+[build]
+why = "reasons for the build"
+cmake = { GGML_HIP = "ON", GPU_TARGETS = "gfx1199", ROCWMMA = "OFF" }
+cmake_with_series = { ROCWMMA = "ON" }
+
+[patches]
+one = { default = "on", why = "because it is good", source = "test" }
+two = { default = "opt-in", why = "because it may be good", source = "test" }
+three = { default = "on", why = "because it is good too", source = "test" }
+
+[[tuning.wmma]]
+head_size = 64
+ncols = 16
+acc = "f16"
+kq_stride = 128
+nwarps = 8
+min_waves = 1
+source = "test"
+measured_on = "nothing"
+"""
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes the files above, with replacements in the profile, and gives the folder."""
+
+    def write(*changes: tuple[str, str], middle: str = MIDDLE, top: str = FAMILY) -> Path:
+        (tmp_path / "families").mkdir(exist_ok=True)
+        (tmp_path / "families" / "top.toml").write_text(top)
+        (tmp_path / "families" / "middle.toml").write_text(middle)
+        text = PROFILE
+        for old, new in changes:
+            assert text.count(old) >= 1
+            text = text.replace(old, new)
+        (tmp_path / "gfx1199.toml").write_text(text)
+        (tmp_path / "gfx1100.toml").write_text("")
+        return tmp_path
+
+    return write
+
+
+def test_a_profile_with_its_families(write: Write) -> None:
+    folder = write()
+    profile = load_profile(folder, "gfx1199")
+    assert (profile.arch, profile.families) == ("gfx1199", ("middle", "top"))
+    assert profile.compute_capability == 0x1199
+    assert profile.device_macro == "__gfx1199__"
+    assert profile.patches_by_default("on") == ("one", "three")
+    assert profile.patches["two"].why == "because it may be good"
+    assert str(profile.patches["two"].where).endswith("gfx1199.toml:20:1")
+    assert profile.tuned_wmma[0].nwarps == 8
+    assert str(profile.tuned_wmma[0].where).endswith("gfx1199.toml:23:1")
+    assert [each.path for each in profile.inputs] == [
+        "gfx1199.toml",
+        "families/middle.toml",
+        "families/top.toml",
+    ]
+    assert profile.inputs[1].sha256 == hashlib.sha256(MIDDLE.encode()).hexdigest()
+
+
+def test_the_nearest_file_wins_fact_by_fact(write: Write) -> None:
+    facts = load_profile(write(), "gfx1199").facts
+    assert [
+        (facts.require(name), facts.by_name[name].source) for name in ("vgprs_per_simd", "vgpr_granule")
+    ] == [
+        (1536, "arch"),
+        (8, "middle"),
+    ]
+    assert str(facts.by_name["wave_size"].where).endswith("families/top.toml:4:1")
+    bandwidth = facts.report("bandwidth_gb_s")
+    assert bandwidth is not None
+    assert bandwidth.value == (90, 120)
+
+
+def test_build_options_with_and_without_the_series(write: Write) -> None:
+    profile = load_profile(write(), "gfx1199")
+    assert dict(profile.cmake_options(patched=False))["ROCWMMA"] == "OFF"
+    assert profile.cmake_options(patched=True) == (
+        ("GGML_HIP", "ON"),
+        ("GPU_TARGETS", "gfx1199"),
+        ("ROCWMMA", "ON"),
+    )
+
+
+def test_unknown_archs_are_answered_with_the_nearest(write: Write) -> None:
+    folder = write()
+    with pytest.raises(UnknownArch) as caught:
+        load_profile(folder, "gfx1109")
+    assert caught.value.hint in {"did you mean 'gfx1100'?", "did you mean 'gfx1199'?"}
+    assert caught.value.exit_code is ExitCode.USAGE
+    with pytest.raises(UnknownArch) as caught:
+        load_profile(folder, "sm_90")
+    assert caught.value.hint == "known: gfx1100, gfx1199"
+    with pytest.raises(UnknownArch) as caught:
+        load_profile(folder, "gfx1199:xnack-")
+    assert caught.value.hint == "leave the feature suffix out: --arch gfx1199"
+    with pytest.raises(UnknownArch):
+        load_profile(folder, "../families/top")
+
+
+@pytest.mark.parametrize("target", ["gfx11-generic", "gfx9-4-generic", "gfx12-generic"])
+def test_generic_targets_are_refused_with_the_reason(write: Write, target: str) -> None:
+    with pytest.raises(GenericTarget, match="exact gfx ids only") as caught:
+        load_profile(write(), target)
+    assert caught.value.why is not None
+    assert "25620" in caught.value.why
+
+
+def test_a_folder_without_profiles(tmp_path: Path) -> None:
+    with pytest.raises(NoProfiles):
+        list_profiles(tmp_path)
+
+
+def test_an_unknown_family(write: Write) -> None:
+    with pytest.raises(UnknownFamily) as caught:
+        load_profile(write(('inherits = "middle"', 'inherits = "midle"')), "gfx1199")
+    assert caught.value.hint == "did you mean 'middle'?"
+    assert str(caught.value.where[0]).endswith("gfx1199.toml:2:1")
+
+
+def test_a_family_that_inherits_from_itself(write: Write) -> None:
+    folder = write(top=FAMILY.replace('family = "top"', 'family = "top"\ninherits = "middle"'))
+    with pytest.raises(InheritanceCycle) as caught:
+        load_profile(folder, "gfx1199")
+    assert caught.value.why == "middle -> top -> middle"
+    assert str(caught.value.where[0]).endswith("top.toml:2:1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('arch = "gfx1199"', 'arch = "gfx1198"', 1),
+        ('value = "__gfx1199__"', 'value = "__gfx1198__"', 9),
+        ("0x1199", "0x1198", 8),
+        ('GPU_TARGETS = "gfx1199"', 'GPU_TARGETS = "gfx1198"', 15),
+        ('GPU_TARGETS = "gfx1199", ', "", 15),
+    ],
+)
+def test_statements_that_do_not_agree(write: Write, old: str, new: str, line: int) -> None:
+    with pytest.raises(ProfileMismatch) as caught:
+        load_profile(write((old, new)), "gfx1199")
+    assert caught.value.where[0].line == line
+
+
+def test_a_family_file_that_says_it_is_another(write: Write) -> None:
+    with pytest.raises(ProfileMismatch, match="says it is 'midle'"):
+        load_profile(write(middle=MIDDLE.replace('"middle"\ni', '"midle"\ni')), "gfx1199")
+
+
+def test_facts_that_nobody_states(write: Write) -> None:
+    top = FAMILY.replace("lds_per_wgp_bytes", "l2_mib").replace("wave_size", "infinity_cache_mib")
+    with pytest.raises(FactMissing, match="wave_size, lds_per_wgp_bytes or lds_per_cu_bytes"):
+        load_profile(write(top=top), "gfx1199")
+
+
+def test_two_rows_for_one_variant(write: Write) -> None:
+    row = PROFILE[PROFILE.index("[[tuning.wmma]]") :]
+    with pytest.raises(DuplicateTuning) as caught:
+        load_profile(write((row, row + "\n" + row)), "gfx1199")
+    assert [where.line for where in caught.value.where] == [33, 23]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "message", "line"),
+    [
+        ("nwarps = 8", "nwarps = 0", BadValueError, "profile: 'tuning.wmma[0].nwarps' is 0", 28),
+        ("nwarps = 8", 'nwarps = "8"', BadValueError, "profile: 'tuning.wmma[0].nwarps' is '8'", 28),
+        ("ncols = 16", "ncols = 8", BadValueError, "profile: 'tuning.wmma[0].ncols' is 8", 25),
+        ("head_size = 64", "head_size = 72", BadValueError, "profile: 'tuning.wmma[0].head_size' is 72", 24),
+        ("nwarps = 8", "nwarp = 8", MissingKeyError, "profile: 'tuning.wmma[0].nwarps' is missing", 23),
+        (
+            'default = "opt-in"',
+            'default = "optin"',
+            BadValueError,
+            "profile: 'patches.two.default' is 'optin'",
+            20,
+        ),
+        ("value = 1536, ", "", MissingKeyError, "profile: 'facts.vgprs_per_simd.value' is missing", 10),
+        (
+            'source = "arch", ',
+            "",
+            MissingKeyError,
+            "profile: 'facts.vgprs_per_simd.source' is missing",
+            10,
+        ),
+        ("1536", "true", BadValueError, "profile: 'facts.vgprs_per_simd.value' is true", 10),
+        ("[90, 120]", "[120, 90]", BadValueError, "profile: 'facts.bandwidth_gb_s.value' is an array", 11),
+        (
+            "vgprs_per_simd",
+            "vgpr_per_simd",
+            UnknownKeyError,
+            "profile: unknown key 'facts.vgpr_per_simd'",
+            10,
+        ),
+        ('arch = "gfx1199"', 'arch = "GFX1199"', BadValueError, "profile: 'arch' is 'GFX1199'", 1),
+        ("[build]", "[built]", MissingKeyError, "profile: 'build' is missing", 1),
+    ],
+)
+def test_wrong_fields_are_named_with_their_line(
+    write: Write, old: str, new: str, kind: type, message: str, line: int
+) -> None:
+    with pytest.raises(ErrorGroup, match="is not a valid profile") as caught:
+        load_profile(write((old, new)), "gfx1199")
+    found = {(type(error), error.message, error.where[0].line) for error in caught.value.errors}
+    assert (kind, message, line) in found
+
+
+def test_wrong_fields_of_a_family_are_named_in_its_file(write: Write) -> None:
+    with pytest.raises(ErrorGroup, match="is not a valid family") as caught:
+        load_profile(write(middle=MIDDLE.replace('"wmma"', '"wwma"')), "gfx1199")
+    error = caught.value.errors[0]
+    assert (str(error.where[0]).rpartition("/")[2], error.hint) == (
+        "middle.toml:5:12",
+        "did you mean 'wmma'?",
+    )
