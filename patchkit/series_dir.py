@@ -1,7 +1,7 @@
 """Where the series lies on this disk.
 
-Vocabulary: the *series folder* holds ``patches/``, ``templates/`` and ``arch_profiles/``. There are
-three kinds: one the user named (``--series-dir``), a *checkout* of patchkit read in place, and the
+Vocabulary: the *series folder* holds ``patches/`` and ``arch_profiles/``, and ``templates/`` when several
+patches share some. There are three kinds: one the user named (``--series-dir``), a *checkout* of patchkit read in place, and the
 copy that was *installed* into the package. Only this module knows where they are.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Origin", "SeriesDir", "SeriesDirIncomplete", "SeriesDirMissing", "fi
 
 Origin = Literal["named", "checkout", "installed"]
 
-_FOLDERS = ("patches", "templates", "arch_profiles")
+_FOLDERS = ("patches", "arch_profiles")
 
 
 class SeriesDirMissing(ConfigError):
@@ -46,7 +46,7 @@ class SeriesDir:
 
     @property
     def templates(self) -> Path:
-        """Templates that several patches share."""
+        """Templates that several patches share; the folder may be missing."""
         return self.root / "templates"
 
     @property

@@ -53,12 +53,18 @@ def test_a_named_folder_that_is_none(tmp_path: Path, make) -> None:
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     _fill(tmp_path)
-    (tmp_path / "templates").rmdir()
-    with pytest.raises(SeriesDirIncomplete, match=r"lacks templates/$"):
+    (tmp_path / "arch_profiles").rmdir()
+    with pytest.raises(SeriesDirIncomplete, match=r"lacks arch_profiles/$"):
         find_series_dir(tmp_path)
 
 
+def test_shared_templates_are_optional(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    (tmp_path / "templates").rmdir()
+    assert find_series_dir(tmp_path).root == tmp_path
+
+
 def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> None:
-    with pytest.raises(SeriesDirIncomplete, match="patches/, templates/ and arch_profiles/") as caught:
+    with pytest.raises(SeriesDirIncomplete, match="patches/ and arch_profiles/") as caught:
         find_series_dir(None, package=tmp_path / "patchkit")
     assert caught.value.hint == "pip install --force-reinstall patchkit"
