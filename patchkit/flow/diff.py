@@ -15,7 +15,7 @@ from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Difference", "FileChange", "PatchNotInCandidate", "make_diff"]
+__all__ = ["Difference", "FileChange", "PatchNotInCandidate", "difference", "make_diff"]
 
 # Everything that a newer git might default differently is named.
 _OPTIONS = (
@@ -25,8 +25,8 @@ _OPTIONS = (
     "--no-renames",
     "--diff-algorithm=myers",
     "--no-indent-heuristic",
-    "--unified=3",
 )
+_TEXT = ("--unified=3", "--full-index")
 
 
 class PatchNotInCandidate(UsageError):
@@ -80,8 +80,13 @@ def make_diff(
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
     repository, candidate = find_candidate(workspace, archs, pin.build)
+    return difference(repository, candidate, patch)
+
+
+def difference(repository: Repository, candidate: Candidate, patch: str | None) -> Difference:
+    """The whole of a candidate that was found, or the part of one patch; raises PatchNotInCandidate."""
     base, tip = (candidate.base, candidate.tip) if patch is None else _part(candidate, patch)
-    text = repository.git.run("diff", *_OPTIONS, base, tip, "--")
+    text = repository.git.run("diff", *_OPTIONS, *_TEXT, base, tip, "--")
     files = _files(repository, base, tip)
     return Difference(branch=candidate.branch, base=base, tip=tip, files=files, text=text)
 

@@ -1,0 +1,50 @@
+"""A cache with a pin and a candidate, small enough to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from patchkit.report import NullReporter
+from patchkit.vcs.commits import NewCommit, write_commits
+from patchkit.vcs.fastimport import CommitStream, Written
+from patchkit.vcs.refs import update_ref
+from patchkit.vcs.repository import Repository, create_repository
+
+DATE = "2025-10-31T10:54:19+02:00"
+REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the fixture made: the cache folder, its repository, the base, the two commits."""
+
+    cache: Path
+    repository: Repository
+    base: str
+    commits: tuple[Written, ...]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    cache = tmp_path / "cache"
+    repository = create_repository(cache / "upstream.git", NullReporter())
+    with CommitStream(repository) as stream:
+        stream.begin(message="upstream\n", date=DATE, parent=None)
+        stream.put_file("src/a.cu", "100644", b"one\ntwo\n")
+        stream.put_file("src/b.cu", "100644", b"caf\xe9\r\n")
+        (base,) = stream.finish()
+    commits = write_commits(
+        repository,
+        base.commit,
+        [
+            NewCommit(message="First: a\n\nPatchkit-Id: first\n", changes={"src/a.cu": b"one\nTWO\nthree\n"}),
+            NewCommit(message="Second: b\n\nPatchkit-Id: second\n", changes={"src/b.cu": b"th\xe9\r\n"}),
+        ],
+        date=DATE,
+    )
+    update_ref(repository, "refs/patchkit/pin/b6900", base.commit, None)
+    update_ref(repository, REF, commits[-1].commit, None)
+    return Made(cache=cache, repository=repository, base=base.commit, commits=commits)

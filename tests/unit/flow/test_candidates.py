@@ -1,0 +1,123 @@
+"""Reading candidates back, and what they change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from patchkit.flow.candidates import (
+    CandidateBroken,
+    CandidateMissing,
+    find_candidate,
+    is_candidate,
+    read_candidate,
+)
+from patchkit.flow.diff import FileChange, PatchNotInCandidate, difference
+from patchkit.flow.workspace import Workspace
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir
+from patchkit.vcs.refs import delete_ref, list_refs, update_ref
+
+REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
+
+
+@pytest.fixture
+def workspace(made, tmp_path) -> Workspace:
+    series = SeriesDir(root=tmp_path, origin="named")
+    return Workspace(series=series, cache_root=made.cache, reporter=NullReporter())
+
+
+@pytest.fixture
+def candidate(made):
+    return read_candidate(made.repository, REF, list_refs(made.repository, "refs"))
+
+
+def test_a_candidate_tells_its_patches_in_order(made, candidate) -> None:
+    assert candidate.archs == ("gfx1100", "gfx1151")
+    assert (candidate.build, candidate.base, candidate.tip) == (6900, made.base, made.commits[-1].commit)
+    assert [(row.id, row.subject) for row in candidate.commits] == [
+        ("first", "First: a"),
+        ("second", "Second: b"),
+    ]
+    assert [row.commit for row in candidate.commits] == [row.commit for row in made.commits]
+    assert candidate.branch == "candidate/gfx1100+gfx1151/b6900"
+
+
+def test_the_order_and_repetition_of_archs_do_not_matter(workspace, candidate) -> None:
+    _, found = find_candidate(workspace, ["gfx1151", "gfx1100", "gfx1151"], 6900)
+    assert found == candidate
+
+
+def test_a_candidate_that_was_not_made_is_named_with_those_that_were(workspace) -> None:
+    with pytest.raises(CandidateMissing, match="no candidate/gfx1151/b6900 yet") as caught:
+        find_candidate(workspace, ["gfx1151"], 6900)
+    assert caught.value.why == "the candidates made so far: candidate/gfx1100+gfx1151/b6900"
+    assert caught.value.hint == "patchkit apply --arch gfx1151"
+
+
+def test_an_empty_cache_has_no_candidate(workspace, tmp_path) -> None:
+    empty = Workspace(series=workspace.series, cache_root=tmp_path / "none", reporter=NullReporter())
+    with pytest.raises(CandidateMissing) as caught:
+        find_candidate(empty, ["gfx1151"], 6900)
+    assert caught.value.why == "no candidate was made so far"
+
+
+def test_a_branch_without_its_pin_is_broken(made, workspace) -> None:
+    delete_ref(made.repository, "refs/patchkit/pin/b6900", made.base)
+    with pytest.raises(CandidateBroken) as caught:
+        find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+    assert caught.value.why == "the cache has no pin b6900"
+
+
+@pytest.mark.parametrize("how", ["nothing on the pin", "a foreign commit"])
+def test_a_branch_that_patchkit_did_not_make_is_broken(made, workspace, how: str) -> None:
+    tip = made.base
+    if how == "a foreign commit":
+        tree = made.repository.tree_of(made.base)
+        tip = made.repository.git.run("commit-tree", "-p", made.base, "-m", "mine", tree).decode().strip()
+    update_ref(made.repository, REF, tip, made.commits[-1].commit)
+    with pytest.raises(CandidateBroken):
+        find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+
+
+@pytest.mark.parametrize(
+    ("ref", "is_one"),
+    [
+        (REF, True),
+        ("refs/heads/candidate/gfx1151/b6900", True),
+        ("refs/heads/candidate/gfx1151/6900", False),
+        ("refs/heads/mine", False),
+        ("refs/patchkit/pin/b6900", False),
+    ],
+)
+def test_names_of_candidates(ref: str, is_one) -> None:
+    assert is_candidate(ref) is is_one
+
+
+def test_the_whole_difference_is_every_byte(made, candidate) -> None:
+    whole = difference(made.repository, candidate, None)
+    assert whole.files == (
+        FileChange(path="src/a.cu", added=2, removed=1),
+        FileChange(path="src/b.cu", added=1, removed=1),
+    )
+    assert b"\n-two\n+TWO\n+three\n" in whole.text
+    assert b"\n-caf\xe9\r\n+th\xe9\r\n" in whole.text
+
+
+def test_a_part_is_what_one_patch_adds(made, candidate) -> None:
+    part = difference(made.repository, candidate, "second")
+    assert (part.base, part.tip) == (made.commits[0].commit, made.commits[1].commit)
+    assert [change.path for change in part.files] == ["src/b.cu"]
+
+
+def test_a_patch_that_is_not_there_is_an_error_with_those_that_are(made, candidate) -> None:
+    with pytest.raises(PatchNotInCandidate) as caught:
+        difference(made.repository, candidate, "third")
+    assert caught.value.hint == "it has: first, second"
+
+
+def test_a_difference_survives_json_byte_for_byte(made, candidate) -> None:
+    whole = difference(made.repository, candidate, None)
+    text = json.loads(json.dumps(whole.as_json()))["diff"]
+    assert text.encode("utf-8", "surrogateescape") == whole.text
