@@ -1,0 +1,124 @@
+"""Writing a lock file: the same lock gives the same bytes, and the file changes in one step.
+
+Vocabulary: see :mod:`patchkit.config.lock`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from patchkit.config.lock import GitSource, Lock, Pin, Result, Source
+from patchkit.errors import CacheError, Location
+
+__all__ = ["LockNotWritten", "format_lock", "write_lock"]
+
+_HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
+_WIDTH = 76  # of base64 lines
+_LONG = 100  # an array of more characters gets one line per item
+
+
+class LockNotWritten(CacheError):
+    """The disk refused the new lock; the old one is untouched."""
+
+    code = "LOCK_NOT_WRITTEN"
+
+
+def format_lock(lock: Lock) -> str:
+    """The text of a lock file: pins by build, results by build, archs and patches."""
+    parts = [f"{_HEADER}version = 1\ndefault = {lock.default}\n"]
+    parts += ["\n".join(_pin_lines(pin)) for pin in sorted(lock.pins, key=lambda pin: pin.build)]
+    parts += ["\n".join(_result_lines(result)) for result in sorted(lock.results, key=lambda each: each.key)]
+    return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
+
+
+def write_lock(path: Path, lock: Lock) -> None:
+    """Replace the file at ``path`` by the text of ``lock``; a reader sees the old or the new one.
+
+    Raises:
+        LockNotWritten: the disk refused.
+    """
+    # A fixed name: what a killed run left is overwritten by the next.
+    path = path.resolve()
+    draft = path.with_name(f".{path.name}.patchkit-partial")
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write(format_lock(lock))
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise LockNotWritten(
+            f"the lock could not be written: {error.strerror}",
+            where=Location(path=str(path)),
+            hint=f"check with: ls -ld {path.parent}; df {path.parent}",
+        ) from error
+
+
+def _pin_lines(pin: Pin) -> Iterator[str]:
+    yield "[[pin]]"
+    yield f"build = {pin.build}"
+    if pin.commit is not None:
+        yield f"commit = {_string(pin.commit)}"
+    yield f"tree = {_string(pin.tree)}"
+    yield f"committed = {_string(pin.committed)}"
+    if pin.commit_object is not None:
+        yield "commit_object = '''"
+        yield from textwrap.wrap(base64.b64encode(pin.commit_object).decode("ascii"), _WIDTH)
+        yield "'''"
+    for source in pin.sources:
+        yield ""
+        yield from _source_lines(source)
+
+
+def _source_lines(source: Source) -> Iterator[str]:
+    yield "[[pin.source]]"
+    if isinstance(source, GitSource):
+        yield 'kind = "git"'
+        yield f"url = {_string(source.url)}"
+        return
+    yield 'kind = "sdist"'
+    yield f"package = {_string(source.package)}"
+    yield f"version = {_string(source.version)}"
+    yield f"sha256 = {_string(source.sha256)}"
+    yield f"subdir = {_string(source.subdir)}"
+    yield f"omit = {_array(source.omit)}"
+
+
+def _result_lines(result: Result) -> Iterator[str]:
+    yield "[[result]]"
+    yield f"build = {result.build}"
+    yield f"archs = {_array(result.archs)}"
+    yield f"patches = {_array(result.patches)}"
+    yield f"tree = {_string(result.tree)}"
+    yield f"commit = {_string(result.commit)}"
+    for name, table in (
+        ("inputs", result.inputs),
+        ("rendered", result.rendered),
+        ("entities", result.entities),
+    ):
+        yield ""
+        yield f"[result.{name}]"
+        yield from _table_lines(table)
+
+
+def _table_lines(table: Mapping[str, str]) -> Iterator[str]:
+    for key, value in sorted(table.items()):
+        yield f"{_string(key)} = {_string(value)}"
+
+
+def _array(items: Sequence[str]) -> str:
+    line = f"[{', '.join(_string(item) for item in items)}]"
+    if len(line) <= _LONG:
+        return line
+    return "[\n" + "".join(f"    {_string(item)},\n" for item in items) + "]"
+
+
+def _string(text: str) -> str:
+    # A JSON string is a TOML string but for DEL, which TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

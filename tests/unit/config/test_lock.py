@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
+from patchkit.config.lock import (
+    GitSource,
+    Lock,
+    PinAmbiguous,
+    PinUnknown,
+    Result,
+    SdistSource,
+    load_lock,
+    parse_lock,
+)
+from patchkit.config.lock_check import (
+    LockArchsUnsorted,
+    LockBuildTwice,
+    LockCommitUnproven,
+    LockDateBad,
+    LockDefaultUnknown,
+    LockGitWithoutCommit,
+    LockObjectBad,
+    LockResultOrphan,
+    LockResultTwice,
+)
+from patchkit.config.lock_text import LockNotWritten, format_lock, write_lock
+from patchkit.config.toml import TomlMissingError, parse_toml
+from patchkit.errors import ConfigError, ErrorGroup
+
+TREE = "2ce50226eadb9957ae4adba311d1516c7758f80f"
+RAW = (
+    f"tree {TREE}\nauthor A <a@x> 1761900859 +0200\ncommitter A <a@x> 1761900859 +0200\n\nmessage\n"
+).encode()
+COMMIT = hashlib.sha1(b"commit %d\0" % len(RAW) + RAW).hexdigest()
+SHA256 = "0" * 64
+
+TEXT = f"""version = 1
+default = 10
+
+[[pin]]
+build = 10
+commit = "{COMMIT}"
+tree = "{TREE}"
+committed = "2025-10-31T10:54:19+02:00"
+commit_object = "{base64.b64encode(RAW).decode()}"
+
+[[pin.source]]
+kind = "git"
+url = "https://host/llama.cpp.git"
+
+[[pin.source]]
+kind = "sdist"
+package = "pkg"
+version = "1.0"
+sha256 = "{SHA256}"
+subdir = "a/b"
+omit = [".git"]
+
+[[pin]]
+build = 11
+commit = "{"ab" * 20}"
+tree = "{TREE}"
+committed = "2025-11-01T00:00:00Z"
+source = [{{ kind = "git", url = "u" }}]
+
+[[pin]]
+build = 12
+tree = "{TREE}"
+committed = "2025-11-01T00:00:00Z"
+source = [{{ kind = "sdist", package = "pkg", version = "2", sha256 = "{SHA256}", subdir = "a" }}]
+
+[[result]]
+build = 10
+archs = ["gfx1100", "gfx1151"]
+patches = ["two", "one"]
+tree = "{TREE}"
+commit = "{COMMIT}"
+
+[result.inputs]
+"patches/0001-one/patch.toml" = "{SHA256}"
+
+[result.rendered]
+"one/edit" = "{SHA256}"
+
+[result.entities]
+"a.cu::kernel<int D>" = "{SHA256}"
+"""
+
+
+def _parse(text: str) -> Lock:
+    return parse_lock(parse_toml("upstream.lock", text.encode()))
+
+
+def _errors(old: str, new: str) -> tuple[ConfigError, ...]:
+    assert old in TEXT
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(TEXT.replace(old, new, 1))
+    errors = caught.value.errors
+    assert all(isinstance(error, ConfigError) for error in errors)
+    return errors  # type: ignore[return-value]
+
+
+def test_a_lock_is_read_whole() -> None:
+    lock = _parse(TEXT)
+    pin = lock.pins[0]
+    assert (pin.build, pin.name, pin.commit, pin.tree, pin.commit_object) == (10, "b10", COMMIT, TREE, RAW)
+    assert pin.sources == (
+        GitSource(url="https://host/llama.cpp.git"),
+        SdistSource(package="pkg", version="1.0", sha256=SHA256, subdir="a/b", omit=(".git",)),
+    )
+    assert lock.pins[2].commit is None
+    assert lock.results[0].patches == ("two", "one")
+    assert lock.results[0].entities == {"a.cu::kernel<int D>": SHA256}
+
+
+@pytest.mark.parametrize(
+    "wanted", [None, 10, "10", "b10", "B10", COMMIT, COMMIT[:7], COMMIT[:4].upper()], ids=repr
+)
+def test_a_pin_is_found(wanted: str | int | None) -> None:
+    assert _parse(TEXT).pin(wanted).build == 10
+
+
+@pytest.mark.parametrize("wanted", ["b13", 9, "abab0", "ab", "", "latest"], ids=repr)
+def test_a_pin_that_is_not_there_names_those_that_are(wanted: str | int) -> None:
+    with pytest.raises(PinUnknown) as caught:
+        _parse(TEXT).pin(wanted)
+    assert "b10, b11, b12" in (caught.value.hint or "")
+
+
+def test_a_prefix_of_two_commits_is_ambiguous() -> None:
+    text = TEXT.replace("build = 12\n", f'build = 12\ncommit = "{"ab" * 19}cd"\n')
+    with pytest.raises(PinAmbiguous, match="b11, b12"):
+        _parse(text).pin("abab")
+    assert _parse(text).pin("ab" * 19 + "c").build == 12
+
+
+def test_a_result_is_found_by_archs_in_any_order_and_patches_in_theirs() -> None:
+    lock = _parse(TEXT)
+    assert lock.result(10, ["gfx1151", "gfx1100"], ["two", "one"]) == lock.results[0]
+    assert lock.result(10, ["gfx1151", "gfx1100"], ["one", "two"]) is None
+    assert lock.result(10, ["gfx1151"], ["two", "one"]) is None
+    assert lock.result(11, ["gfx1151", "gfx1100"], ["two", "one"]) is None
+
+
+def test_a_result_is_replaced_or_added() -> None:
+    lock = _parse(TEXT)
+    old = lock.results[0]
+    new = Result(
+        build=10,
+        archs=old.archs,
+        patches=old.patches,
+        tree="1" * 40,
+        commit="2" * 40,
+        inputs={},
+        rendered={},
+        entities={},
+    )
+    assert lock.with_result(new).results == (new,)
+    other = Result(
+        build=10, archs=("gfx90a",), patches=(), tree=TREE, commit=COMMIT, inputs={}, rendered={}, entities={}
+    )
+    assert lock.with_result(other).results == (old, other)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "kind", "says"),
+    [
+        ("version = 1", "version = 2", 1, BadValueError, "version"),
+        ("version = 1", "", 1, MissingKeyError, "version"),
+        ("default = 10", 'default = "10"', 2, BadValueError, "default"),
+        (f'tree = "{TREE}"', 'tree = "825D"', 7, BadValueError, "tree"),
+        (f'tree = "{TREE}"\n', f'treee = "{TREE}"\n', 7, UnknownKeyError, "treee"),
+        ('kind = "git"', 'kind = "hg"', 12, BadValueError, "kind"),
+        ('kind = "git"\nurl = "https://host/llama.cpp.git"', 'kind = "git"', 11, MissingKeyError, "url"),
+        (f'sha256 = "{SHA256}"', 'sha256 = "abc"', 19, BadValueError, "sha256"),
+        ('subdir = "a/b"', 'subdir = "../b"', 20, BadValueError, "subdir"),
+        ('subdir = "a/b"', 'subdir = "/b"', 20, BadValueError, "subdir"),
+        ('omit = [".git"]', 'omit = "x"', 21, BadValueError, "omit"),
+        ('archs = ["gfx1100", "gfx1151"]', "archs = []", 38, BadValueError, "archs"),
+        ("build = 10\ncommit", "build = -1\ncommit", 5, BadValueError, "build"),
+    ],
+)
+def test_a_field_of_the_wrong_form_has_its_line(
+    old: str, new: str, line: int, kind: type[ConfigError], says: str
+) -> None:
+    errors = _errors(old, new)
+    fitting = [error for error in errors if isinstance(error, kind) and error.where[0].line == line]
+    assert len(fitting) == 1, [f"{error.where[0]}: {error.message}" for error in errors]
+    assert says in fitting[0].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "kind"),
+    [
+        ("default = 10", "default = 9", 2, LockDefaultUnknown),
+        ("build = 11", "build = 10", 24, LockBuildTwice),
+        (
+            '2025-10-31T10:54:19+02:00"\ncommit_object',
+            '2025-10-31T10:54:18+02:00"\ncommit_object',
+            8,
+            LockDateBad,
+        ),
+        ('"2025-11-01T00:00:00Z"', '"2025-11-01T00:00:00"', 27, LockDateBad),
+        ('"2025-11-01T00:00:00Z"', '"yesterday"', 27, LockDateBad),
+        (f'commit = "{COMMIT}"', f'commit = "{"1" * 40}"', 9, LockCommitUnproven),
+        (f'tree = "{TREE}"', f'tree = "{"1" * 40}"', 9, LockCommitUnproven),
+        ('commit_object = "', 'commit_object = "*', 9, LockObjectBad),
+        (
+            f'commit_object = "{base64.b64encode(RAW).decode()}"',
+            'commit_object = "aGVsbG8="',
+            9,
+            LockObjectBad,
+        ),
+        (f'commit = "{"ab" * 20}"\n', "", 27, LockGitWithoutCommit),
+        (
+            'build = 10\narchs = ["gfx1100", "gfx1151"]',
+            'build = 9\narchs = ["gfx1100", "gfx1151"]',
+            37,
+            LockResultOrphan,
+        ),
+        ('archs = ["gfx1100", "gfx1151"]', 'archs = ["gfx1151", "gfx1100"]', 38, LockArchsUnsorted),
+    ],
+)
+def test_what_does_not_fit_together_has_its_own_error(
+    old: str, new: str, line: int, kind: type[ConfigError]
+) -> None:
+    (error,) = [error for error in _errors(old, new) if isinstance(error, kind)]
+    assert error.where[0].line == line
+    assert "git checkout -- upstream.lock" in (error.hint or "")
+
+
+def test_two_results_of_one_key_are_refused_with_both_places() -> None:
+    second = TEXT[TEXT.index("[[result]]") :]
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(f"{TEXT}\n{second}")
+    (error,) = caught.value.errors
+    assert isinstance(error, LockResultTwice)
+    assert [place.line for place in error.where] == [53, 37]
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(TEXT.replace("default = 10", "default = 9").replace("build = 11", "build = 10"))
+    assert {type(error) for error in caught.value.errors} >= {LockDefaultUnknown, LockBuildTwice}
+
+
+def test_text_and_lock_are_one_and_the_same() -> None:
+    lock = _parse(TEXT)
+    text = format_lock(lock)
+    assert _parse(text) == lock
+    assert format_lock(_parse(text)) == text
+    assert text.startswith("# Written by patchkit, not by hand")
+    assert max(map(len, text.splitlines())) < 130
+
+
+def test_order_of_pins_and_odd_keys_do_not_matter() -> None:
+    lock = _parse(TEXT)
+    odd = Result(
+        build=11,
+        archs=("gfx1151",),
+        patches=tuple(f"a-patch-with-a-long-name-{number}" for number in range(9)),
+        tree=TREE,
+        commit=COMMIT,
+        inputs={},
+        rendered={},
+        entities={'b "q" \\ \x7f \t \u00e9::x': "z", "a": "y"},
+    )
+    turned = Lock(path=lock.path, default=10, pins=lock.pins[::-1], results=(odd, *lock.results))
+    assert format_lock(turned) == format_lock(lock.with_result(odd))
+    assert _parse(format_lock(turned)).result(11, odd.archs, odd.patches) == odd
+
+
+def test_writing_replaces_the_file_in_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "upstream.lock"
+    path.write_text("old")
+    (tmp_path / ".upstream.lock.patchkit-partial").write_text("left by a killed run")
+    lock = _parse(TEXT)
+    write_lock(path, lock)
+    assert load_lock(path).pins == lock.pins
+    assert [each.name for each in tmp_path.iterdir()] == ["upstream.lock"]
+
+
+def test_a_link_to_the_lock_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.lock").write_text("old")
+    (tmp_path / "upstream.lock").symlink_to("real.lock")
+    write_lock(tmp_path / "upstream.lock", _parse(TEXT))
+    assert (tmp_path / "upstream.lock").is_symlink()
+    assert (tmp_path / "real.lock").read_text().startswith("# Written")
+
+
+def _limit_files(size: int) -> Callable[[], None]:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_old_lock(tmp_path: Path) -> None:
+    path = tmp_path / "upstream.lock"
+    path.write_text("old")
+    undo = _limit_files(100)
+    try:
+        with pytest.raises(LockNotWritten):
+            write_lock(path, _parse(TEXT))
+    finally:
+        undo()
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["upstream.lock"]
+
+
+def test_a_lock_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TomlMissingError):
+        load_lock(tmp_path / "none.lock")
+
+
+def test_the_committed_lock_is_what_patchkit_would_write(checkout: Path) -> None:
+    path = checkout / "patches" / "upstream.lock"
+    lock = load_lock(path)
+    assert format_lock(lock) == path.read_text()
+    pin = lock.pin()
+    assert (pin.build, pin.commit) == (6900, "c22473b580807929fd9e3a3344a48e8cfbe6c88f")
+    assert pin.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
+    assert pin.commit_object is not None
+    assert [type(source) for source in pin.sources] == [GitSource, SdistSource]
+
+
+def test_the_corpus_of_the_tests_is_a_lock_of_fourteen_trees(checkout: Path) -> None:
+    corpus = load_lock(checkout / "tests" / "upstream" / "corpus.toml")
+    assert len({pin.tree for pin in corpus.pins}) == 14
+    assert corpus.pin().tree == load_lock(checkout / "patches" / "upstream.lock").pin().tree
