@@ -1,8 +1,9 @@
 """Where the series lies on this disk.
 
 Vocabulary: the *series folder* holds ``patches/`` and ``arch_profiles/``, and ``templates/`` when several
-patches share some. There are three kinds: one the user named (``--series-dir``), a *checkout* of patchkit read in place, and the
-copy that was *installed* into the package. Only this module knows where they are.
+patches share some. There are three kinds: one the user named (``--series-dir``), a *checkout* of
+patchkit read in place, and the copy that was *installed* into the package. Only this module knows
+where they are.
 """
 
 from __future__ import annotations

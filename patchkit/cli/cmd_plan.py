@@ -32,7 +32,7 @@ def command(settings: Settings, **options: Unpack[RequestOptions]) -> None:
     if settings.json:
         settings.terminal.document(plan.as_json())
         return
-    head = f"b{plan.pin.build} ({plan.pin.commit[:12]}) for {' '.join(plan.archs)}"
+    head = f"{plan.pin.name} ({(plan.pin.commit or plan.pin.tree)[:12]}) for {' '.join(plan.archs)}"
     settings.terminal.data("\n".join([head, *(line for patch in plan.patches for line in _patch(patch))]))
     if plan.errors:
         raise ErrorGroup("the plan does not hold", plan.errors)

@@ -32,7 +32,8 @@ def command(settings: Settings) -> None:
     ]
     for pin in status.pins:
         cached = "cached" if pin.cached else "not cached"
-        lines.append(f"pin  b{pin.build}  {pin.commit[:12]}  {cached}{'  (default)' if pin.default else ''}")
+        name = (pin.commit or pin.tree)[:12]
+        lines.append(f"pin  b{pin.build}  {name}  {cached}{'  (default)' if pin.default else ''}")
     lines.append("")
     for row in status.candidates:
         made = row.candidate

@@ -77,7 +77,7 @@ def run_doctor(
     return (
         _required("python", _python),
         _required("git", lambda: "git {}.{}".format(*check_git(reporter))),
-        _required("libclang", library_version),
+        _required("libclang", lambda: library_version().strip()),
         _required("cache", lambda: _cache(cache_root)),
         _required("series", lambda: _series(series_dir)),
         _pins(cache_root, reporter),

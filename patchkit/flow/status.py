@@ -28,7 +28,7 @@ class PinStatus:
     """One pin of the lock; ``cached``: its tree is here and was verified."""
 
     build: int
-    commit: str
+    commit: str | None
     tree: str
     cached: bool
     default: bool

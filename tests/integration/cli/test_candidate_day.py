@@ -46,8 +46,8 @@ def test_apply_makes_four_commits_and_the_second_time_nothing(applied: dict, pat
     assert applied["base"] == BASE
     assert [made["id"] for made in applied["commits"]] == [
         "wmma-tile-params",
-        "fattn-decode-tile",
         "tile-unprune",
+        "fattn-decode-tile",
         "tile-config-guard",
     ]
     again = patchkit("apply", "--arch", "gfx1151")

@@ -1,0 +1,141 @@
+"""``list``, ``show``, ``status`` and ``doctor`` on the series of this checkout, and the choice of a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+
+
+@pytest.fixture
+def patchkit(tmp_path: Path, capsys):
+    """Runs a command line; gives its exit code, stdout and stderr."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = main([*argv, "--cache-dir", str(tmp_path / "cache")])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
+    code, out, _ = patchkit("list", "--json")
+    document = json.loads(out)
+    assert code == 0
+    numbers = [patch["number"] for patch in document["patches"]]
+    assert numbers == sorted(numbers)
+    standing = {row["arch"]: set(row["patches"].values()) for row in document["archs"]}
+    assert len(standing) == 16
+    assert standing["gfx1151"] == {"on"}
+    assert standing["gfx1100"] == {"opt-in"}
+    assert standing["gfx942"] == {"off"}
+
+
+def test_list_for_a_person_has_a_line_for_each(patchkit) -> None:
+    _, out, _ = patchkit("list")
+    _, document, _ = patchkit("list", "--json")
+    for row in json.loads(document)["patches"]:
+        assert f"{row['id']} " in out
+    assert "\ngfx1151   4 on  " in out
+
+
+@pytest.mark.parametrize("name", ["wmma-tile-params", "0001", "0001-wmma-tile-params"])
+def test_show_finds_a_patch_by_each_of_its_names(patchkit, name: str) -> None:
+    code, out, _ = patchkit("show", name, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["id"] == "wmma-tile-params"
+    assert document["archs"]["gfx1151"] == "on"
+    assert document["why"]
+    assert document["expected"]["source"]
+
+
+def test_show_a_patch_to_a_person(patchkit) -> None:
+    _, out, _ = patchkit("show", "tile-unprune")
+    for heading in ("why:", "without it:", "expected:", "needs:", "GPUs:", "edits:", "links:"):
+        assert f"\n{heading}\n" in out
+
+
+def test_show_a_gpu_gives_each_fact_its_source(patchkit) -> None:
+    code, out, _ = patchkit("show", "gfx1151", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["facts"]["vgprs_per_simd"]["value"] == 1536
+    assert all(fact["source"] and fact["confidence"] for fact in document["facts"].values())
+    assert document["cmake"]["GPU_TARGETS"] == "gfx1151"
+    _, text, _ = patchkit("show", "gfx1151")
+    assert "vgprs_per_simd           1536 " in text
+    assert "cmake: -DGGML_HIP=ON" in text
+
+
+def test_show_a_gpu_without_patches(patchkit) -> None:
+    _, out, _ = patchkit("show", "gfx942")
+    assert "\npatches:\n  none\n" in out
+
+
+def test_show_something_that_is_not_there(patchkit) -> None:
+    code, _, err = patchkit("show", "tile-unprun")
+    assert code == 2
+    assert "error[SHOW_UNKNOWN]" in err
+    assert "did you mean 'tile-unprune'?" in err
+
+
+def test_status_of_an_empty_cache(patchkit) -> None:
+    code, out, _ = patchkit("status")
+    assert code == 0
+    assert "b6900  c22473b58080  not cached  (default)" in out
+    assert "no candidate yet" in out
+
+
+def test_status_makes_nothing(patchkit, tmp_path: Path) -> None:
+    patchkit("status", "--json")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_doctor_passes_where_the_tests_run(patchkit) -> None:
+    code, out, err = patchkit("doctor")
+    assert code == 0, err
+    assert out.startswith("ok      python ")
+
+
+def test_doctor_exits_as_the_first_check_that_failed(patchkit, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    code, out, err = patchkit("doctor", "--series-dir", str(tmp_path / "none"))
+    assert code == 8
+    assert "\nfailed  cache " in out
+    assert "\nfailed  series " in out
+    assert err.count("error[") == 2
+    code, out, _ = patchkit("doctor", "--json")
+    assert code == 8
+    assert json.loads(out)["ok"] is False
+
+
+def _pretend_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr("patchkit.flow.gpus.detect_gpus", lambda: names)
+
+
+def test_without_a_gpu_the_ready_ones_are_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_gpus(monkeypatch)
+    code, _, err = patchkit("diff")
+    assert code == 2
+    assert "error[ARCH_MISSING]" in err
+    assert "hint: --arch gfx1151" in err
+
+
+def test_with_several_gpus_one_must_be_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_gpus(monkeypatch, "gfx1100", "gfx1151")
+    code, _, err = patchkit("diff")
+    assert code == 2
+    assert "hint: --arch gfx1100 or --arch gfx1151" in err
+
+
+def test_the_only_gpu_is_taken_and_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_gpus(monkeypatch, "gfx1101")
+    code, _, err = patchkit("diff")
+    assert code == 5
+    assert "using the GPU of this machine, gfx1101" in err
+    assert "there is no candidate/gfx1101/b6900 yet" in err
