@@ -15,12 +15,18 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # Read before any test isolates the environment.
 _USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _TEST_CACHE = Path(os.environ.get("PATCHKIT_TEST_CACHE") or _USER_CACHE / "patchkit-tests")
+
+
+# A slow machine is no bug, and a red CI must be red again when it is run again.
+settings.register_profile("patchkit", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("patchkit")
 
 
 @pytest.fixture(scope="session")

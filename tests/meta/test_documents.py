@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def test_help_of_each_command_has_an_example_of_it(name: str, capsys) -> None:
     _, _, examples = text.partition("Example:\n")
     assert f"patchkit {name}" in examples
     assert "--json" in text
+
+
+def test_ci_finds_the_commands_of_the_readme() -> None:
+    readme_block = runpy.run_path(str(ROOT / "ci" / "readme_block.py"))["readme_block"]
+    assert readme_block("main").endswith(".venv/bin/patchkit apply --arch gfx1151")
+    assert readme_block("tests").endswith(".venv/bin/pytest -n auto")
+    with pytest.raises(LookupError):
+        readme_block("nothing")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
