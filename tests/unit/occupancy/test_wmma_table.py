@@ -1,0 +1,112 @@
+"""The table a template renders: tuned rows, model rows, and the errors of tuned rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.profile import TunedWmma, load_profile
+from patchkit.errors import ErrorGroup, Location
+from patchkit.occupancy.table import IllegalTuning, TunedVariantUnknown, wmma_table
+from patchkit.occupancy.waves import limits_of, resident_blocks
+from patchkit.occupancy.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, violations
+
+PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
+PLACE = Location(path="gfx1151.toml", line=40, column=1)
+
+
+def tuned(head_size, ncols, acc, kq_stride, nwarps, min_waves=1) -> TunedWmma:
+    return TunedWmma(
+        head_size=head_size,
+        ncols=ncols,
+        acc=acc,
+        kq_stride=kq_stride,
+        nwarps=nwarps,
+        min_waves=min_waves,
+        source="a test",
+        measured_on="nothing",
+        where=PLACE,
+    )
+
+
+def with_rows(*rows):
+    return dataclasses.replace(load_profile(PROFILES, "gfx1151"), tuned_wmma=rows)
+
+
+@pytest.mark.parametrize("arch", [path.stem for path in sorted(PROFILES.glob("gfx*.toml"))])
+def test_every_profile_gives_a_legal_table(arch) -> None:
+    profile = load_profile(PROFILES, arch)
+    limits = limits_of(profile)
+    table = wmma_table(profile)
+    assert [row.variant for row in table] == ([] if limits.matrix == "none" else list(VARIANTS))
+    for row in table:
+        assert violations(row.variant, row.params, limits) == ()
+        assert row.source
+
+
+def test_origins() -> None:
+    def origins(arch):
+        return {row.origin for row in wmma_table(load_profile(PROFILES, arch))}
+
+    assert "tuned" in origins("gfx1151")
+    assert origins("gfx1100") == {"model"}
+    assert origins("gfx1201") == origins("gfx90a") == {"upstream"}
+    assert {row.params for row in wmma_table(load_profile(PROFILES, "gfx942"))} == {UPSTREAM}
+
+
+def test_a_tuned_row_wins_over_the_model() -> None:
+    table = {row.variant: row for row in wmma_table(with_rows(tuned(128, 32, "f32", 256, 16, 2)))}
+    row = table[WmmaVariant(128, 32, "f32")]
+    assert (row.params, row.origin, row.source) == (WmmaParams(256, 16, 2), "tuned", "a test; nothing")
+    assert row.lds_bytes == 42496
+    assert {each.origin for each in table.values()} == {"tuned", "model"}
+
+
+def test_the_measured_rows_of_gfx1151_are_in_its_table() -> None:
+    table = {row.variant: row for row in wmma_table(load_profile(PROFILES, "gfx1151"))}
+    row = table[WmmaVariant(64, 32, "f32")]
+    assert (row.origin, row.params, row.lds_bytes) == ("tuned", WmmaParams(128, 8, 1), 22016)
+    assert "16827" in row.source
+
+
+def test_by_the_compiler_no_row_of_gfx1151_is_worse_than_upstream(compiled) -> None:
+    gpu = limits_of(load_profile(PROFILES, "gfx1151"))
+    remarks = {(row.variant, row.params): row for row in compiled}
+
+    def blocks(row):
+        return resident_blocks(row.vgprs, row.lds, 32 * row.params.nwarps, gpu)
+
+    for row in wmma_table(load_profile(PROFILES, "gfx1151")):
+        chosen, before = remarks[row.variant, row.params], remarks[row.variant, UPSTREAM]
+        assert chosen.spilled <= before.spilled, row
+        assert blocks(chosen) * chosen.params.nwarps >= blocks(before) * before.params.nwarps, row
+
+
+def test_tuned_rows_that_break_rules_are_all_named_with_a_way_out() -> None:
+    with pytest.raises(ErrorGroup, match="gfx1151: 2 tuned rows cannot be used") as caught:
+        wmma_table(with_rows(tuned(112, 32, "f16", 128, 8), tuned(64, 16, "f16", 32, 2, 99)))
+    first, second = caught.value.errors
+    assert isinstance(first, IllegalTuning)
+    assert first.message == "gfx1151: the tuned row for head size 112, 32 columns, f16 breaks C8"
+    assert first.where == (PLACE,)
+    assert first.why == "C8: 69120 bytes of LDS are more than 65536"
+    assert first.hint == "legal and nearest: kq_stride 128, nwarps 4, min_waves 1"
+    assert second.message.endswith("breaks C3, M1")
+
+
+def test_a_tuned_row_for_no_variant() -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        wmma_table(with_rows(tuned(256, 32, "f32", 256, 4)))
+    assert [type(error) for error in caught.value.errors] == [TunedVariantUnknown]
+
+
+def test_a_tuned_row_where_nothing_is_legal() -> None:
+    profile = with_rows(tuned(64, 16, "f16", 256, 4))
+    facts = dict(profile.facts.by_name)
+    facts["lds_per_workgroup_bytes"] = dataclasses.replace(facts["lds_per_workgroup_bytes"], value=1024)
+    small = dataclasses.replace(profile, facts=dataclasses.replace(profile.facts, by_name=facts))
+    with pytest.raises(ErrorGroup) as caught:
+        wmma_table(small)
+    assert caught.value.errors[0].hint == "nothing is legal here: take the row out"
