@@ -44,12 +44,15 @@ class EditUnparsable(AnchorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was checked for one edit. ``seen_in`` lists the passes whose AST shows the edit in its entity."""
+    """What was checked for one edit.
+
+    ``seen_in`` lists the passes (``device gfx1151``) whose AST shows the edit in its entity.
+    """
 
     edit: str
     entity: str
     confidence: Confidence
-    seen_in: tuple[Pass, ...]
+    seen_in: tuple[str, ...]
 
 
 def confirm_entities(
@@ -82,43 +85,42 @@ def confirm_entities(
     for anchor, spans in anchors:
         entity = anchor.entity
         if entity is None or entity.kind == "macro":
-            continue
+            continue  # the file as a whole is its own entity; a macro's body has no definition around it
         holder = counterpart[entity.span]
         for span in spans:
             if not holder.span.contains(span):
-                raise _misplaced(after, anchor, span, "its tokens lie outside")
+                raise _misplaced(after, anchor, span, "its tokens are not in")
 
 
 def confirm_passes(
     after: ScopeMap,
     anchors: Sequence[tuple[Anchor, Sequence[Span]]],
-    trees_before: Mapping[Pass, Tree],
-    trees_after: Mapping[Pass, Tree],
+    trees_before: Mapping[tuple[Pass, str], Tree],
+    trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> tuple[Evidence, ...]:
     """Clang: no new syntax error in either pass; the pass of each edit's side sees it in its entity.
 
     Raises EditUnparsable or EditMisplaced.
     """
-    for which, tree in trees_after.items():
-        _refuse_new_issues(after, anchors, which, trees_before[which], tree)
+    for key, tree in trees_after.items():
+        _refuse_new_issues(after, anchors, " ".join(key), trees_before[key], tree)
     evidence = []
     for anchor, spans in anchors:
         entity = anchor.entity
         if entity is None or entity.kind == "macro":
             evidence.append(_evidence(anchor, "tokens", ()))
             continue
-        seen = tuple(
-            which
-            for which, tree in sorted(trees_after.items())
-            if all(_shows(tree, entity, s) for s in spans)
-        )
-        if anchor.edit.side not in seen:
-            raise _misplaced(after, anchor, spans[0], f"clang's {anchor.edit.side} pass does not see it")
-        evidence.append(_evidence(anchor, "ast", seen))
+        seen = []
+        for (which, arch), tree in sorted(trees_after.items()):
+            if all(_shows(tree, entity, span) for span in spans):
+                seen.append(f"{which} {arch}")
+            elif which == anchor.edit.side:
+                raise _misplaced(after, anchor, spans[0], f"clang's {which} pass for {arch} does not show it")
+        evidence.append(_evidence(anchor, "ast", tuple(seen)))
     return tuple(evidence)
 
 
-def _evidence(anchor: Anchor, confidence: Confidence, seen: tuple[Pass, ...]) -> Evidence:
+def _evidence(anchor: Anchor, confidence: Confidence, seen: tuple[str, ...]) -> Evidence:
     return Evidence(edit=anchor.edit.id, entity=anchor.entity_name, confidence=confidence, seen_in=seen)
 
 
@@ -129,7 +131,7 @@ def _shows(tree: Tree, entity: Entity, span: Span) -> bool:
 
 def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> EditMisplaced:
     return EditMisplaced(
-        f"edit '{anchor.edit.id}' is not inside '{anchor.entity_name}' afterwards: {how} it",
+        f"edit '{anchor.edit.id}' is not inside '{anchor.entity_name}' afterwards: {how}",
         where=[anchor.edit.where, after.source.locate(span.start, "the edit landed here")],
         hint="narrow the selector; patchkit plan shows where each edit goes",
     )
@@ -138,7 +140,7 @@ def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> EditMis
 def _refuse_new_issues(
     after: ScopeMap,
     anchors: Sequence[tuple[Anchor, Sequence[Span]]],
-    which: Pass,
+    which: str,
     old: Tree,
     new: Tree,
 ) -> None:

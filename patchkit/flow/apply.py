@@ -1,0 +1,145 @@
+"""Making the candidate: plan, commits, one ref update. Until that update nothing is visible.
+
+Vocabulary: the *candidate branch* is ``candidate/<arch[+arch]>/b<build>`` in the cache's repository.
+The commits are written first, as objects nobody refers to; the branch moves by compare-and-swap.
+A run that is killed leaves objects at most, and the next run makes the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.errors import ErrorGroup
+from patchkit.fetch.cache import open_cache
+from patchkit.flow.locking import check_inputs, check_result, make_result, read_inputs
+from patchkit.flow.message import commit_message, commit_subject
+from patchkit.flow.plan import Plan, Request, plan_with
+from patchkit.flow.workspace import Workspace
+from patchkit.vcs.commits import NewCommit, write_commits
+from patchkit.vcs.refs import read_ref, update_ref
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.worktree import checkout as checkout_worktree
+
+__all__ = ["Applied", "AppliedCommit", "candidate_ref", "cmake_command", "run_apply", "write_plan"]
+
+_LOCK_STATES = {
+    "recorded": "as the lock records",
+    "not recorded": "not recorded in the lock",
+    "unlocked": "differs from the lock on request",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedCommit:
+    """One patch as a commit."""
+
+    id: str
+    commit: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The candidate. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build."""
+
+    branch: str
+    base: str
+    archs: tuple[str, ...]
+    commits: tuple[AppliedCommit, ...]
+    tree: str
+    checkout: Path | None
+    unchanged: bool
+    lock_state: str
+    cmake: list[str]
+    skipped: tuple[tuple[str, str], ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "branch": self.branch,
+            "base": self.base,
+            "archs": list(self.archs),
+            "commits": [
+                {"id": made.id, "commit": made.commit, "subject": made.subject} for made in self.commits
+            ],
+            "tree": self.tree,
+            "checkout": str(self.checkout) if self.checkout is not None else None,
+            "unchanged": self.unchanged,
+            "lock_state": self.lock_state,
+            "cmake": self.cmake,
+            "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped],
+        }
+
+
+def candidate_ref(archs: tuple[str, ...], build: int) -> str:
+    """Full ref name of the candidate of these GPUs (sorted) on this build."""
+    return f"refs/heads/candidate/{'+'.join(archs)}/b{build}"
+
+
+def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
+    """Make or confirm the candidate branch, and its worktree when ``checkout`` names a folder.
+
+    Raises an ErrorGroup of everything the plan found, LockInputsChanged, LockMismatch, RefMoved, and
+    the errors of fetching, git and the disk. Whatever is raised, the branch is where it was or
+    complete.
+    """
+    cache = open_cache(workspace.cache_root)
+    with cache.hold(workspace.reporter) as repository:
+        plan = plan_with(request, workspace, cache, repository)
+        if plan.errors:
+            raise ErrorGroup("the series cannot be applied", plan.errors)
+        inputs = read_inputs(plan, workspace.series)
+        state = check_inputs(plan, inputs, unlocked=request.unlocked)
+        commits, tree = write_plan(plan, repository, unlocked=state == "unlocked")
+        tip = commits[-1].commit if commits else plan.base
+        check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
+        ref = candidate_ref(plan.archs, plan.pin.build)
+        old = read_ref(repository, ref)
+        if old != tip:
+            update_ref(repository, ref, tip, old)
+        if checkout is not None:
+            workspace.reporter.step(f"checking out {checkout}")
+            checkout_worktree(repository, tip, checkout)
+    return Applied(
+        branch=ref,
+        base=plan.base,
+        archs=plan.archs,
+        commits=commits,
+        tree=tree,
+        checkout=checkout,
+        unchanged=old == tip,
+        lock_state=_LOCK_STATES[state],
+        cmake=cmake_command(plan, checkout),
+        skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
+    )
+
+
+def write_plan(
+    plan: Plan, repository: Repository, *, unlocked: bool
+) -> tuple[tuple[AppliedCommit, ...], str]:
+    """Write the commits of a plan without moving any ref; returns them and the tree of the last."""
+    new = [
+        NewCommit(message=commit_message(plan, selected, placed, unlocked=unlocked), changes=placed.changes)
+        for selected, placed in plan.steps
+    ]
+    if not new:
+        return (), repository.tree_of(plan.base)
+    written = write_commits(repository, plan.base, new, date=plan.pin.committed)
+    made = tuple(
+        AppliedCommit(id=selected.patch.id, commit=each.commit, subject=commit_subject(selected))
+        for (selected, _), each in zip(plan.steps, written, strict=True)
+    )
+    return made, written[-1].tree
+
+
+def cmake_command(plan: Plan, source: Path | None) -> list[str]:
+    """The configure command for these GPUs: the profiles' options, their targets joined."""
+    options: dict[str, str] = {}
+    for profile in plan.profiles:
+        for name, value in profile.cmake_options(patched=bool(plan.steps)):
+            joined = name == "GPU_TARGETS" and name in options
+            options[name] = f"{options[name]};{value}" if joined else value
+    where = str(source) if source is not None else "llama.cpp"
+    build = f"{where}/build-{'+'.join(plan.archs)}"
+    return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]

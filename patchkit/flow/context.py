@@ -1,0 +1,105 @@
+"""The names templates may use, and what stands behind them.
+
+Vocabulary: a *view* is what a template sees of something: plain values, nothing that can change or
+reach the disk. ``archs``, ``guard`` and ``wmma`` are the whole context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.config.profile import ArchProfile
+from patchkit.edits.guard import Guard, Target
+from patchkit.occupancy.table import WmmaRow, wmma_table
+from patchkit.occupancy.waves import HardwareLimits, limits_of
+
+__all__ = ["ArchView", "WmmaRowView", "WmmaTableView", "make_context", "make_guard"]
+
+_ACC_BYTES = {"f16": 2, "f32": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchView:
+    """One target: ``name`` gfx1151, its device ``macro``, and its own host expression."""
+
+    name: str
+    macro: str
+    only: Guard
+
+    def host(self, cc: str = "cc") -> str:
+        """C++ expression: the GPU with compute capability ``cc`` is this one."""
+        return self.only.host(cc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaRowView:
+    """One row of the tile table; ``acc_bytes`` is 2 for half accumulators, 4 for float."""
+
+    head_size: int
+    ncols: int
+    acc_bytes: int
+    kq_stride: int
+    nwarps: int
+    min_waves: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaTableView:
+    """All rows of one target; ``warp_size`` in lanes, ``lds_limit`` in bytes per block."""
+
+    arch: str
+    note: str
+    warp_size: int
+    lds_limit: int
+    rows: tuple[WmmaRowView, ...]
+
+
+def make_guard(macros: Sequence[str], targets: Sequence[ArchProfile]) -> Guard:
+    """The guard of a patch for its targets, sorted by gfx id."""
+    return Guard(macros=tuple(macros), targets=tuple(sorted(_target(profile) for profile in targets)))
+
+
+def make_context(guard: Guard, targets: Sequence[ArchProfile]) -> dict[str, object]:
+    """Everything a template may name. Raises what the profiles' facts raise when used for decisions."""
+    ordered = sorted(targets, key=lambda profile: profile.arch)
+    archs = tuple(
+        ArchView(name=profile.arch, macro=profile.device_macro, only=make_guard(guard.macros, [profile]))
+        for profile in ordered
+    )
+    return {"archs": archs, "guard": guard, "wmma": tuple(_wmma(profile) for profile in ordered)}
+
+
+def _target(profile: ArchProfile) -> Target:
+    return Target(arch=profile.arch, macro=profile.device_macro, cc=profile.compute_capability)
+
+
+def _wmma(profile: ArchProfile) -> WmmaTableView:
+    limits = limits_of(profile)
+    return WmmaTableView(
+        arch=profile.arch,
+        note=_note(limits),
+        warp_size=limits.wave_size,
+        lds_limit=limits.lds_per_workgroup_bytes,
+        rows=tuple(_row(row) for row in wmma_table(profile)),
+    )
+
+
+def _note(limits: HardwareLimits) -> str:
+    return (
+        f"{limits.vgprs_per_simd} VGPRs per SIMD lane in steps of {limits.vgpr_granule}, "
+        f"{limits.lds_per_wgp_bytes // 1024} KiB of LDS per WGP, wave{limits.wave_size}"
+    )
+
+
+def _row(row: WmmaRow) -> WmmaRowView:
+    return WmmaRowView(
+        head_size=row.variant.head_size,
+        ncols=row.variant.ncols,
+        acc_bytes=_ACC_BYTES[row.variant.acc],
+        kq_stride=row.params.kq_stride,
+        nwarps=row.params.nwarps,
+        min_waves=row.params.min_waves,
+        origin=row.origin,
+    )

@@ -1,0 +1,124 @@
+"""Holding a result against the lock, and recording it there.
+
+Vocabulary: *inputs* are the files a result was made from (profiles, patches, templates) by sha256;
+a result *agrees* when the lock has it with the same inputs, tree and commit. A lock that records
+other inputs is an error unless the user said ``--unlocked``, and then a trailer of the commits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from patchkit.config.lock import Result
+from patchkit.errors import ConfigError, InternalError, Location
+from patchkit.flow.plan import Plan
+from patchkit.series_dir import SeriesDir
+
+__all__ = ["LockInputsChanged", "LockMismatch", "check_inputs", "check_result", "make_result", "read_inputs"]
+
+_SHOWN = 8
+
+
+class LockInputsChanged(ConfigError):
+    """Profiles, patches or templates are not those the lock recorded."""
+
+    code = "LOCK_INPUTS_CHANGED"
+
+
+class LockMismatch(InternalError):
+    """The same inputs gave another tree or commit than the lock records."""
+
+    code = "LOCK_MISMATCH"
+
+
+def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
+    """sha256 of every file the steps of a plan were made from, by path below the series folder."""
+    found = {
+        f"arch_profiles/{entry.path}": entry.sha256 for profile in plan.profiles for entry in profile.inputs
+    }
+    files = [series.patches / "series.toml"]
+    for selected, _ in plan.steps:
+        files += _files_below(series.patches / selected.patch.folder)
+    files += _files_below(series.templates)
+    for path in files:
+        name = path.relative_to(series.root).as_posix()
+        found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return dict(sorted(found.items()))
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str) -> Result:
+    """The record of a result."""
+    rendered: dict[str, str] = {}
+    entities: dict[str, str] = {}
+    for selected, placed in plan.steps:
+        rendered |= {f"{selected.patch.id}/{name}": digest for name, digest in placed.rendered.items()}
+        # The first patch that edits an entity saw it as upstream has it.
+        entities = dict(placed.entities) | entities
+    return Result(
+        build=plan.pin.build,
+        archs=plan.archs,
+        patches=tuple(selected.patch.id for selected, _ in plan.steps),
+        tree=tree,
+        commit=commit,
+        inputs=dict(inputs),
+        rendered=dict(sorted(rendered.items())),
+        entities=dict(sorted(entities.items())),
+    )
+
+
+def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> str:
+    """``recorded``, ``not recorded`` or ``unlocked``: how these inputs stand to the lock.
+
+    Raises LockInputsChanged, which lists the files, unless ``unlocked``.
+    """
+    patches = tuple(selected.patch.id for selected, _ in plan.steps)
+    recorded = plan.lock.result(plan.pin.build, plan.archs, patches)
+    if recorded is None:
+        return "not recorded"
+    names = sorted({*inputs, *recorded.inputs})
+    changed = [name for name in names if inputs.get(name) != recorded.inputs.get(name)]
+    if not changed:
+        return "recorded"
+    if unlocked:
+        return "unlocked"
+    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
+    raise LockInputsChanged(
+        f"{len(changed)} file{'s'[: len(changed) > 1]} differ from what the lock records",
+        where=[
+            Location(path=name, label=_difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
+        ],
+        why="the lock decides the bytes of a candidate",
+        hint=f"after review: patchkit lock {archs}; or once, with a trailer in the commits: --unlocked",
+    )
+
+
+def _difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
+    if name not in then:
+        return "new"
+    if name not in now:
+        return "gone"
+    return f"sha256 {now[name][:12]}, recorded {then[name][:12]}"
+
+
+def check_result(plan: Plan, result: Result) -> None:
+    """Raises LockMismatch, naming both hashes, when the lock records another outcome of the same inputs."""
+    recorded = plan.lock.result(*result.key)
+    if recorded is None or recorded.inputs != result.inputs:
+        return
+    for what, now, then in (
+        ("tree", result.tree, recorded.tree),
+        ("commit", result.commit, recorded.commit),
+    ):
+        if now != then:
+            raise LockMismatch(
+                f"the candidate's {what} is {now}, the lock records {then}",
+                where=recorded.where,
+                why="the inputs are the recorded ones, so this patchkit renders or commits differently",
+                hint="if you changed patchkit itself, review the difference and run patchkit lock",
+            )

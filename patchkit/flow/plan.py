@@ -1,0 +1,221 @@
+"""What apply would do, found out without writing a commit: the same code, stopped before the commits.
+
+Vocabulary: a *request* is what the user asked for; a *plan* is every patch of the series with its
+state, every edit with the place it resolved to, and every error there is, all in one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.config.lock import Lock, Pin, load_lock
+from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.series import Series, load_series
+from patchkit.errors import ErrorGroup, Location, PatchkitError
+from patchkit.fetch.cache import Cache, open_cache
+from patchkit.fetch.pin import PinnedTree, obtain
+from patchkit.flow.place import PlacedPatch, place_patch
+from patchkit.flow.selection import Selected, select_patches
+from patchkit.flow.upstream import HEADER_FOLDERS, UpstreamFiles
+from patchkit.flow.workspace import Workspace
+from patchkit.vcs.repository import Repository
+
+__all__ = ["Plan", "PlannedEdit", "PlannedPatch", "Request", "make_plan", "plan_with"]
+
+_SOURCES = (".cu", ".cuh", ".h", ".hpp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """``upstream`` None: the lock's default pin. ``only`` empty: every patch the profiles have on."""
+
+    archs: tuple[str, ...]
+    upstream: str | None = None
+    source: Literal["auto", "git", "sdist"] = "auto"
+    upstream_url: str | None = None
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    with_: tuple[str, ...] = ()
+    unlocked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEdit:
+    """One edit and where it goes; ``digest`` is the token digest of its entity before the edit."""
+
+    id: str
+    file: str
+    entity: str
+    verb: str
+    side: str
+    locations: tuple[Location, ...]
+    digest: str
+    confidence: str
+    seen_in: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPatch:
+    """One patch; ``reason`` says why it is skipped or refused, ``targets`` for which GPUs it is live."""
+
+    id: str
+    title: str
+    state: Literal["apply", "skipped", "failed"]
+    reason: str
+    targets: tuple[str, ...]
+    new_files: tuple[str, ...]
+    edits: tuple[PlannedEdit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The whole plan. ``steps`` is what apply commits, in order; empty when there are errors."""
+
+    pin: Pin
+    base: str
+    archs: tuple[str, ...]
+    patches: tuple[PlannedPatch, ...]
+    errors: tuple[PatchkitError, ...]
+    profiles: tuple[ArchProfile, ...]
+    series: Series
+    lock: Lock
+    steps: tuple[tuple[Selected, PlacedPatch], ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "pin": {"build": self.pin.build, "commit": self.pin.commit, "tree": self.pin.tree},
+            "archs": list(self.archs),
+            "patches": [_patch_json(patch) for patch in self.patches],
+            "errors": [{"code": error.code, "message": error.message} for error in self.errors],
+        }
+
+
+def make_plan(request: Request, workspace: Workspace) -> Plan:
+    """Plan a request. Fetches the pin into the cache if it is not there; writes nothing else.
+
+    Errors of places and templates are collected in ``Plan.errors``; whatever makes planning itself
+    impossible (a bad lock, profile, patch.toml or request, an unobtainable pin) is raised.
+    """
+    cache = open_cache(workspace.cache_root)
+    with cache.hold(workspace.reporter) as repository:
+        return plan_with(request, workspace, cache, repository)
+
+
+def plan_with(request: Request, workspace: Workspace, cache: Cache, repository: Repository) -> Plan:
+    """As :func:`make_plan`, for a caller that already holds the cache."""
+    series_dir, reporter = workspace.series, workspace.reporter
+    lock = load_lock(series_dir.lock)
+    pin = lock.pin(request.upstream)
+    series = load_series(series_dir.patches)
+    archs = tuple(sorted(set(request.archs)))
+    profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
+    chosen = select_patches(
+        series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
+    )
+    pinned = obtain(
+        pin, cache=cache, source=request.source, upstream_url=request.upstream_url, reporter=reporter
+    )
+    files = _read_upstream(repository, pinned, series, chosen)
+    planned: list[PlannedPatch] = []
+    steps: list[tuple[Selected, PlacedPatch]] = []
+    errors: list[PatchkitError] = []
+    for selected in chosen:
+        if not selected.targets:
+            planned.append(_planned(selected, None, "skipped"))
+            continue
+        reporter.step(f"placing {selected.patch.id}")
+        try:
+            placed = place_patch(selected, files, series_dir.patches, series_dir.templates)
+        except PatchkitError as exc:
+            errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+            planned.append(_planned(selected, None, "failed"))
+            continue
+        files.write(placed.changes)
+        planned.append(_planned(selected, placed, "apply"))
+        steps.append((selected, placed))
+    return Plan(
+        pin=pin,
+        base=pinned.commit,
+        archs=archs,
+        patches=tuple(planned),
+        errors=tuple(errors),
+        profiles=profiles,
+        series=series,
+        lock=lock,
+        steps=() if errors else tuple(steps),
+    )
+
+
+def _read_upstream(
+    repository: Repository, pinned: PinnedTree, series: Series, chosen: Sequence[Selected]
+) -> UpstreamFiles:
+    """Every file edits and includes may look at, in one read; nothing when no patch applies."""
+    if not any(selected.targets for selected in chosen):
+        return UpstreamFiles({})
+    folders = tuple(dict.fromkeys([*(f"{folder}/" for folder in HEADER_FOLDERS), *series.folders]))
+    paths: set[str] = set()
+    for entry in repository.list_files(pinned.commit, "ggml/"):
+        folder = entry.path.rpartition("/")[0] + "/"
+        if folder in folders and entry.path.endswith(_SOURCES) and entry.mode in ("100644", "100755"):
+            paths.add(entry.path)
+    data: Mapping[str, bytes] = repository.read_blobs(pinned.commit, sorted(paths))
+    return UpstreamFiles(data)
+
+
+def _planned(
+    selected: Selected, placed: PlacedPatch | None, state: Literal["apply", "skipped", "failed"]
+) -> PlannedPatch:
+    edits = [
+        PlannedEdit(
+            id=edit.id,
+            file=edit.file,
+            entity=edit.entity,
+            verb=edit.verb,
+            side=edit.side,
+            locations=edit.locations,
+            digest=edit.digest,
+            confidence=edit.evidence.confidence,
+            seen_in=edit.evidence.seen_in,
+            text=edit.text,
+        )
+        for edit in (placed.edits if placed is not None else ())
+    ]
+    return PlannedPatch(
+        id=selected.patch.id,
+        title=selected.patch.title,
+        state=state,
+        reason=selected.reason,
+        targets=tuple(profile.arch for profile in selected.targets),
+        new_files=placed.new_files if placed is not None else (),
+        edits=tuple(edits),
+    )
+
+
+def _patch_json(patch: PlannedPatch) -> dict[str, object]:
+    return {
+        "id": patch.id,
+        "title": patch.title,
+        "state": patch.state,
+        "reason": patch.reason,
+        "targets": list(patch.targets),
+        "new_files": list(patch.new_files),
+        "edits": [
+            {
+                "id": edit.id,
+                "file": edit.file,
+                "entity": edit.entity,
+                "verb": edit.verb,
+                "side": edit.side,
+                "locations": [str(place) for place in edit.locations],
+                "entity_digest": edit.digest,
+                "confidence": edit.confidence,
+                "seen_in": list(edit.seen_in),
+                "text": edit.text,
+            }
+            for edit in patch.edits
+        ],
+    }

@@ -1,0 +1,87 @@
+"""The pinned tree in memory, as far as the series touches it, with what earlier patches changed.
+
+Vocabulary: the *overlay* holds files changed or added by patches placed so far; reading sees it
+first. Structure and AST of a version of a file are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from patchkit.cxx.scopes import ScopeMap, parse_scopes
+from patchkit.cxx.tree import Pass, Tree, parse_tree
+from patchkit.source import SourceText
+
+__all__ = ["HEADER_FOLDERS", "UpstreamFiles"]
+
+HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
+"""Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""
+
+# Host pass and device pass of one file run side by side: libclang releases the interpreter lock.
+_PARSERS = 2
+
+
+class UpstreamFiles:
+    """Files of one tree. ``base`` maps paths to bytes and is never changed."""
+
+    def __init__(self, base: Mapping[str, bytes]) -> None:
+        self._base = base
+        self._overlay: dict[str, bytes] = {}
+        self._scopes: dict[tuple[str, bytes], ScopeMap] = {}
+        self._trees: dict[tuple[str, bytes, str, Pass, tuple[str, ...]], Tree] = {}
+
+    def read(self, path: str) -> bytes | None:
+        """Current bytes of a file, None when there is none."""
+        return self._overlay.get(path, self._base.get(path))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path there is, sorted."""
+        return tuple(sorted({*self._base, *self._overlay}))
+
+    def write(self, changes: Mapping[str, bytes]) -> None:
+        """Put the files of one patch over what is there."""
+        self._overlay.update(changes)
+
+    def scopes(self, source: SourceText) -> ScopeMap:
+        """Structure of one version of a file."""
+        key = (source.path, source.data)
+        if key not in self._scopes:
+            self._scopes[key] = parse_scopes(source)
+        return self._scopes[key]
+
+    def trees(
+        self,
+        sources: Sequence[SourceText],
+        archs: Sequence[str],
+        defines: Sequence[str],
+        added: Mapping[str, bytes],
+    ) -> list[dict[tuple[Pass, str], Tree]]:
+        """Host and device AST of each version for each arch; ``added`` are new files includes may find.
+
+        The host pass is the same for every arch, so it is parsed for the first one only.
+        """
+        names = tuple(defines)
+        wanted: list[tuple[str, bytes, str, Pass, tuple[str, ...]]] = []
+        for source in sources:
+            wanted.append((source.path, source.data, archs[0], "host", names))
+            wanted += [(source.path, source.data, arch, "device", names) for arch in archs]
+        files = {**self._base, **self._overlay, **added}
+        missing = [key for key in dict.fromkeys(wanted) if key not in self._trees]
+        with ThreadPoolExecutor(_PARSERS) as pool:
+            parsed = pool.map(lambda key: _parse(key, files), missing)
+            self._trees.update(zip(missing, parsed, strict=True))
+        return [
+            {
+                (which, arch): self._trees[path, data, arch, which, used]
+                for path, data, arch, which, used in wanted
+                if (path, data) == (source.path, source.data)
+            }
+            for source in sources
+        ]
+
+
+def _parse(key: tuple[str, bytes, str, Pass, tuple[str, ...]], files: Mapping[str, bytes]) -> Tree:
+    path, data, arch, which, defines = key
+    return parse_tree(path, {**files, path: data}, arch=arch, which=which, defines=defines)
