@@ -55,6 +55,7 @@ def _text(applied: Applied, repository: Path) -> str:
     state = "as it was" if applied.unchanged else "made"
     lines = [f"{branch}: {state}, {count} commit{'' if count == 1 else 's'} on {applied.base[:12]}"]
     lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
+    lines += [f"  skipped {patch}: {reason}" for patch, reason in applied.skipped]
     lines += [f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
     if applied.checkout is not None:
         lines += ["", f"files:     {applied.checkout}"]

@@ -22,6 +22,15 @@ def command(settings: Settings, **options: Unpack[RequestOptions]) -> None:
     workspace = settings.workspace()
     recorded = relock(make_request(workspace, options), workspace)
     if settings.json:
-        settings.terminal.document(recorded.as_json())
+        settings.terminal.document(
+            {
+                "lock": str(workspace.series.lock),
+                "build": recorded.build,
+                "archs": list(recorded.archs),
+                "patches": list(recorded.patches),
+                "tree": recorded.tree,
+                "commit": recorded.commit,
+            }
+        )
     else:
         settings.terminal.data(f"{workspace.series.lock}: tree {recorded.tree}, commit {recorded.commit}")

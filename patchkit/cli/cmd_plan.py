@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+from patchkit.cli.complaint import complain, error_as_json, exit_code_of
 from patchkit.cli.request import RequestOptions, make_request, request_options
 from patchkit.cli.settings import Settings, verb
+from patchkit.errors import ErrorGroup
 
 if TYPE_CHECKING:
     from patchkit.flow.plan import PlannedPatch
@@ -17,32 +19,37 @@ __all__ = ["command"]
     "plan", example=("patchkit plan --arch gfx1151", "patchkit plan --arch gfx1151 --only tile-config-guard")
 )
 @request_options
-def command(settings: Settings, **options: Unpack[RequestOptions]) -> None:
+def command(settings: Settings, **options: Unpack[RequestOptions]) -> int:
     """Show what apply would do: each patch, each edit, and the place it resolves to.
 
     Reads only. Every place that would fail is reported, not only the first.
     """
-    from patchkit.errors import ErrorGroup
     from patchkit.flow.plan import make_plan
 
     workspace = settings.workspace()
     plan = make_plan(make_request(workspace, options), workspace)
-    if plan.errors and settings.json:
-        raise ErrorGroup("the plan does not hold", plan.errors)
+    terminal = settings.terminal
+    problems = ErrorGroup("the plan does not hold", plan.errors)
     if settings.json:
-        settings.terminal.document(plan.as_json())
-        return
-    head = f"{plan.pin.name} ({(plan.pin.commit or plan.pin.tree)[:12]}) for {' '.join(plan.archs)}"
-    settings.terminal.data("\n".join([head, *(line for patch in plan.patches for line in _patch(patch))]))
-    if plan.errors:
-        raise ErrorGroup("the plan does not hold", plan.errors)
+        errors = error_as_json(problems) if plan.errors else {}
+        terminal.document({**plan.as_json(), **errors})
+    else:
+        name = (plan.pin.commit or plan.pin.tree)[:12]
+        head = f"{plan.pin.name} ({name}) for {' '.join(plan.archs)}"
+        terminal.data("\n".join([head, *(line for patch in plan.patches for line in _patch(patch))]))
+    if not plan.errors:
+        return 0
+    terminal.talk(complain(problems, terminal.paint))
+    return exit_code_of(problems)
 
 
 def _patch(patch: PlannedPatch) -> list[str]:
     lines = ["", f"{patch.id}: {patch.title}"]
     if patch.state != "apply":
-        return [*lines, f"  {patch.state}: {patch.reason}"]
+        return [*lines, f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"]
+    lines.append(f"  live on {', '.join(patch.targets)}; elsewhere upstream's code")
     for edit in patch.edits:
         lines.append(f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}")
         lines += [f"    {place}" for place in edit.locations]
+    lines += [f"  new file {path}" for path in patch.new_files]
     return lines

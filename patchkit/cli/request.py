@@ -86,7 +86,16 @@ def make_request(workspace: Workspace, options: RequestOptions) -> Request:
     """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
     from patchkit.flow.plan import Request
 
-    return Request(**{**options, "archs": choose_archs(workspace, options["archs"])})
+    return Request(
+        archs=choose_archs(workspace, options["archs"]),
+        upstream=options["upstream"],
+        source=options["source"],
+        upstream_url=options["upstream_url"],
+        only=options["only"],
+        without=options["without"],
+        with_=options["with_"],
+        unlocked=options["unlocked"],
+    )
 
 
 def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:

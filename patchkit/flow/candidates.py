@@ -2,7 +2,7 @@
 
 Vocabulary: a *candidate* is a branch that ``apply`` made, ``candidate/<arch[+arch]>/b<build>``; its
 *base* is the pinned upstream commit, which a ref of its own keeps; its *commits* are one per patch,
-each naming its patch in a ``Patchkit-Id`` trailer.
+each naming its patch in a ``Patchkit-Id`` trailer (none at all when no patch is for these GPUs).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.errors import GitError, Location
+from patchkit.flow.apply import candidate_ref
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository, open_repository
@@ -85,7 +86,7 @@ def find_candidate(workspace: Workspace, archs: Sequence[str], build: int) -> tu
     """
     path = workspace.cache_root / "upstream.git"
     repository = open_repository(path, workspace.reporter)
-    ref = f"refs/heads/candidate/{'+'.join(sorted(set(archs)))}/b{build}"
+    ref = candidate_ref(tuple(sorted(set(archs))), build)
     refs = list_refs(repository, "refs") if repository is not None else {}
     if repository is None or ref not in refs:
         raise _missing(path, ref, list(filter(is_candidate, refs)), archs)
@@ -104,8 +105,8 @@ def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Ca
     fields = out.decode("utf-8", "surrogateescape").split("\0")
     # "-z" adds an empty field after each commit's three.
     rows = [fields[at : at + 3] for at in range(0, len(fields) - 3, 4)]
-    if not rows or any(not patch for _, _, patch in rows):
-        raise _broken(repository, ref, "it has commits that no patch made, or none")
+    if any(not patch for _, _, patch in rows) or (not rows and tip != base):
+        raise _broken(repository, ref, "it has commits that no patch made")
     return Candidate(
         ref=ref,
         archs=tuple(name["archs"].split("+")),

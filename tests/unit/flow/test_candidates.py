@@ -70,12 +70,18 @@ def test_a_branch_without_its_pin_is_broken(made, workspace) -> None:
     assert caught.value.why == "the cache has no pin b6900"
 
 
-@pytest.mark.parametrize("how", ["nothing on the pin", "a foreign commit"])
+def test_a_candidate_without_patches_is_the_pin_itself(made, workspace) -> None:
+    update_ref(made.repository, REF, made.base, made.commits[-1].commit)
+    _, found = find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+    assert (found.commits, found.tip) == ((), made.base)
+    assert difference(made.repository, found, None).text == b""
+
+
+@pytest.mark.parametrize("how", ["a foreign commit", "a branch from somewhere else"])
 def test_a_branch_that_patchkit_did_not_make_is_broken(made, workspace, how: str) -> None:
-    tip = made.base
-    if how == "a foreign commit":
-        tree = made.repository.tree_of(made.base)
-        tip = made.repository.git.run("commit-tree", "-p", made.base, "-m", "mine", tree).decode().strip()
+    tree = made.repository.tree_of(made.base)
+    parents = ("-p", made.base) if how == "a foreign commit" else ()
+    tip = made.repository.git.run("commit-tree", *parents, "-m", "mine", tree).decode().strip()
     update_ref(made.repository, REF, tip, made.commits[-1].commit)
     with pytest.raises(CandidateBroken):
         find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
