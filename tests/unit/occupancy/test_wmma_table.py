@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,8 @@ def test_origins() -> None:
     def origins(arch):
         return {row.origin for row in wmma_table(load_profile(PROFILES, arch))}
 
-    assert "tuned" in origins("gfx1151")
-    assert origins("gfx1100") == {"model"}
+    assert origins("gfx1151") == origins("gfx1100") == {"tuned"}
+    assert origins("gfx1101") == {"model"}
     assert origins("gfx1201") == origins("gfx90a") == {"upstream"}
     assert {row.params for row in wmma_table(load_profile(PROFILES, "gfx942"))} == {UPSTREAM}
 
@@ -110,3 +111,16 @@ def test_a_tuned_row_where_nothing_is_legal() -> None:
     with pytest.raises(ErrorGroup) as caught:
         wmma_table(small)
     assert caught.value.errors[0].hint == "nothing is legal here: take the row out"
+
+
+def test_the_figures_in_the_profile_are_the_compilers(compiled) -> None:
+    remarks = {(row.variant, row.params): row for row in compiled}
+    for row in wmma_table(load_profile(PROFILES, "gfx1151")):
+        stated = re.search(r"1\.6\.0: (.*?); 2\.2\.1", row.source)
+        assert stated is not None, row
+        expected = [remarks[row.variant, UPSTREAM], remarks[row.variant, row.params]][
+            : 1 + stated[1].count("->")
+        ]
+        figures = [(r.vgprs, r.spilled, r.waves) for r in expected]
+        found = re.findall(r"(\d+) registers, (\d+) spilled, (\d+) waves", stated[1])
+        assert [tuple(map(int, each)) for each in found] == figures, row
