@@ -1,0 +1,106 @@
+"""The cache folder: one bare repository, half-done downloads, one lock.
+
+Vocabulary: who may write *holds* the cache; who only reads *peeks*. The holder's process id stands in
+``lock.owner`` while it holds; a file found there by the next holder means that the last one was
+killed, and that its remains must go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock, Timeout
+
+from patchkit.fetch.remains import remove_remains
+from patchkit.report import Reporter
+from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.repository import Repository, create_repository, open_repository
+
+__all__ = ["Cache", "default_cache_root", "open_cache"]
+
+_PATIENCE_S = 1.0  # before saying that somebody else holds the cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """The cache at ``root``. The lock may be taken again by who holds it."""
+
+    root: Path
+    lock: FileLock
+
+    @property
+    def upstream(self) -> Path:
+        """The bare repository."""
+        return self.root / "upstream.git"
+
+    @property
+    def downloads(self) -> Path:
+        """Archives being downloaded."""
+        return self.root / "downloads"
+
+    def peek(self, reporter: Reporter) -> Repository | None:
+        """The repository for reading, without the lock; None when it is not there yet."""
+        return open_repository(self.upstream, reporter)
+
+    @contextmanager
+    def hold(self, reporter: Reporter) -> Iterator[Repository]:
+        """The repository for writing, made or repaired if need be, for nobody else meanwhile.
+
+        Raises:
+            CacheError: the disk refused.
+            GitError: git refused.
+        """
+        with disk_errors(self.root, "creating the cache"):
+            self.root.mkdir(parents=True, exist_ok=True)
+        with self._locked(reporter):
+            yield open_repository(self.upstream, reporter) or create_repository(self.upstream, reporter)
+
+    @contextmanager
+    def _locked(self, reporter: Reporter) -> Iterator[None]:
+        owner = self.root / "lock.owner"
+        with disk_errors(self.root, "locking the cache"):
+            try:
+                self.lock.acquire(timeout=_PATIENCE_S)
+            except Timeout:
+                reporter.info(f"waiting for another patchkit (pid {_pid_in(owner)})")
+                self.lock.acquire(timeout=-1)
+        try:
+            if self.lock.lock_counter > 1:
+                yield
+                return
+            if owner.exists():
+                removed = remove_remains(self.upstream)
+                if removed:
+                    reporter.info(f"removed what a killed run left: {', '.join(removed)}")
+            with disk_errors(owner, "locking the cache"):
+                owner.write_text(f"{os.getpid()}\n", encoding="ascii")
+            try:
+                yield
+            finally:
+                owner.unlink(missing_ok=True)
+        finally:
+            self.lock.release()
+
+
+def open_cache(root: Path) -> Cache:
+    """The cache at ``root``; nothing is made before it is held."""
+    root = Path(os.path.abspath(root))  # noqa: PTH100  # resolve() would follow the user's links
+    return Cache(root=root, lock=FileLock(root / "lock"))
+
+
+def default_cache_root(environ: Mapping[str, str] | None = None) -> Path:
+    """``PATCHKIT_CACHE`` if set, else the folder the system has for a user's caches."""
+    named = (os.environ if environ is None else environ).get("PATCHKIT_CACHE")
+    return Path(named).absolute() if named else platformdirs.user_cache_path("patchkit", appauthor=False)
+
+
+def _pid_in(owner: Path) -> str:
+    try:
+        return owner.read_text(encoding="ascii").strip() or "unknown"
+    except (OSError, UnicodeDecodeError):
+        return "unknown"
