@@ -22,15 +22,9 @@ def command(settings: Settings, **options: Unpack[RequestOptions]) -> None:
     workspace = settings.workspace()
     recorded = relock(make_request(workspace, options), workspace)
     if settings.json:
-        settings.terminal.document(
-            {
-                "lock": str(workspace.series.lock),
-                "build": recorded.build,
-                "archs": list(recorded.archs),
-                "patches": list(recorded.patches),
-                "tree": recorded.tree,
-                "commit": recorded.commit,
-            }
-        )
+        settings.terminal.document({"lock": str(workspace.series.lock), **recorded.as_json()})
     else:
-        settings.terminal.data(f"{workspace.series.lock}: tree {recorded.tree}, commit {recorded.commit}")
+        state = "recorded" if recorded.changed else "as it was"
+        settings.terminal.data(
+            f"{workspace.series.lock}: {state}, tree {recorded.tree}, commit {recorded.commit}"
+        )
