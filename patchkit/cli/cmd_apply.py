@@ -60,7 +60,8 @@ def _text(applied: Applied, repository: Path) -> str:
     if applied.checkout is not None:
         lines += ["", f"files:     {applied.checkout}"]
     else:
-        lines += ["", f"fetch it:  git fetch {shlex.quote(str(repository))} {branch}"]
+        # The pin has no history here; a clone without upstream's refuses such a branch unless told.
+        lines += ["", f"fetch it:  git fetch --update-shallow {shlex.quote(str(repository))} {branch}"]
     lines += [
         f"build it:  {shlex.join(applied.cmake)}",
         f"see it:    patchkit diff {' '.join(f'--arch {arch}' for arch in applied.archs)}",

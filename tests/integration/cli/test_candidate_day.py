@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -112,10 +113,17 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     assert _git("rev-parse", "HEAD^{tree}", folder=tree) == applied["tree"]
 
 
-def test_the_branch_can_be_fetched_as_apply_says(applied: dict, pin_cache: Path, tmp_path: Path) -> None:
+def test_the_branch_can_be_fetched_as_apply_says(
+    applied: dict, pin_cache: Path, capsys, tmp_path: Path
+) -> None:
+    assert main(["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]) == 0
+    out = capsys.readouterr().out
+    (line,) = (line for line in out.split("\n") if line.startswith("fetch it:"))
+    command = shlex.split(line.removeprefix("fetch it:"))
     _git("init", "--quiet", str(tmp_path / "mine"), folder=tmp_path)
-    _git("fetch", "--quiet", str(pin_cache / "upstream.git"), BRANCH, folder=tmp_path / "mine")
+    _git(*command[1:], folder=tmp_path / "mine")
     fetched = _git("rev-parse", "FETCH_HEAD", folder=tmp_path / "mine")
+    assert command[0] == "git"
     assert fetched == applied["commits"][-1]["commit"]
 
 
