@@ -175,7 +175,7 @@ class InternalError(PatchkitError):
 class ErrorGroup(PatchkitError):
     """Several failures found in one pass, so that none hides behind the first.
 
-    Its exit code is that of its first member: the earliest stage that failed.
+    The command line exits with the code of the first member: the earliest stage that failed.
     """
 
     code = "SEVERAL"

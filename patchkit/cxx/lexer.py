@@ -35,6 +35,9 @@ class TokenKind(enum.IntEnum):
     COMMENT = 4
 
 
+_KINDS = tuple(TokenKind)  # indexed, not called: an enum's call costs as much as the rest of a token
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """One token: ``text`` is exactly the bytes of ``span``."""
@@ -65,7 +68,7 @@ def lex(source: SourceText) -> tuple[Token, ...]:
     for item in raw:
         start = item.int_data[1] - base
         span = Span(start, start + item.int_data[2])
-        tokens.append(Token(TokenKind(item.int_data[0]), source.text(span), span))
+        tokens.append(Token(_KINDS[item.int_data[0]], source.text(span), span))
     last = raw[-1].extent
     if tokens[-1].span != Span(last.start.offset, last.end.offset):
         raise LexerMismatch(f"token offsets of libclang do not fit {source.path}", hint="patchkit doctor")

@@ -89,7 +89,7 @@ def _wmma(profile: ArchProfile) -> WmmaTableView:
 def _note(limits: HardwareLimits) -> str:
     return (
         f"{limits.vgprs_per_simd} VGPRs per SIMD lane in steps of {limits.vgpr_granule}, "
-        f"{limits.lds_per_wgp_bytes // 1024} KiB of LDS per WGP, wave{limits.wave_size}"
+        f"{limits.lds_pool_bytes // 1024} KiB of LDS shared by its blocks, wave{limits.wave_size}"
     )
 
 

@@ -9,7 +9,8 @@ The rules are facts about the kernel of build 6900 and keep the names under whic
 ====  =====================================================================================
 C1    S is a multiple of 16 N: each wave writes 16 rows per step, or it writes beyond LDS
 C2    S is a multiple of 16 R: the waves that share VKQ rows split the KV rows evenly
-C3    S is a multiple of W (f32) or 2 W (f16): the softmax gives each lane whole values
+C3    S is a multiple of 2 W: the softmax gives each lane whole values, two at a time with f16. The
+      f16 arrays are compiled with f32 too (a plain if on the type), so S = W does not compile there
 C4    S divides 256: the KV cache is padded to 256 rows and the kernel has no bounds check
 C6    N divides the columns: each wave owns whole columns in the softmax
 C7    N waves are at most 1024 threads
@@ -130,14 +131,14 @@ def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits)
     stride, warps = params.kq_stride, params.nwarps
     rows = _FRAGMENT * warps
     shared = _FRAGMENT * vkq_ratio(variant, params)
-    lanes = limits.wave_size * (1 if variant.acc == "f32" else 2)
+    lanes = 2 * limits.wave_size
     threads = warps * limits.wave_size
     lds = lds_bytes(variant, params)
     ratio = vkq_ratio(variant, params)
     rules = (
         ("C1", stride % rows == 0, f"kq_stride {stride} is no multiple of 16*nwarps = {rows}"),
         ("C2", stride % shared == 0, f"kq_stride {stride} is no multiple of 16*{ratio} = {shared}"),
-        ("C3", stride % lanes == 0, f"kq_stride {stride} is no multiple of {lanes} ({variant.acc} softmax)"),
+        ("C3", stride % lanes == 0, f"kq_stride {stride} is no multiple of 2*{limits.wave_size} lanes"),
         ("C4", KV_PADDING % stride == 0, f"kq_stride {stride} does not divide the KV padding {KV_PADDING}"),
         ("C6", variant.ncols % warps == 0, f"{variant.ncols} columns are no multiple of nwarps {warps}"),
         ("C7", threads <= _MAX_THREADS, f"{threads} threads per block are more than {_MAX_THREADS}"),

@@ -1,0 +1,214 @@
+"""What apply promises about its result: the commits, where they are, and that they are always the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REF = "refs/heads/candidate/gfx1151/b1"
+
+
+def test_one_commit_per_patch_on_the_pin(finished_world):
+    world = finished_world
+    tip = world.refs()[REF]
+    subjects = world.git("log", "--format=%s", "--reverse", tip).splitlines()
+    assert subjects == [
+        "first",
+        "demo-launch-bounds: two waves for the demo kernel",
+        "demo-twin: scale of the second twin",
+    ]
+    base = world.git("rev-parse", "HEAD", at=world.upstream)
+    assert world.git("rev-parse", f"{tip}~2") == base
+    changed = world.git("diff", "--name-only", base, tip).splitlines()
+    assert changed == ["ggml/src/ggml-cuda/demo-config.cuh", "ggml/src/ggml-cuda/demo.cu"]
+
+
+def test_trailers_name_patch_profile_digest_and_upstream(finished_world):
+    world = finished_world
+    body = world.git("log", "-1", "--format=%(trailers)", world.refs()[REF])
+    names = [line.partition(":")[0] for line in body.splitlines() if line]
+    assert [name for name in names if name != "Link"] == [
+        "Patchkit-Id", "Patchkit-Profile", "Patchkit-Digest", "Upstream-Commit",
+    ]  # fmt: skip
+    assert "Patchkit-Id: demo-twin" in body
+
+
+def test_the_edit_lands_in_its_twin_only(finished_world):
+    world = finished_world
+    text = world.git("show", f"{REF}:ggml/src/ggml-cuda/demo.cu")
+    first, second = text.split("static int twin_b")
+    assert "scale = 3" not in first
+    assert second.count("scale = 3") == 1
+    assert "#if defined(GGML_USE_HIP) && defined(__gfx1151__)" in second
+
+
+def test_a_second_apply_changes_nothing(finished_world):
+    before = finished_world.refs()
+    done = finished_world.run("apply", "--arch", "gfx1151", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["unchanged"] is True
+    assert finished_world.refs() == before
+
+
+@pytest.mark.parametrize(
+    ("umask", "env"),
+    [
+        (0o077, {"LC_ALL": "C"}),
+        (0o002, {"LC_ALL": "xx_YY.UTF-8", "LANG": "tr_TR.UTF-8"}),
+        (0o022, {"TZ": "Pacific/Apia", "HOME": "/nonexistent"}),
+        (0o022, {"GIT_AUTHOR_NAME": "someone", "GIT_DIR": "/nonexistent", "GIT_CONFIG_COUNT": "1",
+                 "GIT_CONFIG_KEY_0": "core.autocrlf", "GIT_CONFIG_VALUE_0": "true"}),
+    ],
+)  # fmt: skip
+def test_same_hashes_for_every_user(finished_world, tmp_path, umask, env):
+    script = f"import os, sys; os.umask({umask}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    command = finished_world.command("apply", "--arch", "gfx1151", cache=tmp_path / "other cache")
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command[1:]],
+        env={**os.environ, "PYTHONPATH": str(finished_world.checkout), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert finished_world.refs(tmp_path / "other cache") == finished_world.refs()
+
+
+def test_another_clone_of_the_series_gives_the_same_hashes(finished_world, tmp_path):
+    import shutil
+
+    shutil.copytree(finished_world.series, tmp_path / "elsewhere")
+    command = finished_world.command("apply", "--arch", "gfx1151", cache=tmp_path / "cache")
+    command[command.index(str(finished_world.series))] = str(tmp_path / "elsewhere")
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(finished_world.checkout)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert finished_world.refs(tmp_path / "cache") == finished_world.refs()
+
+
+def test_two_gpus_in_one_binary_are_each_guarded(world):
+    done = world.run("apply", "--arch", "gfx1151", "--arch", "gfx1100")
+    assert done.returncode == 0, done.stderr
+    text = world.git("show", "refs/heads/candidate/gfx1100+gfx1151/b1:ggml/src/ggml-cuda/demo.cu")
+    assert "defined(GGML_USE_HIP) && (defined(__gfx1100__) || defined(__gfx1151__))" in text
+    assert "cc == GGML_CUDA_CC_OFFSET_AMD + 0x1100 || cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151" in text
+
+
+def test_a_gpu_without_patches_is_said_so_and_is_no_error(world):
+    done = world.run("apply", "--arch", "gfx1030", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["commits"] == []
+    assert {row["id"] for row in report["skipped"]} == {"demo-launch-bounds", "demo-twin"}
+
+
+def test_checkout_gives_the_files_of_the_tip(world, tmp_path):
+    target = tmp_path / "files"
+    done = world.run("apply", "--arch", "gfx1151", "--checkout", str(target))
+    assert done.returncode == 0, done.stderr
+    assert (target / "ggml/src/ggml-cuda/demo-config.cuh").read_text().endswith("// gfx1151\n")
+    assert world.git("status", "--porcelain", at=target) == ""
+    assert world.git("rev-parse", "HEAD", at=target) == world.refs()[REF]
+
+
+def test_checkout_never_takes_a_folder_with_your_files(world, tmp_path):
+    target = tmp_path / "mine"
+    target.mkdir()
+    (target / "thesis.txt").write_text("years of work")
+    done = world.run("apply", "--arch", "gfx1151", "--checkout", str(target))
+    assert done.returncode == 5, done.stderr
+    assert [path.name for path in target.iterdir()] == ["thesis.txt"]
+    assert (target / "thesis.txt").read_text() == "years of work"
+
+
+def test_export_applies_with_plain_git_am_and_is_byte_identical(finished_world, tmp_path):
+    world = finished_world
+    for name in ("one", "two"):
+        done = world.run("export", "--arch", "gfx1151", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+    files = sorted(path.name for path in (tmp_path / "one").glob("*.patch"))
+    assert len(files) == 2
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    clone = tmp_path / "clone"
+    world.git("clone", "-q", str(world.upstream), str(clone), at=tmp_path)
+    world.git(
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "am",
+        "-q",
+        *(str(tmp_path / "one" / f) for f in files),
+        at=clone,
+    )
+    assert world.git("rev-parse", "HEAD^{tree}", at=clone) == world.git("rev-parse", f"{REF}^{{tree}}")
+
+
+def test_plan_lists_every_failing_place_at_once_and_writes_no_branch(world):
+    first = world.series / "patches/0001-demo-launch-bounds/patch.toml"
+    first.write_text(
+        first.read_text().replace('"demo_kernel"', '"demo_kernal"').replace('"64", of', '"65", of')
+    )
+    second = world.series / "patches/0002-demo-twin/patch.toml"
+    second.write_text(second.read_text().replace("scale = 2", "scale = 7"))
+    done = world.run("plan", "--arch", "gfx1151", "--json")
+    assert done.returncode == 3
+    codes = [error["code"] for error in json.loads(done.stdout)["error"]["errors"]]
+    assert codes == ["ENTITY_NOT_FOUND", "ANCHOR_NOT_FOUND", "ANCHOR_NOT_FOUND"]
+    assert not any("candidate" in name for name in world.refs())
+
+
+def test_a_changed_input_is_an_error_that_names_it_until_locked(world):
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    done = world.run("apply", "--arch", "gfx1151", "--json")
+    assert json.loads(done.stdout)["lock_state"] == "as the lock records"
+    patch = world.series / "patches/0002-demo-twin/patch.toml"
+    patch.write_text(patch.read_text().replace("scale = 3", "scale = 5"))
+    refused = world.run("apply", "--arch", "gfx1151")
+    assert refused.returncode == 2
+    assert "LOCK_INPUTS_CHANGED" in refused.stderr
+    assert "patches/0002-demo-twin/patch.toml" in refused.stderr
+    forced = world.run("apply", "--arch", "gfx1151", "--unlocked")
+    assert forced.returncode == 0
+    assert "Patchkit-Unlocked" in world.git("log", "-1", "--format=%B", world.refs()[REF])
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    assert world.run("apply", "--arch", "gfx1151").returncode == 0
+    assert "Patchkit-Unlocked" not in world.git("log", "-1", "--format=%B", world.refs()[REF])
+
+
+def test_a_lock_that_records_another_tree_names_both_hashes(world):
+    assert world.run("lock", "--arch", "gfx1151").returncode == 0
+    lock = world.series / "patches/upstream.lock"
+    text = lock.read_text()
+    tree = world.git("rev-parse", world.run("apply", "--arch", "gfx1151") and f"{REF}^{{tree}}")
+    wrong = "0" * 39 + "1"
+    head, _, tail = text.rpartition(tree)
+    lock.write_text(head + wrong + tail)
+    done = world.run("apply", "--arch", "gfx1151")
+    assert done.returncode == 70
+    assert tree in done.stderr
+    assert wrong in done.stderr
+
+
+def test_splitting_a_pair_is_refused_with_the_reason(world):
+    patch = world.series / "patches/0002-demo-twin/patch.toml"
+    patch.write_text(
+        patch.read_text()
+        + '\n[[requires]]\npatch = "demo-launch-bounds"\nwhy = "one without the other is wrong"\n'
+    )
+    done = world.run("apply", "--arch", "gfx1151", "--only", "demo-twin")
+    assert done.returncode == 2
+    assert "PATCH_PAIR_SPLIT" in done.stderr
+    assert "one without the other is wrong" in done.stderr
+    assert f"{Path('0002-demo-twin') / 'patch.toml'}:" in done.stderr

@@ -1,0 +1,187 @@
+"""Apply is killed, starved and raced: afterwards the repository is as before or complete, and a rerun succeeds.
+
+The process dies by SIGKILL at chosen points. Points are audit events of the interpreter (a file opened
+for writing, a process started, a rename, a folder made, ...): everything apply does to the outside world
+goes through one, so killing at each n-th event walks through all of its states, the same ones every time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+REF = "refs/heads/candidate/gfx1151/b1"
+POINTS = 36
+
+_KILLER = """
+import os, signal, sys
+limit, counter, log = int(os.environ["KILL_AT"]), 0, os.environ.get("KILL_LOG")
+NAMES = ("subprocess.Popen", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate",
+         "os.chmod", "os.utime", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.rmtree", "fcntl.flock")
+
+def hook(name, args):
+    global counter
+    writes = name == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if writes and isinstance(args[0], (str, bytes)) and "__pycache__" in os.fsdecode(args[0]):
+        return
+    if writes or name in NAMES:
+        counter += 1
+        if counter == limit:
+            os.killpg(0, signal.SIGKILL) if os.environ["KILL_GROUP"] == "1" else os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(hook)
+from patchkit.cli.app import run
+sys.argv[0] = "patchkit"
+try:
+    run()
+finally:
+    if log:
+        with open(log, "w") as stream:
+            stream.write(str(counter))
+"""
+
+
+def killed_apply(world, cache, at, *, group, log=None, extra=()):
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(world.checkout),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "KILL_AT": str(at),
+        "KILL_GROUP": "1" if group else "0",
+    }
+    if log is not None:
+        env["KILL_LOG"] = str(log)
+    command = [
+        sys.executable,
+        "-c",
+        _KILLER,
+        *world.command("apply", "--arch", "gfx1151", *extra, cache=cache)[3:],
+    ]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, start_new_session=True
+    )
+
+
+@pytest.fixture(scope="module")
+def events(finished_world, tmp_path_factory):
+    """How many points a cold apply with a checkout has."""
+    folder = tmp_path_factory.mktemp("count")
+    done = killed_apply(
+        finished_world,
+        folder / "cache",
+        -1,
+        group=True,
+        log=folder / "log",
+        extra=("--checkout", str(folder / "files")),
+    )
+    assert done.returncode == 0, done.stderr
+    return int((folder / "log").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", range(POINTS))
+def test_killed_anywhere_leaves_it_as_before_or_complete(finished_world, events, tmp_path, point):
+    world, cache, files = finished_world, tmp_path / "cache", tmp_path / "files"
+    assert events >= POINTS
+    at = 1 + point * (events - 3) // (POINTS - 1)  # the last two are the interpreter closing down
+    mine = tmp_path / "mine.txt"
+    mine.write_text("untouched")
+    killed = killed_apply(world, cache, at, group=point % 2 == 0, extra=("--checkout", str(files)))
+    assert killed.returncode == -signal.SIGKILL, f"event {at} of {events} was not reached: {killed.stderr}"
+    tip = world.refs()[REF]
+    assert world.refs(cache).get(REF) in (None, tip)
+    again = world.run("apply", "--arch", "gfx1151", "--checkout", str(files), cache=cache)
+    assert again.returncode == 0, again.stderr
+    assert world.refs(cache) == world.refs()
+    world.git("fsck", "--strict", "--no-dangling", at=cache / "upstream.git")
+    assert world.git("status", "--porcelain", at=files) == ""
+    assert world.git("rev-parse", "HEAD", at=files) == tip
+    assert mine.read_text() == "untouched"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "files", "mine.txt"]
+
+
+def test_two_at_once_both_succeed(world):
+    commands = [world.command("apply", "--arch", arch) for arch in ("gfx1151", "gfx1151", "gfx1100")]
+    env = {**os.environ, "PYTHONPATH": str(world.checkout)}
+    running = [
+        subprocess.Popen(c, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for c in commands
+    ]
+    for process in running:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+    assert {name for name in world.refs() if "candidate" in name} == {REF, "refs/heads/candidate/gfx1100/b1"}
+
+
+def test_ctrl_c_is_130_and_a_rerun_succeeds(world):
+    env = {**os.environ, "PYTHONPATH": str(world.checkout), "KILL_AT": "-1", "KILL_GROUP": "0"}
+    killer = _KILLER.replace("os.kill(os.getpid(), signal.SIGKILL)", "signal.raise_signal(signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-c", killer, *world.command("apply", "--arch", "gfx1151")[3:]],
+        env={**env, "KILL_AT": "25"},
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert world.run("apply", "--arch", "gfx1151").returncode == 0
+
+
+@pytest.mark.parametrize("room", [0, 1, 4, 16, 40])
+def test_a_full_disk_is_said_and_leaves_nothing_half(finished_world, tmp_path, room):
+    """RLIMIT_FSIZE makes every write beyond ``room`` KiB fail, for git as for us: a disk that fills up."""
+    world = finished_world
+    script = (
+        "import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room} * 1024, {room} * 1024));"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    cache = tmp_path / "cache"
+    env = {**os.environ, "PYTHONPATH": str(world.checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *world.command("apply", "--arch", "gfx1151", cache=cache)[1:]],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        assert world.refs(cache) == world.refs()  # everything was smaller than the limit
+        return
+    assert done.returncode in (5, 8), done.stderr
+    assert "Traceback" not in done.stderr
+    assert world.refs(cache).get(REF) is None
+    assert world.run("apply", "--arch", "gfx1151", cache=cache).returncode == 0
+    assert world.refs(cache) == world.refs()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a tmpfs of its own")
+@pytest.mark.parametrize("size", [24, 60, 100, 120])
+def test_a_disk_that_is_really_full(finished_world, tmp_path, size):
+    """The cache on a small tmpfs inside a mount namespace; where those are forbidden the test above stands."""
+    if shutil.which("unshare") is None:
+        pytest.fail("util-linux (unshare) is part of every Debian; it is missing here")
+    world, mount = finished_world, tmp_path / "small"
+    mount.mkdir()
+    command = " ".join(
+        f"'{part}'" for part in world.command("apply", "--arch", "gfx1151", cache=mount / "cache")
+    )
+    script = f"mount -t tmpfs -o size={size}k none '{mount}' || exit 77; {command}"
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(world.checkout)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("mount namespaces are not allowed here")
+    assert done.returncode in (5, 8), done.stderr
+    assert "Traceback" not in done.stderr
