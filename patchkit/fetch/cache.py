@@ -2,7 +2,8 @@
 
 Vocabulary: who may write *holds* the cache; who only reads *peeks*. The holder's process id stands in
 ``lock.owner`` while it holds; a file found there by the next holder means that the last one was
-killed, and that its remains must go.
+killed, and that its remains must go. *Orphans* are git processes that such a holder left running;
+they inherited a lock of their own, so the next holder knows when the last of them is gone.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
 from filelock import FileLock, Timeout
 
+from patchkit.fetch.orphans import lock_against_orphans
 from patchkit.fetch.remains import remove_remains
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
@@ -32,6 +34,7 @@ class Cache:
 
     root: Path
     lock: FileLock
+    _held: list[Repository] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def upstream(self) -> Path:
@@ -55,34 +58,40 @@ class Cache:
             CacheError: the disk refused.
             GitError: git refused.
         """
+        if self._held:
+            yield self._held[0]
+            return
         with disk_errors(self.root, "creating the cache"):
             self.root.mkdir(parents=True, exist_ok=True)
-        with self._locked(reporter):
-            yield open_repository(self.upstream, reporter) or create_repository(self.upstream, reporter)
-
-    @contextmanager
-    def _locked(self, reporter: Reporter) -> Iterator[None]:
-        owner = self.root / "lock.owner"
-        with disk_errors(self.root, "locking the cache"):
-            try:
-                self.lock.acquire(timeout=_PATIENCE_S)
-            except Timeout:
-                reporter.info(f"waiting for another patchkit (pid {_pid_in(owner)})")
-                self.lock.acquire(timeout=-1)
-        try:
-            if self.lock.lock_counter > 1:
-                yield
-                return
+        with self._locked(reporter), lock_against_orphans(self.root / "lock.git", reporter) as descriptor:
+            owner = self.root / "lock.owner"
             if owner.exists():
                 removed = remove_remains(self.upstream)
                 if removed:
                     reporter.info(f"removed what a killed run left: {', '.join(removed)}")
             with disk_errors(owner, "locking the cache"):
                 owner.write_text(f"{os.getpid()}\n", encoding="ascii")
+            repository = open_repository(self.upstream, reporter) or create_repository(
+                self.upstream, reporter
+            )
+            self._held.append(replace(repository, keep_open=(descriptor,)))
             try:
-                yield
+                yield self._held[0]
             finally:
+                self._held.clear()
                 owner.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, reporter: Reporter) -> Iterator[None]:
+        with disk_errors(self.root, "locking the cache"):
+            try:
+                self.lock.acquire(timeout=_PATIENCE_S)
+            except Timeout:
+                holder = _pid_in(self.root / "lock.owner")
+                reporter.info(f"waiting for another patchkit (pid {holder})")
+                self.lock.acquire(timeout=-1)
+        try:
+            yield
         finally:
             self.lock.release()
 

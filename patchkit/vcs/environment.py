@@ -54,7 +54,8 @@ _VARIABLES = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
-    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+    # A shared connection would leave a process behind that outlives the command.
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oControlPath=none",
     "GIT_TERMINAL_PROMPT": "0",
     "LANGUAGE": "C",
     "LC_ALL": "C",

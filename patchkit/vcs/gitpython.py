@@ -21,7 +21,12 @@ __all__ = ["execute", "spawn"]
 
 
 def execute(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: BinaryIO | None
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: BinaryIO | None,
+    keep_open: tuple[int, ...],
 ) -> tuple[int, bytes, str]:
     """Run to the end: exit status, stdout byte for byte, stderr as text."""
     return _runner(cwd).execute(
@@ -33,13 +38,22 @@ def execute(
         stdout_as_string=False,
         strip_newline_in_stdout=False,
         shell=False,
+        pass_fds=keep_open,
     )
 
 
-def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep_open: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
     """Start in a session of its own, stdout dropped, stderr a pipe of bytes."""
     wrapped = _runner(cwd).execute(
-        argv, env=env, as_process=True, with_stdout=False, shell=False, start_new_session=True
+        argv,
+        env=env,
+        as_process=True,
+        with_stdout=False,
+        shell=False,
+        start_new_session=True,
+        pass_fds=keep_open,
     )
     process = wrapped.proc
     if process is None:

@@ -61,15 +61,20 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A bare repository at ``path``."""
+    """A bare repository at ``path``; ``keep_open`` as in :class:`patchkit.vcs.runner.Git`."""
 
     path: Path
     reporter: Reporter
+    keep_open: tuple[int, ...] = ()
 
     @property
     def git(self) -> Git:
         """Git bound to this repository."""
-        return Git(reporter=self.reporter, git_dir=self.path)
+        return Git(reporter=self.reporter, git_dir=self.path, keep_open=self.keep_open)
+
+    def git_in(self, admin: Path, work_tree: Path | None = None) -> Git:
+        """Git bound to one of the worktrees of this repository."""
+        return Git(reporter=self.reporter, git_dir=admin, work_tree=work_tree, keep_open=self.keep_open)
 
     def resolve(self, *names: str) -> tuple[str | None, ...]:
         """The object id of each name (``<commit>^{tree}`` and the like); None where there is none."""

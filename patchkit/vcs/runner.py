@@ -78,11 +78,15 @@ class Git:
 
     The repository is always named, never discovered, so that no ``.git`` above the current folder
     takes part and git's ownership check of discovered repositories does not apply.
+
+    ``keep_open`` are file descriptors that every process inherits: a lock on one of them lasts until
+    the last process is gone, even when patchkit itself was killed.
     """
 
     reporter: Reporter
     git_dir: Path | None = None
     work_tree: Path | None = None
+    keep_open: tuple[int, ...] = ()
 
     def run(self, *args: str, stdin: bytes | BinaryIO | None = None) -> bytes:
         """Standard output of a git command that must succeed, every byte of it.
@@ -107,7 +111,11 @@ class Git:
                     stream.seek(0)
                 return self.attempt(*args, stdin=stream)
         status, stdout, stderr = gitpython.execute(
-            self._argv(args), env=fixed_environment(), cwd=self._cwd(), stdin=stdin
+            self._argv(args),
+            env=fixed_environment(),
+            cwd=self._cwd(),
+            stdin=stdin,
+            keep_open=self.keep_open,
         )
         return Finished(status=status, stdout=stdout, stderr=stderr)
 
@@ -125,7 +133,9 @@ class Git:
         Raises:
             GitSilent: it stayed silent longer; it and its children are gone then.
         """
-        process = gitpython.spawn(self._argv(args), env=fixed_environment(), cwd=self._cwd())
+        process = gitpython.spawn(
+            self._argv(args), env=fixed_environment(), cwd=self._cwd(), keep_open=self.keep_open
+        )
         try:
             text = _listen(process, on_text, answer_s, silence_s)
             status = process.wait(timeout=silence_s)

@@ -80,7 +80,7 @@ def checkout(repository: Repository, commit: str, directory: Path) -> Checkout:
         _create(repository, commit, directory)
         return Checkout(directory=directory, commit=commit, changed=True)
     admin = _admin_of(repository, directory)
-    changed = _update(Git(reporter=repository.reporter, git_dir=admin, work_tree=directory), commit)
+    changed = _update(repository.git_in(admin, directory), commit)
     return Checkout(directory=directory, commit=commit, changed=changed)
 
 
@@ -92,7 +92,7 @@ def _create(repository: Repository, commit: str, directory: Path) -> None:
     admin = _pointed_at(partial)
     if admin is None:
         raise GitError(f"git made no worktree at {partial}", where=Location(path=str(partial)))
-    Git(reporter=repository.reporter, git_dir=admin).run("update-ref", _OWN_REF, commit)
+    repository.git_in(admin).run("update-ref", _OWN_REF, commit)
     with disk_errors(directory, "preparing the checkout"):
         (admin / "gitdir").write_text(f"{directory / '.git'}\n")
         partial.rename(directory)

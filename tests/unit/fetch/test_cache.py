@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,15 +64,67 @@ def _hold(root: Path, how: str) -> subprocess.Popen[str]:
 
 
 def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
-    with _hold(tmp_path, "stay") as first, _hold(tmp_path, "go") as second:
+    with _hold(tmp_path, "stay") as first:
         assert first.stdout is not None
-        assert second.stdout is not None
         assert first.stdout.readline() == "held\n"
-        assert second.stdout.readline() == f"waiting for another patchkit (pid {first.pid})\n"
-        assert second.poll() is None
-        first.communicate("")
-        assert second.communicate()[0] == "held\n"
-        assert (first.returncode, second.returncode) == (0, 0)
+        with _hold(tmp_path, "go") as second:
+            assert second.stdout is not None
+            assert second.stdout.readline() == f"waiting for another patchkit (pid {first.pid})\n"
+            assert second.poll() is None
+            first.communicate("")
+            assert second.communicate()[0] == "held\n"
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+_LEAVE = """
+import os, signal, sys
+from pathlib import Path
+from patchkit.fetch.cache import open_cache
+from patchkit.report import NullReporter
+with open_cache(Path(sys.argv[1])).hold(NullReporter()) as repository:
+    def die(text):
+        os.kill(os.getpid(), signal.SIGKILL)
+    repository.git.watch("fetch", sys.argv[2], on_text=die, answer_s=20, silence_s=20)
+"""
+
+
+def test_the_next_holder_waits_for_a_git_that_a_killed_one_left(
+    tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A git in front of git's own, which speaks once and stays.
+    real = shutil.which("git")
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "git"
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *"fetch hang"*) trap "" PIPE; echo talk >&2; sleep 2.5; touch {tmp_path}/ended;;\n'
+        f'*) exec {real} "$@";; esac\n'
+    )
+    fake.chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVE, str(tmp_path / "cache"), "hang"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PATH": path},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "ended").exists()
+    with open_cache(tmp_path / "cache").hold(recorder):
+        assert (tmp_path / "ended").exists()
+    assert "waiting for a git process that a killed patchkit left running" in recorder.said("info")
+
+
+def test_an_orphan_that_never_ends_does_not_block_forever(
+    tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from patchkit.fetch import orphans
+
+    monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(orphans, "_LONGEST_S", 0.1)
+    with orphans.lock_against_orphans(tmp_path / "lock.git", REPORTER) as never_ends:
+        with orphans.lock_against_orphans(tmp_path / "lock.git", recorder) as descriptor:
+            assert descriptor != never_ends
+        assert "going on" in recorder.said("warn")[0]
 
 
 def test_remains_of_a_killed_holder_are_removed_and_others_kept(tmp_path: Path, recorder) -> None:

@@ -71,7 +71,7 @@ def test_importing_without_git_does_not_fail(tmp_path: Path) -> None:
         "from patchkit.vcs.runner import GitMissing, check_git\n"
         "from patchkit.vcs import gitpython\n"
         "import os; from pathlib import Path\n"
-        "try: gitpython.execute(['/nonexistent/git'], env={}, cwd=Path('/'), stdin=None)\n"
+        "try: gitpython.execute(['/nonexistent/git'], env={}, cwd=Path('/'), stdin=None, keep_open=())\n"
         "except Exception as e: print(type(e).__name__)\n"
         "try: check_git(NullReporter())\n"
         "except GitMissing as e: print('ours', 'GIT_PYTHON_REFRESH' in os.environ)\n"
