@@ -1,0 +1,152 @@
+"""Fetching one commit, without its history, from a git remote.
+
+Vocabulary: the *remote* is a URL or a local path; it *answers* when git writes its first word about
+it. What was fetched is only objects: no ref, no FETCH_HEAD, nothing that could be taken for verified.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from patchkit.errors import CacheError, PatchkitError, SourceError
+from patchkit.report import Advance, Reporter
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import Finished, GitSilent
+
+__all__ = [
+    "RemoteCommitUnknown",
+    "RemoteRefusesCommit",
+    "RemoteSilent",
+    "RemoteUnreachable",
+    "RemoteUrlBad",
+    "fetch_commit",
+]
+
+_SILENCE_S = 60.0  # after the first answer; git writes its progress about every second
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
+_SCHEMES = ("https", "http", "ssh", "git", "file")
+_COUNT = re.compile(rb"(?:Receiving|Counting|Compressing) objects:\s+\d+% \((\d+)/(\d+)\)")
+
+# What git writes (LC_ALL=C, git 2.32 to 2.50) when the remote is there and has its reasons.
+_UNKNOWN = ("not our ref", "couldn't find remote ref", "no such remote ref")
+_REFUSED = ("does not allow request for unadvertised object", "not allow request for")
+
+
+class RemoteUrlBad(SourceError):
+    """The remote is named in a way patchkit does not take."""
+
+    code = "REMOTE_URL_BAD"
+
+
+class RemoteUnreachable(SourceError):
+    """There is no remote there, it wants a password, it is broken, or the way to it is cut."""
+
+    code = "REMOTE_UNREACHABLE"
+
+
+class RemoteSilent(SourceError):
+    """The remote did not answer in time, or fell silent."""
+
+    code = "REMOTE_SILENT"
+
+
+class RemoteCommitUnknown(SourceError):
+    """The remote does not have the commit."""
+
+    code = "REMOTE_COMMIT_UNKNOWN"
+
+
+class RemoteRefusesCommit(SourceError):
+    """The remote may have the commit, but serves the tips of branches only."""
+
+    code = "REMOTE_REFUSES_COMMIT"
+
+
+def fetch_commit(
+    repository: Repository, url: str, commit: str, *, reporter: Reporter, answer_s: float
+) -> None:
+    """Bring a commit and its tree into the repository.
+
+    Args:
+        repository: held by the caller.
+        url: of the remote; a relative path is taken from the current folder.
+        commit: 40 hex digits.
+        reporter: gets the progress.
+        answer_s: seconds until the remote must have answered.
+
+    Raises:
+        SourceError: one of the errors above.
+        CacheError: the disk refused.
+    """
+    where = _checked(url)
+    args = (
+        "fetch",
+        "--progress",
+        "--depth=1",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--no-recurse-submodules",
+        "--no-auto-maintenance",
+        where,
+        commit,
+    )
+    with reporter.progress(f"fetching {commit[:12]} from {url}", "objects") as advance:
+        try:
+            finished = repository.git.watch(
+                *args, on_text=_follow(advance), answer_s=answer_s, silence_s=_SILENCE_S
+            )
+        except GitSilent as error:
+            raise RemoteSilent(
+                f"no answer from {url}: {error.message}",
+                hint="check the network, or use --source sdist, or --upstream-url with a mirror",
+            ) from error
+    if finished.status != 0:
+        raise _why(url, commit, finished, repository.git.failure(args, finished))
+
+
+def _checked(url: str) -> str:
+    found = _SCHEME.match(url)
+    if not url or url.startswith("-") or (found and (found[2] == "::" or found[1] not in _SCHEMES)):
+        raise RemoteUrlBad(
+            f"'{url}' is no remote that patchkit takes",
+            why=f"it takes a path, host:path, or a URL of {', '.join(_SCHEMES)}",
+            hint="give --upstream-url another value",
+        )
+    path = Path(url)
+    return str(path.absolute()) if found is None and path.exists() else url
+
+
+def _follow(advance: Advance) -> Callable[[bytes], None]:
+    def on_text(text: bytes) -> None:
+        counts = _COUNT.findall(text)
+        if counts:
+            advance(int(counts[-1][0]), int(counts[-1][1]))
+
+    return on_text
+
+
+def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> PatchkitError:
+    text = finished.stderr
+    last = "\n".join(line for line in text.splitlines() if line.startswith(("fatal", "error", "ssh")))
+    if any(words in text for words in _REFUSED):
+        return RemoteRefusesCommit(
+            f"{url} does not serve the commit {commit} by its id",
+            why=last,
+            hint=f"allow it there: git -C {url} config uploadpack.allowAnySHA1InWant true",
+        )
+    if any(words in text for words in _UNKNOWN):
+        return RemoteCommitUnknown(
+            f"{url} does not have the commit {commit}",
+            why=last,
+            hint=f"if it is a clone of yours: git -C {url} fetch origin {commit}",
+        )
+    if isinstance(failure, CacheError) and "unable to access" not in text and "publickey" not in text:
+        return failure
+    ownership = "another user owns it: git serves it only to that user" if "dubious" in text else None
+    return RemoteUnreachable(
+        f"nothing could be fetched from {url}",
+        why=ownership or last or failure.why,
+        hint="check the address and the network, or use --source sdist",
+    )

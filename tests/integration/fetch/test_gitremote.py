@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from patchkit.fetch.gitremote import (
+    RemoteCommitUnknown,
+    RemoteRefusesCommit,
+    RemoteSilent,
+    RemoteUnreachable,
+    RemoteUrlBad,
+    fetch_commit,
+)
+from patchkit.vcs.disk import DiskFull
+from patchkit.vcs.repository import Repository, create_repository
+from patchkit.vcs.runner import Finished, GitFailed
+
+
+@pytest.fixture
+def repo(tmp_path: Path, recorder) -> Repository:
+    return create_repository(tmp_path / "upstream.git", recorder)
+
+
+def _fetch(repo: Repository, url: str, commit: str, answer_s: float = 20) -> None:
+    fetch_commit(repo, url, commit, reporter=repo.reporter, answer_s=answer_s)
+
+
+def test_one_commit_comes_without_history_and_without_a_ref(repo: Repository, upstream) -> None:
+    _fetch(repo, upstream.clone.as_uri(), upstream.commit)
+    assert repo.tree_of(upstream.commit) == upstream.tree
+    assert repo.has_object(f"{upstream.commit}^{{tree}}")
+    assert not repo.has_object(upstream.git("rev-parse", "HEAD~1").decode().strip())
+    assert repo.git.run("for-each-ref") == b""
+    assert not (repo.path / "FETCH_HEAD").exists()
+
+
+def test_a_commit_that_is_no_tip_and_a_relative_path(
+    repo: Repository, upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(upstream.clone.parent)
+    older = upstream.git("rev-parse", "HEAD~1").decode().strip()
+    _fetch(repo, "clone", older)
+    assert repo.has_object(older)
+
+
+def test_a_commit_the_remote_does_not_have(repo: Repository, upstream) -> None:
+    with pytest.raises(RemoteCommitUnknown) as caught:
+        _fetch(repo, str(upstream.clone), "1" * 40)
+    assert f"git -C {upstream.clone} fetch origin" in (caught.value.hint or "")
+
+
+def test_a_remote_that_serves_tips_only(repo: Repository, upstream) -> None:
+    # git's newer protocol serves any commit; a server that speaks only the old one may refuse.
+    older = upstream.git("rev-parse", "HEAD~1").decode().strip()
+    upstream.git("config", "protocol.version", "0")
+    failed = Finished(
+        status=128,
+        stdout=b"",
+        stderr=f"error: Server does not allow request for unadvertised object {older}\n",
+    )
+    from patchkit.fetch import gitremote
+
+    error = gitremote._why("url", older, failed, repo.git.failure(("fetch",), failed))
+    assert isinstance(error, RemoteRefusesCommit)
+    assert "allowAnySHA1InWant" in (error.hint or "")
+
+
+@pytest.mark.parametrize("url", ["/nonexistent/repo", "http://127.0.0.1:1/x", "ssh://127.0.0.1:1/x"])
+def test_nothing_there(repo: Repository, url: str) -> None:
+    with pytest.raises(RemoteUnreachable) as caught:
+        _fetch(repo, url, "1" * 40)
+    assert url in caught.value.message
+    assert caught.value.why
+
+
+@pytest.mark.parametrize("url", ["", "--upload-pack=touch x", "ext::sh -c id", "ftp://host/x", "fd::3"])
+def test_urls_that_are_not_taken(repo: Repository, url: str, recorder) -> None:
+    before = len(recorder.lines)
+    with pytest.raises(RemoteUrlBad):
+        _fetch(repo, url, "1" * 40)
+    assert len(recorder.lines) == before
+
+
+def test_a_remote_that_never_answers_is_given_up(repo: Repository) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/llama.cpp.git"
+        with pytest.raises(RemoteSilent, match=r"no answer from http.* 0\.5 s"):
+            _fetch(repo, url, "1" * 40, answer_s=0.5)
+        left = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+        assert url not in left
+
+
+def test_a_password_is_never_asked_for(repo: Repository, upstream) -> None:
+    import http.server
+    import threading
+
+    class Wall(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            self.end_headers()
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Wall) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with pytest.raises(RemoteUnreachable) as caught:
+            _fetch(repo, f"http://127.0.0.1:{server.server_address[1]}/x", upstream.commit)
+        server.shutdown()
+        thread.join()
+    assert "terminal prompts disabled" in (caught.value.why or "")
+
+
+def test_a_full_disk_is_not_the_remotes_fault(repo: Repository) -> None:
+    from patchkit.fetch import gitremote
+
+    failed = Finished(status=128, stdout=b"", stderr="fatal: write error: No space left on device\n")
+    error = gitremote._why("url", "1" * 40, failed, repo.git.failure(("fetch",), failed))
+    assert isinstance(error, DiskFull)
+
+
+def test_a_repository_of_another_user_is_explained(repo: Repository) -> None:
+    from patchkit.fetch import gitremote
+
+    failed = Finished(
+        status=128, stdout=b"", stderr="fatal: detected dubious ownership in repository at 'x'\n"
+    )
+    failure = repo.git.failure(("fetch",), failed)
+    assert isinstance(failure, GitFailed)
+    assert "another user owns it" in (gitremote._why("url", "1" * 40, failed, failure).why or "")

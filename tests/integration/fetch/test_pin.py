@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.lock import GitSource, Pin, load_lock
+from patchkit.errors import CacheError, ErrorGroup
+from patchkit.fetch import pin as module
+from patchkit.fetch.archive_errors import ArchiveDamaged
+from patchkit.fetch.cache import Cache, open_cache
+from patchkit.fetch.gitremote import RemoteCommitUnknown, RemoteUnreachable
+from patchkit.fetch.pin import (
+    SourceNotInLock,
+    TreeMismatch,
+    UpstreamUrlUnused,
+    find_pinned,
+    obtain,
+    pin_ref,
+)
+from patchkit.fetch.sdist import SdistDigestMismatch
+from patchkit.report import NullReporter
+from patchkit.vcs.refs import list_refs
+from patchkit.vcs.runner import GitMissing
+
+REPORTER = NullReporter()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return open_cache(tmp_path / "cache")
+
+
+def _refs(cache: Cache) -> dict[str, str]:
+    repository = cache.peek(REPORTER)
+    return list_refs(repository, "refs") if repository else {}
+
+
+@pytest.mark.parametrize("base", ["real commit", "made commit"])
+def test_both_sources_give_the_same_base(upstream, index, tmp_path: Path, base: str) -> None:
+    pin = upstream.pin(with_object=base == "real commit")
+    one = obtain(pin, cache=open_cache(tmp_path / "1"), source="git", reporter=REPORTER)
+    two = obtain(
+        pin, cache=open_cache(tmp_path / "2"), source="sdist", index_url=index.url, reporter=REPORTER
+    )
+    assert (one.origin, two.origin) == ("git", "sdist")
+    assert (one.commit, one.tree) == (two.commit, two.tree)
+    assert (one.commit == upstream.commit) is (base == "real commit")
+    assert one.tree == upstream.tree
+
+
+def test_a_made_base_names_the_build_and_the_commit(upstream, index, cache: Cache) -> None:
+    pin = dataclasses.replace(
+        upstream.pin(with_object=False), commit=None, sources=upstream.pin().sources[1:]
+    )
+    made = obtain(pin, cache=cache, index_url=index.url, reporter=REPORTER)
+    repository = cache.peek(REPORTER)
+    assert repository is not None
+    text = repository.git.run("log", "-1", "--format=%an %ad|%s|%(trailers)", made.commit).decode()
+    assert text.strip() == "patchkit Fri Oct 31 10:54:19 2025 +0200|llama.cpp b77|Upstream-Build: 77"
+
+
+def test_the_history_is_cut_cleanly(upstream, index, cache: Cache) -> None:
+    obtain(upstream.pin(), cache=cache, source="sdist", index_url=index.url, reporter=REPORTER)
+    repository = cache.peek(REPORTER)
+    assert repository is not None
+    assert repository.git.run("rev-list", "--count", upstream.commit) == b"1\n"
+    assert repository.git.attempt("fsck", "--strict").status == 0
+    repository.git.run("gc", "--quiet", "--prune=now")
+    assert find_pinned(repository, upstream.pin()) is not None
+
+
+def test_the_second_time_needs_nothing(upstream, index, cache: Cache, recorder) -> None:
+    obtain(upstream.pin(), cache=cache, source="sdist", index_url=index.url, reporter=REPORTER)
+    asked = len(index.asked)
+    again = obtain(
+        upstream.pin(url="/gone"), cache=cache, index_url="http://127.0.0.1:1/simple/", reporter=recorder
+    )
+    assert again.origin == "cache"
+    assert len(index.asked) == asked
+    assert len(recorder.said("command")) == 2
+    assert not list(cache.downloads.iterdir())
+
+
+def test_auto_takes_git_first(upstream, index, cache: Cache) -> None:
+    assert obtain(upstream.pin(), cache=cache, index_url=index.url, reporter=REPORTER).origin == "git"
+    assert index.asked == []
+
+
+@pytest.mark.parametrize("url", ["/nonexistent", "http://127.0.0.1:1/x"])
+def test_auto_falls_back_and_says_so(upstream, index, cache: Cache, recorder, url: str) -> None:
+    got = obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
+    assert got.origin == "sdist"
+    assert url in recorder.said("warn")[0]
+    assert "using the sdist" in recorder.said("warn")[0]
+
+
+def test_auto_falls_back_from_a_remote_that_never_answers(
+    upstream, index, cache: Cache, recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module._AUTO_ANSWER_S == 10
+    monkeypatch.setattr(module, "_AUTO_ANSWER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        got = obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
+    assert got.origin == "sdist"
+    assert recorder.said("warn")[0].startswith(f"no answer from {url}: git said nothing for 0.5 s")
+
+
+def test_a_mirror_takes_the_place_of_the_locks_remote(upstream, cache: Cache) -> None:
+    pin = upstream.pin(url="/nonexistent")
+    got = obtain(pin, cache=cache, source="git", upstream_url=str(upstream.clone), reporter=REPORTER)
+    assert got.origin == "git"
+
+
+def test_git_alone_does_not_fall_back(upstream, index, cache: Cache) -> None:
+    with pytest.raises(RemoteUnreachable):
+        obtain(
+            upstream.pin(url="/nonexistent"),
+            cache=cache,
+            source="git",
+            index_url=index.url,
+            reporter=REPORTER,
+        )
+    assert index.asked == []
+    assert _refs(cache) == {}
+
+
+def test_all_failures_are_told_together(upstream, index, cache: Cache) -> None:
+    with pytest.raises(ErrorGroup, match="no source gave the tree of b77") as caught:
+        obtain(
+            upstream.pin(url="/nonexistent", sha256="1" * 64),
+            cache=cache,
+            index_url=index.url,
+            reporter=REPORTER,
+        )
+    assert [type(error) for error in caught.value.errors] == [RemoteUnreachable, SdistDigestMismatch]
+
+
+def test_a_commit_unknown_to_the_remote(upstream, cache: Cache) -> None:
+    pin = dataclasses.replace(upstream.pin(with_object=False), commit="1" * 40)
+    with pytest.raises(RemoteCommitUnknown):
+        obtain(pin, cache=cache, source="git", reporter=REPORTER)
+
+
+@pytest.mark.parametrize("source", ["git", "sdist"])
+def test_another_tree_is_refused_naming_both_and_leaves_no_ref(
+    upstream, index, cache: Cache, source: str
+) -> None:
+    pin = dataclasses.replace(upstream.pin(with_object=False), tree="1" * 40)
+    with pytest.raises(TreeMismatch) as caught:
+        obtain(pin, cache=cache, source=source, index_url=index.url, reporter=REPORTER)
+    assert upstream.tree in caught.value.message
+    assert "1" * 40 in caught.value.message
+    assert _refs(cache) == {}
+
+
+def test_a_damaged_archive_with_the_right_digest(upstream, index, cache: Cache) -> None:
+    index.archive = upstream.archive = upstream.archive[:-20]
+    with pytest.raises(ArchiveDamaged):
+        obtain(upstream.pin(), cache=cache, source="sdist", index_url=index.url, reporter=REPORTER)
+    assert _refs(cache) == {}
+
+
+def test_a_pin_that_changed_in_the_lock_is_had_again(upstream, index, cache: Cache) -> None:
+    made = obtain(upstream.pin(with_object=False), cache=cache, source="git", reporter=REPORTER)
+    real = obtain(upstream.pin(), cache=cache, source="git", reporter=REPORTER)
+    assert (made.commit != real.commit, real.origin) == (True, "git")
+    assert _refs(cache) == {pin_ref(upstream.pin()): real.commit}
+
+
+def test_wishes_that_do_not_fit_the_lock(upstream, cache: Cache) -> None:
+    pin = upstream.pin()
+    with pytest.raises(UpstreamUrlUnused):
+        obtain(pin, cache=cache, source="sdist", upstream_url="x", reporter=REPORTER)
+    without: Pin = dataclasses.replace(pin, commit=None, commit_object=None, sources=pin.sources[1:])
+    with pytest.raises(UpstreamUrlUnused):
+        obtain(without, cache=cache, upstream_url="x", reporter=REPORTER)
+    with pytest.raises(SourceNotInLock):
+        obtain(without, cache=cache, source="git", reporter=REPORTER)
+    only_git = dataclasses.replace(pin, sources=(GitSource(url="x"),))
+    with pytest.raises(SourceNotInLock):
+        obtain(only_git, cache=cache, source="sdist", reporter=REPORTER)
+    assert not cache.root.exists()
+
+
+def test_no_git(upstream, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GitMissing):
+        obtain(upstream.pin(), cache=cache, reporter=REPORTER)
+
+
+def test_a_hostile_environment(
+    upstream, index, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trap = tmp_path / "trapped"
+    (tmp_path / "hooks").mkdir()
+    for name in ("reference-transaction", "post-checkout", "pre-auto-gc"):
+        (tmp_path / "hooks" / name).write_text(f"#!/bin/sh\ntouch {trap}\n")
+        (tmp_path / "hooks" / name).chmod(0o755)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path / "hooks"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(tmp_path / "hooks"))
+    monkeypatch.setenv("LC_ALL", "xx")
+    for source in ("git", "sdist"):
+        here = open_cache(tmp_path / source)
+        got = obtain(upstream.pin(), cache=here, source=source, index_url=index.url, reporter=REPORTER)
+        assert got.commit == upstream.commit
+    assert not trap.exists()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_in_the_place_of_the_cache(upstream, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("mine")
+    with pytest.raises(CacheError):
+        obtain(upstream.pin(), cache=open_cache(tmp_path / "cache"), reporter=REPORTER)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> None:
+    pin = load_lock(checkout / "patches" / "upstream.lock").pin()
+    got = obtain(pin, cache=cache, source="sdist", reporter=REPORTER)
+    assert got.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
+    assert got.commit == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
+    assert obtain(pin, cache=cache, reporter=REPORTER).origin == "cache"
+
+
+_OBTAIN = """
+import pickle, sys
+from pathlib import Path
+from patchkit.fetch.cache import open_cache
+from patchkit.fetch.pin import obtain
+from patchkit.report import NullReporter
+pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))
+print(obtain(pin, cache=open_cache(root), source=source, index_url=url, reporter=NullReporter()).commit)
+"""
+
+
+def test_two_processes_at_once(upstream, index, cache: Cache) -> None:
+    import pickle
+
+    both = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                _OBTAIN,
+                pickle.dumps((upstream.pin(), cache.root, source, index.url)).hex(),
+            ],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for source in ("git", "sdist")
+    ]
+    assert [process.communicate()[0].strip() for process in both] == [upstream.commit] * 2
