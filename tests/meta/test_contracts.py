@@ -14,12 +14,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# An editable installation finds patchkit before the path does, and would check the checkout again.
+_PROGRAM = """
+import sys
+sys.meta_path = [one for one in sys.meta_path if not type(one).__module__.startswith("_editable")]
+sys.path.insert(0, "")
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(config_filename="pyproject.toml", no_cache=True))
+"""
+
+
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("lint-imports", path=str(Path(sys.executable).parent)) or "lint-imports"
     return subprocess.run(
-        [program, "--no-cache", "--config", str(folder / "pyproject.toml")],
+        [sys.executable, "-c", _PROGRAM],
         cwd=folder,
-        env={"PYTHONPATH": str(folder), "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+        env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
