@@ -1,0 +1,107 @@
+"""The series on fourteen real trees from 2025-09 to 2026-10: each edit is placed and confirmed, or refused.
+
+Never something between: a tree on which an edit cannot be placed is an anchor error, not a guess. The
+trees are downloaded once into the test cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
+BUILDS = [row["build"] for row in CORPUS]
+
+
+@pytest.fixture(scope="session")
+def corpus_series(checkout, test_cache, tmp_path_factory):
+    """The series with a pin for each tree of the corpus, and a cache that keeps those trees."""
+    folder = tmp_path_factory.mktemp("corpus") / "series"
+    folder.mkdir()
+    for name in ("patches", "templates", "arch_profiles"):
+        if (checkout / name).is_dir():
+            shutil.copytree(checkout / name, folder / name)
+    (folder / "templates").mkdir(exist_ok=True)
+    shutil.copy(Path(__file__).parent / "corpus.toml", folder / "patches" / "upstream.lock")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def all_builds(corpus_series):
+    """The same series with the build range of every patch opened, to see what places outside its era."""
+    folder = corpus_series.parent / "open"
+    shutil.copytree(corpus_series, folder)
+    for path in (folder / "patches").glob("*/patch.toml"):
+        lines = path.read_text().splitlines()
+        lines = [
+            "first = 1" if line.startswith("first = ") else line
+            for line in lines
+            if not line.startswith("last = ")
+        ]
+        path.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def plan(checkout, series, test_cache, build, *args):
+    command = [sys.executable, "-m", "patchkit", "plan", "--series-dir", str(series)]
+    command += [
+        "--cache-dir",
+        str(test_cache / "corpus"),
+        "--arch",
+        "gfx1151",
+        "--upstream",
+        f"b{build}",
+        "--json",
+        *args,
+    ]
+    with FileLock(test_cache / "corpus.lock"):
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode in (0, 3), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.upstream
+@pytest.mark.network
+@pytest.mark.parametrize("build", BUILDS)
+def test_inside_its_era_every_patch_places(checkout, corpus_series, test_cache, build):
+    code, report = plan(checkout, corpus_series, test_cache, build)
+    assert code == 0, report
+    states = {patch["id"]: patch["state"] for patch in report["patches"]}
+    inside = {
+        "wmma-tile-params": 6900 <= build <= 9093,
+        "tile-unprune": 6900 <= build <= 9093,
+        "fattn-decode-tile": 6900 <= build <= 9093,
+        "tile-config-guard": 6900 <= build <= 7079,
+    }
+    assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
+
+
+@pytest.mark.upstream
+@pytest.mark.network
+@pytest.mark.parametrize("build", BUILDS)
+def test_outside_its_era_an_edit_is_confirmed_or_refused(checkout, all_builds, test_cache, build):
+    code, report = plan(checkout, all_builds, test_cache, build)
+    if code == 0:
+        for patch in report["patches"]:
+            for edit in patch["edits"]:
+                assert edit["entity"] == "(file)" or f"{edit['side']} gfx1151" in edit["seen_in"]
+        return
+    errors = report["error"]["errors"]
+    assert errors
+    for error in errors:
+        assert error["exit_code"] == 3, error
+        assert error["where"], error
