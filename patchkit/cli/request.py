@@ -62,7 +62,7 @@ def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a Request."""
     for option in (
         click.option(
-            "--unlocked", is_flag=True, help="Accept a result that the lock does not record, and say so."
+            "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
         ),
         click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in."),
         click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -150,3 +151,26 @@ def test_another_user_makes_the_same_commits(
     again = json.loads(done.stdout)
     assert again["unchanged"] is False
     assert again["commits"] == applied["commits"]
+
+
+def test_ctrl_c_changes_nothing_and_says_so(pin_cache: Path) -> None:
+    argv = ["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "patchkit", *argv],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("* placing"):
+            process.send_signal(signal.SIGINT)
+            break
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.endswith("interrupted, nothing was changed\n")
+    assert "Traceback" not in err
+    assert BRANCH not in _git("for-each-ref", folder=pin_cache / "upstream.git")
+    assert main(["--quiet", *argv]) == 0
