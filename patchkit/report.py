@@ -16,7 +16,8 @@ __all__ = ["Advance", "NullReporter", "Reporter"]
 class Advance(Protocol):
     """Moves a progress bar: ``done`` of ``total`` units (``None``: total unknown)."""
 
-    def __call__(self, done: int, total: int | None = None) -> None: ...
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Move to ``done``."""
 
 
 class Reporter(Protocol):

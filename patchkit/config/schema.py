@@ -14,9 +14,20 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from patchkit.config.lock_model import LockModel
+from patchkit.config.manifest import PatchModel
 from patchkit.config.profile_model import FamilyModel, ProfileModel
+from patchkit.config.series import SeriesModel
 
-__all__ = ["SCHEMAS", "profile_schema", "schema_text", "write_schemas"]
+__all__ = [
+    "SCHEMAS",
+    "lock_schema",
+    "patch_schema",
+    "profile_schema",
+    "schema_text",
+    "series_schema",
+    "write_schemas",
+]
 
 
 def schema_text(title: str, *models: type[BaseModel]) -> str:
@@ -33,8 +44,28 @@ def profile_schema() -> str:
     return schema_text("patchkit GPU profile or family", ProfileModel, FamilyModel)
 
 
+def patch_schema() -> str:
+    """The schema of patch.toml."""
+    return schema_text("patchkit patch", PatchModel)
+
+
+def series_schema() -> str:
+    """The schema of series.toml."""
+    return schema_text("patchkit series", SeriesModel)
+
+
+def lock_schema() -> str:
+    """The schema of upstream.lock."""
+    return schema_text("patchkit lock", LockModel)
+
+
 # Path below the series folder, and what makes its text.
-SCHEMAS: Mapping[str, Callable[[], str]] = {"arch_profiles/schema.json": profile_schema}
+SCHEMAS: Mapping[str, Callable[[], str]] = {
+    "arch_profiles/schema.json": profile_schema,
+    "patches/lock.schema.json": lock_schema,
+    "patches/patch.schema.json": patch_schema,
+    "patches/series.schema.json": series_schema,
+}
 
 
 def write_schemas(folder: Path) -> tuple[Path, ...]:
@@ -42,6 +73,7 @@ def write_schemas(folder: Path) -> tuple[Path, ...]:
     written = []
     for name, make in SCHEMAS.items():
         path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(make(), encoding="utf-8", newline="\n")
         written.append(path)
     return tuple(written)

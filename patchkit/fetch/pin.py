@@ -16,7 +16,6 @@ from patchkit.errors import CacheError, ErrorGroup, GitError, PatchkitError, Sou
 from patchkit.fetch.archive import read_archive
 from patchkit.fetch.cache import Cache
 from patchkit.fetch.gitremote import fetch_commit
-from patchkit.fetch.sdist import fetch_sdist
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.fastimport import CommitStream, git_date
@@ -191,6 +190,9 @@ def _from_git(task: _Task, source: GitSource, answer_s: float) -> PinnedTree:
 def _from_sdist(task: _Task, source: SdistSource) -> PinnedTree:
     name = f"{source.package} {source.version}"
     task.reporter.step(f"getting {task.pin.name} from the sdist of {name}")
+    # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
+    from patchkit.fetch.sdist import fetch_sdist  # noqa: PLC0415
+
     archive = fetch_sdist(
         source, downloads=task.cache.downloads, reporter=task.reporter, index_url=task.index_url
     )

@@ -86,7 +86,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
-        plan = plan_with(request, workspace, cache, repository)
+        plan = plan_with(request, workspace, cache)
         if plan.errors:
             raise ErrorGroup("the series cannot be applied", plan.errors)
         inputs = read_inputs(plan, workspace.series)

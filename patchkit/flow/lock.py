@@ -43,7 +43,7 @@ def relock(request: Request, workspace: Workspace) -> Recorded:
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
-        plan = plan_with(request, workspace, cache, repository)
+        plan = plan_with(request, workspace, cache)
         if plan.errors:
             raise ErrorGroup("the series cannot be applied", plan.errors)
         inputs = read_inputs(plan, workspace.series)

@@ -100,13 +100,11 @@ def make_plan(request: Request, workspace: Workspace) -> Plan:
     Errors of places and templates are collected in ``Plan.errors``; whatever makes planning itself
     impossible (a bad lock, profile, patch.toml or request, an unobtainable pin) is raised.
     """
-    cache = open_cache(workspace.cache_root)
-    with cache.hold(workspace.reporter) as repository:
-        return plan_with(request, workspace, cache, repository)
+    return plan_with(request, workspace, open_cache(workspace.cache_root))
 
 
-def plan_with(request: Request, workspace: Workspace, cache: Cache, repository: Repository) -> Plan:
-    """As :func:`make_plan`, for a caller that already holds the cache."""
+def plan_with(request: Request, workspace: Workspace, cache: Cache) -> Plan:
+    """As :func:`make_plan`, with a cache the caller may hold; a pin that is there is only read."""
     series_dir, reporter = workspace.series, workspace.reporter
     lock = load_lock(series_dir.lock)
     pin = lock.pin(request.upstream)
@@ -119,7 +117,7 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, repository: 
     pinned = obtain(
         pin, cache=cache, source=request.source, upstream_url=request.upstream_url, reporter=reporter
     )
-    files = _read_upstream(repository, pinned, series, chosen)
+    files = _read_upstream(cache.peek(reporter), pinned, series, chosen)
     planned: list[PlannedPatch] = []
     steps: list[tuple[Selected, PlacedPatch]] = []
     errors: list[PatchkitError] = []
@@ -151,10 +149,10 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, repository: 
 
 
 def _read_upstream(
-    repository: Repository, pinned: PinnedTree, series: Series, chosen: Sequence[Selected]
+    repository: Repository | None, pinned: PinnedTree, series: Series, chosen: Sequence[Selected]
 ) -> UpstreamFiles:
     """Every file edits and includes may look at, in one read; nothing when no patch applies."""
-    if not any(selected.targets for selected in chosen):
+    if repository is None or not any(selected.targets for selected in chosen):
         return UpstreamFiles({})
     folders = tuple(dict.fromkeys([*(f"{folder}/" for folder in HEADER_FOLDERS), *series.folders]))
     paths: set[str] = set()

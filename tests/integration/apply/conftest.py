@@ -177,7 +177,8 @@ def build_world(root: Path, checkout: Path) -> World:
     (folder / "common.cuh").write_text("#pragma once\n")
     (world.upstream / "README.md").write_text("a small upstream\n")
     commit = {
-        "GIT_AUTHOR_NAME": "up", "GIT_AUTHOR_EMAIL": "up@localhost", "GIT_AUTHOR_DATE": "2025-01-02T03:04:05+00:00",
+        "GIT_AUTHOR_NAME": "up", "GIT_AUTHOR_EMAIL": "up@localhost",
+        "GIT_AUTHOR_DATE": "2025-01-02T03:04:05+00:00",
         "GIT_COMMITTER_NAME": "up", "GIT_COMMITTER_EMAIL": "up@localhost",
         "GIT_COMMITTER_DATE": "2025-01-02T03:04:05+00:00",
     }  # fmt: skip
@@ -196,9 +197,8 @@ def build_world(root: Path, checkout: Path) -> World:
         profile = world.series / "arch_profiles" / f"{arch}.toml"
         text = re.sub(r"(?ms)^\[patches\]\n.*?(?=^\[|\Z)", _PATCHES + "\n", profile.read_text())
         profile.write_text(text)
-    raw = subprocess.run(
-        ["git", "cat-file", "commit", "HEAD"], cwd=world.upstream, check=True, capture_output=True
-    )
+    read = ["git", "cat-file", "commit", "HEAD"]
+    raw = subprocess.run(read, cwd=world.upstream, check=True, capture_output=True)
     (patches / "upstream.lock").write_text(
         "version = 1\ndefault = 1\n\n[[pin]]\nbuild = 1\n"
         f'commit = "{world.git("rev-parse", "HEAD", at=world.upstream)}"\n'

@@ -74,9 +74,8 @@ def _compare(rows, cc: int) -> str:
             lines.append(f"bad += {getter}({call}, GGML_CUDA_CC_OFFSET_AMD + {cc}) != {value};")
             lines.append(f"static_assert({getter}({call}) == {value});")
         lines.append(f"static_assert(ggml_cuda_fattn_wmma_get_min_waves({call}) == {params.min_waves});")
-        lines.append(
-            f"static_assert(ggml_cuda_fattn_wmma_lds_bytes({call}, {params.kq_stride}, {params.nwarps}) == {row.lds_bytes});"
-        )
+        lds = f"ggml_cuda_fattn_wmma_lds_bytes({call}, {params.kq_stride}, {params.nwarps})"
+        lines.append(f"static_assert({lds} == {row.lds_bytes});")
     lines.append("static_assert(ggml_cuda_fattn_wmma_get_config(72, 16, 2) == 0);")
     return "\n".join([*lines, "return bad;"])
 
@@ -102,25 +101,22 @@ def test_another_gpu_gets_no_parameters(checkout, compiler, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("head_size", "ncols", "acc", "stride", "nwarps", "rule"),
+    ("variant", "params", "rule"),
     [
-        (128, 16, 2, 64, 8, "C1"),
-        (80, 16, 2, 64, 8, "C2"),
-        (64, 16, 4, 32, 2, "C3"),
-        (64, 16, 2, 512, 4, "C4"),
-        (64, 16, 2, 256, 12, "C6"),
-        (112, 32, 4, 256, 64, "C7"),
-        (80, 32, 4, 256, 16, "C8"),
-        (64, 16, 2, 128, 8, "value does not fit"),
+        ((128, 16, 2), (64, 8, 1), "C1"),
+        ((80, 16, 2), (64, 8, 1), "C2"),
+        ((64, 16, 4), (32, 2, 1), "C3"),
+        ((64, 16, 2), (512, 4, 1), "C4"),
+        ((64, 16, 2), (256, 12, 1), "C6"),
+        ((112, 32, 4), (256, 64, 1), "C7"),
+        ((80, 32, 4), (256, 16, 1), "C8"),
+        ((64, 16, 2), (128, 8, 32), "value does not fit"),
     ],
 )
-def test_a_broken_rule_stops_the_compiler_by_name(
-    checkout, compiler, tmp_path, head_size, ncols, acc, stride, nwarps, rule
-):
+def test_a_broken_rule_stops_the_compiler_by_name(checkout, compiler, tmp_path, variant, params, rule):
     header = render(checkout, ("gfx1151",))
-    pattern = rf"(CONFIG_CASE\( *{head_size}, {ncols}, {acc}, +)\d+, +\d+, +\d+"
-    waves = 32 if rule.startswith("value") else 1
-    broken, count = re.subn(pattern, rf"\g<1>{stride}, {nwarps}, {waves}", header)
+    pattern = r"(CONFIG_CASE\( *{}, {}, {}, +)\d+, +\d+, +\d+".format(*variant)
+    broken, count = re.subn(pattern, r"\g<1>{}, {}, {}".format(*params), header)
     assert count == 1
     built = build(compiler, tmp_path, broken, "gfx1151", "return 0;")
     assert built.returncode != 0
