@@ -1,0 +1,212 @@
+"""Running programs that are not git: compilers, package clients, what was built.
+
+Vocabulary: a *tool* is a program found by its name on PATH or by its path. It *fails* when it ends
+with another status than 0, and *crashes* when a signal ends it. It runs in a process group of its own,
+so that a timeout or Ctrl-C ends its children too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.errors import Location, ToolchainError
+from patchkit.report import Reporter
+
+__all__ = [
+    "Completed",
+    "ToolCrashed",
+    "ToolFailed",
+    "ToolMissing",
+    "ToolNotStarted",
+    "ToolTimeout",
+    "run_tool",
+    "tool_environment",
+    "tool_failure",
+]
+
+_STDERR_LINES = 40  # of the end of stderr, kept in a message
+_GRACE_S = 2.0  # between asking a process group to stop and killing it
+
+# Of the caller's environment; everything else would make a run depend on who runs it.
+_KEPT = ("PATH", "HOME", "TMPDIR")
+
+
+class ToolMissing(ToolchainError):
+    """There is no such program."""
+
+    code = "TOOL_MISSING"
+
+
+class ToolNotStarted(ToolchainError):
+    """The program is there, but the system refused to start it."""
+
+    code = "TOOL_NOT_STARTED"
+
+
+class ToolFailed(ToolchainError):
+    """A tool that must succeed ended with another status than 0."""
+
+    code = "TOOL_FAILED"
+
+
+class ToolTimeout(ToolchainError):
+    """A tool took too long and was stopped, with its children."""
+
+    code = "TOOL_TIMEOUT"
+
+
+class ToolCrashed(ToolchainError):
+    """A signal ended the tool: it crashed, or something killed it."""
+
+    code = "TOOL_CRASHED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """How a tool ended: ``returncode`` (negative: ended by that signal), its output and wall time."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+def run_tool(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout_s: float | None = None,
+    check: bool = True,
+    reporter: Reporter,
+) -> Completed:
+    """Run a tool to its end, in the environment of :func:`tool_environment`.
+
+    Args:
+        argv: the program and its arguments; without a slash the program is looked for on PATH.
+        cwd: the folder to run in, by default the current one.
+        env: variables on top of the scrubbed environment.
+        stdin: what it reads; nothing by default.
+        timeout_s: seconds until it is stopped; by default it may take forever.
+        check: whether an end with another status than 0 raises. The other errors are raised always.
+        reporter: hears the command, quoted so that it can be pasted.
+
+    Raises:
+        ToolMissing: no such program.
+        ToolNotStarted: the system refused to start it.
+        ToolTimeout: it was stopped after ``timeout_s``.
+        ToolFailed: it ended with another status than 0 (only with ``check``).
+        ToolCrashed: a signal ended it (only with ``check``).
+    """
+    environment = {**tool_environment(os.environ), **(env or {})}
+    program = _find(argv[0], environment)
+    reporter.command(shlex.join(argv))
+    began = time.monotonic()
+    try:
+        process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
+            [program, *argv[1:]],
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolNotStarted(
+            f"{argv[0]} could not be started: {error.strerror or error}",
+            where=Location(path=os.fsdecode(error.filename or program)),
+            hint=f"look at it with: ls -ld {shlex.quote(os.fsdecode(error.filename or program))}",
+        ) from error
+    stdout, stderr = _communicate(process, argv, stdin, timeout_s)
+    completed = Completed(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=stdout,
+        stderr=stderr,
+        seconds=time.monotonic() - began,
+    )
+    if check and completed.returncode != 0:
+        raise tool_failure(completed)
+    return completed
+
+
+def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What every tool gets of ``environ``, and messages in English for whoever parses them."""
+    return {**{name: environ[name] for name in _KEPT if name in environ}, "LC_ALL": "C"}
+
+
+def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:
+    """The error for a tool that did not end with status 0: what it was, and the end of its stderr."""
+    name = Path(completed.argv[0]).name
+    why = _tail(completed.stderr) or "it wrote nothing to stderr"
+    hint = f"the command was: {shlex.join(completed.argv)}"
+    if completed.returncode < 0:
+        return ToolCrashed(f"{name} was ended by {_signal_name(-completed.returncode)}", why=why, hint=hint)
+    return ToolFailed(f"{name} ended with status {completed.returncode}", why=why, hint=hint)
+
+
+def _find(program: str, environment: Mapping[str, str]) -> str:
+    found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    if found is None:
+        place = "there" if os.sep in program else f"on PATH ({environment.get('PATH', 'not set')})"
+        raise ToolMissing(
+            f"there is no program '{program}'",
+            why=f"nothing that can be executed is {place}",
+            hint="install it, or put its folder on PATH, and run the command again",
+        )
+    return os.path.abspath(found)  # noqa: PTH100  # ``cwd`` must not change what is run; no link is followed
+
+
+def _communicate(
+    process: subprocess.Popen[bytes], argv: Sequence[str], stdin: bytes | None, timeout_s: float | None
+) -> tuple[bytes, bytes]:
+    try:
+        return process.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        _stop(process)
+        raise ToolTimeout(
+            f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
+            why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
+            hint=f"the command was: {shlex.join(argv)}",
+        ) from error
+    except BaseException:
+        _stop(process)  # Ctrl-C reaches patchkit only: the tool sits in a session of its own
+        raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the whole group; the last signal cannot be refused, and goes out even if the leader is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what stdin still held has no reader
+                stream.close()
+
+
+def _tail(stderr: bytes) -> str:
+    return "\n".join(stderr.decode("utf-8", "replace").splitlines()[-_STDERR_LINES:]).strip()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal between the named two
+        return f"signal {number}"

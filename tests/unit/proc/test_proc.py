@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from patchkit.errors import ExitCode
+from patchkit.proc import (
+    Completed,
+    ToolCrashed,
+    ToolFailed,
+    ToolMissing,
+    ToolNotStarted,
+    ToolTimeout,
+    run_tool,
+    tool_environment,
+)
+from patchkit.report import NullReporter
+
+
+class Listener(NullReporter):
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+
+    def command(self, text: str) -> None:
+        self.commands.append(text)
+
+
+def python(program: str, **options: object) -> Completed:
+    return run_tool([sys.executable, "-c", program], reporter=NullReporter(), **options)  # type: ignore[arg-type]
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def gone_within(pid: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def wait_for(path: Path) -> int:
+    end = time.monotonic() + 20
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < end, "the child never started"
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def test_bytes_go_in_and_come_out_unchanged() -> None:
+    data = b"\xff\x00caf\xe9\r\n\n" * 50_000  # more than a pipe holds, both ways
+    program = (
+        "import sys; d = sys.stdin.buffer.read(); sys.stdout.buffer.write(d); sys.stderr.buffer.write(d)"
+    )
+    done = python(program, stdin=data)
+    assert (done.stdout, done.stderr, done.returncode) == (data, data, 0)
+    assert done.seconds > 0
+
+
+def test_the_command_is_echoed_so_that_it_can_be_pasted() -> None:
+    listener = Listener()
+    run_tool(["echo", "a b", "$HOME"], reporter=listener)
+    assert listener.commands == ["echo 'a b' '$HOME'"]
+
+
+def test_stdin_is_empty_unless_given() -> None:
+    assert python("import sys; print(len(sys.stdin.read()))").stdout == b"0\n"
+
+
+def test_the_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/somewhere")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    program = "import os; print(*sorted(f'{k}={v}' for k, v in os.environ.items()), sep='\\n')"
+    seen = python(program, env={"CCACHE_DIR": "/c"}).stdout.decode().splitlines()
+    expected = {**tool_environment(os.environ), "CCACHE_DIR": "/c"}
+    assert {line.partition("=")[0] for line in seen} - {"LC_CTYPE"} == set(expected)
+    assert "LC_ALL=C" in seen
+    assert "CCACHE_DIR=/c" in seen
+
+
+def test_the_working_folder_does_not_change_which_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        tool = tmp_path / name / "tool"
+        tool.parent.mkdir()
+        tool.write_text(f"#!/bin/sh\necho {name} $(basename $PWD)\n")
+        tool.chmod(0o755)
+    monkeypatch.chdir(tmp_path / "here")
+    done = run_tool(["./tool"], cwd=tmp_path / "there", reporter=NullReporter())
+    assert done.stdout == b"here there\n"
+
+
+def test_missing_program_names_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ToolMissing) as caught:
+        run_tool(["clang++-99"], env={"PATH": str(tmp_path)}, reporter=NullReporter())
+    assert "'clang++-99'" in caught.value.message
+    assert str(tmp_path) in (caught.value.why or "")
+    assert caught.value.exit_code is ExitCode.TOOLCHAIN
+
+
+def test_a_file_that_is_no_program_is_not_started(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_bytes(b"\x7fELFgarbage")
+    tool.chmod(0o755)
+    with pytest.raises(ToolNotStarted) as caught:
+        run_tool([str(tool)], reporter=NullReporter())
+    assert "Exec format error" in caught.value.message
+    assert caught.value.where[0].path == str(tool)
+
+
+def test_a_missing_working_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolNotStarted) as caught:
+        run_tool(["true"], cwd=tmp_path / "absent", reporter=NullReporter())
+    assert caught.value.where[0].path == str(tmp_path / "absent")
+
+
+def test_a_failure_keeps_command_status_and_the_end_of_stderr() -> None:
+    program = "import sys; [print(f'line {n}.', file=sys.stderr) for n in range(100)]; sys.exit(3)"
+    with pytest.raises(ToolFailed) as caught:
+        python(program)
+    why = (caught.value.why or "").splitlines()
+    assert (len(why), why[0], why[-1]) == (40, "line 60.", "line 99.")
+    assert caught.value.message.endswith("ended with status 3")
+    assert "-c 'import sys;" in (caught.value.hint or "")
+
+
+def test_without_check_a_failure_is_a_result() -> None:
+    assert python("raise SystemExit(7)", check=False).returncode == 7
+
+
+def test_a_crash_names_its_signal() -> None:
+    with pytest.raises(ToolCrashed) as caught:
+        python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert "SIGSEGV" in caught.value.message
+
+
+# Writes the process id of a child that would live on, then outlives any timeout itself.
+_PARENT = """
+import signal, subprocess, sys, time
+if {deaf}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "600"])
+sys.stderr.write("compiling\\n"); sys.stderr.flush()
+open({path!r}, "w").write(f"{{child.pid}}\\n")
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["polite", "deaf"])
+def test_a_timeout_ends_the_children_too(tmp_path: Path, deaf: bool) -> None:
+    path = tmp_path / "pid"
+    with pytest.raises(ToolTimeout) as caught:
+        python(_PARENT.format(path=str(path), deaf=deaf), timeout_s=1.5)
+    assert caught.value.why == "compiling"
+    assert "1.5 s" in caught.value.message
+    assert gone_within(wait_for(path), 5)
+
+
+def test_ctrl_c_ends_the_whole_group(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    program = (
+        "import sys\nfrom patchkit.proc import run_tool\nfrom patchkit.report import NullReporter\n"
+        f"run_tool([sys.executable, '-c', {_PARENT.format(path=str(path), deaf=False)!r}],"
+        " reporter=NullReporter())"
+    )
+    root = Path(__file__).resolve().parents[3]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(root)}, stderr=subprocess.PIPE
+    )
+    child = wait_for(path)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert b"KeyboardInterrupt" in stderr
+    assert gone_within(child, 5)
+
+
+def test_a_tool_that_reads_nothing_of_its_stdin_is_no_error() -> None:
+    assert run_tool(["true"], stdin=b"x" * 1_000_000, reporter=NullReporter()).returncode == 0
+
+
+def test_tools_run_in_threads() -> None:
+    results: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(python(f"print({n})").stdout)) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [b"0\n", b"1\n", b"2\n", b"3\n"]
+
+
+def test_an_unpickled_error_says_the_same() -> None:
+    import pickle
+
+    with pytest.raises(ToolFailed) as caught:
+        python("raise SystemExit(2)")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), again.message, again.hint) == (ToolFailed, caught.value.message, caught.value.hint)
