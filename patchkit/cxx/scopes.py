@@ -10,6 +10,7 @@ This works on tokens only, so code under a false ``#if`` is as visible as any ot
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,11 +83,13 @@ class ScopeMap:
 
     def code_in(self, span: Span) -> range:
         """Positions of the code tokens that lie wholly inside ``span``."""
-        first = _lower_bound(self.code, span.start)
-        last = first
-        while last < len(self.code) and self.code[last].span.end <= span.end:
-            last += 1
+        first = self.first_from(span.start)
+        last = bisect.bisect_right(self.code, span.end, lo=first, key=lambda token: token.span.end)
         return range(first, last)
+
+    def first_from(self, offset: int) -> int:
+        """Position of the first code token at or behind ``offset``."""
+        return bisect.bisect_left(self.code, offset, key=lambda token: token.span.start)
 
     def enclosing(self, span: Span) -> Entity | None:
         """The innermost function, record or macro that contains ``span``."""
@@ -108,17 +111,6 @@ class ScopeMap:
 def parse_scopes(source: SourceText) -> ScopeMap:
     """Lex and structure one file. Raises what :func:`patchkit.cxx.lexer.lex` raises."""
     return ScopeMap(source)
-
-
-def _lower_bound(code: tuple[Token, ...], offset: int) -> int:
-    low, high = 0, len(code)
-    while low < high:
-        middle = (low + high) // 2
-        if code[middle].span.start < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _macros(scopes: ScopeMap) -> Iterator[Entity]:
@@ -159,8 +151,12 @@ def _walk(scopes: ScopeMap, first: int, last: int, prefix: str) -> Iterator[Enti
             position = closing + 1
         else:
             position += 1
-            if text in (b";", b"}", b"{"):
+            if text in (b";", b"}", b"{") or (text == b":" and _is_access(scopes.code, position - 2)):
                 start = position
+
+
+def _is_access(code: tuple[Token, ...], position: int) -> bool:
+    return position >= 0 and code[position].text in (b"public", b"private", b"protected")
 
 
 def _entity(
