@@ -42,21 +42,21 @@ class _Matcher:
             self._end_branch(self.frames[-1])
             self.stack = list(self.frames[-1].at_if)
         elif keyword == b"endif" and self.frames:
-            frame = self.frames.pop()
-            self._end_branch(frame)
-            if frame.after_first is not None:
-                self.stack = frame.after_first
+            self.stack = self._end_branch(self.frames.pop())
 
-    def _end_branch(self, frame: _Frame) -> None:
+    def _end_branch(self, frame: _Frame) -> list[int]:
+        """The stack that counts behind the group: that of the first branch."""
         if frame.after_first is None:
             frame.after_first = list(self.stack)
-            return
         for kept, other in zip(frame.after_first, self.stack, strict=False):
             if kept != other:
                 self.twins.setdefault(kept, []).append(other)
+        return frame.after_first
 
     def token(self, index: int) -> None:
         text = self.code[index].text
+        if text == b"}":
+            self._drop_unclosed()
         if text in OPENING:
             self.stack.append(index)
         elif text in CLOSING and self.stack and OPENING[self.code[self.stack[-1]].text] == text:
@@ -64,6 +64,14 @@ class _Matcher:
             self.match[index] = opening
             for candidate in (opening, *self.twins.get(opening, ())):
                 self.match[candidate] = index
+
+    def _drop_unclosed(self) -> None:
+        """Prose under ``#if 0`` may open a parenthesis for good; a ``}`` must still find its ``{``."""
+        kept = len(self.stack)
+        while kept and self.code[self.stack[kept - 1]].text != b"{":
+            kept -= 1
+        if kept:
+            del self.stack[kept:]
 
 
 def match_brackets(code: Sequence[Token], directives: Sequence[Directive]) -> dict[int, int]:

@@ -82,8 +82,10 @@ def split_directives(
 
 
 def _first_on_line(source: SourceText, tokens: Sequence[Token], position: int) -> bool:
-    start = tokens[position].span.start
-    line_start = source.line_span(source.line_of(start)).start
+    line = source.line_of(tokens[position].span.start)
+    while line > 1 and _is_continued(source.text(source.line_span(line - 1))):
+        line -= 1
+    line_start = source.line_span(line).start
     before = position - 1
     while before >= 0 and tokens[before].kind is TokenKind.COMMENT:
         before -= 1
@@ -94,10 +96,15 @@ def _logical_line_end(source: SourceText, offset: int) -> int:
     line = source.line_of(min(offset, max(len(source.data) - 1, 0)))
     while True:
         span = source.line_span(line)
-        text = source.text(span).rstrip(b"\r\n")
-        if not text.endswith(b"\\") or span.end >= len(source.data):
-            return span.start + len(text)
+        text = source.text(span)
+        if not _is_continued(text) or span.end >= len(source.data):
+            return span.start + len(text.rstrip(b"\r\n"))
         line += 1
+
+
+def _is_continued(line: bytes) -> bool:
+    """Whether the next line belongs to this one; clang forgives blanks behind the backslash."""
+    return line.rstrip().endswith(b"\\")
 
 
 def find_groups(source: SourceText, directives: Sequence[Directive]) -> tuple[Group, ...]:

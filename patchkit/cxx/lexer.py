@@ -7,6 +7,7 @@ successful parse: the raw lexer of libclang sees inactive ``#if`` branches like 
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 from patchkit.cxx.library import SINGLE_FILE, parse_unit
@@ -16,6 +17,7 @@ from patchkit.source import SourceText, Span
 __all__ = ["LexerMismatch", "Token", "TokenKind", "lex", "lex_pattern"]
 
 _MAIN = "/main.cpp"
+_SPLICE = re.compile(rb"(?:\\[ \t]*\r?\n)+")
 _SKIP_BODIES = 0x40  # CXTranslationUnit_SkipFunctionBodies: tokens do not need the AST
 
 
@@ -67,12 +69,18 @@ def lex(source: SourceText) -> tuple[Token, ...]:
     tokens = []
     for item in raw:
         start = item.int_data[1] - base
-        span = Span(start, start + item.int_data[2])
+        span = _without_splice(source, Span(start, start + item.int_data[2]))
         tokens.append(Token(_KINDS[item.int_data[0]], source.text(span), span))
     last = raw[-1].extent
-    if tokens[-1].span != Span(last.start.offset, last.end.offset):
+    if tokens[-1].span != _without_splice(source, Span(last.start.offset, last.end.offset)):
         raise LexerMismatch(f"token offsets of libclang do not fit {source.path}", hint="patchkit doctor")
     return tuple(tokens)
+
+
+def _without_splice(source: SourceText, span: Span) -> Span:
+    """A token at the very start of a continued line begins, for clang, with the backslash before it."""
+    splice = _SPLICE.match(source.data, span.start, span.end)
+    return Span(splice.end(), span.end) if splice is not None else span
 
 
 def lex_pattern(pattern: str) -> tuple[Token, ...]:

@@ -63,11 +63,9 @@ def parse_unit(
 
 
 def library_version() -> str:
-    """Version text of the loaded library, e.g. ``clang version 18.1.1``."""
+    """Version text of the loaded library, e.g. ``clang 18.1.1``."""
     unit = parse_unit("/version.cpp", ["-xc++"], {"/version.cpp": b"char v[] = __clang_version__;\n"}, 0)
-    for token in unit.get_tokens(extent=unit.cursor.extent):
-        del token
     for cursor in unit.cursor.walk_preorder():
         if cursor.kind == cindex.CursorKind.STRING_LITERAL:
-            return "clang " + str(cursor.spelling).strip('"')
+            return "clang " + str(cursor.spelling).strip('" ')
     return "clang (unknown version)"

@@ -1,0 +1,103 @@
+"""Tokens: exact bytes, every branch, and an error when libclang's layout is another."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.cxx import lexer
+from patchkit.cxx.lexer import LexerMismatch, TokenKind, lex, lex_pattern
+from patchkit.source import SourceText
+
+
+def texts(data: bytes) -> list[bytes]:
+    return [token.text for token in lex(SourceText("t.cu", data))]
+
+
+@pytest.mark.parametrize("data", [b"", b" ", b"\n\r\n\t", b"\\\n", b"\xef\xbb\xbf"])
+def test_nothing_to_read_gives_no_tokens(data):
+    assert texts(data) == []
+
+
+def test_each_token_is_the_bytes_of_its_span():
+    source = SourceText("t.cu", "int grösse = 1; // größer\r\n\tfoo<<<1, 2>>>(x);".encode())
+    tokens = lex(source)
+    assert [source.text(token.span) for token in tokens] == [token.text for token in tokens]
+    assert tokens[1].text == "grösse".encode()
+    assert tokens[-1].text == b";"
+
+
+def test_code_under_a_false_condition_is_read_like_any_other():
+    assert texts(b"#if 0\nint a;\n#else\nint b;\n#endif\n").count(b"int") == 2
+
+
+def test_a_byte_order_mark_shifts_nothing():
+    (first, *_) = lex(SourceText("t.cu", b"\xef\xbb\xbfint a;\n"))
+    assert (first.text, first.span.start) == (b"int", 3)
+
+
+def test_raw_strings_inline_assembly_and_digraphs_are_single_tokens():
+    assert b'R"(a\n#if 0\n{)"' in texts(b'auto s = R"(a\n#if 0\n{)";')
+    assert b'"ld.global {%0, %1}, [%2];"' in texts(b'asm volatile("ld.global {%0, %1}, [%2];" : "=r"(x));')
+    assert texts(b"int a<:2:>;")[2] == b"<:"
+
+
+def test_prose_with_an_apostrophe_ends_with_its_line():
+    assert texts(b"#if 0\ndon't\n#endif\nint a;")[-3:] == [b"int", b"a", b";"]
+
+
+def test_a_last_line_without_newline_keeps_its_last_token():
+    assert texts(b"int a;\nfoo")[-1] == b"foo"
+
+
+@pytest.mark.parametrize("end", [b"\\\n", b"\\\r\n", b"\\ \n", b"\\\n\\\n"])
+def test_a_token_at_the_start_of_a_continued_line_is_only_itself(end):
+    source = SourceText("t.cu", b"int " + end + b"foo;")
+    assert [token.text for token in lex(source)] == [b"int", b"foo", b";"]
+
+
+def test_kinds_follow_clang():
+    kinds = [token.kind for token in lex(SourceText("t.cu", b'int a = "x"; // c'))]
+    assert kinds == [
+        TokenKind.KEYWORD,
+        TokenKind.IDENTIFIER,
+        TokenKind.PUNCTUATION,
+        TokenKind.LITERAL,
+        TokenKind.PUNCTUATION,
+        TokenKind.COMMENT,
+    ]
+
+
+def test_a_pattern_has_no_comments():
+    assert [token.text for token in lex_pattern("a /* b */ + c // d")] == [b"a", b"+", b"c"]
+
+
+class _Position:
+    def __init__(self, offset):
+        self.offset = offset
+
+
+class _Extent:
+    def __init__(self, start, end):
+        self.start, self.end = _Position(start), _Position(end)
+
+
+class _OtherLayout:
+    """A token whose raw words disagree with its extent, as after a change of CXToken."""
+
+    int_data = (2, 100, 5, 0)
+    extent = _Extent(0, 3)
+
+
+class _Unit:
+    def get_extent(self, path, ends):
+        return path, ends
+
+    def get_tokens(self, extent):
+        return [_OtherLayout()]
+
+
+def test_another_layout_of_cxtoken_is_an_error_that_names_the_file(monkeypatch):
+    monkeypatch.setattr(lexer, "parse_unit", lambda *_: _Unit())
+    with pytest.raises(LexerMismatch) as caught:
+        lex(SourceText("ggml/x.cu", b"int a;"))
+    assert "ggml/x.cu" in caught.value.message

@@ -1,0 +1,44 @@
+"""The door to libclang: its errors are ours."""
+
+from __future__ import annotations
+
+import pytest
+from clang import cindex
+
+from patchkit.cxx.library import LibclangUnavailable, ParseFailed, library_version, parse_unit
+
+
+def test_the_version_is_that_of_the_pinned_wheel():
+    assert library_version() == "clang 18.1.1"
+
+
+def test_arguments_that_clang_refuses_altogether_are_a_parse_failure():
+    with pytest.raises(ParseFailed) as caught:
+        parse_unit("/missing.cpp", ["-xc++"], {}, 0)
+    assert "/missing.cpp" in caught.value.message
+    assert caught.value.hint == "patchkit doctor"
+
+
+@pytest.mark.parametrize("error", [OSError("no such file"), cindex.LibclangError("does not load")])
+def test_a_library_that_does_not_load_says_how_to_reinstall_it(monkeypatch, error):
+    def refuse():
+        raise error
+
+    monkeypatch.setattr(cindex.Index, "create", staticmethod(refuse))
+    with pytest.raises(LibclangUnavailable) as caught:
+        parse_unit("/a.cpp", [], {"/a.cpp": b""}, 0)
+    assert caught.value.hint is not None
+    assert "libclang==18.1.1" in caught.value.hint
+
+
+class _Unit:
+    def __init__(self):
+        self.cursor = self
+
+    def walk_preorder(self):
+        return []
+
+
+def test_a_library_that_does_not_tell_its_version_is_named_so(monkeypatch):
+    monkeypatch.setattr("patchkit.cxx.library.parse_unit", lambda *_: _Unit())
+    assert library_version() == "clang (unknown version)"
