@@ -2,7 +2,8 @@
 
 Vocabulary: a *pass* is the host or the device compilation of a HIP source; a *definition* is a
 function or record with a body that this pass does not skip; a *parse issue* is a diagnostic of
-clang's category of that name (an unbalanced brace, a missing semicolon), as opposed to undeclared
+clang's category of that name (an unbalanced brace, a missing semicolon) or a pragma that lost its
+loop, as opposed to undeclared
 names, of which there are thousands because no ROCm header is needed here.
 """
 
@@ -117,13 +118,15 @@ def _prelude() -> bytes:
 
 
 def _is_syntax(diagnostic: cindex.Diagnostic) -> bool:
-    if diagnostic.severity < cindex.Diagnostic.Error:
-        return False
-    if diagnostic.category_name == "Parse Issue":
-        return True
-    return (
-        diagnostic.category_name == "Lexical or Preprocessor Issue" and "not found" not in diagnostic.spelling
-    )
+    """Warnings are off (``-w``), so everything of these categories is an error."""
+    if diagnostic.category_name == "Lexical or Preprocessor Issue":
+        return "not found" not in diagnostic.spelling
+    return diagnostic.category_name == "Parse Issue" or "to follow '#pragma" in diagnostic.spelling
+
+
+def _plain_name(spelling: str) -> str:
+    """``Foo<T>`` is how clang spells a constructor of a template; ``operator<`` is a name."""
+    return spelling if spelling.startswith("operator") else spelling.split("<", maxsplit=1)[0]
 
 
 def _definitions(cursor: cindex.Cursor, main: str) -> Iterator[Definition]:
@@ -133,6 +136,6 @@ def _definitions(cursor: cindex.Cursor, main: str) -> Iterator[Definition]:
         if child.kind in _FUNCTIONS:
             extent = child.extent
             span = Span(extent.start.offset, max(extent.start.offset, extent.end.offset))
-            yield Definition(str(child.spelling).split("<", maxsplit=1)[0], span)
+            yield Definition(_plain_name(str(child.spelling)), span)
         elif child.kind in _CONTAINERS:
             yield from _definitions(child, main)
