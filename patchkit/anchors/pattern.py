@@ -32,52 +32,59 @@ class Pattern:
 
 @cache
 def parse_pattern(text: str) -> Pattern:
-    """Lex a pattern the way source is lexed; leading and trailing wildcards are dropped, they add nothing."""
-    texts = [token.text for token in lex_pattern(text)]
-    while texts and texts[0] == _WILDCARD:
-        texts.pop(0)
+    """Lex a pattern the way source is lexed; wildcards that add nothing are dropped."""
+    texts: list[bytes] = []
+    for token in lex_pattern(text):
+        if token.text != _WILDCARD or (texts and texts[-1] != _WILDCARD):
+            texts.append(token.text)
     while texts and texts[-1] == _WILDCARD:
         texts.pop()
     return Pattern(tuple(texts))
 
 
 def find_runs(scopes: ScopeMap, pattern: Pattern, positions: range) -> Iterator[Run]:
-    """Every match that lies within ``positions``, in order, none overlapping the one before."""
-    resume = positions.start
+    """One match, the shortest, for each start within ``positions``; in order.
+
+    Matches may overlap: in ``f(f(x))`` the pattern ``f(...)`` has two places, and taking the outer
+    one because it comes first would be a guess.
+    """
     if not pattern.texts:
         return
     for start in positions:
-        if start < resume or scopes.code[start].text != pattern.texts[0]:
-            continue
-        end = _match(scopes, pattern.texts, 0, start, positions.stop)
-        if end is not None and end > start:
-            yield start, end - 1
-            resume = end
+        if scopes.code[start].text == pattern.texts[0]:
+            end = _match(scopes, pattern.texts, 0, start, positions.stop)
+            if end is not None:
+                yield start, end - 1
 
 
 def matches_exactly(scopes: ScopeMap, pattern: Pattern, positions: range) -> bool:
     """Whether ``positions`` as a whole is one match."""
-    return any(run == (positions.start, positions.stop - 1) for run in find_runs(scopes, pattern, positions))
+    return _match(scopes, pattern.texts, 0, positions.start, positions.stop, whole=True) is not None
 
 
-def _match(scopes: ScopeMap, texts: Sequence[bytes], index: int, position: int, stop: int) -> int | None:
-    """Position behind a match of ``texts[index:]`` that starts at ``position``, or None."""
+def _match(
+    scopes: ScopeMap, texts: Sequence[bytes], index: int, position: int, stop: int, *, whole: bool = False
+) -> int | None:
+    """Position behind a match of ``texts[index:]`` that starts at ``position``, or None.
+
+    ``whole``: the match must reach ``stop``.
+    """
     code = scopes.code
     while index < len(texts):
         if texts[index] == _WILDCARD:
-            return _match_wildcard(scopes, texts, index + 1, position, stop)
+            return _match_wildcard(scopes, texts, index + 1, position, stop, whole=whole)
         if position >= stop or code[position].text != texts[index]:
             return None
         index += 1
         position += 1
-    return position
+    return position if not whole or position == stop else None
 
 
 def _match_wildcard(
-    scopes: ScopeMap, texts: Sequence[bytes], index: int, position: int, stop: int
+    scopes: ScopeMap, texts: Sequence[bytes], index: int, position: int, stop: int, *, whole: bool
 ) -> int | None:
     while position <= stop:
-        end = _match(scopes, texts, index, position, stop)
+        end = _match(scopes, texts, index, position, stop, whole=whole)
         if end is not None or position == stop:
             return end
         if scopes.code[position].text in (b")", b"]", b"}", b";"):

@@ -29,6 +29,11 @@ from patchkit.source import Span
 
 __all__ = ["select"]
 
+# Pragmas that govern the loop or statement behind them (clang, "Extensions for loop hint optimizations").
+_TIED_PRAGMAS = frozenset(
+    {(b"unroll",), (b"nounroll",), (b"omp",), (b"clang", b"loop"), (b"GCC", b"unroll"), (b"GCC", b"ivdep")}
+)
+
 
 def select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> list[Span]:
     """Every span ``selector`` covers in ``entity``, in order, without repeats."""
@@ -52,7 +57,7 @@ def _select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Iter
         case TableRow(leading, table):
             yield from _table_rows(scopes, entity, leading, table)
         case Body():
-            yield entity.body if entity is not None else _whole(scopes)
+            yield _inner_lines(scopes, entity.body) if entity is not None else _whole(scopes)
 
 
 def _select_code(  # noqa: C901 - one arm per selector word
@@ -67,7 +72,7 @@ def _select_code(  # noqa: C901 - one arm per selector word
                 yield _span(scopes, run)
         case Statement(pattern):
             for first, last in find_runs(scopes, parse_pattern(pattern), domain):
-                yield _span(scopes, statement_around(scopes, first, last))
+                yield _with_pragmas(scopes, _span(scopes, statement_around(scopes, first, last)))
         case Call(name):
             for first, _, last in _calls(scopes, entity, name, domain):
                 yield _span(scopes, (first, last))
@@ -93,6 +98,33 @@ def _select_around(
             ends = select(scopes, entity, last)
             for start in select(scopes, entity, first):
                 yield from (Span(start.end, end.start) for end in ends if start.end <= end.start)
+
+
+def _with_pragmas(scopes: ScopeMap, span: Span) -> Span:
+    """The statement with the pragmas in front of it that clang ties to it, ``#pragma unroll`` above all.
+
+    Without them an insertion would come between the pragma and its loop, and a removal would leave
+    the pragma to the next statement.
+    """
+    start = span.start
+    for line in reversed(scopes.directives):
+        if line.span.start >= start:
+            continue
+        words = tuple(token.text for token in line.tokens[:2])
+        tied = words[:1] in _TIED_PRAGMAS or words in _TIED_PRAGMAS
+        if line.keyword != b"pragma" or not tied or len(scopes.code_in(Span(line.span.end, start))):
+            break
+        start = line.span.start
+    return Span(start, span.end)
+
+
+def _inner_lines(scopes: ScopeMap, body: Span) -> Span:
+    """A body without the rest of the line of its ``{`` and the indentation of its ``}``, where blank."""
+    text = scopes.source.text(body)
+    first, last = text.find(b"\n"), text.rfind(b"\n")
+    if first == -1 or text[:first].strip() or text[last:].strip():
+        return body
+    return Span(body.start + first + 1, max(body.start + first + 1, body.start + last))
 
 
 def _whole(scopes: ScopeMap) -> Span:
@@ -129,9 +161,9 @@ def _calls(
             yield run[0], opener, last
 
 
-def _after_angles(scopes: ScopeMap, position: int, stop: int) -> int:
-    """Behind the ``>`` that closes the ``<`` at ``position``; ``stop`` when this is a comparison."""
-    depth = 0
+def _after_angles(scopes: ScopeMap, opener: int, stop: int) -> int:
+    """Behind the ``>`` that closes the ``<`` at ``opener``; ``opener`` when this is a comparison."""
+    depth, position = 0, opener
     while position < stop:
         text = scopes.code[position].text
         if text == b"<":
@@ -141,26 +173,22 @@ def _after_angles(scopes: ScopeMap, position: int, stop: int) -> int:
             if depth <= 0:
                 return position + 1
         elif text in (b";", b"{", b"}", b"&&", b"||"):
-            return stop
+            break
         elif text in (b"(", b"["):
             position = max(position, scopes.match.get(position, position))
         position += 1
-    return stop
+    return opener
 
 
 def _arguments(scopes: ScopeMap, opener: int, last: int) -> Iterator[range]:
     start = position = opener + 1
-    angle = 0
     while position < last:
         text = scopes.code[position].text
-        if text == b"," and angle == 0:
+        behind = _after_angles(scopes, position, last) if text == b"<" else position
+        if text == b",":
             yield range(start, position)
             start = position + 1
-        elif text == b"<" and _after_angles(scopes, position, last) < last:
-            position = _after_angles(scopes, position, last) - 1
-        else:
-            position = max(position, scopes.match.get(position, position))
-        position += 1
+        position = max(behind, max(position, scopes.match.get(position, position)) + 1)
     if start < last:
         yield range(start, last)
 

@@ -93,6 +93,7 @@ class _Unit:
         return path, ends
 
     def get_tokens(self, extent):
+        assert extent[1][0] == 0
         return [_OtherLayout()]
 
 
