@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from patchkit.anchors.hazards import AnchorCrossesDirective, AnchorUnbraced, line_text, refuse_hazards
 from patchkit.anchors.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.anchors.select import select
 from patchkit.config.manifest import Edit
@@ -37,6 +38,7 @@ __all__ = [
     "AnchorAmbiguous",
     "AnchorCrossesDirective",
     "AnchorNotFound",
+    "AnchorUnbraced",
     "EntityAmbiguous",
     "EntityNotFound",
     "find_entity",
@@ -66,12 +68,6 @@ class AnchorAmbiguous(AnchorError):
     """The selector covers another number of places than the edit declares."""
 
     code = "ANCHOR_AMBIGUOUS"
-
-
-class AnchorCrossesDirective(AnchorError):
-    """The span begins in one ``#if`` branch and ends in another: no edit there can be right for both."""
-
-    code = "ANCHOR_CROSSES_DIRECTIVE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +126,8 @@ def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Loca
 def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     """The anchor of one edit in one file.
 
-    Raises EntityNotFound, EntityAmbiguous, AnchorNotFound, AnchorAmbiguous or AnchorCrossesDirective;
-    each names the line of patch.toml and the lines of upstream's file.
+    Raises EntityNotFound, EntityAmbiguous, AnchorNotFound, AnchorAmbiguous, AnchorCrossesDirective or
+    AnchorUnbraced; each names the line of patch.toml and the lines of upstream's file.
     """
     entity = None
     if edit.function is not None:
@@ -139,20 +135,47 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     digest = scopes.digest(entity.span) if entity is not None else ""
     if edit.at is None:
         return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
+    _require_clear_ends(scopes, entity, edit, edit.at)
     spans = [_without_final_newline(scopes, span) for span in select(scopes, entity, edit.at)]
     if not spans:
         raise _not_found(scopes, entity, edit)
     if len(spans) != edit.count:
-        places = [scopes.source.locate(span.start, _around(scopes, span)) for span in spans]
         raise AnchorAmbiguous(
             f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
-            where=[edit.where, *places],
+            where=[edit.where, *_places(scopes, spans)],
             why="an edit never picks one of several places by itself",
             hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
         )
-    for span in spans:
-        _refuse_crossing(scopes, edit, span)
+    refuse_hazards(scopes, entity, edit, spans)
     return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+
+
+def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:
+    """Each end of a ``between`` is exactly one place, wherever in the selector it stands."""
+    match selector:
+        case Between(first, last):
+            for word, end in (("first", first), ("second", last)):
+                _require_clear_ends(scopes, entity, edit, end)
+                spans = select(scopes, entity, end)
+                if not spans:
+                    raise _not_found(scopes, entity, replace(edit, at=end))
+                if len(spans) > 1:
+                    raise AnchorAmbiguous(
+                        f"the {word} end of 'between' in edit '{edit.id}' covers {len(spans)} places",
+                        where=[edit.where, *_places(scopes, spans)],
+                        why="an edit never picks one of several places by itself",
+                        hint="narrow that end with 'inside' or a longer pattern",
+                    )
+        case Before(inner) | After(inner):
+            _require_clear_ends(scopes, entity, edit, inner)
+        case Tokens() | Statement() | Call() | CallArg() | Condition() if selector.inside is not None:
+            _require_clear_ends(scopes, entity, edit, selector.inside)
+        case _:
+            pass
+
+
+def _places(scopes: ScopeMap, spans: Sequence[Span]) -> list[Location]:
+    return [scopes.source.locate(span.start, line_text(scopes, span)) for span in spans]
 
 
 def _without_final_newline(scopes: ScopeMap, span: Span) -> Span:
@@ -162,11 +185,6 @@ def _without_final_newline(scopes: ScopeMap, span: Span) -> Span:
 
 def _name(entity: Entity | None) -> str:
     return entity.name if entity is not None else "the file"
-
-
-def _around(scopes: ScopeMap, span: Span) -> str:
-    line = scopes.source.text(scopes.source.line_span(scopes.source.line_of(span.start)))
-    return line.strip().decode("utf-8", "replace")[:100]
 
 
 def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNotFound:
@@ -186,7 +204,7 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNot
         domain = scopes.code_in(entity.span) if entity is not None else whole
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
-            places.append(source.locate(span.start, "similar: " + _around(scopes, span)))
+            places.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
     return AnchorNotFound(
         f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
         where=places[:9],
@@ -216,19 +234,3 @@ def _pattern_text(selector: Selector) -> str:
             return _pattern_text(inner)
         case Body():
             return ""
-
-
-def _refuse_crossing(scopes: ScopeMap, edit: Edit, span: Span) -> None:
-    for group in scopes.groups:
-        lines: Sequence[Span] = [branch.directive.span for branch in group.branches] + [group.endif.span]
-        inside = [line for line in lines if span.contains(line)]
-        if inside and len(inside) != len(lines):
-            raise AnchorCrossesDirective(
-                f"edit '{edit.id}' covers a part of an #if group",
-                where=[
-                    edit.where,
-                    scopes.source.locate(span.start, "the span begins here"),
-                    scopes.source.locate(group.span.start, "the group begins here"),
-                ],
-                hint="select inside one branch, or the whole group",
-            )
