@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+import click
+
 from patchkit.cli.complaint import complain, error_as_json, exit_code_of
 from patchkit.cli.request import RequestOptions, make_request, request_options
 from patchkit.cli.settings import Settings, verb
@@ -19,7 +21,8 @@ __all__ = ["command"]
     "plan", example=("patchkit plan --arch gfx1151", "patchkit plan --arch gfx1151 --only tile-config-guard")
 )
 @request_options
-def command(settings: Settings, **options: Unpack[RequestOptions]) -> int:
+@click.option("--show-text", is_flag=True, help="Also print the text each edit renders to.")
+def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOptions]) -> int:
     """Show what apply would do: each patch, each edit, and the place it resolves to.
 
     Reads only. Every place that would fail is reported, not only the first.
@@ -36,14 +39,16 @@ def command(settings: Settings, **options: Unpack[RequestOptions]) -> int:
     else:
         name = (plan.pin.commit or plan.pin.tree)[:12]
         head = f"{plan.pin.name} ({name}) for {' '.join(plan.archs)}"
-        terminal.data("\n".join([head, *(line for patch in plan.patches for line in _patch(patch))]))
+        terminal.data(
+            "\n".join([head, *(line for patch in plan.patches for line in _patch(patch, show_text))])
+        )
     if not plan.errors:
         return 0
     terminal.talk(complain(problems, terminal.paint))
     return exit_code_of(problems)
 
 
-def _patch(patch: PlannedPatch) -> list[str]:
+def _patch(patch: PlannedPatch, show_text: bool) -> list[str]:  # noqa: FBT001 - private, one caller
     lines = ["", f"{patch.id}: {patch.title}"]
     if patch.state != "apply":
         return [*lines, f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"]
@@ -51,5 +56,7 @@ def _patch(patch: PlannedPatch) -> list[str]:
     for edit in patch.edits:
         lines.append(f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}")
         lines += [f"    {place}" for place in edit.locations]
+        if show_text:
+            lines += [f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines()]
     lines += [f"  new file {path}" for path in patch.new_files]
     return lines

@@ -212,3 +212,10 @@ def test_splitting_a_pair_is_refused_with_the_reason(world):
     assert "PATCH_PAIR_SPLIT" in done.stderr
     assert "one without the other is wrong" in done.stderr
     assert f"{Path('0002-demo-twin') / 'patch.toml'}:" in done.stderr
+
+
+def test_plan_shows_the_rendered_text_on_request(finished_world):
+    done = finished_world.run("plan", "--arch", "gfx1151", "--show-text")
+    assert done.returncode == 0, done.stderr
+    assert "    | (cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) ? 128 : 64" in done.stdout.splitlines()
+    assert "    | " not in finished_world.run("plan", "--arch", "gfx1151").stdout
