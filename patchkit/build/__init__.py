@@ -1,0 +1,1 @@
+"""Compiling the trees: which toolchain, which files, with which arguments, and what came out."""

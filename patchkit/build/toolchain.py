@@ -1,0 +1,211 @@
+"""The HIP toolchain to compile with: a real ROCm where there is one, else the SDK prefix.
+
+Vocabulary: a *toolchain* is a clang, HIP headers and device libs that belong together, and the rocWMMA
+that goes with them. The *stand-in* is patchkit's own small rocWMMA header; it is for compiling and
+counting, and every report says when it was used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.build.rocm import Found, look_at, places
+from patchkit.errors import Location, PatchkitError, ToolchainError
+from patchkit.proc import run_tool
+from patchkit.report import Reporter
+from patchkit.sdk.flags import Pass, hip_arguments
+from patchkit.sdk.prefix import STANDIN, RocWmmaKind, current_prefix
+from patchkit.sdk.versions import check_bitcode, clang_version
+
+__all__ = [
+    "RocWmma",
+    "RocmUnusable",
+    "Toolchain",
+    "ToolchainMissing",
+    "find_toolchain",
+    "hip_flags",
+    "knows_arch",
+    "llvm_tool",
+    "rocwmma_for",
+    "rocwmma_version",
+]
+
+_INSTALL = "patchkit sdk install"
+_ANSWER_S = 30.0
+
+
+class ToolchainMissing(ToolchainError):
+    """There is neither a ROCm nor an SDK prefix."""
+
+    code = "TOOLCHAIN_MISSING"
+
+
+class RocmUnusable(ToolchainError):
+    """The ROCm that ROCM_PATH names lacks something."""
+
+    code = "ROCM_UNUSABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocWmma:
+    """``include`` holds ``rocwmma/rocwmma.hpp``; ``kind`` and ``version`` belong into every report."""
+
+    kind: RocWmmaKind
+    include: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """``root`` is what ROCM_PATH would name: it holds ``include/hip``."""
+
+    kind: Literal["rocm", "sdk"]
+    root: Path
+    clang: Path
+    clang_version: str
+    hip_version: str
+    device_libs: Path
+    rocwmma: RocWmma | None
+
+
+def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
+    """The first ROCm that serves, in the order of :func:`patchkit.build.rocm.places`, else the SDK.
+
+    A ROCm that patchkit found by itself and that lacks something is passed over, saying so.
+
+    Raises:
+        RocmUnusable: ROCM_PATH names one that lacks something.
+        ToolchainMissing: nothing serves.
+        PrefixDamaged: the SDK prefix lacks something.
+        ToolchainError: the compiler cannot be run.
+    """
+    passed_over = []
+    for place in places(environ):
+        found = look_at(place, environ)
+        try:
+            return _from_rocm(found, reporter)
+        except PatchkitError as error:
+            if place.asked_for:
+                raise
+            reporter.warn(f"{place.root} is passed over: {error.message}")
+            passed_over.append(f"{place.root}: {error.message}")
+    prefix = current_prefix(cache_root)
+    if prefix is None:
+        raise ToolchainMissing(
+            "there is no HIP toolchain on this machine",
+            why="; ".join(passed_over) or "no ROCm was found (ROCM_PATH, /opt, wheels, packages), and no SDK",
+            hint=_INSTALL,
+        )
+    version = _version_of(prefix.clang, reporter)
+    check_bitcode(prefix.device_libs, version)
+    return Toolchain(
+        kind="sdk",
+        root=prefix.root,
+        clang=prefix.clang,
+        clang_version=version,
+        hip_version=prefix.record.hip_version,
+        device_libs=prefix.device_libs,
+        rocwmma=RocWmma(
+            kind=prefix.record.rocwmma_kind, include=prefix.rocwmma, version=prefix.record.rocwmma_version
+        ),
+    )
+
+
+def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:
+    """Everything but ggml's macros, the include paths of the tree, the input and the output."""
+    rocwmma = rocwmma_for(toolchain, arch)
+    return hip_arguments(
+        root=toolchain.root,
+        device_libs=toolchain.device_libs,
+        clang_version=toolchain.clang_version,
+        hip_version=toolchain.hip_version,
+        arch=arch,
+        which=which,
+        rocwmma=rocwmma.include if rocwmma is not None else None,
+    )
+
+
+def rocwmma_for(toolchain: Toolchain, arch: str) -> RocWmma | None:
+    """The toolchain's rocWMMA if it knows the arch, else the stand-in if that does, else None."""
+    standin = RocWmma(kind="stand-in", include=STANDIN, version=rocwmma_version(STANDIN))
+    for one in (toolchain.rocwmma, standin):
+        if one is not None and knows_arch(one, arch):
+            return one
+    return None
+
+
+def knows_arch(rocwmma: RocWmma, arch: str) -> bool:
+    """Whether the header has code for the arch.
+
+    rocWMMA names each gfx id that it takes in ``internal/config.hpp`` and refuses others by
+    static_assert; the stand-in takes the two families that it was written for.
+    """
+    folder = rocwmma.include / "rocwmma"
+    if rocwmma.kind == "stand-in":
+        return (folder / "rocwmma.hpp").is_file() and arch.startswith(("gfx11", "gfx12"))
+    try:
+        text = (folder / "internal" / "config.hpp").read_bytes()
+    except OSError:
+        return False
+    return re.search(rb"\b__" + re.escape(arch).encode() + rb"__\b", text) is not None
+
+
+def rocwmma_version(include: Path) -> str:
+    """The version in the header's own version file, such as 1.6.0; ``unknown`` without one."""
+    for name in ("rocwmma-version.hpp", "internal/rocwmma-version.hpp"):
+        try:
+            text = (include / "rocwmma" / name).read_text("utf-8", errors="replace")
+        except OSError:
+            continue
+        parts = [re.search(rf"ROCWMMA_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
+        if all(parts):
+            return ".".join(part[1] for part in parts if part is not None)
+    return "unknown"
+
+
+def llvm_tool(toolchain: Toolchain, name: str, reporter: Reporter) -> Path | None:
+    """A tool of the compiler's own LLVM, such as ``llvm-cxxfilt``; None when it is not there."""
+    done = run_tool(
+        [str(toolchain.clang), f"-print-prog-name={name}"], timeout_s=_ANSWER_S, reporter=reporter
+    )
+    path = Path(done.stdout.decode("utf-8", "replace").strip())
+    return path if path.is_absolute() and path.is_file() else None
+
+
+def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:
+    root, device_libs, clang, hip = found.place.root, found.device_libs, found.clang, found.hip_version
+    if device_libs is None or clang is None or hip is None:
+        raise RocmUnusable(
+            f"the ROCm of {found.place.origin} lacks {' and '.join(found.lacks)}",
+            where=Location(path=str(root)),
+            hint=f"install its development packages, or unset ROCM_PATH and use: {_INSTALL}",
+        )
+    version = _version_of(clang, reporter)
+    check_bitcode(device_libs, version)
+    rocwmma = None
+    if found.rocwmma is not None:
+        rocwmma = RocWmma(kind="rocm", include=found.rocwmma, version=rocwmma_version(found.rocwmma))
+    return Toolchain(
+        kind="rocm",
+        root=root,
+        clang=clang,
+        clang_version=version,
+        hip_version=hip,
+        device_libs=device_libs,
+        rocwmma=rocwmma,
+    )
+
+
+def _version_of(clang: Path, reporter: Reporter) -> str:
+    version = clang_version(clang, reporter)
+    if version is None:
+        raise RocmUnusable(
+            "the compiler does not say that it is a clang",
+            where=Location(path=str(clang)),
+            hint=f"look at: {clang} --version",
+        )
+    return version

@@ -1,0 +1,1 @@
+"""A private HIP SDK for hosts without ROCm: installing, describing and removing its prefix."""

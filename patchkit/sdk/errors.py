@@ -1,0 +1,159 @@
+"""What can go wrong with an SDK prefix, each thing with an error of its own.
+
+The disk's refusals are those of :mod:`patchkit.vcs.disk`, a tool that cannot be run is one of
+:mod:`patchkit.proc`.
+"""
+
+from __future__ import annotations
+
+from patchkit.errors import ConfigError, SourceError, ToolchainError
+
+__all__ = [
+    "AptFailed",
+    "AptMissing",
+    "AptSourceBad",
+    "BitcodeTooNew",
+    "CompilerLacksArch",
+    "CompilerTooOld",
+    "CompilerUnavailable",
+    "CxxHeadersMissing",
+    "DownloadTooBig",
+    "MirrorMissing",
+    "MirrorUnreachable",
+    "PackageDamaged",
+    "PackageMissing",
+    "PackagesSlow",
+    "PinsBroken",
+    "PrefixDamaged",
+    "RocWmmaMismatch",
+    "SignatureBad",
+    "SmokeFailed",
+    "StubsUnknown",
+    "VersionsDisagree",
+]
+
+
+class PinsBroken(ConfigError):
+    """patchkit/sdk/pins.toml is not what it must be."""
+
+    code = "SDK_PINS_BROKEN"
+
+
+class AptMissing(ToolchainError):
+    """This machine has no apt or no dpkg-deb: its packages come some other way."""
+
+    code = "SDK_APT_MISSING"
+
+
+class AptSourceBad(ToolchainError):
+    """A file of apt's sources cannot be read or understood."""
+
+    code = "SDK_APT_SOURCE_BAD"
+
+
+class MirrorMissing(ToolchainError):
+    """apt's sources name no mirror that can have the packages."""
+
+    code = "SDK_MIRROR_MISSING"
+
+
+class MirrorUnreachable(SourceError):
+    """The mirror did not answer: no network, no such host, or nobody listens."""
+
+    code = "SDK_MIRROR_UNREACHABLE"
+
+
+class SignatureBad(SourceError):
+    """What the mirror serves is not signed by a key that this machine trusts for it."""
+
+    code = "SDK_SIGNATURE_BAD"
+
+
+class PackageMissing(SourceError):
+    """The mirror's suites lack a package, or lack it for this machine."""
+
+    code = "SDK_PACKAGE_MISSING"
+
+
+class PackageDamaged(SourceError):
+    """A package is not what the signed index says, or cannot be unpacked."""
+
+    code = "SDK_PACKAGE_DAMAGED"
+
+
+class PackagesSlow(SourceError):
+    """The mirror serves too slowly; apt was stopped."""
+
+    code = "SDK_PACKAGES_SLOW"
+
+
+class AptFailed(ToolchainError):
+    """apt failed for a reason that patchkit has no name for."""
+
+    code = "SDK_APT_FAILED"
+
+
+class DownloadTooBig(SourceError):
+    """The packages are far larger than they were when the list was made."""
+
+    code = "SDK_DOWNLOAD_TOO_BIG"
+
+
+class CompilerUnavailable(ToolchainError):
+    """No compiler that serves is installed, and the machine's own suites have none."""
+
+    code = "SDK_COMPILER_UNAVAILABLE"
+
+
+class CompilerTooOld(ToolchainError):
+    """The only clang there is is older than what patchkit is tested with."""
+
+    code = "SDK_COMPILER_TOO_OLD"
+
+
+class CompilerLacksArch(ToolchainError):
+    """The compiler does not know the GPU."""
+
+    code = "SDK_COMPILER_LACKS_ARCH"
+
+
+class BitcodeTooNew(ToolchainError):
+    """The device libs are written by a newer LLVM than the compiler's, which cannot read them."""
+
+    code = "SDK_BITCODE_TOO_NEW"
+
+
+class VersionsDisagree(ToolchainError):
+    """Headers, device libs and libraries are of major versions that are not known to work together."""
+
+    code = "SDK_VERSIONS_DISAGREE"
+
+
+class CxxHeadersMissing(ToolchainError):
+    """This machine has no C++ standard library headers, which HIP's host side includes."""
+
+    code = "SDK_CXX_HEADERS_MISSING"
+
+
+class StubsUnknown(ToolchainError):
+    """The packages' CMake files name no libraries, or the headers no functions, to make stubs of."""
+
+    code = "SDK_STUBS_UNKNOWN"
+
+
+class RocWmmaMismatch(SourceError):
+    """The rocWMMA that was fetched is not the pinned one, or not as it was when it was pinned."""
+
+    code = "SDK_ROCWMMA_MISMATCH"
+
+
+class SmokeFailed(ToolchainError):
+    """The new prefix does not compile ten lines of HIP, so it is not made visible."""
+
+    code = "SDK_SMOKE_FAILED"
+
+
+class PrefixDamaged(ToolchainError):
+    """An installed prefix lacks something that its sdk.json names."""
+
+    code = "SDK_PREFIX_DAMAGED"

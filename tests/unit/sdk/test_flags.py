@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.sdk.flags import hip_arguments, leading_number, wave_size
+
+
+def arguments(**changes: object) -> list[str]:
+    values: dict[str, object] = {
+        "root": Path("/p/usr"),
+        "device_libs": Path("/p/bitcode"),
+        "clang_version": "22.1.8",
+        "hip_version": "6.4.43484",
+        "arch": "gfx1151",
+        "which": "both",
+        "rocwmma": Path("/p/rocwmma"),
+    }
+    return hip_arguments(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arch", "lanes"),
+    [
+        ("gfx803", 64),
+        ("gfx906", 64),
+        ("gfx90a", 64),
+        ("gfx942", 64),
+        ("gfx1030", 32),
+        ("gfx1151", 32),
+        ("gfx1201", 32),
+        ("gfx9-4-generic", 64),
+        ("gfx11-generic", 32),
+    ],
+)
+def test_wave_size(arch: str, lanes: int) -> None:
+    assert wave_size(arch) == lanes
+
+
+def test_the_wave_macro_is_defined_only_where_it_went_missing() -> None:
+    macro = "-D__AMDGCN_WAVEFRONT_SIZE=32"
+    assert macro in arguments()
+    assert macro not in arguments(clang_version="21.1.0")  # predefined there: a second one is a warning
+    assert macro not in arguments(hip_version="7.0.2")
+    assert "-D__AMDGCN_WAVEFRONT_SIZE=64" in arguments(arch="gfx90a")
+
+
+def test_a_pass_is_named_once() -> None:
+    assert [flag for flag in arguments(which="host") if "only" in flag] == ["--cuda-host-only"]
+    assert [flag for flag in arguments(which="device") if "only" in flag] == ["--cuda-device-only"]
+    assert not [flag for flag in arguments() if "only" in flag]
+
+
+def test_includes_come_as_system_headers_in_order() -> None:
+    flags = arguments()
+    assert flags[-4:] == ["-isystem", "/p/rocwmma", "-isystem", "/p/usr/include"]
+
+
+def test_the_system_include_folder_is_left_to_the_compiler() -> None:
+    flags = arguments(root=Path("/usr"), rocwmma=None)
+    assert "-isystem" not in flags
+
+
+@pytest.mark.parametrize(("version", "number"), [("22.1.8", 22), ("7", 7), ("", 0), ("git", 0)])
+def test_leading_number(version: str, number: int) -> None:
+    assert leading_number(version) == number
