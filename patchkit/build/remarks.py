@@ -1,0 +1,143 @@
+"""What clang writes to stderr, as data: resource remarks, warnings, errors.
+
+Vocabulary: a *resource remark* is what ``-Rpass-analysis=kernel-resource-usage`` prints per kernel; a
+*diagnostic* is a warning or an error with its place. Both come from text, so what does not look as
+expected is an error here and never a smaller table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.errors import Location, ToolchainError
+
+__all__ = [
+    "REMARK_FLAG",
+    "Diagnostic",
+    "RemarkMalformed",
+    "ResourceRemark",
+    "parse_diagnostics",
+    "parse_remarks",
+]
+
+REMARK_FLAG = "-Rpass-analysis=kernel-resource-usage"
+
+# The names clang 22 prints; "AGPRs" and "Dynamic Stack" stand there too and are not used.
+_FIELDS = {
+    "TotalSGPRs": "sgprs",
+    "VGPRs": "vgprs",
+    "ScratchSize [bytes/lane]": "scratch_bytes",
+    "Occupancy [waves/SIMD]": "waves",
+    "SGPRs Spill": "sgpr_spills",
+    "VGPRs Spill": "vgpr_spills",
+    "LDS Size [bytes/block]": "lds_bytes",
+}
+_REMARK = re.compile(
+    r"remark:\s+(?P<field>[^:\n]+): (?P<value>\S+) \[-Rpass-analysis=kernel-resource-usage\]\s*$"
+)
+_DIAGNOSTIC = re.compile(
+    r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+):(?P<column>\d+): "
+    r"(?P<kind>warning|error|fatal error): (?P<text>.*?)(?: \[(?P<flag>-W[^\]]+)\])?$"
+)
+
+
+class RemarkMalformed(ToolchainError):
+    """The compiler's resource remarks do not read as expected: another compiler, or a newer one."""
+
+    code = "RESOURCE_REMARK_MALFORMED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRemark:
+    """One kernel as the compiler counts it.
+
+    Registers are per lane (``vgprs``) and per wave (``sgprs``), ``scratch_bytes`` per lane, ``lds_bytes``
+    per block, ``waves`` per SIMD. ``name`` is the mangled name.
+    """
+
+    name: str
+    sgprs: int
+    vgprs: int
+    scratch_bytes: int
+    waves: int
+    sgpr_spills: int
+    vgpr_spills: int
+    lds_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """One warning or error; ``flag`` is the option that controls a warning (-Wunused), if any."""
+
+    kind: Literal["warning", "error"]
+    where: Location
+    text: str
+    flag: str | None
+
+
+def parse_remarks(stderr: str) -> tuple[ResourceRemark, ...]:
+    """Every kernel's remarks, in the order of the compiler.
+
+    Raises:
+        RemarkMalformed: a kernel lacks a figure, or a figure is no number.
+    """
+    return tuple(_remark(name, fields) for name, fields in _blocks(stderr))
+
+
+def _blocks(stderr: str) -> Iterator[tuple[str, dict[str, str]]]:
+    name: str | None = None
+    fields: dict[str, str] = {}
+    for line in stderr.splitlines():
+        found = _REMARK.search(line)
+        if found is None:
+            continue
+        field, value = found["field"].strip(), found["value"]
+        if field == "Function Name":
+            if name is not None:
+                yield name, fields
+            name, fields = value, {}
+        else:
+            fields[field] = value
+    if name is not None:
+        yield name, fields
+
+
+def _remark(name: str, fields: dict[str, str]) -> ResourceRemark:
+    missing = [field for field in _FIELDS if not fields.get(field, "").isdigit()]
+    if missing:
+        raise RemarkMalformed(
+            f"the compiler does not say {' and '.join(missing)} of {name}",
+            why="its resource remarks differ from those of clang 22",
+            hint="patchkit doctor shows the compiler; compare with -Rpass-analysis=kernel-resource-usage",
+        )
+    return ResourceRemark(name=name, **{ours: int(fields[theirs]) for theirs, ours in _FIELDS.items()})
+
+
+def parse_diagnostics(stderr: str) -> tuple[Diagnostic, ...]:
+    """Warnings and errors in order, each once; paths as the compiler writes them, ``x/../`` folded."""
+    found: dict[tuple[str, str, str], Diagnostic] = {}
+    for line in stderr.splitlines():
+        match = _DIAGNOSTIC.match(line)
+        if match is None:
+            continue
+        where = Location(path=_fold(match["path"]), line=int(match["line"]), column=int(match["column"]))
+        kind: Literal["warning", "error"] = "warning" if match["kind"] == "warning" else "error"
+        found.setdefault(
+            (kind, str(where), match["text"]),
+            Diagnostic(kind=kind, where=where, text=match["text"], flag=match["flag"]),
+        )
+    return tuple(found.values())
+
+
+def _fold(path: str) -> str:
+    """``a/b/../c`` is ``a/c``; nothing is looked up on disk."""
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] not in {"", ".."}:
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)

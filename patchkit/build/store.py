@@ -1,0 +1,71 @@
+"""Results of compilers on disk, found again by what they were made from.
+
+Vocabulary: an *entry* is a folder of files under its *key*, the sha256 of everything that determines them.
+Entries are filled beside their place and renamed, never changed afterwards, and may be deleted any time:
+the store is a cache, the next run makes what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["Store", "key_of"]
+
+
+def key_of(parts: Mapping[str, object]) -> str:
+    """The key of what ``parts`` (plain data) determines."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """All entries below ``root``."""
+
+    root: Path
+
+    def find(self, key: str) -> Path | None:
+        """The folder of an entry, or None."""
+        folder = self._folder(key)
+        return folder if folder.is_dir() else None
+
+    @contextmanager
+    def filling(self, key: str) -> Iterator[Path]:
+        """A folder to fill; it becomes the entry when the block ends well, and goes when it does not.
+
+        Raises:
+            CacheError: the disk refused.
+        """
+        folder = self._folder(key)
+        with disk_errors(folder, "writing to the cache"):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+        try:
+            yield partial
+            with disk_errors(folder, "writing to the cache"):
+                try:
+                    partial.rename(folder)
+                except OSError:
+                    if not folder.is_dir():  # else: the same, made by somebody else meanwhile
+                        raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def keep_failure(self, key: str, text: bytes) -> Path:
+        """Put aside what a compiler said before it failed; not an entry, so the next run tries again."""
+        path = self.root / "failed" / f"{key[:16]}.txt"
+        with disk_errors(path, "writing to the cache"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+        return path
+
+    def _folder(self, key: str) -> Path:
+        return self.root / key[:2] / key

@@ -1,0 +1,171 @@
+"""Which files upstream compiles for a GPU backend, and which other files each of them can reach.
+
+Vocabulary: a *unit* is one ``.cu`` file, named relative to the tree; its *closure* is the unit and every
+file of the tree that it includes, directly or not, whatever the ``#if`` around the ``#include`` says. The
+closure is therefore never too small: what is outside of it cannot change what the unit compiles to.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from patchkit.errors import Location, ToolchainError
+
+__all__ = [
+    "GPU_SOURCES",
+    "INCLUDE_FOLDERS",
+    "BuildListMissing",
+    "ComputedInclude",
+    "IncludeGraph",
+    "Platform",
+    "hip_units",
+    "platform_units",
+    "units_including",
+]
+
+Platform = Literal["cuda", "hip", "musa"]
+
+# Below it lies everything a unit can reach; the rest of upstream is not needed to compile one.
+GPU_SOURCES = "ggml"
+# ggml_add_backend_library (ggml/src/CMakeLists.txt) gives a backend its parent folder, ggml-base its headers.
+INCLUDE_FOLDERS = ("ggml/src", "ggml/include")
+
+_LISTS: dict[Platform, str] = {
+    "cuda": "ggml/src/ggml-cuda/CMakeLists.txt",
+    "hip": "ggml/src/ggml-hip/CMakeLists.txt",
+    "musa": "ggml/src/ggml-musa/CMakeLists.txt",
+}
+_COMMAND = re.compile(r"^\s*(if|elseif|else|endif|file)\s*\(\s*(.*?)\s*\)\s*$", re.IGNORECASE)
+_GLOB = re.compile(r'GLOB\s+\w+\s+"([^"]+\.cu)"')
+# Options that are off by default and would add units.
+_OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
+
+
+class BuildListMissing(ToolchainError):
+    """Upstream's CMake list of a backend is not where it was, or names no unit."""
+
+    code = "BUILD_LIST_MISSING"
+
+
+class ComputedInclude(ToolchainError):
+    """An ``#include`` whose file comes from a macro: what the unit reaches cannot be read off the text."""
+
+    code = "COMPUTED_INCLUDE"
+
+
+def hip_units(tree: Path) -> tuple[str, ...]:
+    """The units that upstream's CMake compiles for HIP with its default options, sorted."""
+    return platform_units(tree, "hip")
+
+
+def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
+    """The units of one backend: the ``file(GLOB ... "*.cu")`` lines of its CMake list, default options.
+
+    Raises:
+        BuildListMissing: the list is gone, or none of its globs matches.
+    """
+    path = _LISTS[platform]
+    file = tree / path
+    folder = posixpath.dirname(path)
+    units: set[str] = set()
+    if file.is_file():
+        for pattern in _globs(file.read_text("utf-8", "replace").splitlines()):
+            joined = posixpath.normpath(posixpath.join(folder, pattern))
+            units |= {found.relative_to(tree).as_posix() for found in tree.glob(joined)}
+    if not units:
+        raise BuildListMissing(
+            f"upstream's list of units for {platform} names none",
+            where=Location(path=path),
+            why="its file(GLOB ...) lines were expected there, as at build 6900",
+            hint="compare it with git show b6900 and adapt patchkit/build/units.py",
+        )
+    return tuple(sorted(units))
+
+
+def _globs(lines: Iterable[str]) -> Iterator[str]:
+    taken: list[bool] = []  # per open if(): whether its current branch is taken
+    for line in lines:
+        found = _COMMAND.match(line)
+        if found is None:
+            continue
+        word, argument = found[1].lower(), found[2]
+        if word == "if":
+            taken.append(_OFF.match(argument) is None)
+        elif word == "else" and taken:
+            # Both branches of any other condition count: it is about tools, not about which files.
+            taken[-1] = True
+        elif word == "endif" and taken:
+            taken.pop()
+        elif word == "file" and all(taken) and (glob := _GLOB.match(argument)):
+            yield glob[1]
+
+
+class IncludeGraph:
+    """Who includes whom in one tree; each file is read once."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+    def closure(self, unit: str) -> tuple[str, ...]:
+        """The unit and all files of the tree it may include, sorted. Raises ComputedInclude."""
+        seen = {unit}
+        waiting = [unit]
+        while waiting:
+            for path in self._read(waiting.pop())[0]:
+                if path not in seen:
+                    seen.add(path)
+                    waiting.append(path)
+        return tuple(sorted(seen))
+
+    def system_headers(self, unit: str) -> tuple[str, ...]:
+        """The names in angle brackets that the closure of a unit includes, sorted."""
+        return tuple(sorted({name for path in self.closure(unit) for name in self._read(path)[1]}))
+
+    def _read(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if path not in self._direct:
+            self._direct[path] = self._includes(path)
+        return self._direct[path]
+
+    def _includes(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        data = (self.tree / path).read_bytes()
+        own: list[str] = []
+        system: list[str] = []
+        for found in _INCLUDE.finditer(data):
+            quoted, angled, word = found.groups()
+            if word is not None:
+                line = data.count(b"\n", 0, found.start()) + 1
+                raise ComputedInclude(
+                    f"{path} includes what the macro {word.decode('utf-8', 'replace')} says",
+                    where=Location(path=path, line=line),
+                    why="patchkit reads from the text which files a unit depends on",
+                    hint="write the name of the file",
+                )
+            if angled is not None:
+                system.append(angled[1:-1].decode("utf-8", "replace"))
+            elif (target := self._resolve(path, quoted.decode("utf-8", "replace"))) is not None:
+                own.append(target)
+        return tuple(own), tuple(system)
+
+    def _resolve(self, path: str, name: str) -> str | None:
+        for folder in (posixpath.dirname(path), *INCLUDE_FOLDERS):
+            joined = posixpath.normpath(posixpath.join(folder, name))
+            if not joined.startswith("../") and (self.tree / joined).is_file():
+                return joined
+        return None
+
+
+def units_including(
+    tree: Path, files: Collection[str], units: Iterable[str] | None = None
+) -> tuple[str, ...]:
+    """Of ``units`` (those for HIP by default), the ones whose closure has one of ``files``, in order."""
+    wanted = frozenset(files)
+    graph = IncludeGraph(tree)
+    among = hip_units(tree) if units is None else units
+    return tuple(unit for unit in among if not wanted.isdisjoint(graph.closure(unit)))

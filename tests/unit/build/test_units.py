@@ -1,0 +1,92 @@
+"""Which units upstream compiles, and what each can reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.units import (
+    BuildListMissing,
+    ComputedInclude,
+    IncludeGraph,
+    hip_units,
+    platform_units,
+    units_including,
+)
+
+_CMAKE = """
+if (FOO)
+    file(GLOB HEADERS "../ggml-cuda/*.cuh")
+endif()
+file(GLOB   GGML_SOURCES_ROCM "../ggml-cuda/*.cu")
+if (GGML_CUDA_FA_ALL_QUANTS)
+    file(GLOB   SRCS "../ggml-cuda/template-instances/all*.cu")
+else()
+    file(GLOB   SRCS "../ggml-cuda/template-instances/some*.cu")
+endif()
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    files = {
+        "ggml/src/ggml-hip/CMakeLists.txt": _CMAKE,
+        "ggml/src/ggml-cuda/a.cu": '#include "a.cuh"\n#include <vector>\n',
+        "ggml/src/ggml-cuda/b.cu": '#if 0\n#  include "deep/c.cuh"\n#endif\n',
+        "ggml/src/ggml-cuda/a.cuh": '#include "ggml.h"\n#include "a.cuh"\n',
+        "ggml/src/ggml-cuda/deep/c.cuh": '#include "../a.cuh"\n#include <cub/cub.cuh>\n',
+        "ggml/src/ggml-cuda/template-instances/all-1.cu": "",
+        "ggml/src/ggml-cuda/template-instances/some-1.cu": '#include "../nowhere.cuh"\n',
+        "ggml/include/ggml.h": "",
+        "ggml/src/ggml-impl.h": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_units_are_those_of_the_default_options(tree: Path) -> None:
+    assert hip_units(tree) == (
+        "ggml/src/ggml-cuda/a.cu",
+        "ggml/src/ggml-cuda/b.cu",
+        "ggml/src/ggml-cuda/template-instances/some-1.cu",
+    )
+
+
+def test_the_closure_ignores_conditions_and_follows_relative_names(tree: Path) -> None:
+    graph = IncludeGraph(tree)
+    assert graph.closure("ggml/src/ggml-cuda/b.cu") == (
+        "ggml/include/ggml.h",
+        "ggml/src/ggml-cuda/a.cuh",
+        "ggml/src/ggml-cuda/b.cu",
+        "ggml/src/ggml-cuda/deep/c.cuh",
+    )
+    assert graph.system_headers("ggml/src/ggml-cuda/b.cu") == ("cub/cub.cuh",)
+
+
+def test_units_that_reach_a_file(tree: Path) -> None:
+    assert units_including(tree, ["ggml/src/ggml-cuda/deep/c.cuh"]) == ("ggml/src/ggml-cuda/b.cu",)
+    assert units_including(tree, ["ggml/include/ggml.h"]) == (
+        "ggml/src/ggml-cuda/a.cu",
+        "ggml/src/ggml-cuda/b.cu",
+    )
+    assert units_including(tree, ["ggml/src/ggml-impl.h"]) == ()
+
+
+def test_a_missing_or_empty_list_is_an_error(tree: Path) -> None:
+    with pytest.raises(BuildListMissing) as caught:
+        platform_units(tree, "musa")
+    assert caught.value.where[0].path == "ggml/src/ggml-musa/CMakeLists.txt"
+    (tree / "ggml/src/ggml-hip/CMakeLists.txt").write_text("# nothing\n")
+    with pytest.raises(BuildListMissing):
+        hip_units(tree)
+
+
+def test_an_include_by_macro_is_an_error_with_its_line(tree: Path) -> None:
+    (tree / "ggml/src/ggml-cuda/a.cu").write_text("\n#include HEADER\n")
+    with pytest.raises(ComputedInclude) as caught:
+        IncludeGraph(tree).closure("ggml/src/ggml-cuda/a.cu")
+    assert str(caught.value.where[0]) == "ggml/src/ggml-cuda/a.cu:2"
