@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from patchkit.cxx.directives import Group
 from patchkit.cxx.lexer import lex_pattern
 from patchkit.cxx.scopes import ScopeMap
 from patchkit.edits.guard import Guard
@@ -47,7 +48,7 @@ def _leak(after: ScopeMap, where: Location, offset: int, left: bytes, right: byt
         f"{after.source.path} differs outside the guard: '{_show(left)}' became '{_show(right)}'",
         where=[after.source.locate(offset), where],
         why="rendered text must not open or close an #if, and every change must be under the guard",
-        hint="patchkit plan shows the rendered edit",
+        hint="patchkit plan --show-text prints the rendered edits",
     )
 
 
@@ -63,6 +64,14 @@ def _condition(text: str) -> bytes:
     return b" ".join(_texts(text))
 
 
+def _is_generated(group: Group, conditions: frozenset[bytes], negated: frozenset[bytes]) -> bool:
+    """Whether a group has one of the three shapes patchkit writes; rendered text may have added branches."""
+    shape = [branch.directive.condition for branch in group.branches]
+    if shape[0] in negated:
+        return len(shape) == 1
+    return shape[0] in conditions and shape[1:] in ([], [b"else"])
+
+
 def _stream(
     scopes: ScopeMap,
     conditions: frozenset[bytes],
@@ -74,7 +83,7 @@ def _stream(
     lines: set[int] = set()
     for group in scopes.groups:
         first = group.branches[0]
-        if first.directive.condition not in conditions | negated:
+        if not _is_generated(group, conditions, negated):
             continue
         lines |= {branch.directive.span.start for branch in group.branches} | {group.endif.span.start}
         if first.directive.condition in conditions:
