@@ -74,8 +74,10 @@ def confirm_entities(
             hint="new definitions belong in a new file of ours",
         )
     counterpart = {left.span: right for left, right in zip(old, new, strict=True)}
+    named = [anchor.entity.span for anchor, _ in anchors if anchor.entity is not None]
     for left, right in zip(old, new, strict=True):
-        edited = any(left.span.contains(placement.span) for placement in applied.placements)
+        edited = any(left.span.contains(span) for span in named)
+        edited = edited or any(_strictly_in(placement.span, left.span) for placement in applied.placements)
         if not edited and left.digest != right.digest:
             raise TwinTouched(
                 f"'{left.name}' changed although no edit names it",
@@ -88,8 +90,19 @@ def confirm_entities(
             continue  # the file as a whole is its own entity; a macro's body has no definition around it
         holder = counterpart[entity.span]
         for span in spans:
-            if not holder.span.contains(span):
+            if not holder.span.contains(_code_span(after, span)):
                 raise _misplaced(after, anchor, span, "its tokens are not in")
+
+
+def _strictly_in(inner: Span, outer: Span) -> bool:
+    """Whether an edit of ``inner`` is one of ``outer``: what only touches its border is not."""
+    return outer.contains(inner) and (len(inner) > 0 or outer.start < inner.start < outer.end)
+
+
+def _code_span(scopes: ScopeMap, span: Span) -> Span:
+    """From the first to the last code token in ``span``: generated directives may precede an entity."""
+    code = scopes.code_in(span)
+    return Span(scopes.code[code.start].span.start, scopes.code[code.stop - 1].span.end) if code else span
 
 
 def confirm_passes(
@@ -112,7 +125,7 @@ def confirm_passes(
             continue
         seen = []
         for (which, arch), tree in sorted(trees_after.items()):
-            if all(_shows(tree, entity, span) for span in spans):
+            if all(_shows(after, tree, entity, _code_span(after, span)) for span in spans):
                 seen.append(f"{which} {arch}")
             elif which == anchor.edit.side:
                 raise _misplaced(after, anchor, spans[0], f"clang's {which} pass for {arch} does not show it")
@@ -124,9 +137,20 @@ def _evidence(anchor: Anchor, confidence: Confidence, seen: tuple[str, ...]) -> 
     return Evidence(edit=anchor.edit.id, entity=anchor.entity_name, confidence=confidence, seen_in=seen)
 
 
-def _shows(tree: Tree, entity: Entity, span: Span) -> bool:
+def _shows(after: ScopeMap, tree: Tree, entity: Entity, span: Span) -> bool:
+    """Whether clang has the entity around the edit.
+
+    clang begins a definition behind ``[[attributes]]``, and behind a first token that this pass does
+    not have: there the common end identifies it.
+    """
     name = entity.name.rsplit("::", maxsplit=1)[-1]
-    return any(definition.name == name and definition.span.contains(span) for definition in tree.definitions)
+    ends = {
+        each.span.end for each in after.entities if each.name == entity.name and each.header.contains(span)
+    }
+    return any(
+        definition.name == name and (definition.span.contains(span) or definition.span.end in ends)
+        for definition in tree.definitions
+    )
 
 
 def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> EditMisplaced:

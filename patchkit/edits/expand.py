@@ -7,7 +7,10 @@ expanded twice: its definition once, in front of its function, and its name at e
 from __future__ import annotations
 
 from patchkit.anchors.resolve import Anchor, find_entity
+from patchkit.anchors.statements import is_one_statement, starts_controlled
 from patchkit.config.manifest import Alias, Edit
+from patchkit.cxx.directives import Group
+from patchkit.cxx.lexer import lex_pattern
 from patchkit.cxx.scopes import ScopeMap
 from patchkit.edits.guard import Guard
 from patchkit.edits.layout import guard_insertion, guard_removal, guard_replacement
@@ -16,10 +19,12 @@ from patchkit.errors import AnchorError, Location, RenderError
 from patchkit.source import Span
 
 __all__ = [
+    "AliasNotOneLine",
     "AliasTaken",
     "AlreadyIncluded",
     "HostGuardMissing",
     "NoIncludeBlock",
+    "SeveralStatements",
     "expand_alias",
     "expand_edit",
 ]
@@ -49,10 +54,22 @@ class AliasTaken(AnchorError):
     code = "ALIAS_TAKEN"
 
 
+class AliasNotOneLine(RenderError):
+    """What an alias stands for does not fit on the line of its ``#define``."""
+
+    code = "ALIAS_NOT_ONE_LINE"
+
+
+class SeveralStatements(RenderError):
+    """Several statements in place of the one that an ``if``, ``else`` or loop without braces governs."""
+
+    code = "SEVERAL_STATEMENTS"
+
+
 def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None) -> tuple[Placement, ...]:
     """Placements of one edit, one per span; ``text`` is its rendered template (None for remove and alias).
 
-    Raises HostGuardMissing, AlreadyIncluded or NoIncludeBlock.
+    Raises HostGuardMissing, SeveralStatements, AlreadyIncluded or NoIncludeBlock.
     """
     edit = anchor.edit
     condition = guard.device if edit.side == "device" else guard.region
@@ -61,6 +78,8 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     if edit.side == "host" and text is not None:
         _require_host_guard(edit, guard, text)
     new = (text or "").encode()
+    if edit.verb == "change_to":
+        _require_one_statement(scopes, anchor, new)
     return tuple(
         _place(edit.id, edit.where, *_expand_span(scopes, edit, span, new, condition))
         for span in anchor.spans
@@ -83,17 +102,18 @@ def _expand_span(scopes: ScopeMap, edit: Edit, span: Span, new: bytes, condition
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:
     """The definition of an alias in front of its function; ``device`` is its rendered expression.
 
-    Raises AliasTaken when the name occurs in the file, and what ``find_entity`` raises.
+    Raises AliasTaken when the name occurs in the file, AliasNotOneLine, and what ``find_entity`` raises.
     """
     name = alias.name.encode()
-    taken = next((token for token in scopes.code if token.text == name), None)
-    if taken is not None or any(entity.name == alias.name for entity in scopes.entities):
-        offset = taken.span.start if taken is not None else 0
-        raise AliasTaken(
-            f"'{alias.name}' is already used in {scopes.source.path}",
-            where=[alias.where, scopes.source.locate(offset)],
-            hint="choose another alias name",
-        )
+    _require_free_name(scopes, alias, name)
+    for meaning in (device.strip(), alias.upstream):
+        if not meaning or "\n" in meaning or meaning.endswith("\\"):
+            raise AliasNotOneLine(
+                f"alias '{alias.name}' must stand for one line of tokens",
+                where=alias.where,
+                why=f"it reads {meaning!r}",
+                hint="shorten the expression, or give it a name in a new file of ours",
+            )
     entity = find_entity(scopes, alias.function, None, alias.where)
     line = scopes.source.line_span(scopes.source.line_of(entity.span.start))
     newline = scopes.source.newline
@@ -110,12 +130,38 @@ def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> P
     return _place(f"alias {alias.name}", alias.where, Span(line.start, line.start), text)
 
 
+def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
+    tokens = [*scopes.code, *(token for line in scopes.directives for token in line.tokens)]
+    taken = next((token for token in tokens if token.text == name), None)
+    if taken is not None:
+        raise AliasTaken(
+            f"'{alias.name}' is already used in {scopes.source.path}",
+            where=[alias.where, scopes.source.locate(taken.span.start)],
+            hint="choose another alias name",
+        )
+
+
+def _require_one_statement(scopes: ScopeMap, anchor: Anchor, new: bytes) -> None:
+    for span in anchor.spans:
+        if starts_controlled(scopes, scopes.first_from(span.start)) and b";" in new:
+            if is_one_statement(new):
+                continue
+            raise SeveralStatements(
+                f"edit '{anchor.edit.id}' puts several statements where one is governed",
+                where=[anchor.edit.where, scopes.source.locate(span.start)],
+                why="the if, else or loop there has no braces: only the first would be governed",
+                hint="put the text in braces",
+            )
+
+
 def _place(name: str, where: Location, span: Span, replacement: bytes) -> Placement:
     return Placement(span=span, replacement=replacement, edit=name, where=where)
 
 
 def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
-    missing = [t.arch for t in guard.targets if f"GGML_CUDA_CC_OFFSET_AMD + 0x{t.cc:x}" not in text]
+    # Compared by tokens: a comment that mentions the guard guards nothing.
+    code = b" ".join(token.text for token in lex_pattern(text)) + b" "
+    missing = [t.arch for t in guard.targets if b"GGML_CUDA_CC_OFFSET_AMD + 0x%x " % t.cc not in code]
     if missing:
         raise HostGuardMissing(
             f"host edit '{edit.id}' renders without the host guard of {', '.join(missing)}",
@@ -128,24 +174,43 @@ def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
 def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
     source = scopes.source
     header = (edit.header or "").encode()
-    last: Span | None = None
-    for line in scopes.directives:
-        if line.keyword != b"include" or not line.tokens:
-            continue
-        if line.tokens[0].text.strip(b'"') == header:
+    lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
+    for line in lines:
+        if b"".join(token.text for token in line.tokens).strip(b'"<>') == header:
             raise AlreadyIncluded(
                 f"{source.path} already includes {edit.header}",
                 where=[edit.where, source.locate(line.span.start)],
                 hint="drop the patch, or rename our header",
             )
-        conditional = any(group.span.contains(line.span) for group in scopes.groups)
-        if line.tokens[0].text.startswith(b'"') and not conditional:
-            last = line.span
-    if last is None:
+    groups = [group for group in scopes.groups if not _is_include_guard(scopes, group)]
+    # Below the first definition an include is code, not part of the block at the top.
+    top = min((e.span.start for e in scopes.entities if e.kind != "macro"), default=len(source.data))
+    block = [
+        line.span
+        for line in lines
+        if line.span.start < top
+        and line.tokens[0].text.startswith(b'"')
+        and not any(group.span.contains(line.span) for group in groups)
+    ]
+    if not block:
         raise NoIncludeBlock(
             f'{source.path} has no unconditional #include "..." to put ours behind',
             where=[edit.where, source.locate(0)],
             hint="use insert_before with an anchor of your own",
         )
-    span, text = guard_insertion(source, last, b'#include "' + header + b'"', condition, behind=True)
+    span, text = guard_insertion(source, block[-1], b'#include "' + header + b'"', condition, behind=True)
     return _place(edit.id, edit.where, span, text)
+
+
+def _is_include_guard(scopes: ScopeMap, group: Group) -> bool:
+    """``#ifndef X`` directly followed by ``#define X``: true whenever the file is read at all."""
+    opening = group.branches[0].directive
+    behind = next((line for line in scopes.directives if line.span.start > opening.span.start), None)
+    return (
+        opening.keyword == b"ifndef"
+        and len(group.branches) == 1
+        and behind is not None
+        and behind.keyword == b"define"
+        and [token.text for token in behind.tokens[:1]] == [token.text for token in opening.tokens]
+        and not scopes.code_in(Span(0, opening.span.start))
+    )

@@ -81,7 +81,8 @@ def _slot(source: SourceText, span: Span) -> _Slot:
         start = span.start - _trailing_blanks(before)
         old, lead = indent + source.text(span), newline
     else:
-        indent, start = before, first.start
+        line = source.text(first)
+        indent, start = line[: _leading_blanks(line)], first.start
         old, lead = source.data[first.start : span.end], b""
     # A comment behind the span stays on its line; only code has to move below the directives.
     if after.strip() and not after.lstrip().startswith(b"//"):

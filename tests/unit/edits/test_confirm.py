@@ -1,0 +1,157 @@
+"""After the edit: in its entity, its twins untouched, and clang agrees."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.anchors.resolve import Anchor, resolve_anchor
+from patchkit.cxx.scopes import parse_scopes
+from patchkit.cxx.tree import Definition, ParseIssue, Tree, parse_tree
+from patchkit.edits.confirm import (
+    EditMisplaced,
+    EditUnparsable,
+    TwinTouched,
+    confirm_entities,
+    confirm_passes,
+)
+from patchkit.edits.model import Applied, Placement, apply_placements
+from patchkit.source import SourceText, Span
+
+SOURCE = """\
+#define SIZE 4
+struct s { int get() { return a; } int a; };
+void twin(int a) { b(a); }
+[[maybe_unused]] static void twin(float a) { b(a); }
+"""
+
+
+@pytest.fixture
+def confirm(edit, here):
+    """Replaces the first ``old`` behind ``after`` by ``new`` on behalf of an edit of ``function``."""
+
+    def run(old, new, function=None, after="", **fields):
+        before = parse_scopes(SourceText("t.cu", SOURCE.encode()))
+        start = SOURCE.index(old, SOURCE.index(after))
+        chosen = edit(None, function=function, **fields)
+        anchor = resolve_anchor(before, chosen)
+        placement = Placement(
+            span=Span(start, start + len(old)), replacement=new.encode(), edit="my-edit", where=here
+        )
+        applied = apply_placements(before.source, [placement])
+        scopes = parse_scopes(applied.after)
+        confirm_entities(before, scopes, applied, [(anchor, applied.spans)])
+        trees = [
+            {
+                (which, "gfx1151"): parse_tree(
+                    "t.cu", {"t.cu": text.data}, arch="gfx1151", which=which, defines=()
+                )
+                for which in ("host", "device")
+            }
+            for text in (applied.before, applied.after)
+        ]
+        return confirm_passes(scopes, [(anchor, applied.spans)], *trees)[0]
+
+    return run
+
+
+def test_an_edit_in_its_function_is_confirmed_by_both_passes(confirm):
+    evidence = confirm("b(a)", "c(a)", "twin", parameters="int a")
+    assert (evidence.entity, evidence.confidence) == ("twin", "ast")
+    assert evidence.seen_in == ("device gfx1151", "host gfx1151")
+
+
+def test_an_edit_of_the_file_or_of_a_macro_is_confirmed_by_tokens(confirm):
+    assert confirm("4", "8").confidence == "tokens"
+    assert confirm("4", "8", "SIZE").seen_in == ()
+
+
+def test_an_edit_of_the_first_token_or_behind_an_attribute_is_in_its_function(confirm):
+    assert confirm(
+        "void", "#if 1\nint\n#else\nvoid\n#endif\n", "twin", "void twin", parameters="int a"
+    ).seen_in
+    assert confirm("[[maybe_unused]]", "[[x]]", "twin", parameters="float a").seen_in
+
+
+def test_a_method_goes_by_its_own_name(confirm):
+    assert confirm("return a", "return b", "get").entity == "s::get"
+
+
+def test_an_edit_that_lands_in_the_twin_is_misplaced_or_touches_it(confirm):
+    with pytest.raises((EditMisplaced, TwinTouched)) as caught:
+        confirm("b(a)", "c(a)", "twin", "float", parameters="int a")
+    assert caught.value.where[1].line == 4 or caught.value.where[0].line == 4
+
+
+def test_an_edit_outside_its_function_is_misplaced(confirm):
+    with pytest.raises(EditMisplaced) as caught:
+        confirm("4", "8", "twin", parameters="int a")
+    assert caught.value.where[1].label == "the edit landed here"
+
+
+@pytest.mark.parametrize(
+    ("new", "names"),
+    [("4\nvoid extra() { }", "extra"), ("4\nstruct s2 { };", "s2")],
+)
+def test_definitions_that_appear_are_named(confirm, new, names):
+    with pytest.raises(TwinTouched) as caught:
+        confirm("4", new)
+    assert names in caught.value.message
+
+
+def test_definitions_that_change_places_are_no_new_ones(confirm):
+    moved = "#define SIZE 4\nvoid twin(int a) { b(a); }\nstruct s { int get() { return a; } int a; };\n"
+    with pytest.raises(TwinTouched) as caught:
+        confirm(SOURCE[: SOURCE.index("[[")], moved)
+    assert "their order" in caught.value.message
+
+
+def test_text_that_merges_into_the_next_definition_touches_it(confirm):
+    with pytest.raises(TwinTouched) as caught:
+        confirm("4\n", "4\nstatic\n")
+    assert "'s' changed although no edit names it" in caught.value.message
+
+
+def test_text_that_does_not_parse_is_refused_with_its_line(confirm):
+    with pytest.raises(EditUnparsable) as caught:
+        confirm("b(a)", "b(a", "twin", parameters="int a")
+    assert caught.value.where[0].path == "t.cu"
+    assert caught.value.where[0].line == 3
+    assert "syntax error in the" in caught.value.message
+
+
+def _passes(tree):
+    return {("device", "gfx1151"): tree}
+
+
+def _anchored(edit, **fields):
+    scopes = parse_scopes(SourceText("t.cu", b"void f() { a; }"))
+    anchor = resolve_anchor(scopes, edit({"tokens": "a"}, function="f", **fields))
+    return scopes, [(anchor, list(anchor.spans))]
+
+
+def test_a_pass_that_lacks_the_function_is_an_error_on_its_side_only(edit):
+    scopes, anchored = _anchored(edit, side="device")
+    empty = _passes(Tree((), ()))
+    with pytest.raises(EditMisplaced) as caught:
+        confirm_passes(scopes, anchored, empty, empty)
+    assert "clang's device pass for gfx1151 does not show it" in caught.value.message
+    scopes, anchored = _anchored(edit, side="host")
+    (evidence,) = confirm_passes(scopes, anchored, empty, empty)
+    assert evidence.seen_in == ()
+
+
+def test_issues_are_compared_by_how_often_they_occur(edit):
+    scopes, anchored = _anchored(edit)
+    definition = Definition("f", Span(0, 15))
+    issue = ParseIssue(3, "expected ';'")
+    once, twice = Tree((definition,), (issue,)), Tree((definition,), (issue, issue))
+    assert confirm_passes(scopes, anchored, _passes(twice), _passes(once))
+    with pytest.raises(EditUnparsable):
+        confirm_passes(scopes, anchored, _passes(once), _passes(twice))
+
+
+def test_nothing_changed_is_nothing_touched(edit):
+    scopes, anchored = _anchored(edit)
+    applied = Applied(before=scopes.source, after=scopes.source, placements=(), spans=())
+    confirm_entities(scopes, scopes, applied, anchored)
+    assert isinstance(anchored[0][0], Anchor)

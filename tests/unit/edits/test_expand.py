@@ -1,0 +1,171 @@
+"""From anchors to placements, and what is refused on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patchkit.anchors.resolve import EntityNotFound, resolve_anchor
+from patchkit.cxx.scopes import parse_scopes
+from patchkit.edits.expand import (
+    AliasNotOneLine,
+    AliasTaken,
+    AlreadyIncluded,
+    HostGuardMissing,
+    NoIncludeBlock,
+    SeveralStatements,
+    expand_alias,
+    expand_edit,
+)
+from patchkit.edits.model import apply_placements
+from patchkit.source import SourceText
+
+HOST = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
+
+
+def read(text):
+    return parse_scopes(SourceText("t.cu", text.encode()))
+
+
+def expanded(text, edit, guard, rendered=None):
+    scopes = read(text)
+    placements = expand_edit(scopes, resolve_anchor(scopes, edit), guard, rendered)
+    return apply_placements(scopes.source, placements).after.data.decode()
+
+
+@pytest.mark.parametrize(
+    ("verb", "after"),
+    [
+        ("change_to", "#if {d}\nb;\n#else\na;\n#endif\n"),
+        ("insert_before", "#if {d}\nb;\n#endif\na;\n"),
+        ("insert_after", "a;\n#if {d}\nb;\n#endif\n"),
+    ],
+)
+def test_text_is_wrapped_in_the_device_guard(edit, guard, verb, after):
+    assert expanded("a;\n", edit({"tokens": "a;"}, verb=verb), guard, "b;") == after.format(d=guard.device)
+
+
+def test_removal_and_alias_need_no_text(edit, guard):
+    assert expanded("a;\n", edit({"tokens": "a;"}, verb="remove"), guard) == (
+        f"#if !({guard.device})\na;\n#endif\n"
+    )
+    used = edit({"tokens": "a"}, verb="use_alias", alias="MY_A", count=2)
+    assert expanded("a + a;\n", used, guard) == "MY_A + MY_A;\n"
+
+
+def test_a_host_edit_is_live_in_every_host_pass_and_asks_for_the_gpu(edit, guard):
+    chosen = edit({"tokens": "a;"}, side="host")
+    assert expanded("a;\n", chosen, guard, f"if {HOST} b;") == (
+        f"#if {guard.region}\nif {HOST} b;\n#else\na;\n#endif\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["b;", f"b; // {HOST}", "x == GGML_CUDA_CC_OFFSET_AMD + 0x11510;"])
+def test_a_host_edit_that_does_not_ask_is_refused(edit, guard, text):
+    with pytest.raises(HostGuardMissing) as caught:
+        expanded("a;\n", edit({"tokens": "a;"}, side="host"), guard, text)
+    assert "without the host guard of gfx1151" in caught.value.message
+
+
+def test_every_gpu_of_the_guard_must_be_asked_for(edit, two_gpus):
+    with pytest.raises(HostGuardMissing) as caught:
+        expanded("a;\n", edit({"tokens": "a;"}, side="host"), two_gpus, f"if {HOST} b;")
+    assert "of gfx90a" in caught.value.message
+
+
+def test_one_statement_may_take_the_place_of_a_governed_one(edit, guard):
+    text = "void f() {\n    if (a)\n        b;\n}\n"
+    chosen = edit({"statement": "b"}, function="f")
+    assert "        { c; d; }\n#else\n        b;\n" in expanded(text, chosen, guard, "{ c; d; }")
+    with pytest.raises(SeveralStatements) as caught:
+        expanded(text, chosen, guard, "c; d;")
+    assert str(caught.value.where[1]) == "t.cu:3:9"
+    assert expanded(text, replace(chosen, at=edit({"tokens": "a"}).at), guard, "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('#include "a.cuh"\n#include "b.cuh"\n\nvoid f() { }\n', 3),
+        ('#pragma once\n#ifdef X\n#include "x.cuh"\n#endif\n#include "a.cuh"\nint a;\n', 6),
+        ('#include "a.cuh"\n#ifdef X\n#include "x.cuh"\n#endif\n', 2),
+        ('#include "a.cuh"\nvoid f() { }\n#include "impl.cuh"\n', 2),
+        ('#ifndef T_H\n#define T_H\n#include "a.cuh"\n#endif\n', 4),
+        ('#include "a.cuh"\n#include <b>\n#include\n', 2),
+    ],
+)
+def test_an_include_goes_behind_the_unconditional_ones_at_the_top(edit, guard, text, line):
+    after = expanded(text, edit(verb="add_include", header="our.cuh"), guard).split("\n")
+    assert after[line - 1 : line + 2] == [f"#if {guard.device}", '#include "our.cuh"', "#endif"]
+
+
+def test_an_include_behind_the_last_line_of_a_file_adds_no_newline_to_it(edit, guard):
+    after = expanded('#include "a.cuh"', edit(verb="add_include", header="our.cuh", side="host"), guard)
+    assert after == f'#include "a.cuh"\n#if {guard.region}\n#include "our.cuh"\n#endif'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#include <a>\nint b;\n",
+        '#ifdef A\n#include "a.cuh"\n#endif\n',
+        '#ifndef A\n#include "a.cuh"\n#endif\n',
+        '#ifndef A\n#define B\n#include "a.cuh"\n#endif\n',
+        '#ifndef A\n#define A\n#else\n#include "a.cuh"\n#endif\n',
+        'int a;\n#ifndef A\n#define A\n#include "a.cuh"\n#endif\n',
+    ],
+)
+def test_without_such_a_line_there_is_no_place(edit, guard, text):
+    with pytest.raises(NoIncludeBlock):
+        expanded(text, edit(verb="add_include", header="our.cuh"), guard)
+
+
+@pytest.mark.parametrize(
+    "line", ['#include "our.cuh"', "#include <our.cuh>", '#if A\n#include "our.cuh"\n#endif']
+)
+def test_an_include_that_is_there_is_refused_with_its_line(edit, guard, line):
+    with pytest.raises(AlreadyIncluded) as caught:
+        expanded(
+            f'#include "a.cuh"\nvoid f() {{ }}\n{line}\n', edit(verb="add_include", header="our.cuh"), guard
+        )
+    assert caught.value.where[1].line in (3, 4)
+
+
+def test_an_alias_is_defined_twice_in_front_of_its_function(alias, guard):
+    scopes = read("int x;\r\nvoid f() { }\r\n")
+    placement = expand_alias(scopes, alias, guard, " stride\n")
+    after = apply_placements(scopes.source, [placement]).after.data.decode()
+    assert after == (
+        "int x;\r\n"
+        f"#if {guard.device}\r\n#define MY_STRIDE stride\r\n#else\r\n#define MY_STRIDE STRIDE\r\n#endif\r\n"
+        "void f() { }\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "int MY_STRIDE;\nvoid f() { }\n",
+        "#define MY_STRIDE 1\nvoid f() { }\n",
+        "#define OTHER MY_STRIDE\nvoid f() { }\n",
+        "#ifdef MY_STRIDE\n#endif\nvoid f() { }\n",
+    ],
+)
+def test_an_alias_whose_name_occurs_anywhere_is_taken(alias, guard, text):
+    with pytest.raises(AliasTaken) as caught:
+        expand_alias(read(text), alias, guard, "stride")
+    assert caught.value.where[1].line == 1
+
+
+@pytest.mark.parametrize("device", ["a\nb", "a \\", "  "])
+def test_an_alias_stands_for_one_line(alias, guard, device):
+    with pytest.raises(AliasNotOneLine):
+        expand_alias(read("void f() { }"), alias, guard, device)
+    with pytest.raises(AliasNotOneLine):
+        expand_alias(read("void f() { }"), replace(alias, upstream=device.strip()), guard, "stride")
+
+
+def test_an_alias_needs_its_function(alias, guard):
+    with pytest.raises(EntityNotFound):
+        expand_alias(read("void g() { }"), alias, guard, "stride")
