@@ -5,60 +5,109 @@ Vocabulary: ``@{ value }@`` prints, ``@% statement %@`` and lines that begin wit
 ``{%0, %1}`` in inline assembly: facts/code-style.md 4.3 counted them), these do not.
 
 A template can neither reach Python's internals nor write: it returns text, and where that text goes
-is decided by the patch's data. Output and repetition are bounded, so a hostile template is an error
-and not a full disk.
+is decided by the patch's data. What it may use, and how much of it, is in :mod:`patchkit.render.bounds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 import jinja2.meta
 import jinja2.sandbox
-from jinja2.exceptions import SecurityError
+from jinja2 import nodes
 from jinja2.runtime import Context
 
-__all__ = ["MAX_OUTPUT_BYTES", "BoundedEnvironment", "OutputTooLarge", "make_environment", "undeclared_names"]
+from patchkit.render.bounds import (
+    CHARGE,
+    FILTERS,
+    MAX_OUTPUT,
+    METHODS,
+    Budget,
+    ChargedTree,
+    bounded_operands,
+    bounded_range,
+    printable,
+)
 
-MAX_OUTPUT_BYTES = 1024 * 1024
-"""Far above any edit: the largest file of ggml-cuda at build 6900 has about 200 kB."""
-_MAX_OPERAND = 100_000  # what range() of the sandbox allows, too
+__all__ = ["BoundedEnvironment", "Unreadable", "make_environment", "undeclared_names"]
 
 
-class OutputTooLarge(Exception):
-    """More text than any edit needs. Internal to this package: turned into a RenderError."""
+class Unreadable(Exception):
+    """A template's file is not text that can be put into a source. Internal: becomes a RenderError."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(why)
+        self.path = path
+        self.why = why
 
 
 class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, plus bounds on the operators that can blow up."""
+    """The sandbox, plus a budget for each rendering and bounds on single operations."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self, loader: jinja2.BaseLoader) -> None:
+        super().__init__(
+            loader=loader,
+            block_start_string="@%",
+            block_end_string="%@",
+            variable_start_string="@{",
+            variable_end_string="}@",
+            comment_start_string="@#",
+            comment_end_string="#@",
+            line_statement_prefix="//%",
+            undefined=jinja2.StrictUndefined,
+            finalize=_finalize,
+            autoescape=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            newline_sequence="\n",
+        )
+        self.budget = Budget()
+        self.filters = {**FILTERS, CHARGE: _charge}
+        self.globals = {"range": bounded_range}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-        """Refuse powers, formatting and repetition that would not fit an edit."""
-        if operator == "**" and isinstance(right, int) and abs(right) > 64:  # noqa: PLR2004 - 64-bit masks
-            raise SecurityError(f"exponent {right} is too large")
-        if operator == "%" and isinstance(left, str):
-            raise SecurityError("'%' formatting is not available: use @{ }@")
-        if operator == "*":
-            sequence, times = (left, right) if hasattr(left, "__len__") else (right, left)
-            if hasattr(sequence, "__len__") and len(sequence) * int(times) > _MAX_OPERAND:
-                raise SecurityError("repetition is too long")
+        """Refuse operands whose result would be out of proportion."""
+        bounded_operands(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401
+        """Of Python's own types only methods that cannot blow up."""
+        known = METHODS.get(type(obj))
+        return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree: nodes.Template = ChargedTree().visit(super()._parse(source, name, filename))
+        return tree
+
     def render_bounded(self, template: jinja2.Template, context: Mapping[str, object]) -> str:
-        """Render, stopping at MAX_OUTPUT_BYTES; raises OutputTooLarge."""
+        """Render on a fresh budget; raises OutputTooLarge and NotText beside jinja2's errors."""
+        self.budget = Budget()
         pieces: list[str] = []
-        size = 0
         for piece in template.generate(dict(context)):
-            size += len(piece)
-            if size > MAX_OUTPUT_BYTES:
-                raise OutputTooLarge
+            # Values paid when they were printed; the template's own text pays here.
+            self.budget.charge(len(piece))
             pieces.append(piece)
         return "".join(pieces)
+
+
+@jinja2.pass_environment
+def _finalize(environment: BoundedEnvironment, value: object) -> object:
+    shown = printable(value)
+    if isinstance(shown, str):
+        environment.budget.charge(len(shown))
+    return shown
+
+
+@jinja2.pass_context
+def _charge(context: Context, characters: int) -> str:
+    cast("BoundedEnvironment", context.environment).budget.charge(characters, steps=1)
+    return ""
 
 
 class _FolderLoader(jinja2.BaseLoader):
@@ -70,12 +119,12 @@ class _FolderLoader(jinja2.BaseLoader):
     def get_source(
         self, environment: jinja2.Environment, template: str
     ) -> tuple[str, str, Callable[[], bool] | None]:
-        """Source and path of one template; raises TemplateNotFound."""
+        """Source and path of one template; raises TemplateNotFound or Unreadable."""
         del environment
         for folder in self._folders:
             path = (folder / template).resolve()
             if path.is_relative_to(folder) and path.is_file():
-                return path.read_text(encoding="utf-8"), str(path), None
+                return _read(path), str(path), None
         raise jinja2.TemplateNotFound(template)
 
     def list_templates(self) -> list[str]:
@@ -89,30 +138,33 @@ class _FolderLoader(jinja2.BaseLoader):
                     yield path.relative_to(folder).as_posix()
 
 
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_OUTPUT + 1)
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise Unreadable(path, f"byte {exc.start} is not UTF-8") from exc
+    except OSError as exc:
+        raise Unreadable(path, exc.strerror or str(exc)) from exc
+    if len(data) > MAX_OUTPUT:
+        raise Unreadable(path, f"it has more than {MAX_OUTPUT} bytes")
+    if text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
+        raise Unreadable(path, "it begins with a byte order mark, which would end up in the source")
+    if "\0" in text:
+        raise Unreadable(path, "it contains a zero byte: not a text file")
+    return text.replace("\r\n", "\n")
+
+
 def make_environment(folders: Sequence[Path]) -> BoundedEnvironment:
     """The environment for one patch: ``folders`` in order of precedence."""
-    return BoundedEnvironment(
-        loader=_FolderLoader(folders),
-        block_start_string="@%",
-        block_end_string="%@",
-        variable_start_string="@{",
-        variable_end_string="}@",
-        comment_start_string="@#",
-        comment_end_string="#@",
-        line_statement_prefix="//%",
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        newline_sequence="\n",
-    )
+    return BoundedEnvironment(_FolderLoader(folders))
 
 
 def undeclared_names(environment: BoundedEnvironment, source: str) -> set[str]:
     """Context names a template uses, those of the templates it includes among them.
 
-    Raises jinja2's TemplateSyntaxError and TemplateNotFound.
+    Raises jinja2's TemplateSyntaxError and TemplateNotFound, and Unreadable.
     """
     pending = [source]
     seen: set[str] = set()

@@ -16,12 +16,8 @@ from jinja2.exceptions import SecurityError
 
 from patchkit.config.manifest import Patch
 from patchkit.errors import Location, RenderError
-from patchkit.render.environment import (
-    MAX_OUTPUT_BYTES,
-    OutputTooLarge,
-    make_environment,
-    undeclared_names,
-)
+from patchkit.render.bounds import MAX_OUTPUT, NotText, OutputTooLarge
+from patchkit.render.environment import Unreadable, make_environment, undeclared_names
 
 __all__ = [
     "ContextMismatch",
@@ -29,6 +25,7 @@ __all__ = [
     "TemplateFailed",
     "TemplateForbidden",
     "TemplateMissing",
+    "TemplateNotText",
     "TemplateSyntax",
     "TemplateTooLarge",
     "TemplateUndefined",
@@ -64,6 +61,12 @@ class TemplateTooLarge(RenderError):
     """The template produces more text than any edit needs."""
 
     code = "TEMPLATE_TOO_LARGE"
+
+
+class TemplateNotText(RenderError):
+    """The template prints a value that has no meaning in C++: nothing, a truth value, a list."""
+
+    code = "TEMPLATE_NOT_TEXT"
 
 
 class TemplateUnreadable(RenderError):
@@ -183,13 +186,20 @@ class PatchRenderer:
                 )
             case OutputTooLarge():
                 return TemplateTooLarge(
-                    f"more than {MAX_OUTPUT_BYTES} bytes of text",
+                    f"more than {MAX_OUTPUT} characters, or too many steps",
                     where=places,
-                    hint="look for a loop that repeats",
+                    hint="look for a loop or macro that repeats",
                 )
-            case UnicodeDecodeError():
+            case NotText():
+                return TemplateNotText(
+                    str(exc), where=places, hint="name a field of it, or choose a text with 'if' and 'else'"
+                )
+            case Unreadable():
                 return TemplateUnreadable(
-                    "a template is not UTF-8", where=where, why=str(exc), hint="save the file as UTF-8"
+                    "a template cannot be read as text",
+                    where=[Location(path=str(exc.path)), where],
+                    why=exc.why,
+                    hint="save the file as UTF-8 text without a byte order mark",
                 )
             case _:
                 return TemplateFailed(
