@@ -9,9 +9,9 @@ device side of one knob.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from patchkit.config.selector import Selector, SelectorModel
 from patchkit.config.toml import Document, TomlModel, validate
@@ -34,9 +34,26 @@ Verb = Literal["change_to", "insert_before", "insert_after", "remove", "add_incl
 Side = Literal["host", "device"]
 Status = Literal["not-submitted", "submitted", "rejected", "backport"]
 
+
+def _below_root(path: str) -> str:
+    if {".", ".."} & set(path.split("/")):
+        raise ValueError("a path goes down only: no '.' and no '..'")
+    return path
+
+
+def _one_line(text: str) -> str:
+    if "\n" in text or text.endswith("\\"):
+        raise ValueError("the meaning of an alias is one line of tokens")
+    return text
+
+
 _ID = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 _UPSTREAM_PATH = r"^[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*$"
 _MACRO = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+_Path = Annotated[str, Field(pattern=_UPSTREAM_PATH), AfterValidator(_below_root)]
+_Macro = Annotated[str, Field(pattern=_MACRO)]
+_Meaning = Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,20 +173,20 @@ class _Requires(TomlModel):
 
 
 class _Guard(TomlModel):
-    macros: list[str] = Field(min_length=1)
+    macros: list[_Macro] = Field(min_length=1)
 
 
 class _File(TomlModel):
-    path: str = Field(pattern=_UPSTREAM_PATH)
-    template: str = Field(pattern=_UPSTREAM_PATH)
+    path: _Path
+    template: _Path
 
 
 class _Alias(TomlModel):
-    name: str = Field(pattern=_MACRO)
-    file: str = Field(pattern=_UPSTREAM_PATH)
+    name: _Macro
+    file: _Path
     function: str = Field(min_length=1)
-    device: str = Field(min_length=1)
-    upstream: str = Field(min_length=1)
+    device: _Meaning
+    upstream: _Meaning
 
 
 _NEEDS: dict[str, tuple[str, ...]] = {
@@ -184,7 +201,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 
 class _Edit(TomlModel):
     id: str = Field(pattern=_ID)
-    file: str = Field(pattern=_UPSTREAM_PATH)
+    file: _Path
     function: str | None = Field(default=None, min_length=1)
     parameters: str | None = Field(default=None, min_length=1)
     at: SelectorModel | None = None
@@ -192,9 +209,9 @@ class _Edit(TomlModel):
     side: Side
     count: int = Field(default=1, ge=1)
     text: str | None = Field(default=None, min_length=1)
-    template: str | None = Field(default=None, pattern=_UPSTREAM_PATH)
-    alias: str | None = Field(default=None, pattern=_MACRO)
-    header: str | None = Field(default=None, pattern=_UPSTREAM_PATH)
+    template: _Path | None = None
+    alias: _Macro | None = None
+    header: _Path | None = None
     pairs: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -209,6 +226,8 @@ class _Edit(TomlModel):
             raise ValueError(f"verb '{self.verb}' needs {' and '.join(missing)}")
         if extra := sorted(given - needed):
             raise ValueError(f"verb '{self.verb}' takes no {' and no '.join(extra)}")
+        if self.at is None and self.count != 1:
+            raise ValueError(f"'count' counts the places of 'at': verb '{self.verb}' has one place")
         if self.parameters is not None and self.function is None:
             raise ValueError("'parameters' tells twins of a function apart: name the 'function'")
         return self
