@@ -29,7 +29,7 @@ __all__ = [
     "load_series",
 ]
 
-_FOLDER = re.compile(r"(\d{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
+_FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 
 class PatchFolderBad(ConfigError):
@@ -181,9 +181,7 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
     touched += [(file.path, file.where) for file in patch.files]
     touched += [(alias.file, alias.where) for alias in patch.aliases]
     for path, where in touched:
-        parts = path.split("/")
-        inside = any(path.startswith(folder) for folder in series.folders)
-        if not inside or ".." in parts or "." in parts:
+        if not any(path.startswith(folder) for folder in series.folders):
             yield EditOutsideFolders(
                 f"patch '{patch.id}' touches {path}",
                 where=where,

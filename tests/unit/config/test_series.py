@@ -1,0 +1,225 @@
+"""The patches folder as a whole: order, references, pairs and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.series import Series, load_series
+from patchkit.errors import ErrorGroup, PatchkitError
+
+CUDA = "ggml/src/ggml-cuda/"
+PATCH = """\
+id = "{id}"
+title = "t"
+why = "w"
+links = ["l"]
+status = "backport"
+without = "x"
+builds = {{ first = 1, why = "w" }}
+expected = {{ effect = "e", source = "s" }}
+guard = {{ macros = ["A"] }}
+"""
+EDIT = """
+[[edit]]
+id = "{id}"
+file = "{file}"
+at = {{ tokens = "a" }}
+verb = "remove"
+side = "{side}"
+pairs = {pairs}
+"""
+
+
+def edit(name="e", *, file=CUDA + "a.cu", side="device", pairs=()):
+    return EDIT.format(id=name, file=file, side=side, pairs=list(pairs))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "series.toml").write_text(f'folders = ["{CUDA}"]\n')
+    return tmp_path
+
+
+@pytest.fixture
+def write(folder: Path):
+    def put(name, rest="", *, patch_id=None):
+        (folder / name).mkdir()
+        text = PATCH.format(id=patch_id or name[5:]) + (rest or edit())
+        (folder / name / "patch.toml").write_text(text)
+
+    return put
+
+
+def problems(folder):
+    with pytest.raises(ErrorGroup) as caught:
+        load_series(folder)
+    assert f"{folder} has " in caught.value.message
+    return caught.value.errors
+
+
+def only(folder) -> PatchkitError:
+    (error,) = problems(folder)
+    return error
+
+
+def line(folder, error, index=0):
+    place = error.where[index]
+    return str(Path(place.path).relative_to(folder)), place.line
+
+
+def test_patches_come_in_the_order_of_their_numbers(folder, write):
+    for name in ("0010-c", "0002-b", "0001-a"):
+        write(name)
+    (folder / "README.md").write_text("a stray file is no patch")
+    series = load_series(folder)
+    assert [patch.id for patch in series.patches] == ["a", "b", "c"]
+    assert series.folders == (CUDA,)
+    assert series.patch("b") is series.patches[1]
+    assert series.patch("d") is None
+
+
+def test_a_declared_folder_needs_no_slash_at_its_end(folder, write):
+    (folder / "series.toml").write_text('folders = ["ggml/src/ggml-cuda"]\n')
+    write("0001-a")
+    assert load_series(folder).folders == (CUDA,)
+    write("0002-b", edit(file="ggml/src/ggml-cuda-other/a.cu"))
+    assert only(folder).code == "EDIT_OUTSIDE_FOLDERS"
+
+
+def test_no_patches_are_a_series_too(folder):
+    assert load_series(folder) == Series(folders=(CUDA,), patches=())
+
+
+@pytest.mark.parametrize(
+    "name", ["1-a", "00001-a", "0001_a", "0001-A", "0001-", "0001", "notes", "١٢٣٤-a", ".git"]
+)
+def test_a_folder_of_another_name_is_named(folder, name):
+    (folder / name).mkdir()
+    error = only(folder)
+    assert (error.code, Path(error.where[0].path).name) == ("PATCH_FOLDER", name)
+
+
+def test_a_folder_is_called_as_its_patch(folder, write):
+    write("0001-a", patch_id="b")
+    error = only(folder)
+    assert error.code == "PATCH_FOLDER"
+    assert line(folder, error) == ("0001-a/patch.toml", 1)
+    assert error.hint == "rename the folder to 0001-b"
+
+
+def test_a_folder_without_patch_toml_is_missing_one(folder):
+    (folder / "0001-a").mkdir()
+    assert only(folder).code == "TOML_MISSING"
+
+
+def test_series_toml_is_checked_first(folder, write):
+    (folder / "series.toml").write_text('folder = ["x"]\n')
+    with pytest.raises(ErrorGroup) as caught:
+        load_series(folder)
+    assert [error.code for error in caught.value.errors] == ["CONFIG_MISSING_KEY", "CONFIG_UNKNOWN_KEY"]
+    (folder / "series.toml").unlink()
+    with pytest.raises(PatchkitError) as missing:
+        load_series(folder)
+    assert missing.value.code == "TOML_MISSING"
+
+
+def test_two_patches_of_one_id_or_number(folder, write):
+    write("0001-a")
+    write("0001-b")
+    error = only(folder)
+    assert (error.code, error.message) == ("PATCH_DUPLICATE", "two patches are called 1")
+    assert [line(folder, error, i)[0] for i in (0, 1)] == ["0001-b/patch.toml", "0001-a/patch.toml"]
+    write("0002-c", patch_id="a")
+    assert "two patches are called a" in [each.message for each in problems(folder)]
+
+
+ALIAS = '\n[[alias]]\nname = "N"\nfile = "{file}"\nfunction = "f"\ndevice = "d"\nupstream = "u"\n'
+FILE = '\n[[file]]\npath = "{path}"\ntemplate = "t"\n'
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        edit() + edit(),
+        edit() + ALIAS.format(file=CUDA + "a.cu") * 2,
+        edit() + FILE.format(path=CUDA + "b.cuh") * 2,
+    ],
+)
+def test_two_things_of_one_name_in_a_patch_are_both_shown(folder, write, rest):
+    write("0001-a", rest)
+    first, second = problems(folder)
+    assert first.code == second.code == "PATCH_DUPLICATE"
+    assert line(folder, first)[1] < line(folder, second)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("fist", "did you mean 'first'?"), ("zzz", "patches: first, second")]
+)
+def test_a_requirement_names_another_patch_of_the_series(folder, write, name, hint):
+    write("0001-first")
+    write("0002-second", f'requires = [{{ patch = "{name}", why = "w" }}]\n' + edit())
+    error = only(folder)
+    assert (error.code, error.hint) == ("PATCH_REFERENCE", hint)
+    assert line(folder, error) == ("0002-second/patch.toml", 10)
+
+
+def test_a_patch_cannot_require_itself(folder, write):
+    write("0001-a", 'requires = [{ patch = "a", why = "w" }]\n' + edit())
+    assert only(folder).code == "PATCH_REFERENCE"
+
+
+def test_patches_may_require_each_other(folder, write):
+    write("0001-a", 'requires = [{ patch = "b", why = "w" }]\n' + edit())
+    write("0002-b", 'requires = [{ patch = "a", why = "w" }]\n' + edit())
+    assert len(load_series(folder).patches) == 2
+
+
+def test_an_alias_that_is_used_is_defined(folder, write):
+    uses = edit().replace('"remove"', '"use_alias"\nalias = "M"')
+    write("0001-a", uses)
+    error = only(folder)
+    assert (error.code, error.hint) == ("PATCH_REFERENCE", "add an [[alias]] table")
+    assert line(folder, error) == ("0001-a/patch.toml", 12)
+    (folder / "0001-a" / "patch.toml").write_text(
+        PATCH.format(id="a") + uses.replace('"M"', '"N"') + ALIAS.format(file=CUDA + "a.cu")
+    )
+    assert load_series(folder).patches[0].aliases[0].name == "N"
+
+
+@pytest.mark.parametrize(("side", "missing"), [("host", "device"), ("device", "host")])
+def test_a_pair_has_both_sides(folder, write, side, missing):
+    write("0001-a", edit(side=side, pairs=["stride"]))
+    error = only(folder)
+    assert (error.code, error.message) == ("PAIR_SPLIT", f"pair 'stride' has no {missing} side")
+    (folder / "0001-a" / "patch.toml").write_text(
+        PATCH.format(id="a") + edit(side=side, pairs=["stride"]) + edit("f", side=missing, pairs=["stride"])
+    )
+    assert len(load_series(folder).patches[0].edits) == 2
+
+
+@pytest.mark.parametrize(
+    ("rest", "number"),
+    [
+        (edit(file="src/llama.cpp"), 12),
+        (edit(file="ggml/src/ggml-cuda"), 12),
+        (edit() + FILE.format(path="ggml/src/new.cuh"), 20),
+        (edit() + ALIAS.format(file="ggml/src/a.cu"), 20),
+    ],
+)
+def test_nothing_outside_the_declared_folders_is_touched(folder, write, rest, number):
+    write("0001-a", rest)
+    error = only(folder)
+    assert error.code == "EDIT_OUTSIDE_FOLDERS"
+    assert line(folder, error)[0] == "0001-a/patch.toml"
+    assert abs((line(folder, error)[1] or 0) - number) <= 1
+    assert error.why == f"series.toml allows only {CUDA}"
+
+
+def test_every_problem_of_every_patch_is_reported(folder, write):
+    write("0001-a", edit(file="src/x.cu"))
+    write("0002-b", "nothing = 1\n")
+    (folder / "bad").mkdir()
+    codes = [error.code for error in problems(folder)]
+    assert codes == ["CONFIG_MISSING_KEY", "CONFIG_UNKNOWN_KEY", "PATCH_FOLDER", "EDIT_OUTSIDE_FOLDERS"]
