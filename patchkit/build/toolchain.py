@@ -7,6 +7,7 @@ counting, and every report says when it was used.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.proc import run_tool
 from patchkit.report import Reporter
 from patchkit.sdk.flags import Pass, hip_arguments
-from patchkit.sdk.prefix import STANDIN, RocWmmaKind, current_prefix
-from patchkit.sdk.versions import check_bitcode, clang_version
+from patchkit.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
+from patchkit.sdk.versions import check_bitcode, clang_version, rocwmma_version
 
 __all__ = [
     "RocWmma",
@@ -31,7 +32,6 @@ __all__ = [
     "knows_arch",
     "llvm_tool",
     "rocwmma_for",
-    "rocwmma_version",
 ]
 
 _INSTALL = "patchkit sdk install"
@@ -109,9 +109,7 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
         clang_version=version,
         hip_version=prefix.record.hip_version,
         device_libs=prefix.device_libs,
-        rocwmma=RocWmma(
-            kind=prefix.record.rocwmma_kind, include=prefix.rocwmma, version=prefix.record.rocwmma_version
-        ),
+        rocwmma=_of_prefix(prefix),
     )
 
 
@@ -131,8 +129,7 @@ def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:
 
 def rocwmma_for(toolchain: Toolchain, arch: str) -> RocWmma | None:
     """The toolchain's rocWMMA if it knows the arch, else the stand-in if that does, else None."""
-    standin = RocWmma(kind="stand-in", include=STANDIN, version=rocwmma_version(STANDIN))
-    for one in (toolchain.rocwmma, standin):
+    for one in (toolchain.rocwmma, _standin()):
         if one is not None and knows_arch(one, arch):
             return one
     return None
@@ -154,26 +151,27 @@ def knows_arch(rocwmma: RocWmma, arch: str) -> bool:
     return re.search(rb"\b__" + re.escape(arch).encode() + rb"__\b", text) is not None
 
 
-def rocwmma_version(include: Path) -> str:
-    """The version in the header's own version file, such as 1.6.0; ``unknown`` without one."""
-    for name in ("rocwmma-version.hpp", "internal/rocwmma-version.hpp"):
-        try:
-            text = (include / "rocwmma" / name).read_text("utf-8", errors="replace")
-        except OSError:
-            continue
-        parts = [re.search(rf"ROCWMMA_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
-        if all(parts):
-            return ".".join(part[1] for part in parts if part is not None)
-    return "unknown"
-
-
 def llvm_tool(toolchain: Toolchain, name: str, reporter: Reporter) -> Path | None:
     """A tool of the compiler's own LLVM, such as ``llvm-cxxfilt``; None when it is not there."""
+    beside = toolchain.clang.with_name(name)
+    if toolchain.clang.is_relative_to(toolchain.root.parent) and os.access(beside, os.X_OK):
+        return beside  # a prefix has its programs wrapped, for the sake of their libraries
     done = run_tool(
         [str(toolchain.clang), f"-print-prog-name={name}"], timeout_s=_ANSWER_S, reporter=reporter
     )
     path = Path(done.stdout.decode("utf-8", "replace").strip())
     return path if path.is_absolute() and path.is_file() else None
+
+
+def _standin() -> RocWmma:
+    """Patchkit's own header: its version is that of the patchkit that runs, not of one that installed."""
+    return RocWmma(kind="stand-in", include=STANDIN, version=rocwmma_version(STANDIN))
+
+
+def _of_prefix(prefix: Prefix) -> RocWmma:
+    if prefix.record.rocwmma_kind == "stand-in":
+        return _standin()
+    return RocWmma(kind="git", include=prefix.rocwmma, version=prefix.record.rocwmma_version)
 
 
 def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:

@@ -16,7 +16,15 @@ from patchkit.report import Reporter
 from patchkit.sdk.errors import BitcodeTooNew, VersionsDisagree
 from patchkit.sdk.flags import leading_number
 
-__all__ = ["bitcode_llvm", "check_bitcode", "check_majors", "clang_version", "hip_version", "known_archs"]
+__all__ = [
+    "bitcode_llvm",
+    "check_bitcode",
+    "check_majors",
+    "clang_version",
+    "hip_version",
+    "known_archs",
+    "rocwmma_version",
+]
 
 _ANSWER_S = 30.0  # for questions that take a compiler milliseconds
 
@@ -34,6 +42,19 @@ def hip_version(include: Path) -> str | None:
             return None
         parts.append(found[1])
     return ".".join(parts)
+
+
+def rocwmma_version(include: Path) -> str:
+    """The version in the header's own version file, such as 1.6.0; ``unknown`` without one."""
+    for name in ("rocwmma-version.hpp", "internal/rocwmma-version.hpp"):
+        try:
+            text = (include / "rocwmma" / name).read_text("utf-8", errors="replace")
+        except OSError:
+            continue
+        parts = [re.search(rf"ROCWMMA_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
+        if all(parts):
+            return ".".join(part[1] for part in parts if part is not None)
+    return "unknown"
 
 
 def clang_version(clang: Path, reporter: Reporter) -> str | None:

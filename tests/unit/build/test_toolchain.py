@@ -17,12 +17,12 @@ from patchkit.build.toolchain import (
     hip_flags,
     knows_arch,
     rocwmma_for,
-    rocwmma_version,
 )
 from patchkit.errors import ExitCode
 from patchkit.report import NullReporter
 from patchkit.sdk.errors import BitcodeTooNew, PrefixDamaged
 from patchkit.sdk.prefix import STANDIN, Package, Record, write_record
+from patchkit.sdk.versions import rocwmma_version
 
 
 class Warnings(NullReporter):

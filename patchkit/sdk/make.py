@@ -1,0 +1,243 @@
+"""Filling a folder with everything a prefix has: packages, compiler, stubs, rocWMMA.
+
+Vocabulary: *making* ends with a kernel that compiled in the new folder; only then is its record
+written. Giving the folder its place is the work of :mod:`patchkit.sdk.install`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.errors import SourceError
+from patchkit.report import Reporter
+from patchkit.sdk.apt import Client, Wanted, ask_config, make_client
+from patchkit.sdk.compiler import Compiler, find_compiler, obtain_compiler
+from patchkit.sdk.errors import DownloadTooBig, PackageMissing, RocWmmaMismatch, VersionsDisagree
+from patchkit.sdk.flags import hip_arguments, leading_number
+from patchkit.sdk.pins import Pins
+from patchkit.sdk.prefix import STANDIN, Package, Record, write_record
+from patchkit.sdk.rocwmma import obtain_rocwmma
+from patchkit.sdk.smoke import smoke
+from patchkit.sdk.sources import Entry, choose_mirror, load_entries
+from patchkit.sdk.stubs import build_stubs
+from patchkit.sdk.unpack import unpack
+from patchkit.sdk.versions import bitcode_llvm, check_bitcode, check_majors, hip_version, rocwmma_version
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["Request", "RocWmmaChoice", "make_prefix"]
+
+RocWmmaChoice = Literal["auto", "git", "stand-in"]
+_BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to install. ``environ`` gives PATH and proxies, ``suites`` overrides the pins'."""
+
+    cache_root: Path
+    pins: Pins
+    environ: Mapping[str, str]
+    suites: tuple[str, ...] = ()
+    rocwmma: RocWmmaChoice = "auto"
+    rocwmma_url: str | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetched:
+    """Packages that were unpacked, the suite they came from, and their compiler."""
+
+    suite: str
+    packages: tuple[Package, ...]
+    compiler: Compiler
+
+
+def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
+    """Fill the empty folder ``new``, and say what is in it.
+
+    Raises:
+        PatchkitError: one of :mod:`patchkit.sdk.errors`, of the disk, or of a tool.
+    """
+    scratch = new / "scratch"
+    with disk_errors(scratch, "creating a prefix"):
+        scratch.mkdir()
+    fetched = _fetch(new, scratch, request, reporter)
+    root = new / "usr"
+    hip, device_libs, device_libs_version = _check(new, fetched, request.pins)
+    clang = new / fetched.compiler.path
+    reporter.step("building stub libraries")
+    stubs = build_stubs(root, clang, reporter)
+    kind, rocwmma_version = _rocwmma(new, scratch, request, reporter)
+    reporter.step(f"compiling a kernel for {request.pins.smoke_arch}")
+    flags = hip_arguments(
+        root=root,
+        device_libs=device_libs,
+        clang_version=fetched.compiler.version,
+        hip_version=hip,
+        arch=request.pins.smoke_arch,
+        which="both",
+        rocwmma=new / "rocwmma" if kind == "git" else STANDIN,
+    )
+    libraries = next(path.parent for path in sorted(root.glob("lib/**/libamdhip64.so")))
+    wmma = kind == "git" or (STANDIN / "rocwmma" / "rocwmma.hpp").is_file()
+    smoke(clang, flags, libraries, scratch, wmma=wmma, reporter=reporter)
+    with disk_errors(scratch, "creating a prefix"):
+        shutil.rmtree(scratch)
+    record = Record(
+        suite=fetched.suite,
+        packages=fetched.packages,
+        compiler=fetched.compiler.path,
+        compiler_version=fetched.compiler.version,
+        compiler_packages=fetched.compiler.packages,
+        hip_version=hip,
+        device_libs=str(device_libs.relative_to(new)),
+        device_libs_version=device_libs_version,
+        rocwmma_kind=kind,
+        rocwmma_version=rocwmma_version,
+        stubs=stubs,
+        downloaded=sum(one.size for one in (*fetched.packages, *fetched.compiler.packages)),
+    )
+    write_record(new, record)
+    return record
+
+
+def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _Fetched:
+    entries = _entries(reporter)
+    mirror = choose_mirror(entries)
+    suites = request.suites or request.pins.suites
+    for number, suite in enumerate(suites, start=1):
+        client = make_client(
+            scratch / suite,
+            mirror.for_suite(suite).as_stanza(),
+            environ=request.environ,
+            reporter=reporter,
+        )
+        reporter.step(f"reading the package index of {suite}")
+        what = f"the suite {suite}"
+        try:
+            client.update(what)
+            wanted = client.find(request.pins.packages, what)
+            candidates = _device_libs(client, request.pins, what)
+        except PackageMissing as error:
+            if number == len(suites):
+                raise
+            reporter.info(f"{error.message}; trying {suites[number]}")
+            continue
+        compiler, device_libs = _compiler(new, scratch, candidates, entries, request, reporter)
+        wanted = (*wanted, device_libs)
+        _check_size(wanted, request.pins)
+        client.download(wanted, new / "debs", f"{len(wanted)} packages of {suite}")
+        packages = unpack(new / "debs", wanted, new, reporter)
+        with disk_errors(new, "unpacking packages"):
+            (new / "debs").rmdir()
+        return _Fetched(suite=suite, packages=packages, compiler=compiler)
+    raise PackageMissing("no suite is named to take packages from", hint="name one with --suite")
+
+
+def _entries(reporter: Reporter) -> tuple[Entry, ...]:
+    """The machine's sources, from where its apt says that they are."""
+    text = ask_config(
+        ["shell", "MAIN", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"], reporter
+    )
+    paths = dict(line.replace("'", "").partition("=")[::2] for line in text.splitlines())
+    return load_entries(Path(paths.get("MAIN", "/")), Path(paths.get("PARTS", "/nowhere")))
+
+
+def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
+    """The packages of device bitcode, that of the newest LLVM first."""
+    prefix = pins.device_libs_prefix
+    names = [name for name in client.names(prefix) if name.removeprefix(prefix).isdecimal()]
+    if not names:
+        raise PackageMissing(
+            f"{what} lacks {prefix}<LLVM version>",
+            hint="another suite may have it: patchkit sdk install --suite sid",
+        )
+    found = client.find(names, what)
+    return tuple(sorted(found, key=lambda one: -int(one.name.removeprefix(prefix))))
+
+
+def _compiler(
+    new: Path,
+    scratch: Path,
+    device_libs: tuple[Wanted, ...],
+    entries: tuple[Entry, ...],
+    request: Request,
+    reporter: Reporter,
+) -> tuple[Compiler, Wanted]:
+    """A compiler and the newest device libs that it can read."""
+    pins = request.pins
+    llvm_of = {one: int(one.name.removeprefix(pins.device_libs_prefix)) for one in device_libs}
+    oldest = min(llvm_of.values())
+    minimum = max(pins.minimum_clang, oldest)
+    compiler, complaints = find_compiler(
+        request.environ, minimum=minimum, arch=pins.smoke_arch, reporter=reporter
+    )
+    if compiler is None:
+        reporter.info("no installed compiler serves; the distribution's goes into the prefix")
+        for complaint in complaints:
+            reporter.info(complaint)
+        stanzas = "\n".join(entry.as_stanza() for entry in entries)
+        client = make_client(scratch / "machine", stanzas, environ=request.environ, reporter=reporter)
+        reporter.step("reading the package index of this machine's suites")
+        client.update("the machine's own suites")
+        compiler = obtain_compiler(
+            client, new, minimum=pins.minimum_clang, at_least=oldest, complaints=complaints
+        )
+    readable = [one for one in device_libs if llvm_of[one] <= leading_number(compiler.version)]
+    return compiler, readable[0] if readable else device_libs[-1]
+
+
+def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
+    total = sum(one.size for one in wanted)
+    if total > pins.download_limit:
+        largest = max(wanted, key=lambda one: one.size)
+        raise DownloadTooBig(
+            f"the packages are {total / 1e6:.0f} MB, at most {pins.download_limit / 1e6:.0f} MB expected",
+            why=f"the largest is {largest.name} with {largest.size / 1e6:.0f} MB",
+            hint="the suite has changed its packages; try another with --suite",
+        )
+
+
+def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
+    """The versions of HIP and of the device libs, and where these are, if all fits together."""
+    found = hip_version(new / "usr" / "include")
+    bitcode = [path.parent for path in sorted(new.glob(_BITCODE))]
+    if found is None or not bitcode:
+        part = "HIP headers" if found is None else "device libs"
+        raise VersionsDisagree(
+            f"the packages hold no {part} where they are looked for",
+            why="they are laid out in a way that patchkit does not know",
+            hint="the suite has changed its packages; try another with --suite",
+        )
+    newest = max(bitcode, key=lambda path: bitcode_llvm(path) or 0)
+    versions = {one.name: one.version for one in fetched.packages}
+    device_libs_version = next(
+        version for name, version in versions.items() if name.startswith(pins.device_libs_prefix)
+    )
+    parts = {"device libs": device_libs_version}
+    for name, package in (("hipBLAS headers", "libhipblas-dev"), ("rocBLAS headers", "librocblas-dev")):
+        if package in versions:
+            parts[name] = versions[package]
+    check_majors(found, parts, pins.goes_with_hip, new)
+    check_bitcode(newest, fetched.compiler.version)
+    return found, newest, device_libs_version
+
+
+def _rocwmma(
+    new: Path, scratch: Path, request: Request, reporter: Reporter
+) -> tuple[Literal["git", "stand-in"], str]:
+    pin = request.pins.rocwmma
+    if request.rocwmma != "stand-in":
+        reporter.step("fetching rocWMMA")
+        url = request.rocwmma_url or pin.url
+        try:
+            return "git", obtain_rocwmma(pin, url, new / "rocwmma", scratch, reporter)
+        except SourceError as error:
+            if request.rocwmma == "git" or isinstance(error, RocWmmaMismatch):
+                raise
+            reporter.warn(f"rocWMMA is patchkit's stand-in header: {error.message}")
+    return "stand-in", rocwmma_version(STANDIN)

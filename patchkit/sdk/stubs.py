@@ -1,0 +1,155 @@
+"""Shared libraries that let a build link without ROCm: every function there, none of them doing anything.
+
+Vocabulary: a *stub* stands for one library that a CMake package file of the prefix names, under the
+same file name and soname. Its functions are those that the headers declare. Called, they return
+``hipErrorNoDevice``: a program that runs on stubs finds no GPU, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.errors import Location
+from patchkit.proc import run_tool
+from patchkit.report import Reporter
+from patchkit.sdk.errors import StubsUnknown
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["Library", "build_stubs", "declared_functions", "named_libraries", "stub_source"]
+
+_BUILD_S = 60.0
+
+# hipErrorNoDevice of hip_runtime_api.h. hipBLAS' and HSA's functions fail with it too: any value but 0
+# means failure to both.
+_NO_DEVICE = 100
+
+# Called by code that clang generates for kernels and launches; no header declares them all.
+_OF_THE_COMPILER = (
+    "__hipPopCallConfiguration",
+    "__hipPushCallConfiguration",
+    "__hipRegisterFatBinary",
+    "__hipRegisterFunction",
+    "__hipRegisterManagedVar",
+    "__hipRegisterSurface",
+    "__hipRegisterTexture",
+    "__hipRegisterVar",
+    "__hipUnregisterFatBinary",
+)
+
+# Whose headers declare what a library has, by the stem of its name: a folder and a pattern of names.
+# Libraries not listed are only named by the package files, and get no functions.
+_DECLARED = {
+    "libamdhip64": ("hip", r"\bhip[A-Z]\w*"),
+    "libhipblas": ("hipblas", r"\bhipblas[A-Z]\w*"),
+}
+
+# These return text, which a caller prints.
+_TEXT = frozenset(
+    {
+        "hipApiName",
+        "hipGetErrorName",
+        "hipGetErrorString",
+        "hipKernelNameRef",
+        "hipKernelNameRefByPtr",
+        "hipblasStatusToString",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Library:
+    """``file`` is relative to the folder that holds ``lib`` and ``include``."""
+
+    file: str
+    soname: str
+
+
+def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
+    """Build a stub for each library that the package files name and that is not there; their sonames.
+
+    Raises:
+        StubsUnknown: no library is named, or no function declared.
+        ToolchainError: the compiler failed.
+        CacheError: the disk refused.
+    """
+    libraries = [library for library in named_libraries(root) if not (root / library.file).is_file()]
+    if not libraries:
+        raise StubsUnknown(
+            "the CMake package files name no shared library",
+            where=Location(path=str(root)),
+            why="they are written in a way that patchkit does not know",
+            hint="report it: a suite has changed its packages",
+        )
+    for library in libraries:
+        target = root / library.file
+        source = stub_source(_functions_of(library, root))
+        argv = [str(clang), "-x", "c", "-", "-shared", "-fPIC", "-O1", "-nostdlib", "-fuse-ld=lld"]
+        argv += ["-Wl,--build-id=none", f"-Wl,-soname,{library.soname}", "-o", str(target)]
+        with disk_errors(target, "building a stub"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        run_tool(argv, stdin=source.encode("ascii"), timeout_s=_BUILD_S, reporter=reporter)
+        with disk_errors(target, "building a stub"):
+            for name in {library.soname, f"{_stem(library)}.so"} - {target.name}:
+                link = target.with_name(name)
+                link.unlink(missing_ok=True)
+                link.symlink_to(target.name)
+    return tuple(sorted(library.soname for library in libraries))
+
+
+def named_libraries(root: Path) -> tuple[Library, ...]:
+    """The shared libraries that the package files under ``lib`` name as imported targets."""
+    found: dict[str, Library] = {}
+    for path in sorted(root.glob("lib/**/cmake/**/*.cmake")):
+        text = path.read_text("utf-8", errors="replace")
+        pattern = (
+            r'IMPORTED_LOCATION\w*\s+"\$\{_IMPORT_PREFIX\}/(lib[^"]*/lib[^"/]*\.so[^"/]*)"'
+            r'(?:\s+IMPORTED_SONAME\w*\s+"([^"]+)")?'
+        )
+        for file, soname in re.findall(pattern, text):
+            if ".." not in file.split("/"):
+                found.setdefault(file, Library(file=file, soname=soname or file.rpartition("/")[2]))
+    return tuple(sorted(found.values()))
+
+
+def declared_functions(headers: Iterable[Path], pattern: str) -> frozenset[str]:
+    """Names of the pattern that stand before an opening bracket.
+
+    Types and macros of that shape come along: a symbol too many harms nobody, one too few does not link.
+    """
+    names: set[str] = set()
+    for header in headers:
+        names.update(re.findall(rf"({pattern})\s*\(", header.read_text("utf-8", errors="replace")))
+    return frozenset(names)
+
+
+def stub_source(functions: Iterable[str]) -> str:
+    """The C source of a library with these functions."""
+    lines = []
+    for name in sorted(functions):
+        if name in _TEXT:
+            lines.append(f'const char *{name}(void) {{ return "a stub of patchkit: there is no GPU"; }}')
+        else:
+            lines.append(f"int {name}(void) {{ return {_NO_DEVICE}; }}")
+    return "\n".join(lines) + "\n"
+
+
+def _functions_of(library: Library, root: Path) -> frozenset[str]:
+    declared = _DECLARED.get(_stem(library))
+    if declared is None:
+        return frozenset()
+    folder, pattern = declared
+    functions = declared_functions(sorted((root / "include" / folder).rglob("*.h")), pattern)
+    if not functions:
+        raise StubsUnknown(
+            f"the headers declare nothing of {library.soname}",
+            where=Location(path=str(root / "include" / folder)),
+            hint="report it: a suite has changed its packages",
+        )
+    return functions | (frozenset(_OF_THE_COMPILER) if _stem(library) == "libamdhip64" else frozenset())
+
+
+def _stem(library: Library) -> str:
+    return library.file.rpartition("/")[2].partition(".so")[0]
