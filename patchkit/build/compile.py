@@ -1,0 +1,297 @@
+"""Compiling one unit for one GPU, one pass at a time, and never twice.
+
+Vocabulary: a *pass* is what clang does for one side: ``device`` (one GPU's code) or ``host``; a *job* says
+what to compile; a *compiled unit* is its output with everything the compiler said. clang runs with the
+root of the tree as its folder and relative paths, so the output does not depend on where the tree lies.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.build.assembly import KernelText, parse_kernels
+from patchkit.build.identity import toolchain_identity
+from patchkit.build.remarks import (
+    REMARK_FLAG,
+    Diagnostic,
+    ResourceRemark,
+    parse_diagnostics,
+    parse_remarks,
+)
+from patchkit.build.sources import SourceTree
+from patchkit.build.store import Store, key_of
+from patchkit.build.toolchain import Toolchain, hip_flags
+from patchkit.build.units import INCLUDE_FOLDERS
+from patchkit.errors import Location, ToolchainError
+from patchkit.proc import Completed, run_tool, tool_failure
+from patchkit.report import Reporter
+from patchkit.vcs.disk import disk_error_from_git
+
+__all__ = [
+    "CompileFailed",
+    "CompiledKernel",
+    "CompiledUnit",
+    "Compiler",
+    "CompilerCrashed",
+    "Job",
+    "KernelsUnmatched",
+    "compile_unit",
+    "compiler_argv",
+    "hip_definitions",
+    "open_compiler",
+]
+
+_FORMAT = 1  # of an entry; a change makes every old entry unknown
+_TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
+_SHOWN_ERRORS = 8
+
+# What ggml/CMakeLists.txt and ggml-hip/CMakeLists.txt of build 6900 define with default options.
+_DEFINITIONS = (
+    "GGML_USE_HIP",
+    "GGML_HIP_NO_VMM",
+    "GGML_BACKEND_BUILD",
+    "GGML_BACKEND_SHARED",
+    "GGML_SHARED",
+    "GGML_SCHED_MAX_COPIES=4",
+    "_GNU_SOURCE",
+    "_XOPEN_SOURCE=600",
+    "NDEBUG",
+)
+
+
+class CompileFailed(ToolchainError):
+    """A unit does not compile; ``diagnostics`` are the compiler's errors, ``where`` their places."""
+
+    code = "COMPILE_FAILED"
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class CompilerCrashed(ToolchainError):
+    """The compiler reported a bug of its own."""
+
+    code = "COMPILER_CRASHED"
+
+
+class KernelsUnmatched(ToolchainError):
+    """The compiler's remarks and its assembly do not name the same kernels."""
+
+    code = "KERNELS_UNMATCHED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One pass of one unit.
+
+    ``rocwmma``: with GGML_HIP_ROCWMMA_FATTN. ``form``: assembly text, or an object file. ``flags`` come
+    last on the command line.
+    """
+
+    tree: SourceTree
+    unit: str
+    arch: str
+    which: Literal["host", "device"]
+    rocwmma: bool = True
+    form: Literal["assembly", "object"] = "assembly"
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """One kernel: the compiler's figures, most ``threads`` per block, and whether it can only trap."""
+
+    figures: ResourceRemark
+    threads: int
+    is_trap: bool
+
+    @property
+    def name(self) -> str:
+        """The mangled name."""
+        return self.figures.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledUnit:
+    """What a job gave. ``kernels`` is empty for a host pass; ``seconds`` is what it took when compiled."""
+
+    unit: str
+    arch: str
+    which: Literal["host", "device"]
+    key: str
+    output: Path
+    kernels: tuple[CompiledKernel, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    seconds: float
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """A toolchain with the store of what it made; ``identity`` covers its version and its headers."""
+
+    toolchain: Toolchain
+    store: Store
+    identity: str
+    reporter: Reporter
+
+
+def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) -> Compiler:
+    """The compiler of a toolchain, with the store ``cache_root``/objects."""
+    return Compiler(
+        toolchain=toolchain,
+        store=Store(root=cache_root / "objects"),
+        identity=toolchain_identity(toolchain),
+        reporter=reporter,
+    )
+
+
+def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
+    """The ``-D`` options upstream's CMake gives a HIP unit with default options."""
+    names = [*_DEFINITIONS, "GGML_HIP_ROCWMMA_FATTN"] if rocwmma else list(_DEFINITIONS)
+    return tuple(f"-D{name}" for name in names)
+
+
+def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
+    """The command of a job without its output."""
+    sides = {"host": "--cuda-host-only", "device": "--cuda-device-only"}
+    return [
+        str(toolchain.clang),
+        *hip_flags(toolchain, job.arch, which=job.which),
+        sides[job.which],
+        *hip_definitions(rocwmma=job.rocwmma),
+        *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
+        *([REMARK_FLAG] if job.which == "device" and job.form == "assembly" else []),
+        "-S" if job.form == "assembly" else "-c",
+        *job.flags,
+        job.unit,
+    ]
+
+
+def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
+    """Compile, or take what the store has for these bytes, flags and this compiler.
+
+    Raises:
+        CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
+        CompilerCrashed, ToolCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
+        CacheError: the disk refused.
+        RemarkMalformed, AssemblyMalformed, KernelsUnmatched: its output is not what clang 22 writes.
+    """
+    argv = compiler_argv(compiler.toolchain, job)
+    key = key_of(
+        {
+            "format": _FORMAT,
+            "compiler": compiler.identity,
+            "argv": argv,
+            "sources": job.tree.digest(job.unit),
+        }
+    )
+    found = compiler.store.find(key)
+    if found is not None:
+        return _load(job, key, found, cached=True)
+    with compiler.store.filling(key) as folder:
+        completed = run_tool(
+            [*nice(), *argv, "-o", str(folder / "output")],
+            cwd=job.tree.root,
+            timeout_s=_TIMEOUT_S,
+            check=False,
+            reporter=compiler.reporter,
+        )
+        if completed.returncode != 0:
+            kept = compiler.store.keep_failure(key, completed.stderr)
+            raise _failure(job, completed, kept)
+        facts = _facts(job, completed, folder / "output")
+        (folder / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
+    place = compiler.store.find(key)
+    if place is None:
+        raise AssertionError(f"the store lost {key}")
+    return _load(job, key, place, cached=False)
+
+
+def nice() -> Sequence[str]:
+    """What goes in front of a command so that a person can go on working."""
+    return ["nice", "-n", "10"] if shutil.which("nice") else []
+
+
+def _facts(job: Job, completed: Completed, output: Path) -> dict[str, object]:
+    stderr = completed.stderr.decode("utf-8", "replace")
+    kernels: list[dict[str, object]] = []
+    if job.which == "device" and job.form == "assembly":
+        texts = parse_kernels(output.read_text("utf-8", "replace"))
+        kernels = [_kernel_json(*pair) for pair in _match(job, parse_remarks(stderr), texts)]
+    diagnostics = [asdict(found) for found in parse_diagnostics(stderr)]
+    return {
+        "argv": list(completed.argv),
+        "seconds": round(completed.seconds, 3),
+        "kernels": kernels,
+        "diagnostics": diagnostics,
+    }
+
+
+def _match(
+    job: Job, remarks: Sequence[ResourceRemark], texts: Sequence[KernelText]
+) -> list[tuple[ResourceRemark, KernelText]]:
+    by_name = {text.name: text for text in texts}
+    # Device functions that are no kernels have remarks too when they are not inlined.
+    kernels = [remark for remark in remarks if remark.name in by_name]
+    if len(kernels) != len(texts):
+        raise KernelsUnmatched(
+            f"{job.unit} for {job.arch}: remarks for {len(kernels)} kernels, code for {len(texts)}",
+            where=Location(path=job.unit),
+            hint="patchkit doctor shows the compiler",
+        )
+    return [(remark, by_name[remark.name]) for remark in kernels]
+
+
+def _kernel_json(remark: ResourceRemark, text: KernelText) -> dict[str, object]:
+    return {"figures": asdict(remark), "threads": text.threads, "is_trap": text.is_trap}
+
+
+def _load(job: Job, key: str, folder: Path, *, cached: bool) -> CompiledUnit:
+    facts = json.loads((folder / "facts.json").read_text("utf-8"))
+    return CompiledUnit(
+        unit=job.unit,
+        arch=job.arch,
+        which=job.which,
+        key=key,
+        output=folder / "output",
+        kernels=tuple(
+            CompiledKernel(
+                figures=ResourceRemark(**row["figures"]), threads=row["threads"], is_trap=row["is_trap"]
+            )
+            for row in facts["kernels"]
+        ),
+        diagnostics=tuple(
+            Diagnostic(**{**row, "where": Location(**row["where"])}) for row in facts["diagnostics"]
+        ),
+        seconds=facts["seconds"],
+        cached=cached,
+    )
+
+
+def _failure(job: Job, completed: Completed, kept: Path) -> Exception:
+    stderr = completed.stderr.decode("utf-8", "replace")
+    refused = disk_error_from_git(stderr, kept.parent, f"compiling {job.unit}")
+    if refused is not None:
+        return refused
+    if "PLEASE submit a bug report" in stderr:
+        return CompilerCrashed(
+            f"clang crashed on {job.unit} ({job.which} pass, {job.arch})",
+            where=Location(path=job.unit),
+            why="\n".join(stderr.splitlines()[-_SHOWN_ERRORS:]),
+            hint=f"what it said is in {kept}",
+        )
+    errors = tuple(found for found in parse_diagnostics(stderr) if found.kind == "error")
+    if not errors or completed.returncode < 0:
+        return tool_failure(completed)
+    failed = CompileFailed(
+        f"{job.unit} does not compile for {job.arch} ({job.which} pass): {errors[0].text}",
+        where=[found.where for found in errors[:_SHOWN_ERRORS]],
+        why="\n".join(f"{found.where}: {found.text}" for found in errors[:_SHOWN_ERRORS]),
+        hint=f"what the compiler said is in {kept}",
+    )
+    failed.diagnostics = errors
+    return failed
