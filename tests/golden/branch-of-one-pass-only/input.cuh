@@ -1,0 +1,9 @@
+#if defined(__gfx1151__)
+static __device__ int width(int n, int wide) {
+    return n;
+}
+#else
+static __device__ int width(int n) {
+    return n;
+}
+#endif

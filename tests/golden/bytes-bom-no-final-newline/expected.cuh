@@ -1,0 +1,9 @@
+ï»¿// café (latin-1)   
+	
+static void kernel(int n) {  
+#if defined(GGML_USE_HIP) && defined(__gfx1151__)
+    step(2*n);
+#else
+    step(n);	
+#endif
+} // end

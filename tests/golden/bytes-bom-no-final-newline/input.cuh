@@ -1,0 +1,5 @@
+ï»¿// café (latin-1)   
+	
+static void kernel(int n) {  
+    step(n);	
+} // end

@@ -1,0 +1,19 @@
+static __global__ void scale_rows(const float * x, float * dst, const int n) {
+    const int i = row();
+    if (i >= n) {
+        return;
+    }
+#if defined(GGML_USE_HIP) && defined(__gfx1151__)
+    dst[i] = 3.0f*x[i];
+#else
+    dst[i] = 2.0f*x[i];
+#endif
+}
+
+static __global__ void scale_cols(const float * x, float * dst, const int n) {
+    const int i = col();
+    if (i >= n) {
+        return;
+    }
+    dst[i] = 2.0f*x[i];
+}
