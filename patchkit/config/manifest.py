@@ -226,6 +226,10 @@ class _Edit(TomlModel):
             raise ValueError(f"verb '{self.verb}' needs {' and '.join(missing)}")
         if extra := sorted(given - needed):
             raise ValueError(f"verb '{self.verb}' takes no {' and no '.join(extra)}")
+        if self.at is not None and (self.at.before or self.at.after) and "insert" not in self.verb:
+            raise ValueError(
+                f"'before' and 'after' are empty places: verb '{self.verb}' has nothing to act on"
+            )
         if self.at is None and self.count != 1:
             raise ValueError(f"'count' counts the places of 'at': verb '{self.verb}' has one place")
         if self.parameters is not None and self.function is None:

@@ -8,5 +8,7 @@
 #define __constant__ __attribute__((constant))
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
+#define __align__(...) __attribute__((aligned(__VA_ARGS__)))
+#define __builtin_align__(...) __attribute__((aligned(__VA_ARGS__)))
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 #define HIP_VERSION 60300000

@@ -9,6 +9,7 @@ from __future__ import annotations
 from patchkit.anchors.resolve import Anchor, find_entity
 from patchkit.anchors.statements import is_one_statement, starts_controlled
 from patchkit.config.manifest import Alias, Edit
+from patchkit.config.selector import After, Before
 from patchkit.cxx.directives import Group
 from patchkit.cxx.lexer import lex_pattern
 from patchkit.cxx.scopes import ScopeMap
@@ -96,7 +97,11 @@ def _expand_span(scopes: ScopeMap, edit: Edit, span: Span, new: bytes, condition
         case "use_alias":
             return span, (edit.alias or "").encode()
         case _:
-            return guard_insertion(source, span, new, condition, behind=edit.verb == "insert_after")
+            # 'before' and 'after' name a place by themselves: the verb adds nothing to it.
+            behind = isinstance(edit.at, After) or (
+                edit.verb == "insert_after" and not isinstance(edit.at, Before)
+            )
+            return guard_insertion(source, span, new, condition, behind=behind)
 
 
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:

@@ -47,7 +47,10 @@ def guard_insertion(
     """``#if condition / new / #endif`` in front of ``span``, or ``behind`` it."""
     slot = _slot(source, span)
     newline = source.newline
-    block = [_if(condition), _indented(new, slot.indent), _ENDIF]
+    line = source.text(source.line_span(source.line_of(span.start)))
+    # Behind the last code of a line the text begins a line like that one; elsewhere it continues it.
+    indent = line[: _leading_blanks(line)] if behind and not slot.tail else slot.indent
+    block = [_if(condition), _indented(new, indent), _ENDIF]
     text = newline.join(piece.replace(b"\n", newline) for piece in block)
     if behind:
         if slot.tail:

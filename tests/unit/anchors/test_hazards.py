@@ -49,8 +49,8 @@ IF = "void f() {\n    if (a) b = 1;\n    c;\n    if (d) { e; } else g;\n}\n"
         ("remove", {"statement": "b = 1"}),
         ("remove", {"tokens": "{ e; }"}),
         ("remove", {"statement": "g"}),
-        ("change_to", {"before": {"statement": "b = 1"}}),
-        ("change_to", {"after": {"statement": "b = 1"}}),
+        ("insert_after", {"before": {"statement": "b = 1"}}),
+        ("insert_before", {"after": {"statement": "b = 1"}}),
         ("insert_before", {"between": [{"tokens": "(a)"}, {"tokens": "b ="}]}),
     ],
 )
@@ -66,7 +66,7 @@ def test_the_unbraced_body_of_a_control_statement_is_refused(edit, verb, at):
     [
         ("insert_before", {"statement": "if (a)"}),
         ("insert_after", {"statement": "if (a)"}),
-        ("change_to", {"after": {"statement": "if (a)"}}),
+        ("insert_before", {"after": {"statement": "if (a)"}}),
         ("insert_before", {"statement": "c;"}),
         ("insert_after", {"statement": "if (d)"}),
         ("insert_after", {"tokens": "b"}),

@@ -171,6 +171,13 @@ def test_a_build_range_includes_both_ends(build, last, covered):
             50,
             "takes no 'of'",
         ),
+        (
+            '{ call = "kernel" }',
+            '{ after = { call = "k" } }',
+            "CONFIG_BAD_VALUE",
+            45,
+            "has nothing to act on",
+        ),
         ('{ call = "kernel" }', '"kernel"', "CONFIG_BAD_VALUE", 50, "kernel"),
     ],
 )

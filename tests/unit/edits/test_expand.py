@@ -46,6 +46,19 @@ def test_text_is_wrapped_in_the_device_guard(edit, guard, verb, after):
     assert expanded("a;\n", edit({"tokens": "a;"}, verb=verb), guard, "b;") == after.format(d=guard.device)
 
 
+@pytest.mark.parametrize("verb", ["insert_before", "insert_after"])
+@pytest.mark.parametrize(
+    ("word", "after"),
+    [
+        ("before", "  a;\n#if {d}\n  x;\n#endif\n  b; // c\n"),
+        ("after", "  a;\n  b; // c\n#if {d}\n  x;\n#endif\n"),
+    ],
+)
+def test_before_and_after_are_places_of_their_own(edit, guard, verb, word, after):
+    chosen = edit({word: {"tokens": "b;"}}, verb=verb)
+    assert expanded("  a;\n  b; // c\n", chosen, guard, "x;") == after.format(d=guard.device)
+
+
 def test_removal_and_alias_need_no_text(edit, guard):
     assert expanded("a;\n", edit({"tokens": "a;"}, verb="remove"), guard) == (
         f"#if !({guard.device})\na;\n#endif\n"

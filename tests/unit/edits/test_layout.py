@@ -70,7 +70,7 @@ def test_insertion_in_front(before, after):
         ("  @a;@\nb;\n", "  a;\n#if C\n  new;\n#endif\nb;\n"),
         ("  @a;@ // c\nb;\n", "  a; // c\n#if C\n  new;\n#endif\nb;\n"),
         ("  @a;@ b;\n", "  a;\n#if C\n  new;\n#endif\n      b;\n"),
-        ("  x; @a;@", "  x; a;\n#if C\n      new;\n#endif"),
+        ("  x; @a;@", "  x; a;\n#if C\n  new;\n#endif"),
         ("x;\r\n@a;@\r\n", "x;\r\na;\r\n#if C\r\nnew;\r\n#endif\r\n"),
     ],
 )
