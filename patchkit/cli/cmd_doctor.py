@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import click
+
 from patchkit.cli.complaint import complain, exit_code_of
 from patchkit.cli.settings import Settings, verb
 
@@ -11,7 +13,14 @@ __all__ = ["command"]
 
 
 @verb("doctor", example=("patchkit doctor",))
-def command(settings: Settings) -> int:
+@click.option(
+    "--arch",
+    "archs",
+    multiple=True,
+    metavar="GFX",
+    help="The GPU to build for (default: this machine's, else gfx1151).",
+)
+def command(settings: Settings, archs: tuple[str, ...]) -> int:
     """Check what patchkit needs on this machine, and what a build will need.
 
     Installs nothing. The exit code is that of the first check that failed; what is only absent does not
@@ -24,6 +33,7 @@ def command(settings: Settings) -> int:
         cache_root=settings.cache_root(),
         environ=os.environ,
         reporter=settings.reporter(),
+        archs=archs,
     )
     terminal = settings.terminal
     errors = [check.error for check in checks if check.error is not None]
@@ -31,9 +41,9 @@ def command(settings: Settings) -> int:
         terminal.document({"ok": not errors, "checks": [check.as_json() for check in checks]})
     else:
         for check in checks:
-            terminal.data(f"{check.state:<6}  {check.name:<12}  {check.detail}")
+            terminal.data(f"{check.state:<6}  {check.name:<13}  {check.detail}")
             if check.hint and check.error is None:
-                terminal.data(f"{'':22}{check.hint}")
+                terminal.data(f"{'':23}{check.hint}")
         for error in errors:
             terminal.talk(complain(error, terminal.paint))
     return exit_code_of(errors[0]) if errors else 0

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "show": "Show one patch or one GPU in full.",
         "diff": "Show what the candidate changes in upstream.",
         "export": "Write the candidate as a series of patches for git am.",
+        "sdk": "Install, show or remove a private HIP SDK, for machines without ROCm.",
         "doctor": "Check what patchkit needs on this machine.",
         "lock": "Record what the series gives at the pin, after a change to a patch.",
     }

@@ -1,7 +1,6 @@
 """Whether this machine has what patchkit needs, and what a build of llama.cpp will need.
 
-Vocabulary: a *check* looks at one thing and changes nothing but a probe file in the cache folder. It is
-*ok*, *failed* (patchkit cannot work), or *absent* (something that only a later step needs).
+Vocabulary: that of :mod:`patchkit.flow.check`. Nothing is changed but a probe file in the cache folder.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from patchkit.cxx.library import library_version
 from patchkit.errors import CacheError, ErrorGroup, Location, PatchkitError, ToolchainError
+from patchkit.flow.check import Check, State
 from patchkit.flow.gpus import detect_gpus
 from patchkit.flow.listing import load_catalogue
+from patchkit.flow.toolchain_check import check_toolchain
 from patchkit.report import Reporter
 from patchkit.series_dir import find_series_dir
 from patchkit.vcs.disk import disk_errors
@@ -28,8 +27,7 @@ from patchkit.vcs.runner import check_git
 
 __all__ = ["Check", "LowSpace", "PythonTooOld", "State", "run_doctor"]
 
-State = Literal["ok", "absent", "failed"]
-
+_DEFAULT_ARCH = "gfx1151"
 _PYTHONS = ((3, 11), (3, 13))  # pyproject.toml, requires-python
 
 # Measured at build 6900: the source package is 26 MB, its unpacked tree 101 MB, the repository with the
@@ -49,31 +47,19 @@ class LowSpace(CacheError):
     code = "CACHE_LOW_SPACE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One finding; ``error`` is there when it failed, ``hint`` says how to get what is absent."""
-
-    name: str
-    state: State
-    detail: str
-    hint: str | None = None
-    error: PatchkitError | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "detail": self.detail,
-            "hint": self.hint,
-            "code": self.error.code if self.error is not None else None,
-        }
-
-
 def run_doctor(
-    *, series_dir: Path | None, cache_root: Path, environ: Mapping[str, str], reporter: Reporter
+    *,
+    series_dir: Path | None,
+    cache_root: Path,
+    environ: Mapping[str, str],
+    reporter: Reporter,
+    archs: tuple[str, ...] = (),
 ) -> tuple[Check, ...]:
-    """Every check, in the order in which their failures would stop a run."""
+    """Every check, in the order in which their failures would stop a run.
+
+    ``archs`` are the GPUs to build for; by default those of this machine, else gfx1151.
+    """
+    archs = archs or detect_gpus() or (_DEFAULT_ARCH,)
     return (
         _required("python", _python),
         _required("git", lambda: "git {}.{}".format(*check_git(reporter))),
@@ -83,13 +69,7 @@ def run_doctor(
         _pins(cache_root, reporter),
         _gpu(),
         _tool("cmake", ("cmake",), environ, "python -m pip install cmake, or the package of your system"),
-        _tool(
-            "hip compiler",
-            ("amdclang++", "hipcc"),
-            environ,
-            "install ROCm as AMD's installation guide for your system says (package rocm-hip-sdk, or hipcc)",
-        ),
-        _rocm(environ),
+        *check_toolchain(cache_root, archs=archs, environ=environ, reporter=reporter),
     )
 
 
@@ -170,11 +150,3 @@ def _tool(name: str, programs: tuple[str, ...], environ: Mapping[str, str], hint
         if path is not None:
             return Check(name=name, state="ok", detail=path)
     return Check(name=name, state="absent", detail=f"no {' or '.join(programs)} on PATH", hint=hint)
-
-
-def _rocm(environ: Mapping[str, str]) -> Check:
-    for root in (environ.get("ROCM_PATH"), "/opt/rocm"):
-        if root and Path(root, "include", "hip").is_dir():
-            return Check(name="rocm", state="ok", detail=root)
-    hint = "needed to build, not to make a candidate; set ROCM_PATH when it is installed elsewhere"
-    return Check(name="rocm", state="absent", detail="no ROCm found", hint=hint)
