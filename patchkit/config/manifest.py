@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from patchkit.config.resource_rules import ResourceRules, ResourceRulesModel
 from patchkit.config.selector import Selector, SelectorModel
 from patchkit.config.toml import Document, TomlModel, validate
 from patchkit.errors import Location
@@ -147,6 +148,7 @@ class Patch:
     files: tuple[NewFile, ...]
     aliases: tuple[Alias, ...]
     edits: tuple[Edit, ...]
+    resources: ResourceRules
     where: Location
 
 
@@ -254,6 +256,7 @@ class PatchModel(TomlModel):
     file: list[_File] = Field(default_factory=list)
     alias: list[_Alias] = Field(default_factory=list)
     edit: list[_Edit] = Field(min_length=1)
+    resources: ResourceRulesModel | None = None
 
 
 def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
@@ -289,6 +292,7 @@ def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
             Alias(**row.model_dump(), where=at(("alias", i, "name"))) for i, row in enumerate(model.alias)
         ),
         edits=tuple(_edit(row, at(("edit", i, "id"))) for i, row in enumerate(model.edit)),
+        resources=model.resources.build() if model.resources is not None else ResourceRules(),
         where=at(("id",)),
     )
 

@@ -14,11 +14,12 @@ from typing import Literal, Protocol
 
 from patchkit.build.toolchain import Toolchain
 from patchkit.config.profile import ArchProfile
+from patchkit.config.resource_rules import ResourceRules
 from patchkit.edits.guard import Guard
 from patchkit.errors import ExitCode, PatchkitError
 from patchkit.report import Reporter
 
-__all__ = ["Gate", "GateError", "GateResult", "PatchPart", "ResourceRules", "Subject", "Verdict"]
+__all__ = ["Gate", "GateError", "GateResult", "PatchPart", "Subject", "Verdict"]
 
 Verdict = Literal["passed", "failed", "not run"]
 
@@ -66,20 +67,6 @@ class GateResult:
             "lines": list(self.lines),
             "evidence": self.evidence,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRules:
-    """What a patch may do to a kernel that exists before and after it.
-
-    ``kernels`` are names without template arguments; empty: every kernel. ``more_spills`` is how many
-    VGPRs more a variant may spill, ``fewer_waves`` how many waves per SIMD it may lose.
-    """
-
-    kernels: tuple[str, ...] = ()
-    more_spills: int = 0
-    fewer_waves: int = 0
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

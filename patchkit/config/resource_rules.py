@@ -1,0 +1,47 @@
+"""The ``[resources]`` table of patch.toml: what a patch may cost a kernel that was there before.
+
+Without the table nothing may get worse: no variant spills more registers, none loses waves. A patch that
+trades one for the other says how much, for which kernels, and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from patchkit.config.toml import TomlModel
+
+__all__ = ["ResourceRules", "ResourceRulesModel"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRules:
+    """What a patch may do to a kernel that exists before and after it.
+
+    ``kernels`` are names without template arguments (empty: every kernel); ``more_spills`` is how many
+    VGPRs more a variant may spill, ``fewer_waves`` how many waves per SIMD it may lose.
+    """
+
+    kernels: tuple[str, ...] = ()
+    more_spills: int = 0
+    fewer_waves: int = 0
+    why: str = ""
+
+
+class ResourceRulesModel(TomlModel):
+    """What the table must be."""
+
+    kernels: list[str] = Field(default_factory=list)
+    more_spills: int = Field(default=0, ge=0, le=512)
+    fewer_waves: int = Field(default=0, ge=0, le=16)
+    why: str = Field(min_length=1)
+
+    def build(self) -> ResourceRules:
+        """The table as data."""
+        return ResourceRules(
+            kernels=tuple(self.kernels),
+            more_spills=self.more_spills,
+            fewer_waves=self.fewer_waves,
+            why=self.why.strip(),
+        )

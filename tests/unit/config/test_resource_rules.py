@@ -1,0 +1,44 @@
+"""The optional [resources] table of patch.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.manifest import Patch, parse_patch
+from patchkit.config.resource_rules import ResourceRules
+from patchkit.config.toml import load_toml
+from patchkit.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[3]
+_SHIPPED = ROOT / "patches" / "0002-tile-unprune" / "patch.toml"
+
+
+def _patch(folder: Path, table: str) -> Patch:
+    path = folder / "patch.toml"
+    path.write_text(_SHIPPED.read_text("utf-8") + table, "utf-8")
+    return parse_patch(load_toml(path), folder="0002-tile-unprune", number=2)
+
+
+def test_without_the_table_nothing_may_get_worse(tmp_path: Path) -> None:
+    assert _patch(tmp_path, "").resources == ResourceRules()
+    assert (ResourceRules().more_spills, ResourceRules().fewer_waves) == (0, 0)
+
+
+def test_the_table_says_how_much_for_which_kernels_and_why(tmp_path: Path) -> None:
+    table = '\n[resources]\nkernels = ["flash_attn_ext_f16"]\nmore_spills = 4\nwhy = "traded for LDS"\n'
+    rules = ResourceRules(kernels=("flash_attn_ext_f16",), more_spills=4, why="traded for LDS")
+    assert _patch(tmp_path, table).resources == rules
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["[resources]\nmore_spills = 4\n", '[resources]\nmore_spills = -1\nwhy = "x"\n'],
+    ids=["no reason", "negative"],
+)
+def test_a_table_that_says_too_little_is_refused_with_its_line(tmp_path: Path, table: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _patch(tmp_path, "\n" + table)
+    assert str(tmp_path / "patch.toml") in str(caught.value.where[0])
+    assert caught.value.where[0].line
