@@ -18,7 +18,7 @@ from pathlib import Path
 from patchkit.errors import PatchkitError
 from patchkit.report import Reporter
 from patchkit.sdk.make import Request, make_prefix
-from patchkit.sdk.prefix import Prefix, Record, current_prefix, load_prefix, sdk_folder
+from patchkit.sdk.prefix import Prefix, Record, current_prefix, sdk_folder
 from patchkit.vcs.disk import disk_errors
 
 __all__ = ["install", "remove"]
@@ -61,14 +61,18 @@ def remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
         with disk_errors(folder, "removing the SDK"):
             (folder / "current").unlink(missing_ok=True)
             for path in sorted(folder.iterdir()):
-                if path.is_dir() and load_prefix(path) is not None:
+                if path.is_dir() and not path.is_symlink():
                     _discard(path)
                     gone.append(path)
     return tuple(gone)
 
 
 def _publish(new: Path, record: Record, folder: Path, reporter: Reporter) -> Prefix:
-    """Give the prefix its name, and make it the current one; older ones go."""
+    """Give the prefix its name, and make it the current one; older ones go.
+
+    Where it replaces one of the same name there is none for a moment: a run that is killed just then
+    leaves a link to nothing, which reads as a damaged prefix.
+    """
     path = folder / record.id
     with disk_errors(path, "publishing the prefix"):
         if path.exists():  # a damaged one of the same content, or a killed run's whole one
@@ -86,21 +90,24 @@ def _publish(new: Path, record: Record, folder: Path, reporter: Reporter) -> Pre
 
 
 def _sweep(folder: Path, reporter: Reporter) -> None:
-    """Remove what killed runs left. The lock is held: nobody is making anything here now."""
+    """Remove what killed runs left. The lock is held: nobody is making anything here now.
+
+    A package client that outlived its patchkit may still write there; what it writes goes next time.
+    """
     with disk_errors(folder, "removing what a killed run left"):
         for path in sorted(folder.glob(".*")):
             reporter.info(f"removing what a killed run left: {path.name}")
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def _discard(path: Path) -> None:
     """Remove a prefix: out of sight in one step, then file by file."""
     gone = path.with_name(f".old-{path.name}")
     path.rename(gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(gone, ignore_errors=True)  # what stays is swept by the next run
 
 
 @contextmanager

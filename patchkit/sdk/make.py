@@ -36,7 +36,11 @@ _BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to install. ``environ`` gives PATH and proxies, ``suites`` overrides the pins'."""
+    """What to install.
+
+    ``environ`` gives PATH and proxies, ``suites`` overrides the pins', ``entries`` the mirrors that this
+    machine's apt is set up with.
+    """
 
     cache_root: Path
     pins: Pins
@@ -45,6 +49,7 @@ class Request:
     rocwmma: RocWmmaChoice = "auto"
     rocwmma_url: str | None = None
     again: bool = False
+    entries: tuple[Entry, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +111,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
 
 
 def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _Fetched:
-    entries = _entries(reporter)
+    entries = _entries(reporter) if request.entries is None else request.entries
     mirror = choose_mirror(entries)
     suites = request.suites or request.pins.suites
     for number, suite in enumerate(suites, start=1):

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from patchkit.sdk.errors import PinsBroken
+from patchkit.sdk.pins import PINS_FILE, load_pins
+
+
+def test_the_pins_are_whole() -> None:
+    pins = load_pins()
+    assert pins.suites
+    assert pins.download_limit <= 60_000_000
+    assert pins.packages == tuple(sorted(set(pins.packages)))
+    for sha in (pins.rocwmma.commit, pins.rocwmma.tree):
+        assert re.fullmatch(r"[0-9a-f]{40}", sha)
+    assert pins.rocwmma.same_as["gfx1151"] == "gfx1102"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text + "[", "line"),
+        (lambda text: text.replace("download-limit", "upload-limit"), "'download-limit' is missing"),
+        (lambda text: text.replace("= 40_000_000", '= "much"'), "much"),
+        (lambda text: "rocwmma = 1\n" + re.sub(r"(?s)\[rocwmma\].*", "", text), "int"),
+    ],
+)
+def test_broken_pins_are_named(tmp_path: Path, change, says: str) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(change(PINS_FILE.read_text("utf-8")))
+    with pytest.raises(PinsBroken) as caught:
+        load_pins(path)
+    assert caught.value.where[0].path == str(path)
+    assert says in (caught.value.why or "")
+
+
+def test_missing_pins_are_named(tmp_path: Path) -> None:
+    with pytest.raises(PinsBroken):
+        load_pins(tmp_path / "none.toml")
