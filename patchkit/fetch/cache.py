@@ -8,6 +8,7 @@ they inherited a lock of their own, so the next holder knows when the last of th
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from patchkit.fetch.orphans import lock_against_orphans
 from patchkit.fetch.remains import remove_remains
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.ownership import is_marked
 from patchkit.vcs.repository import Repository, create_repository, open_repository
 
 __all__ = ["Cache", "default_cache_root", "open_cache"]
@@ -55,21 +57,25 @@ class Cache:
         """The repository for writing, made or repaired if need be, for nobody else meanwhile.
 
         Raises:
+            CacheForeign, CacheAltered: the repository is not patchkit's, or not as patchkit made it.
             CacheError: the disk refused.
             GitError: git refused.
         """
         if self._held:
             yield self._held[0]
             return
+        is_marked(self.upstream)  # before the first file: a folder of the user's stays as it is
         with disk_errors(self.root, "creating the cache"):
             self.root.mkdir(parents=True, exist_ok=True)
+            _refuse_links(self.root)
         with self._locked(reporter), lock_against_orphans(self.root / "lock.git", reporter) as descriptor:
             owner = self.root / "lock.owner"
-            if owner.exists():
+            if os.path.lexists(owner):
                 removed = remove_remains(self.upstream)
                 if removed:
                     reporter.info(f"removed what a killed run left: {', '.join(removed)}")
             with disk_errors(owner, "locking the cache"):
+                owner.unlink(missing_ok=True)
                 owner.write_text(f"{os.getpid()}\n", encoding="ascii")
             repository = open_repository(self.upstream, reporter) or create_repository(
                 self.upstream, reporter
@@ -106,6 +112,13 @@ def default_cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """``PATCHKIT_CACHE`` if set, else the folder the system has for a user's caches."""
     named = (os.environ if environ is None else environ).get("PATCHKIT_CACHE")
     return Path(named).absolute() if named else platformdirs.user_cache_path("patchkit", appauthor=False)
+
+
+def _refuse_links(root: Path) -> None:
+    """Locks are files of the cache: through a link, locking one would empty somebody's file."""
+    for name in ("lock", "lock.git"):
+        if (root / name).is_symlink():
+            raise OSError(errno.ELOOP, f"{name} is a symbolic link; remove it", str(root / name))
 
 
 def _pid_in(owner: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from patchkit.errors import GitError, Location
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_error, disk_errors
+from patchkit.vcs.ownership import ATTRIBUTES, check_as_made, is_marked, mark
 from patchkit.vcs.runner import Git
 
 __all__ = [
@@ -27,13 +28,6 @@ __all__ = [
     "git_path",
     "open_repository",
 ]
-
-# Attributes in an upstream tree could change bytes on their way through git (line ends, keyword
-# expansion, filters). info/attributes outranks every .gitattributes, for worktrees too.
-_ATTRIBUTES = (
-    b"* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
-    b" !diff !merge !whitespace\n"
-)
 
 _NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
 
@@ -172,33 +166,43 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
     A new one is built beside its place and renamed there, so that a kill leaves nothing half made.
 
     Raises:
+        CacheForeign: something that is not patchkit's is there; it was not touched.
+        CacheAltered: it is patchkit's, but its settings are not.
         CacheError: the disk refused.
     """
     if path.exists() and not path.is_dir():
         raise disk_error(NotADirectoryError(errno.ENOTDIR, "Not a directory"), path, "opening the cache")
-    if path.exists():
-        built = path
-    else:
-        built = path.with_name(f"{path.name}.partial")
-        with disk_errors(path.parent, "creating the cache"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+    built = path if is_marked(path) else path.with_name(f"{path.name}.partial")
+    if built != path:
+        is_marked(built)
+    with disk_errors(path.parent, "creating the cache"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mark(built)
     # Formats are named: a later git may make repositories of another kind by default.
     Git(reporter=reporter).run(
         "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(built)
     )
     with disk_errors(path, "creating the cache"):
         (built / "info").mkdir(exist_ok=True)
-        (built / "info" / "attributes").write_bytes(_ATTRIBUTES)
+        (built / "info" / "attributes").write_bytes(ATTRIBUTES)
         if built != path:
             built.rename(path)
+    check_as_made(path, reporter)
     return Repository(path=path, reporter=reporter)
 
 
 def open_repository(path: Path, reporter: Reporter) -> Repository | None:
-    """The repository at ``path``, or None when it is not there or not complete."""
-    if all((path / name).exists() for name in _NEEDED):
-        return Repository(path=path, reporter=reporter)
-    return None
+    """The repository at ``path``, or None when it is not there or not complete.
+
+    Raises:
+        CacheForeign: another repository, or anything else, is there.
+        CacheAltered: it is patchkit's, but its settings are not.
+        CacheError: the disk refused.
+    """
+    if not is_marked(path) or not all((path / name).exists() for name in _NEEDED):
+        return None
+    check_as_made(path, reporter)
+    return Repository(path=path, reporter=reporter)
 
 
 def git_path(path: str) -> bytes:

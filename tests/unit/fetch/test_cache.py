@@ -13,6 +13,7 @@ from patchkit.errors import CacheError
 from patchkit.fetch.cache import default_cache_root, open_cache
 from patchkit.report import NullReporter
 from patchkit.vcs.disk import DiskDenied, DiskNotDirectory
+from patchkit.vcs.ownership import mark
 
 REPORTER = NullReporter()
 
@@ -163,7 +164,8 @@ def test_after_a_clean_end_locks_are_left_to_their_owners(tmp_path: Path) -> Non
 
 
 def test_a_half_made_repository_is_repaired(tmp_path: Path) -> None:
-    (tmp_path / "upstream.git" / "objects").mkdir(parents=True)
+    mark(tmp_path / "upstream.git")
+    (tmp_path / "upstream.git" / "objects").mkdir()
     with open_cache(tmp_path).hold(REPORTER) as repository:
         assert repository.write_object("blob", b"x")
 

@@ -7,6 +7,7 @@ import pytest
 from patchkit.report import NullReporter
 from patchkit.vcs.disk import DiskNotDirectory
 from patchkit.vcs.fastimport import Written
+from patchkit.vcs.ownership import mark
 from patchkit.vcs.repository import (
     ObjectMissing,
     PathMissing,
@@ -86,7 +87,9 @@ def test_a_half_made_repository_is_completed(repo: Repository, base: Written) ->
 
 
 def test_remains_of_a_killed_creation_are_used_up(tmp_path: Path) -> None:
-    (tmp_path / "upstream.git.partial" / "objects").mkdir(parents=True)
+    partial = tmp_path / "upstream.git.partial"
+    mark(partial)
+    (partial / "objects").mkdir()
     made = create_repository(tmp_path / "upstream.git", NullReporter())
     assert made.write_object("blob", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["upstream.git"]
