@@ -45,15 +45,16 @@ _UNREACHABLE = (
     "Network is unreachable",
     "Something wicked happened",
 )
+_LACKS = re.compile(r"Unable to locate package (\S+)|Package '?([^\s']+)'? has no installation candidate")
 _MISSING = (
     "does not have a Release file",
-    "Unable to locate package",
-    "has no installation candidate",
     "404",
     "File not found",
     "Can't find a source to download",
     "doesn't have the component",
 )
+_OTHER_SUITE = "name another suite: patchkit sdk install --suite sid"
+
 # apt tries on after an error, and each of these may bring others with it: the cause comes first.
 _ORDER: tuple[tuple[tuple[str, ...], type[PatchkitError], str, str], ...] = (
     (
@@ -69,7 +70,7 @@ _ORDER: tuple[tuple[tuple[str, ...], type[PatchkitError], str, str], ...] = (
         "the mirror of {what} cannot be reached",
         "check the network and the proxy, and that apt-get update works",
     ),
-    (_MISSING, PackageMissing, "{what} is not there", "name another suite: patchkit sdk install --suite sid"),
+    (_MISSING, PackageMissing, "{what} is not there", _OTHER_SUITE),
 )
 
 
@@ -88,6 +89,9 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
     refused = disk_error_from_git(text, folder, f"fetching {what}")
     if refused is not None and "/etc/apt" not in text:
         return refused
+    lacking = sorted({name for pair in _LACKS.findall(text) for name in pair if name})
+    if lacking:
+        return PackageMissing(f"{what} lacks {', '.join(lacking)}", hint=_OTHER_SUITE)
     for words, kind, message, hint in _ORDER:
         lines = [line for line in text.splitlines() if any(word in line for word in words)]
         if lines:

@@ -74,6 +74,8 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
     root = new / "usr"
     hip, device_libs, device_libs_version = _check(new, fetched, request.pins)
     clang = new / fetched.compiler.path
+    with disk_errors(root, "creating a prefix"):
+        (root / "bin").mkdir(exist_ok=True)  # empty, but the package files of HIP check that it is there
     reporter.step("building stub libraries")
     stubs = build_stubs(root, clang, reporter)
     kind, rocwmma_version = _rocwmma(new, scratch, request, reporter)

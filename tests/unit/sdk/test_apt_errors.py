@@ -43,10 +43,17 @@ def test_each_failure_has_its_error(stderr: str, kind: type[PatchkitError]) -> N
 
 
 def test_the_reason_is_apts_own_line_without_its_mark() -> None:
+    line = "The repository 'x' is not signed."
+    found = error(f"W: Some index files failed\nE: {line}\nE: {line}")
+    assert found.why == line
+
+
+def test_packages_that_are_lacking_are_named_once() -> None:
     found = error(
-        "W: Some index files failed\nE: Unable to locate package libfoo\nE: Unable to locate package libfoo"
+        "E: Unable to locate package libfoo\nE: Package 'libbar' has no installation candidate\n"
+        "E: Unable to locate package libfoo\n"
     )
-    assert found.why == "Unable to locate package libfoo"
+    assert found.message == "the suite forky lacks libbar, libfoo"
 
 
 def test_a_crash_stays_a_crash() -> None:

@@ -22,7 +22,7 @@ def test_the_pins_are_whole() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda text: text + "[", "line"),
+        (lambda text: text + "[", "key part"),
         (lambda text: text.replace("download-limit", "upload-limit"), "'download-limit' is missing"),
         (lambda text: text.replace("= 40_000_000", '= "much"'), "much"),
         (lambda text: "rocwmma = 1\n" + re.sub(r"(?s)\[rocwmma\].*", "", text), "int"),
