@@ -15,31 +15,26 @@ from pathlib import Path
 from patchkit.anchors.resolve import Anchor, resolve_anchor
 from patchkit.config.manifest import Edit, Patch
 from patchkit.cxx.scopes import ScopeMap
-from patchkit.edits.confirm import Evidence, confirm_entities, confirm_passes
+from patchkit.edits.confirm import EditUnparsable, Evidence, confirm_entities, confirm_passes
 from patchkit.edits.expand import expand_alias, expand_edit
 from patchkit.edits.guard import Guard
-from patchkit.edits.isolation import require_isolated
+from patchkit.edits.isolation import GuardLeak, require_isolated
 from patchkit.edits.model import Applied, Placement, apply_placements
 from patchkit.errors import AnchorError, ErrorGroup, Location, PatchkitError
 from patchkit.flow.context import make_context, make_guard
+from patchkit.flow.newfile import check_new_files, check_place, with_line
 from patchkit.flow.selection import Selected
 from patchkit.flow.upstream import UpstreamFiles
 from patchkit.render.renderer import PatchRenderer
 from patchkit.source import SourceText, Span
 
-__all__ = ["NewFileExists", "PlacedEdit", "PlacedPatch", "UpstreamFileMissing", "place_patch"]
+__all__ = ["PlacedEdit", "PlacedPatch", "UpstreamFileMissing", "place_patch"]
 
 
 class UpstreamFileMissing(AnchorError):
     """Upstream's tree has no file of that path."""
 
     code = "UPSTREAM_FILE_MISSING"
-
-
-class NewFileExists(AnchorError):
-    """A file a patch wants to add is already there."""
-
-    code = "NEW_FILE_EXISTS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,21 +118,15 @@ def _sha256(data: bytes) -> str:
 def _new_files(job: _Job, errors: list[PatchkitError]) -> dict[str, bytes]:
     added: dict[str, bytes] = {}
     for file in job.patch.files:
-        if job.files.read(file.path) is not None:
-            errors.append(
-                NewFileExists(
-                    f"upstream already has {file.path}",
-                    where=[file.where, Location(path=file.path)],
-                    hint="rename our file, or drop the patch if upstream took it",
-                )
-            )
+        blocked = check_place(file, [*job.files.names, *added])
+        if blocked is not None:
+            errors.append(blocked)
             continue
         try:
-            text = job.renderer.file(file.template, file.where)
+            added[file.path] = job.renderer.file(file.template, file.where).encode()
         except PatchkitError as exc:
             errors.append(exc)
-        else:
-            added[file.path] = text.encode()
+    errors.extend(check_new_files(job.patch.files, added, job.files, job.archs, job.guard.macros))
     return added
 
 
@@ -149,6 +138,7 @@ def _place_file(
         raise ErrorGroup("", [_file_missing(job, path, edits)])
     before = job.files.scopes(SourceText(path, data))
     anchored, placements = _anchor_all(job, before, edits)
+    applied = None
     try:
         applied = apply_placements(before.source, placements)
         after = job.files.scopes(applied.after)
@@ -159,6 +149,10 @@ def _place_file(
         trees = job.files.trees([before.source, applied.after], job.archs, job.guard.macros, added)
         evidence = confirm_passes(after, pairs, trees[0], trees[1])
     except PatchkitError as exc:
+        if applied is not None and isinstance(exc, EditUnparsable | GuardLeak):
+            # The line exists in memory only, and plan shows no text of a patch that failed.
+            exc.where = (with_line(applied.after, exc.where[0]), *exc.where[1:])
+            exc.hint = "correct the text in patch.toml, or its template"
         raise ErrorGroup("", [exc]) from exc
     done = [
         _placed(before, anchor, text, seen) for (anchor, text), seen in zip(anchored, evidence, strict=True)

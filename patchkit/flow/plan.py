@@ -155,13 +155,16 @@ def _read_upstream(
     if repository is None or not any(selected.targets for selected in chosen):
         return UpstreamFiles({})
     folders = tuple(dict.fromkeys([*(f"{folder}/" for folder in HEADER_FOLDERS), *series.folders]))
-    paths: set[str] = set()
-    for entry in repository.list_files(pinned.commit, "ggml/"):
-        folder = entry.path.rpartition("/")[0] + "/"
-        if folder in folders and entry.path.endswith(_SOURCES) and entry.mode in ("100644", "100755"):
-            paths.add(entry.path)
+    entries = repository.list_files(pinned.commit)
+    paths = [
+        entry.path
+        for entry in entries
+        if entry.path.rpartition("/")[0] + "/" in folders
+        and entry.path.endswith(_SOURCES)
+        and entry.mode in ("100644", "100755")
+    ]
     data: Mapping[str, bytes] = repository.read_blobs(pinned.commit, sorted(paths))
-    return UpstreamFiles(data)
+    return UpstreamFiles(data, (entry.path for entry in entries))
 
 
 def _planned(

@@ -6,7 +6,7 @@ first. Structure and AST of a version of a file are computed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from patchkit.cxx.scopes import ScopeMap, parse_scopes
@@ -23,10 +23,14 @@ _PARSERS = 2
 
 
 class UpstreamFiles:
-    """Files of one tree. ``base`` maps paths to bytes and is never changed."""
+    """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
-    def __init__(self, base: Mapping[str, bytes]) -> None:
+    ``others`` are paths that the tree has, too, and that nobody reads.
+    """
+
+    def __init__(self, base: Mapping[str, bytes], others: Iterable[str] = ()) -> None:
         self._base = base
+        self._others = frozenset(others)
         self._overlay: dict[str, bytes] = {}
         self._scopes: dict[tuple[str, bytes], ScopeMap] = {}
         self._trees: dict[tuple[str, bytes, str, Pass, tuple[str, ...]], Tree] = {}
@@ -37,8 +41,13 @@ class UpstreamFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path there is, sorted."""
+        """Every path that can be read, sorted."""
         return tuple(sorted({*self._base, *self._overlay}))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every path that is taken, those of files nobody reads among them."""
+        return self._others.union(self._base, self._overlay)
 
     def write(self, changes: Mapping[str, bytes]) -> None:
         """Put the files of one patch over what is there."""
