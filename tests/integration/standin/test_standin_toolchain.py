@@ -1,0 +1,42 @@
+"""The proof with real HIP headers; and rocWMMA itself, which shows what the proof is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.toolchain import Toolchain, knows_arch
+from patchkit.wmma_layout.isa import Family
+from patchkit.wmma_layout.proof import Ordering, prove
+
+pytestmark = pytest.mark.hip
+
+STANDIN = Path(__file__).resolve().parents[3] / "patchkit" / "sdk" / "standin"
+EXACT = "-DROCWMMA_STAND_IN_EXACT_COPIES"
+
+
+@pytest.mark.parametrize(
+    ("arch", "family", "extra", "ordering"),
+    [
+        ("gfx1151", "gfx11", (), "half wave"),
+        ("gfx1151", "gfx11", (EXACT,), "guide"),
+        ("gfx1201", "gfx12", (), "wave"),
+    ],
+)
+def test_real_headers_change_nothing(
+    compile_with_toolchain, arch: str, family: Family, extra: tuple[str, ...], ordering: Ordering
+) -> None:
+    proof = prove(compile_with_toolchain(STANDIN, arch, extra), family)
+    assert proof.failures == ()
+    assert proof.ordering == ordering
+
+
+def test_rocwmma_itself_passes(compile_with_toolchain, toolchain: Toolchain) -> None:
+    """AMD tests it on the hardware: would it fail, then the model or the interpreter were wrong."""
+    found = toolchain.rocwmma
+    if found is None or found.kind == "stand-in" or not knows_arch(found, "gfx1151"):
+        pytest.skip("this toolchain has no rocWMMA for gfx1151")
+    proof = prove(compile_with_toolchain(found.include, "gfx1151", ("-include", "string")), "gfx11")
+    assert proof.failures == ()
+    assert proof.ordering == "half wave"
