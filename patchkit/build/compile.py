@@ -49,6 +49,7 @@ __all__ = [
 _FORMAT = 1  # of an entry; a change makes every old entry unknown
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
 _SHOWN_ERRORS = 8
+_WARNINGS = ("-Wall", "-Wextra")  # compared with the baseline's, which has some
 
 # What ggml/CMakeLists.txt and ggml-hip/CMakeLists.txt of build 6900 define with default options.
 _DEFINITIONS = (
@@ -157,11 +158,10 @@ def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
 
 def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
     """The command of a job without its output."""
-    sides = {"host": "--cuda-host-only", "device": "--cuda-device-only"}
     return [
         str(toolchain.clang),
         *hip_flags(toolchain, job.arch, which=job.which),
-        sides[job.which],
+        *_WARNINGS,
         *hip_definitions(rocwmma=job.rocwmma),
         *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
         *([REMARK_FLAG] if job.which == "device" and job.form == "assembly" else []),

@@ -78,7 +78,7 @@ class PatchPart:
     guard: Guard
     touched: tuple[str, ...]
     new_files: tuple[str, ...]
-    resources: ResourceRules = ResourceRules()
+    resources: ResourceRules = field(default_factory=ResourceRules)
 
     @property
     def archs(self) -> tuple[str, ...]:

@@ -1,0 +1,151 @@
+"""Gate ``compile``: what the patches touch compiles for their GPUs, host and device, without new warnings.
+
+By default the touched units, pass by pass; :class:`LibraryGate` builds the whole library through
+upstream's CMake.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.build.compile import CompiledUnit, CompileFailed, open_compiler
+from patchkit.build.remarks import Diagnostic
+from patchkit.errors import Location, PatchkitError
+from patchkit.gates.base import GateError, GateResult, Subject
+from patchkit.gates.touched import Pair, compile_touched
+
+__all__ = ["CandidateCompileError", "CompileGate", "NewWarning"]
+
+
+class CandidateCompileError(GateError):
+    """The candidate does not compile where the baseline does."""
+
+    code = "COMPILE_CANDIDATE"
+
+
+class NewWarning(GateError):
+    """The compiler warns about the candidate and not about the baseline."""
+
+    code = "COMPILE_NEW_WARNING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileGate:
+    """The touched units."""
+
+    name: str = "compile"
+
+    def run(self, subject: Subject) -> GateResult:
+        """Compile both trees. Raises what the compiler and the disk raise."""
+        if subject.toolchain is None:
+            return GateResult(
+                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
+            )
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+        pairs = compile_touched(subject, compiler, ("device", "host"))
+        problems: list[PatchkitError] = list(_problems(pairs, subject))
+        good = [pair for pair in pairs if isinstance(pair.after, CompiledUnit)]
+        units = len({pair.unit for pair in pairs})
+        fresh = [
+            made
+            for pair in pairs
+            for made in (pair.before, pair.after)
+            if isinstance(made, CompiledUnit) and not made.cached
+        ]
+        seconds = sum(made.seconds for made in fresh)
+        told = (
+            f"{len(fresh)} passes compiled now ({seconds:.0f} s of compiler time), "
+            f"{2 * len(pairs) - len(fresh)} taken from the cache"
+        )
+        return GateResult(
+            gate=self.name,
+            verdict="failed" if problems else "passed",
+            summary=(
+                f"{len(good)} of {len(pairs)} passes of {units} touched units compile for "
+                f"{' '.join(subject.archs)}, host and device; {_warnings(problems)} new warnings"
+            ),
+            problems=tuple(problems),
+            evidence={"passes": [_pair_json(pair) for pair in pairs]},
+            not_run=("linking, and units that no patch touches: patchkit verify --no-gpu --full",),
+            lines=(told,),
+        )
+
+
+def _problems(pairs: Sequence[Pair], subject: Subject) -> Iterator[PatchkitError]:
+    seen: set[str] = set()
+    for pair in pairs:
+        if isinstance(pair.after, CompileFailed):
+            error = _compile_error(pair, pair.after, subject)
+            if error.message not in seen:
+                seen.add(error.message)
+                yield error
+            continue
+        for new in _new_warnings(pair.before.diagnostics, pair.after.diagnostics):
+            if str(new.where) not in seen:
+                seen.add(str(new.where))
+                yield _new_warning(pair, new, subject)
+
+
+def _compile_error(pair: Pair, error: CompileFailed, subject: Subject) -> CandidateCompileError:
+    where = [
+        Location(
+            path=place.path,
+            line=place.line,
+            column=place.column,
+            label=", ".join(subject.patches_of(place.path, place.line)) or None,
+        )
+        for place in error.where
+    ]
+    blamed = next((place.label for place in where if place.label), "none: the error is in upstream's lines")
+    first = error.diagnostics[0].text if error.diagnostics else error.message
+    return CandidateCompileError(
+        f"{pair.unit.rpartition('/')[2]} does not compile for {pair.arch} ({pair.which} pass): {first}",
+        where=where,
+        why=f"the baseline compiles; the nearest patch is {blamed}\n{error.why or ''}".rstrip(),
+        hint=error.hint,
+    )
+
+
+def _new_warnings(before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+    """Warnings the baseline has not, or not as often; lines move, so they do not count."""
+    known = Counter((found.where.path, found.text, found.flag) for found in before)
+    for found in after:
+        key = (found.where.path, found.text, found.flag)
+        if known[key]:
+            known[key] -= 1
+        else:
+            yield found
+
+
+def _new_warning(pair: Pair, found: Diagnostic, subject: Subject) -> NewWarning:
+    patches = ", ".join(subject.patches_of(found.where.path, found.where.line))
+    return NewWarning(
+        f"{pair.unit.rpartition('/')[2]} for {pair.arch} ({pair.which} pass): {found.text}",
+        where=Location(
+            path=found.where.path, line=found.where.line, column=found.where.column, label=patches or None
+        ),
+        why=f"the baseline has no such warning{f' [{found.flag}]' if found.flag else ''}",
+        hint=f"patchkit diff --patch {patches.split(',')[0]}" if patches else None,
+    )
+
+
+def _warnings(problems: Sequence[PatchkitError]) -> int:
+    return sum(isinstance(problem, NewWarning) for problem in problems)
+
+
+def _pair_json(pair: Pair) -> dict[str, object]:
+    after = pair.after
+    return {
+        "unit": pair.unit,
+        "arch": pair.arch,
+        "pass": pair.which,
+        "compiles": isinstance(after, CompiledUnit),
+        "warnings_baseline": len(pair.before.diagnostics),
+        "warnings_candidate": len(after.diagnostics),
+        "seconds_baseline": pair.before.seconds,
+        "seconds_candidate": after.seconds if isinstance(after, CompiledUnit) else None,
+        "object_baseline": pair.before.key,
+        "object_candidate": after.key if isinstance(after, CompiledUnit) else None,
+    }

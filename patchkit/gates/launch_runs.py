@@ -1,0 +1,140 @@
+"""What the launch gate records: which shapes and models, on which GPUs, and how runs are compared.
+
+Vocabulary: a *comparison* is one GPU, both sides; *identical* runs have the same log byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.build.compile import Compiler
+from patchkit.build.parallel import run_parallel
+from patchkit.gates.launch_rules import CasePair
+from patchkit.recorder.backend import RecordedBackend
+from patchkit.recorder.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case
+from patchkit.recorder.device import PlayedDevice
+from patchkit.recorder.log import Launch
+from patchkit.recorder.model_file import SmallModel
+from patchkit.recorder.session import BenchRun, Figures, RecordedRun, Session, case_records
+from patchkit.report import Reporter
+
+__all__ = ["Comparison", "Sides", "bench_runs", "compare_on", "known_cases", "last_step"]
+
+_HEAD_SIZES = (64, 128, 256)
+_PROMPT, _GENERATED = 512, 4
+# Generation ends at a multiple of 256 tokens: llama-bench makes the KV cache as long as depth and tokens, and
+# the selection of build 6900 takes another branch for a KV length that is not a multiple of 256.
+_SHALLOW = (0, 4096)
+_DEEP = (0, 4096, 16384, 65536)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The two backends, and what the compiler said about their kernels for the GPUs of the candidate."""
+
+    before: RecordedBackend
+    after: RecordedBackend
+    figures: Mapping[str, tuple[Mapping[str, Figures], Mapping[str, Figures]]]
+
+    def sessions(self, device: PlayedDevice, compiler: Compiler) -> tuple[Session, Session]:
+        """Both on one GPU; without figures for it, kernels are assumed to use all registers."""
+        before, after = self.figures.get(device.arch, ({}, {}))
+        root, reporter = compiler.store.root.parent, compiler.reporter
+        return (
+            self.before.session(device, before, root, reporter),
+            self.after.session(device, after, root, reporter),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One GPU. ``cases`` and ``benches`` hold the runs before and after."""
+
+    device: PlayedDevice
+    support: tuple[tuple[OpRow, ...], tuple[OpRow, ...]]
+    asked: tuple[Case, ...]
+    not_understood: tuple[str, ...]
+    cases: tuple[RecordedRun, RecordedRun]
+    benches: tuple[tuple[BenchRun, RecordedRun, RecordedRun], ...]
+
+    @property
+    def cases_identical(self) -> bool:
+        """Whether both sides launched exactly the same for every case."""
+        return self.cases[0].digest == self.cases[1].digest
+
+    def pairs(self) -> list[CasePair]:
+        """Every case before and after. Raises RecordingUnreadable."""
+        before, after = (case_records(self.asked, run.recording()) for run in self.cases)
+        return [
+            CasePair(case=case, before=old, after=new)
+            for case, old, new in zip(self.asked, before, after, strict=True)
+        ]
+
+
+def known_cases(rows: Sequence[OpRow]) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+    """Upstream's cases and ours, and those of upstream's that we cannot build, by their variables."""
+    cases: list[Case] = []
+    unknown: list[str] = []
+    for number, row in enumerate(rows):
+        try:
+            cases.append(upstream_case(row.params, number))
+        except CaseNotUnderstood:
+            unknown.append(row.params)
+    return (*cases, *own_cases()), tuple(unknown)
+
+
+def bench_runs(*, deep: bool) -> tuple[BenchRun, ...]:
+    """One prompt and one generation per model and depth; ``deep`` goes to 65536 tokens."""
+    runs = []
+    for size in _HEAD_SIZES:
+        model = SmallModel(head_size=size)
+        for depth in _DEEP if deep else _SHALLOW:
+            runs.append(BenchRun(model=model, prompt=_PROMPT, generated=0, depth=depth))
+            runs.append(
+                BenchRun(model=model, prompt=0, generated=_GENERATED, depth=max(depth - _GENERATED, 0))
+            )
+    return tuple(runs)
+
+
+def compare_on(device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: bool) -> Comparison:
+    """Run everything on one GPU, both sides.
+
+    Raises:
+        RecordedRunFailed: upstream's code aborted.
+        RecorderMisconfigured, SupportMalformed: a program or the recorder did something else.
+    """
+    sessions = sides.sessions(device, compiler)
+    support = sessions[0].support(), sessions[1].support()
+    asked, unknown = known_cases(support[0])
+    cases = sessions[0].run_cases(asked), sessions[1].run_cases(asked)
+    runs = bench_runs(deep=deep)
+    made = _benches(sessions, runs, compiler.reporter)
+    return Comparison(
+        device=device,
+        support=support,
+        asked=asked,
+        not_understood=unknown,
+        cases=cases,
+        benches=tuple(zip(runs, made[::2], made[1::2], strict=True)),
+    )
+
+
+def last_step(run: BenchRun, recorded: RecordedRun) -> tuple[Launch, ...]:
+    """The launches of the last graph: the last chunk of the prompt, or the last generated token."""
+    del run
+    steps = recorded.recording().sections[0].steps
+    return steps[-1] if steps else ()
+
+
+def _benches(
+    sessions: tuple[Session, Session], runs: Sequence[BenchRun], reporter: Reporter
+) -> list[RecordedRun]:
+    items = [(session, run) for run in runs for session in sessions]
+    return run_parallel(
+        items,
+        lambda item: item[0].run_bench(item[1]),
+        reporter=reporter,
+        what=f"llama-bench as {sessions[0].device.arch}",
+        unit="runs",
+    )

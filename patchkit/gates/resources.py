@@ -1,0 +1,203 @@
+"""Gate ``resources``: no kernel variant costs more than its patch says.
+
+Every kernel of every touched unit is counted by the compiler, in both trees: registers, spills, scratch,
+LDS, waves per SIMD. By default no variant may spill more, lose waves, or come into being.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+
+from patchkit.build.compile import CompiledUnit, open_compiler
+from patchkit.config.resource_rules import ResourceRules
+from patchkit.errors import Location, PatchkitError
+from patchkit.gates.base import GateError, GateResult, Subject
+from patchkit.gates.kernel_rows import Figures, KernelRow, demangle, figures_text, kernel_rows
+from patchkit.gates.touched import Pair, compile_touched
+from patchkit.occupancy.waves import limits_of
+
+__all__ = ["KernelPruned", "ResourcesGate", "UndeclaredKernels", "VariantWorse"]
+
+_SHOWN_NEW = 6
+_SHOWN_DISAGREEMENTS = 6
+
+
+class VariantWorse(GateError):
+    """A kernel variant spills more registers or runs fewer waves than the patch may cost."""
+
+    code = "RESOURCES_WORSE"
+
+
+class KernelPruned(GateError):
+    """A kernel that had code is a trap in the candidate, or is gone: whoever launches it dies."""
+
+    code = "RESOURCES_PRUNED"
+
+
+class UndeclaredKernels(GateError):
+    """Kernels come into being that no patch declares."""
+
+    code = "RESOURCES_UNDECLARED_KERNELS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesGate:
+    """The touched units, device pass."""
+
+    name: str = "resources"
+
+    def run(self, subject: Subject) -> GateResult:
+        """Compile both trees (or take them from the cache) and compare. Raises what the compiler raises."""
+        if subject.toolchain is None:
+            return GateResult(
+                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
+            )
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+        pairs = compile_touched(subject, compiler, ("device",))
+        rows = _rows(pairs, subject)
+        problems = [*_worse(rows, subject), *_pruned(rows, subject), *_undeclared(rows, subject)]
+        failed = [pair.unit for pair in pairs if not isinstance(pair.after, CompiledUnit)]
+        missing = tuple(f"{unit}: it does not compile (gate compile)" for unit in failed)
+        return GateResult(
+            gate=self.name,
+            verdict="failed" if problems or failed else "passed",
+            summary=_summary(rows),
+            problems=tuple(problems),
+            evidence={"rows": [asdict(row) | {"state": row.state} for row in rows]},
+            not_run=missing,
+            lines=tuple(_lines(rows)),
+        )
+
+
+def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
+    if subject.toolchain is None:
+        return []
+    done = [(pair, pair.after) for pair in pairs if isinstance(pair.after, CompiledUnit)]
+    mangled = [
+        kernel.name for pair, after in done for unit in (pair.before, after) for kernel in unit.kernels
+    ]
+    names = demangle(mangled, subject.toolchain, subject.reporter)
+    rows: list[KernelRow] = []
+    for pair, after in done:
+        rows += kernel_rows(pair.before, after, names, limits_of(subject.profiles[pair.arch]))
+    return rows
+
+
+def _rules_for(row: KernelRow, subject: Subject) -> ResourceRules:
+    """The rules of the patch that names the kernel; else nothing may get worse."""
+    base = row.variant.split("<")[0]
+    for patch in subject.patches:
+        rules = patch.resources
+        if base in rules.kernels or (not rules.kernels and (rules.more_spills or rules.fewer_waves)):
+            return rules
+    return ResourceRules()
+
+
+def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:
+    for row in rows:
+        rules = _rules_for(row, subject)
+        if row.state not in {"worse", "mixed"}:
+            continue
+        found = []
+        if row.more_spills > rules.more_spills:
+            found.append(f"spills {row.more_spills} VGPRs more")
+        if row.fewer_waves > rules.fewer_waves:
+            found.append(f"loses {row.fewer_waves} waves per SIMD")
+        if found:
+            yield VariantWorse(
+                f"{row.variant} on {row.arch} {' and '.join(found)}: {_row_text(row)}",
+                where=Location(path=row.unit, label=_blame(subject, row)),
+                why=f"allowed: {rules.more_spills} more spills, {rules.fewer_waves} fewer waves"
+                + (f" ({rules.why})" if rules.why else " (the default)"),
+                hint="choose other parameters in the profile, or say in [resources] of patch.toml why",
+            )
+
+
+def _pruned(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:
+    for state, what in (("pruned", "can only trap"), ("gone", "is gone")):
+        lost = [row for row in rows if row.state == state]
+        if lost:
+            yield KernelPruned(
+                f"{lost[0].variant} on {lost[0].arch} {what} in the candidate"
+                + (f", and {len(lost) - 1} more" if len(lost) > 1 else ""),
+                where=Location(path=lost[0].unit, label=_blame(subject, lost[0])),
+                why="the baseline has code for it, and upstream's host code may launch it",
+                hint="patchkit diff shows what removed it",
+            )
+
+
+def _undeclared(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:
+    patterns = [pattern for patch in subject.patches for pattern in patch.resources.new_kernels]
+    extra = [
+        row
+        for row in rows
+        if row.state == "new" and not any(fnmatchcase(row.variant, pattern) for pattern in patterns)
+    ]
+    if extra:
+        yield UndeclaredKernels(
+            f"{len(extra)} kernels come into being that no patch declares, such as {extra[0].variant}",
+            where=Location(path=extra[0].unit, label=_blame(subject, extra[0])),
+            why="each costs compile time and size; code that nothing launches must stay pruned"
+            + (f" (declared: {', '.join(patterns)})" if patterns else ""),
+            hint="declare them as new_kernels in [resources] of patch.toml, or keep them pruned",
+        )
+
+
+def _blame(subject: Subject, row: KernelRow) -> str:
+    """Patches that change a file the unit stands for: the unit itself, or headers it includes."""
+    own = subject.patches_of(row.unit)
+    return ", ".join(own or [patch.id for patch in subject.patches])
+
+
+def _summary(rows: Sequence[KernelRow]) -> str:
+    count = {state: sum(row.state == state for row in rows) for state in ("worse", "mixed", "better", "new")}
+    before = [row.before for row in rows if row.before and not row.before.is_trap]
+    kept = [row.after for row in rows if row.before and not row.before.is_trap and row.after]
+    spilled = (_spilling(before), _spilling(kept))
+    odd = sum(len(row.disagreements) for row in rows)
+    return (
+        f"{len(rows)} kernels: {count['worse'] + count['mixed']} worse, {count['better']} better, "
+        f"{count['new']} new; spilling variants {spilled[0][0]} -> {spilled[1][0]}, "
+        f"spilled VGPRs {spilled[0][1]} -> {spilled[1][1]}; "
+        f"occupancy model and compiler {'agree on all' if not odd else f'disagree on {odd}'}"
+    )
+
+
+def _spilling(figures: Sequence[Figures]) -> tuple[int, int]:
+    spilled = [one.vgpr_spills for one in figures if one.vgpr_spills]
+    return len(spilled), sum(spilled)
+
+
+def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
+    for state, order in (("worse", 1), ("mixed", 1), ("better", -1)):
+        chosen = [row for row in rows if row.state == state]
+        chosen.sort(key=lambda row: (order * row.more_spills, order * row.fewer_waves), reverse=True)
+        for row in chosen:
+            yield f"{state:<7}{row.variant} {row.arch}: {_row_text(row)}"
+    new = [row for row in rows if row.state == "new" and row.after is not None]
+    if new:
+        spilled = _spilling([row.after for row in new if row.after])
+        yield f"new    {len(new)} variants (traps before): {spilled[0]} spill, {spilled[1]} VGPRs together"
+        worst = sorted(new, key=lambda row: row.after.vgpr_spills if row.after else 0, reverse=True)
+        yield from (f"new    {row.variant} {row.arch}: {_row_text(row)}" for row in worst[:_SHOWN_NEW])
+    same = sum(row.state == "same" for row in rows)
+    traps = sum(row.state == "trap" for row in rows)
+    yield f"same   {same} variants; {traps} stay traps"
+    odd = [text for row in rows for text in row.disagreements]
+    yield from (f"model  {text}" for text in odd[:_SHOWN_DISAGREEMENTS])
+    if len(odd) > _SHOWN_DISAGREEMENTS:
+        yield f"model  {len(odd) - _SHOWN_DISAGREEMENTS} more disagreements in the evidence"
+
+
+def _row_text(row: KernelRow) -> str:
+    sides = [one for one in (row.before, row.after) if one is not None and not one.is_trap]
+    parts = (
+        ("VGPR", [one.vgprs for one in sides]),
+        ("spilled", [one.vgpr_spills for one in sides]),
+        ("LDS", [one.lds_bytes for one in sides]),
+        ("waves", [one.waves for one in sides]),
+        ("in whole blocks", [one.resident_waves for one in sides]),
+    )
+    return ", ".join(f"{name} {figures_text(values)}" for name, values in parts if values)

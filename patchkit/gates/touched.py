@@ -1,0 +1,82 @@
+"""The units a candidate touches, compiled for its GPUs from both trees; shared by compile and resources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.build.compile import CompiledUnit, CompileFailed, Compiler, Job, compile_unit
+from patchkit.build.parallel import run_parallel
+from patchkit.build.sources import SourceTree
+from patchkit.build.toolchain import rocwmma_for
+from patchkit.build.units import hip_units, units_including
+from patchkit.gates.base import Subject
+
+__all__ = ["Pair", "compile_touched", "touched_units"]
+
+_Which = Literal["host", "device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One pass of one unit from both trees; the candidate's may have failed."""
+
+    unit: str
+    arch: str
+    which: _Which
+    before: CompiledUnit
+    after: CompiledUnit | CompileFailed
+
+
+def touched_units(subject: Subject) -> tuple[str, ...]:
+    """Units for HIP that include a changed file, in the baseline or in the candidate, sorted."""
+    found = {
+        unit
+        for root in (subject.baseline, subject.candidate)
+        for unit in units_including(root, subject.changed_files, hip_units(root))
+    }
+    return tuple(sorted(found))
+
+
+def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Which]) -> list[Pair]:
+    """Compile every touched unit for every GPU of the candidate, the largest files first.
+
+    Raises:
+        CompileFailed: the baseline does not compile; nothing can be said about the candidate then.
+        ToolchainError, CacheError: as :func:`patchkit.build.compile.compile_unit`.
+    """
+    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
+    wanted = [
+        (unit, arch, which, tree)
+        for unit in touched_units(subject)
+        for arch in subject.archs
+        for which in passes
+        for tree in trees
+    ]
+
+    def work(item: tuple[str, str, _Which, SourceTree]) -> CompiledUnit | CompileFailed:
+        unit, arch, which, tree = item
+        job = Job(
+            tree=tree,
+            unit=unit,
+            arch=arch,
+            which=which,
+            rocwmma=has_rocwmma,
+            form="assembly" if which == "device" else "object",
+        )
+        try:
+            return compile_unit(job, compiler)
+        except CompileFailed as error:
+            if tree is trees[0]:
+                raise
+            return error
+
+    made = run_parallel(wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes")
+    pairs = []
+    for (unit, arch, which, _), before, after in zip(wanted[::2], made[::2], made[1::2], strict=True):
+        if isinstance(before, CompileFailed):
+            raise before
+        pairs.append(Pair(unit=unit, arch=arch, which=which, before=before, after=after))
+    return pairs

@@ -1,0 +1,112 @@
+"""Rows of the resource table: states, rules, order, and the occupancy model beside the compiler."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.config.resource_rules import ResourceRules
+from patchkit.gates import resources
+from patchkit.gates.kernel_rows import kernel_rows, variant_of
+from patchkit.occupancy.waves import limits_of
+
+
+@pytest.fixture
+def rows_of(make_subject, make_unit):
+    def make(before: dict, after: dict):
+        limits = limits_of(make_subject().profiles["gfx1151"])
+        return kernel_rows(make_unit(before), make_unit(after), {}, limits)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("void f<64, 2, false>(char const*, int)", "f<64, 2, false>"),
+        ("void g<(ggml_type)8, float>(void (*)(int))", "g<(ggml_type)8, float>"),
+        ("h(int)", "h"),
+        ("_Z1x", "_Z1x"),
+    ],
+)
+def test_a_variant_is_the_name_without_parameters(name: str, variant: str) -> None:
+    assert variant_of(name) == variant
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [
+        ({}, {}, "same"),
+        ({"vgpr_spills": 1}, {"vgpr_spills": 0}, "better"),
+        ({"waves": 5}, {"waves": 6}, "better"),
+        ({"waves": 6}, {"waves": 5}, "worse"),
+        ({"vgpr_spills": 0, "waves": 5}, {"vgpr_spills": 3, "waves": 6}, "mixed"),
+        ({"vgprs": 100}, {"vgprs": 120}, "same"),
+        ({"trap": 1}, {}, "new"),
+        ({}, {"trap": 1}, "pruned"),
+        ({"trap": 1, "waves": 16}, {"trap": 1, "waves": 3}, "trap"),
+        (None, {}, "new"),
+        ({}, None, "gone"),
+    ],
+)
+def test_states(rows_of, before, after, state: str) -> None:
+    sides = ({} if one is None else {"k": one} for one in (before, after))
+    (row,) = rows_of(*sides)
+    assert row.state == state
+
+
+def test_the_model_is_held_against_the_compiler_on_each_side(rows_of) -> None:
+    # 1536 registers per lane in steps of 24: 100 need 120, so 12 waves.
+    (row,) = rows_of({"k": {"vgprs": 100, "waves": 12}}, {"k": {"vgprs": 100, "waves": 11}})
+    assert row.disagreements == ("k (candidate): the model says 12 waves, the compiler 11",)
+    assert row.before.resident_waves == 12
+
+
+def test_by_default_nothing_may_get_worse(make_subject, rows_of) -> None:
+    rows = rows_of(
+        {"a": {}, "b": {"waves": 6}, "c": {}}, {"a": {"vgpr_spills": 3}, "b": {"waves": 5}, "c": {}}
+    )
+    first, second = resources._worse(rows, make_subject())
+    assert "a on gfx1151 spills 3 VGPRs more: VGPR 100, spilled 0 -> 3" in first.message
+    assert "b on gfx1151 loses 1 waves per SIMD" in second.message
+    assert first.where[0].label == "my-patch"
+    assert "(the default)" in first.why
+
+
+def test_a_patch_may_say_what_it_costs_which_kernel(make_subject, rows_of) -> None:
+    rows = rows_of({"a": {}, "b": {}}, {"a": {"vgpr_spills": 3}, "b": {"vgpr_spills": 3}})
+    subject = make_subject(rules=ResourceRules(kernels=("a",), more_spills=3, why="less LDS"))
+    (only,) = resources._worse(rows, subject)
+    assert only.message.startswith("b on")
+    tighter = make_subject(rules=ResourceRules(kernels=("a",), more_spills=2, why="less LDS"))
+    assert len(list(resources._worse(rows, tighter))) == 2
+
+
+def test_lost_kernels_are_told_by_how_they_are_lost(make_subject, rows_of) -> None:
+    rows = rows_of({"a": {}, "b": {}, "c": {}}, {"a": {"trap": 1}, "c": {"trap": 1}})
+    trapped, gone = resources._pruned(rows, make_subject())
+    assert trapped.message == "a on gfx1151 can only trap in the candidate, and 1 more"
+    assert gone.message == "b on gfx1151 is gone in the candidate"
+
+
+def test_new_kernels_must_be_declared(make_subject, rows_of) -> None:
+    rows = rows_of(
+        {"f<1, false>": {"trap": 1}, "f<1, true>": {"trap": 1}}, {"f<1, false>": {}, "f<1, true>": {}}
+    )
+    (problem,) = resources._undeclared(rows, make_subject())
+    assert "2 kernels come into being" in problem.message
+    declared = make_subject(rules=ResourceRules(new_kernels=("f<*, false>",), why="x"))
+    (problem,) = resources._undeclared(rows, declared)
+    assert "1 kernels come into being that no patch declares, such as f<1, true>" in problem.message
+    both = make_subject(rules=ResourceRules(new_kernels=("f<*>",), why="x"))
+    assert list(resources._undeclared(rows, both)) == []
+
+
+def test_the_table_shows_worse_before_better_and_counts_spills(rows_of) -> None:
+    rows = rows_of(
+        {"a": {"vgpr_spills": 9}, "b": {}, "c": {}, "d": {"trap": 1}},
+        {"a": {}, "b": {"vgpr_spills": 1}, "c": {"vgpr_spills": 2}, "d": {"vgpr_spills": 5}},
+    )
+    lines = list(resources._lines(rows))
+    assert [line.split()[:2] for line in lines[:3]] == [["worse", "c"], ["worse", "b"], ["better", "a"]]
+    summary = resources._summary(rows)
+    assert "2 worse, 1 better, 1 new; spilling variants 1 -> 2, spilled VGPRs 9 -> 3" in summary
