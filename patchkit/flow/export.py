@@ -42,12 +42,15 @@ def run_export(
 
     Raises:
         CandidateMissing, CandidateBroken: there is no candidate to export.
+        PlaceUnusable: the folder is one that patchkit reads from, or cannot be replaced.
         GitError: the folder holds what patchkit did not write.
         CacheError: the disk refused.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
     repository, candidate = find_candidate(workspace, archs, pin.build)
-    files = format_patches(repository, candidate.base, candidate.tip, directory)
+    series = workspace.series
+    kept = (series.patches, series.templates, series.profiles)
+    files = format_patches(repository, candidate.base, candidate.tip, directory, kept=kept)
     return Exported(
         branch=candidate.branch,
         base=candidate.base,

@@ -7,6 +7,7 @@ goes through :func:`disk_errors` or through git, so that a full disk reads the s
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = [
     "disk_error",
     "disk_error_from_git",
     "disk_errors",
+    "is_full",
 ]
 
 
@@ -55,10 +57,14 @@ class DiskRefused(CacheError):
     code = "DISK_REFUSED"
 
 
-_FULL = "free some space there, or name another folder with --cache-dir"
-_READ_ONLY = "name a writable folder with --cache-dir"
+_ELSEWHERE = "name another folder with --cache-dir"
+_FULL = "free some space there, or {elsewhere}"
+_READ_ONLY = "{elsewhere}"
 _DENIED = "check its owner with: ls -ld {path}"
-_NOT_DIRECTORY = "move the file away, or name another folder with --cache-dir"
+_NOT_DIRECTORY = "move the file away, or {elsewhere}"
+
+# git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
+_ROOM_BYTES = 4_000_000
 
 _BY_ERRNO: dict[int, tuple[type[CacheError], str]] = {
     errno.ENOSPC: (DiskFull, _FULL),
@@ -74,6 +80,7 @@ _BY_ERRNO: dict[int, tuple[type[CacheError], str]] = {
 # git runs under LC_ALL=C, so these are the texts of strerror(3) in glibc and musl.
 _BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
     "No space left on device": (DiskFull, _FULL),
+    "Out of diskspace": (DiskFull, _FULL),
     "Disk quota exceeded": (DiskFull, _FULL),
     "Quota exceeded": (DiskFull, _FULL),
     "File too large": (DiskFull, _FULL),
@@ -84,17 +91,20 @@ _BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
 }
 
 
-def disk_error(error: OSError, path: Path, doing: str) -> CacheError:
-    """The error of our own for ``error``, met while ``doing`` ("creating the cache") at ``path``."""
+def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError:
+    """The error of our own for ``error``, met while ``doing`` ("creating the cache") at ``path``.
+
+    ``elsewhere`` says how the user names another place.
+    """
     kind, hint = _BY_ERRNO.get(error.errno or 0, (DiskRefused, "check with: ls -ld {path}"))
     return kind(
         f"{doing} failed: {error.strerror or error}",
         where=Location(path=str(path)),
-        hint=hint.format(path=path),
+        hint=hint.format(path=path, elsewhere=elsewhere),
     )
 
 
-def disk_error_from_git(text: str, path: Path, doing: str) -> CacheError | None:
+def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
     """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
     for words, (kind, hint) in _BY_TEXT.items():
         if words in text:
@@ -103,15 +113,23 @@ def disk_error_from_git(text: str, path: Path, doing: str) -> CacheError | None:
                 f"{doing} failed: {words}",
                 where=Location(path=str(path)),
                 why=line.strip(),
-                hint=hint.format(path=path),
+                hint=hint.format(path=path, elsewhere=elsewhere),
             )
     return None
 
 
+def is_full(path: Path) -> bool:
+    """Whether the disk of a folder has no room for another file of source code."""
+    try:
+        return shutil.disk_usage(path).free < _ROOM_BYTES
+    except OSError:
+        return False
+
+
 @contextmanager
-def disk_errors(path: Path, doing: str) -> Iterator[None]:
+def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
     """Turn every ``OSError`` of the block into one of the errors above."""
     try:
         yield
     except OSError as error:
-        raise disk_error(error, path, doing) from error
+        raise disk_error(error, path, doing, elsewhere) from error

@@ -1,25 +1,38 @@
 """A series of patch files, one per commit, the same bytes on every run.
 
-Vocabulary: an *export* is a folder with ``0001-….patch`` files and ``SHA256SUMS`` over them. The sums
-are how a later run knows the folder as its own: one changed or added file, and it is left alone.
+Vocabulary: an *export* is a folder with ``0001-….patch`` files and ``SHA256SUMS`` over them. The first
+line of the sums, a comment to ``sha256sum``, and the sums are how a later run knows the folder as its
+own: one changed or added file, and it is left alone. Files are removed by name, never folders whole.
 
 The files apply with plain ``git am`` (files with CRLF line ends need its ``--keep-cr``).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import os
-import shutil
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from patchkit.errors import GitError, Location
 from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.place import usable_place
 from patchkit.vcs.repository import Repository
 
 __all__ = ["ExportForeign", "ExportNothing", "format_patches"]
 
 _SUMS = "SHA256SUMS"
+_HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch)")
+_NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
+_TRIES = 16  # of taking the folder's place while others export into it at the same moment
+_ELSEWHERE = "name a folder on another disk"
 
 # Everything a user's or a later git's defaults could change is named.
 _OPTIONS = (
@@ -28,8 +41,11 @@ _OPTIONS = (
     "--diff-algorithm=myers",
     "--dst-prefix=b/",
     "--full-index",
+    "--inter-hunk-context=0",
+    "--no-add-header",
     "--no-attach",
     "--no-base",
+    "--no-cc",
     "--no-color",
     "--no-cover-letter",
     "--no-ext-diff",
@@ -40,6 +56,7 @@ _OPTIONS = (
     "--no-signature",
     "--no-textconv",
     "--no-thread",
+    "--no-to",
     "--start-number=1",
     "--src-prefix=a/",
     "--stat=72",
@@ -62,66 +79,128 @@ class ExportNothing(GitError):
     code = "EXPORT_NOTHING"
 
 
-def format_patches(repository: Repository, base: str, tip: str, directory: Path) -> tuple[Path, ...]:
+def format_patches(
+    repository: Repository, base: str, tip: str, directory: Path, *, kept: Sequence[Path] = ()
+) -> tuple[Path, ...]:
     """Write one patch file per commit of ``base..tip`` into ``directory``; their paths in order.
 
-    The files are made beside the folder, which takes their place in one step.
+    The files are made beside the folder, which takes their place in one step. ``kept`` are folders
+    that nothing may be exported into; the cache is one of them anyway.
 
     Raises:
+        PlaceUnusable: there can be no export there; nothing was touched.
         ExportForeign: the folder has other content; nothing was touched.
         ExportNothing: no commits to write.
         CacheError: the disk refused.
         GitError: git refused.
     """
-    directory = directory.resolve()
-    partial = directory.with_name(f".{directory.name}.patchkit-partial")
-    with disk_errors(directory, "exporting"):
-        _check_ours(directory)
-        if partial.exists():
-            shutil.rmtree(partial)
-        partial.mkdir(parents=True)
-        try:
-            repository.git.run("format-patch", *_OPTIONS, "-o", os.fspath(partial), f"{base}..{tip}")
-            names = sorted(path.name for path in partial.iterdir())
+    directory = usable_place(directory, (repository.path.parent, *kept))
+    with disk_errors(directory, "exporting", _ELSEWHERE):
+        _refuse_foreign(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _clear_remains(directory)
+        with _partial_of(directory) as partial:
+            git = replace(repository.git, writes_to=partial)
+            git.run("format-patch", *_OPTIONS, "-o", os.fspath(partial), f"{base}..{tip}")
+            names = sorted(path.name for path in partial.iterdir() if path.name != _SUMS)
             if not names:
                 raise ExportNothing(
                     f"there are no commits between {base[:12]} and {tip[:12]}",
                     where=Location(path=str(directory)),
                     hint="patchkit apply makes the candidate branch first",
                 )
-            (partial / _SUMS).write_text("".join(f"{_sha256(partial / name)}  {name}\n" for name in names))
+            sums = "".join(f"{_sha256(partial / name)}  {name}\n" for name in names)
+            (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
+            partial.chmod(0o777 & ~_umask())
             _replace(partial, directory)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     return tuple(directory / name for name in names)
 
 
-def _check_ours(directory: Path) -> None:
-    if not directory.exists():
-        return
-    present = {path.name for path in directory.iterdir()}
-    if not present:
-        return
-    sums = _read_sums(directory / _SUMS)
-    foreign = sorted(present - sums.keys() - {_SUMS})
-    changed = sorted(name for name in present & sums.keys() if _sha256(directory / name) != sums[name])
-    if not sums or foreign or changed:
-        first = (foreign or changed or sorted(present))[0]
+@contextlib.contextmanager
+def _partial_of(directory: Path) -> Iterator[Path]:
+    """A folder beside ``directory`` that no other run uses; locked, so that none takes it for remains."""
+    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.patchkit-partial-", dir=directory.parent))
+    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # not every network file system can; then remains stay longer
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        (partial / _SUMS).write_text(_HEADER, encoding="utf-8")
+        yield partial
+    finally:
+        _discard(partial)
+        os.close(descriptor)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    found = _foreign_file(directory)
+    if found is not None:
+        name, why = found
         raise ExportForeign(
             f"{directory} has content that is no export of patchkit's",
-            where=Location(path=str(directory / first)),
-            why=f"{first} was changed after the export"
-            if changed and not foreign
-            else f"{first} is not ours",
+            where=Location(path=str(directory / name)),
+            why=why,
             hint="name a new or empty folder",
         )
 
 
-def _read_sums(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+def _foreign_file(directory: Path) -> tuple[str, str] | None:
+    """A file that forbids to replace the folder, and why; None for one that is absent, empty or ours."""
+    try:
+        present = sorted(path.name for path in directory.iterdir())
+    except FileNotFoundError:
+        return None
+    sums = _read_sums(directory)
+    if sums is None:
+        return (present[0], f"{present[0]} is not patchkit's") if present else None
+    for name in present:
+        path = directory / name
+        if name != _SUMS and (name not in sums or path.is_symlink() or not path.is_file()):
+            return name, f"{name} is not patchkit's"
+        if name != _SUMS and _sha256(path) != sums[name]:
+            return name, f"{name} was changed after the export"
+    return None
+
+
+def _read_sums(directory: Path) -> dict[str, str] | None:
+    """Digest by name; None when patchkit did not write such a file here."""
+    path = directory / _SUMS
+    if path.is_symlink() or not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    if not text.startswith(_HEADER):
+        return None
+    found = [_LINE.fullmatch(line) for line in text.removeprefix(_HEADER).splitlines()]
+    return {line["name"]: line["sha256"] for line in found if line} if all(found) else None
+
+
+def _clear_remains(directory: Path) -> None:
+    """Remove what killed runs left of exports into this folder, and nothing that may be something else."""
+    prefixes = tuple(f".{directory.name}.patchkit-{kind}-" for kind in ("partial", "old"))
+    for path in sorted(directory.parent.iterdir()):
+        if not path.name.startswith(prefixes) or path.is_symlink() or not path.is_dir():
+            continue
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _foreign_file(path) is None or _read_sums(path) == {}:
+                _discard(path)
+        except OSError:
+            continue  # another run is at work there
+        finally:
+            os.close(descriptor)
+
+
+def _discard(folder: Path) -> None:
+    """Remove the files that an export has, and the folder if that was all."""
+    sums = _read_sums(folder)
+    if sums is None:
+        return
+    for path in list(folder.iterdir()):
+        if path.name in sums or (not sums and _NAME.fullmatch(path.name)):
+            path.unlink()
+    if [path.name for path in folder.iterdir()] == [_SUMS]:
+        (folder / _SUMS).unlink()
+        folder.rmdir()
 
 
 def _replace(partial: Path, directory: Path) -> None:
@@ -129,14 +208,31 @@ def _replace(partial: Path, directory: Path) -> None:
 
     Two folders cannot change places in one portable step: for an instant there is none, never a mix.
     """
-    old = directory.with_name(f".{directory.name}.patchkit-old")
-    if old.exists():
-        shutil.rmtree(old)
-    if directory.exists():
-        directory.rename(old)
-    partial.rename(directory)
-    shutil.rmtree(old, ignore_errors=True)
+    old = partial.with_name(partial.name.replace(".patchkit-partial-", ".patchkit-old-"))
+    for _ in range(_TRIES):
+        try:
+            partial.rename(directory)  # an empty folder is replaced, too
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+        _refuse_foreign(directory)
+        with contextlib.suppress(FileNotFoundError):  # another run was faster
+            directory.rename(old)
+            _discard(old)
+    raise ExportForeign(
+        f"{directory} was filled again and again while patchkit exported",
+        where=Location(path=str(directory)),
+        hint="name a folder of its own for each export",
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

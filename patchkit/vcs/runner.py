@@ -27,7 +27,7 @@ from typing import BinaryIO
 from patchkit.errors import GitError, Location, PatchkitError
 from patchkit.report import Reporter
 from patchkit.vcs import gitpython
-from patchkit.vcs.disk import disk_error_from_git, disk_errors
+from patchkit.vcs.disk import disk_error_from_git, disk_errors, is_full
 from patchkit.vcs.environment import fixed_environment, leaking_names
 
 __all__ = ["Finished", "Git", "GitFailed", "GitMissing", "GitSilent", "GitTooOld", "check_git"]
@@ -35,6 +35,7 @@ __all__ = ["Finished", "Git", "GitFailed", "GitMissing", "GitSilent", "GitTooOld
 # GIT_CONFIG_GLOBAL came with git 2.32 (2021-06); without it a user's configuration leaks in.
 MINIMUM_GIT = (2, 32)
 
+_ELSEWHERE = "name a folder on another disk"
 _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _GRACE_S = 2.0  # between asking a silent git to stop and killing it
 
@@ -81,12 +82,15 @@ class Git:
 
     ``keep_open`` are file descriptors that every process inherits: a lock on one of them lasts until
     the last process is gone, even when patchkit itself was killed.
+
+    ``writes_to`` is a folder of the user's that the command fills: a disk that refuses is that one.
     """
 
     reporter: Reporter
     git_dir: Path | None = None
     work_tree: Path | None = None
     keep_open: tuple[int, ...] = ()
+    writes_to: Path | None = None
 
     def run(self, *args: str, stdin: bytes | BinaryIO | None = None) -> bytes:
         """Standard output of a git command that must succeed, every byte of it.
@@ -153,9 +157,7 @@ class Git:
     def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
         """The error for a failed command: the disk's if the disk refused, else :class:`GitFailed`."""
         where = self.git_dir or self._cwd()
-        refused = disk_error_from_git(finished.stderr, where, f"git {args[0]}")
-        if finished.status == -signal.SIGXFSZ:
-            refused = disk_error_from_git("File too large", where, f"git {args[0]}")
+        refused = self._refusal(args[0], finished)
         if refused is not None:
             return refused
         if finished.status < 0:
@@ -169,6 +171,14 @@ class Git:
             why=tail.strip() or "it wrote nothing to stderr",
             hint=f"the command was: {shlex.join(self._shown(args))}",
         )
+
+    def _refusal(self, name: str, finished: Finished) -> PatchkitError | None:
+        text = "File too large" if finished.status == -signal.SIGXFSZ else finished.stderr
+        if self.writes_to is None:
+            return disk_error_from_git(text, self.git_dir or self._cwd(), f"git {name}")
+        if "unable to write file" in text and is_full(self.writes_to):
+            text = f"No space left on device\n{text}"
+        return disk_error_from_git(text, self.writes_to, f"git {name}", _ELSEWHERE)
 
     def _shown(self, args: tuple[str, ...]) -> list[str]:
         shown = ["git"]

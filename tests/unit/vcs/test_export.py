@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from patchkit.errors import CacheError
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.disk import DiskNotDirectory
 from patchkit.vcs.export import ExportForeign, ExportNothing, format_patches
 from patchkit.vcs.fastimport import Written
+from patchkit.vcs.place import PlaceUnusable
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.worktree import checkout
 
@@ -66,7 +70,8 @@ def test_plain_git_am_gives_the_same_tree(
 
 def test_sums_name_every_file(repo: Repository, base: Written, tip: Written, tmp_path: Path) -> None:
     patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
-    lines = (tmp_path / "out" / "SHA256SUMS").read_text().splitlines()
+    header, *lines = (tmp_path / "out" / "SHA256SUMS").read_text().splitlines()
+    assert header.startswith("# Written by patchkit export")
     assert lines == [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in patches]
 
 
@@ -119,8 +124,112 @@ def test_remains_of_a_killed_export_are_used_up(
     out = tmp_path / "out"
     format_patches(repo, base.commit, tip.commit, out)
     wanted = _content(out)
-    out.rename(tmp_path / ".out.patchkit-old")  # killed between the two renames
-    (tmp_path / ".out.patchkit-partial").mkdir()
+    out.rename(tmp_path / ".out.patchkit-old-x")  # killed between the two renames
+    partial = tmp_path / ".out.patchkit-partial-y"
+    partial.mkdir()
+    (partial / "SHA256SUMS").write_bytes(wanted["SHA256SUMS"].splitlines(keepends=True)[0])
+    (partial / "0001-cut.patch").write_text("Fro")
     format_patches(repo, base.commit, tip.commit, out)
     assert _content(out) == wanted
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}
+
+
+def test_a_folder_of_ordinary_files_with_their_sums_is_kept(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "0001-thesis.patch").write_text("mine")
+    digest = hashlib.sha256(b"mine").hexdigest()
+    (out / "SHA256SUMS").write_text(f"{digest}  0001-thesis.patch\n")
+    before = _content(out)
+    with pytest.raises(ExportForeign):
+        format_patches(repo, base.commit, tip.commit, out)
+    assert _content(out) == before
+
+
+@pytest.mark.parametrize("name", ["../mine", "mine.txt", "0001-a/b.patch"])
+def test_sums_that_name_other_files_are_not_patchkits(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "out"
+    format_patches(repo, base.commit, tip.commit, out)
+    digest = hashlib.sha256(b"mine").hexdigest()
+    with (out / "SHA256SUMS").open("a") as sums:
+        sums.write(f"{digest}  {name}\n")
+    before = _content(out)
+    with pytest.raises(ExportForeign):
+        format_patches(repo, base.commit, tip.commit, out)
+    assert _content(out) == before
+
+
+@pytest.mark.parametrize("name", [".out.patchkit-old", ".out.patchkit-old-x", ".out.patchkit-partial-x"])
+@pytest.mark.parametrize("kind", ["plain", "beside an export"])
+def test_folders_of_the_user_beside_the_export_are_kept(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path, name: str, kind: str
+) -> None:
+    mine = tmp_path / name
+    if kind == "plain":
+        mine.mkdir()
+    else:
+        format_patches(repo, base.commit, tip.commit, mine)
+    (mine / "mine.txt").write_text("mine")
+    before = _content(mine)
+    format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    assert _content(mine) == before
+
+
+def test_a_link_in_the_place_of_a_patch_is_foreign(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    first, _ = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    first.rename(tmp_path / "mine")
+    first.symlink_to(tmp_path / "mine")
+    with pytest.raises(ExportForeign):
+        format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    assert first.is_symlink()
+
+
+def test_exports_into_one_folder_at_once_leave_one_whole_export(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: format_patches(repo, base.commit, tip.commit, out), range(12)))
+    assert {tuple(path.name for path in paths) for paths in done} == {
+        ("0001-0001-one-table.patch", "0002-0002-two-caf.patch")
+    }
+    assert sorted(_content(out)) == ["0001-0001-one-table.patch", "0002-0002-two-caf.patch", "SHA256SUMS"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}
+
+
+def test_places_that_cannot_hold_an_export(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    series = tmp_path / "series"
+    (tmp_path / "link").symlink_to(series)
+    (tmp_path / "circle").symlink_to("circle")
+    for place in (
+        Path("/"),
+        Path("/proc"),
+        repo.path.parent,
+        repo.path / "objects" / "new",
+        series / "new",
+        tmp_path / "link",
+        tmp_path / "circle" / "new",
+    ):
+        with pytest.raises((PlaceUnusable, CacheError)):
+            format_patches(repo, base.commit, tip.commit, place, kept=[series])
+    assert not (repo.path / "objects" / "new").exists()
+    assert not series.exists()
+
+
+def test_the_export_can_be_read_by_whom_the_umask_allows(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path
+) -> None:
+    before = os.umask(0o022)
+    try:
+        format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755
