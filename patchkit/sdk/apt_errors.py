@@ -12,7 +12,7 @@ from pathlib import Path
 from patchkit.errors import PatchkitError
 from patchkit.proc import Completed, ToolCrashed, tool_failure
 from patchkit.sdk.errors import AptFailed, MirrorUnreachable, PackageDamaged, PackageMissing, SignatureBad
-from patchkit.vcs.disk import disk_error_from_git
+from patchkit.sdk.refusal import refusal_in
 
 __all__ = ["apt_error"]
 
@@ -83,12 +83,12 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
         folder: where it wrote.
     """
     failure = tool_failure(done)
-    if isinstance(failure, ToolCrashed):
-        return failure
     text = done.stderr.decode("utf-8", "replace")
-    refused = disk_error_from_git(text, folder, f"fetching {what}")
+    refused = refusal_in(failure, folder, f"fetching {what}")
     if refused is not None and "/etc/apt" not in text:
         return refused
+    if isinstance(failure, ToolCrashed):
+        return failure
     lacking = sorted({name for pair in _LACKS.findall(text) for name in pair if name})
     if lacking:
         return PackageMissing(f"{what} lacks {', '.join(lacking)}", hint=_OTHER_SUITE)

@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from patchkit.errors import Location
 from patchkit.sdk.errors import PinsBroken
@@ -61,16 +60,14 @@ def load_pins(path: Path = PINS_FILE) -> Pins:
             download_limit=int(data["download-limit"]),
             minimum_clang=int(data["minimum-clang"]),
             smoke_arch=str(data["smoke-arch"]),
-            goes_with_hip=MappingProxyType(
-                {hip: tuple(map(int, majors)) for hip, majors in data["goes-with-hip"].items()}
-            ),
+            goes_with_hip={hip: tuple(map(int, majors)) for hip, majors in data["goes-with-hip"].items()},
             rocwmma=RocWmmaPin(
                 url=str(rocwmma["url"]),
                 commit=str(rocwmma["commit"]),
                 folder=str(rocwmma["folder"]),
                 tree=str(rocwmma["tree"]),
                 version=str(rocwmma["version"]),
-                same_as=MappingProxyType(dict(rocwmma["same-as"])),
+                same_as=dict(rocwmma["same-as"]),
             ),
         )
     except (OSError, ValueError, TypeError, AttributeError) as error:

@@ -9,6 +9,7 @@ from patchkit.errors import Location
 from patchkit.proc import ToolCrashed, ToolFailed, run_tool
 from patchkit.report import Reporter
 from patchkit.sdk.errors import CxxHeadersMissing, SmokeFailed
+from patchkit.sdk.refusal import refusal_in
 
 __all__ = ["smoke"]
 
@@ -89,6 +90,9 @@ def _compile(
             reporter=reporter,
         )
     except (ToolFailed, ToolCrashed) as error:
+        refused = refusal_in(error, scratch, "compiling a kernel")
+        if refused is not None:
+            raise refused from error
         why = error.why or ""
         missing = [
             line for line in why.splitlines() if "fatal error: 'c" in line and "file not found" in line

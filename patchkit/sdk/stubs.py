@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.errors import Location
-from patchkit.proc import run_tool
+from patchkit.proc import ToolCrashed, ToolFailed, run_tool
 from patchkit.report import Reporter
 from patchkit.sdk.errors import StubsUnknown
+from patchkit.sdk.refusal import refusal_in
 from patchkit.vcs.disk import disk_errors
 
 __all__ = ["Library", "build_stubs", "declared_functions", "named_libraries", "stub_source"]
@@ -90,7 +91,13 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
         argv += ["-Wl,--build-id=none", f"-Wl,-soname,{library.soname}", "-o", str(target)]
         with disk_errors(target, "building a stub"):
             target.parent.mkdir(parents=True, exist_ok=True)
-        run_tool(argv, stdin=source.encode("ascii"), timeout_s=_BUILD_S, reporter=reporter)
+        try:
+            run_tool(argv, stdin=source.encode("ascii"), timeout_s=_BUILD_S, reporter=reporter)
+        except (ToolFailed, ToolCrashed) as error:
+            refused = refusal_in(error, target, "building a stub")
+            if refused is not None:
+                raise refused from error
+            raise
         with disk_errors(target, "building a stub"):
             for name in {library.soname, f"{_stem(library)}.so"} - {target.name}:
                 link = target.with_name(name)

@@ -15,7 +15,8 @@ from patchkit.report import Reporter
 from patchkit.sdk.apt import Wanted
 from patchkit.sdk.errors import AptMissing, PackageDamaged
 from patchkit.sdk.prefix import Package
-from patchkit.vcs.disk import disk_error_from_git, disk_errors
+from patchkit.sdk.refusal import refusal_in
+from patchkit.vcs.disk import disk_errors
 
 __all__ = ["unpack"]
 
@@ -70,7 +71,7 @@ def _run(argv: list[str], file: Path, reporter: Reporter) -> bytes:
             hint="install the package dpkg, or use a Debian machine or container",
         ) from error
     except ToolFailed as error:
-        refused = disk_error_from_git(error.why or "", file, "unpacking packages")
+        refused = refusal_in(error, file, "unpacking packages")
         raise refused if refused is not None else _damaged(file, error.why or "") from error
 
 

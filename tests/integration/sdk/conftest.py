@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from patchkit.build.rocm import places
 from patchkit.sdk.make import Request
 from patchkit.sdk.pins import load_pins
 from patchkit.sdk.prefix import Prefix, current_prefix
@@ -28,9 +29,19 @@ from patchkit.sdk.sources import Entry
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.fixture(autouse=True)
+def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A ROCm of the machine would be preferred over the SDK; these tests look for it in an empty folder."""
+    monkeypatch.setattr(
+        "patchkit.build.toolchain.places", lambda environ: places(environ, system=tmp_path / "no-rocm")
+    )
+
+
 @pytest.fixture(scope="session")
 def sdk_cache(test_cache: Path) -> Path:
     """A cache folder with an installed SDK, to be read only. Fails when it cannot be installed."""
+    if shutil.which("apt-get") is None or shutil.which("gpg") is None:
+        pytest.skip("needs apt and gpg")
     folder = test_cache / "sdk"
     with FileLock(test_cache / "sdk.lock"):
         argv = [sys.executable, "-m", "patchkit", "sdk", "install", "--cache-dir", str(folder)]
