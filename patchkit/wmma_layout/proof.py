@@ -34,7 +34,7 @@ from patchkit.wmma_layout.isa import (
 )
 from patchkit.wmma_layout.order import ORDERINGS, Matrix, Ordering, Wrong, ordering_of
 
-__all__ = ["Failure", "Proof", "prove"]
+__all__ = ["Failure", "Proof", "operands_given", "prove"]
 
 _BYTES: dict[Kind, int] = {"half": 2, "float": 4}
 _UNTOUCHED = 0xEE  # what D's buffer is filled with
@@ -121,27 +121,46 @@ def _no_instruction(given: Multiplication) -> Wave:
     raise Wrong(f"multiplies ({given.kind}) where nothing is to be multiplied")
 
 
-def _trace(function: Function, case: Case, family: Family) -> Ordering:
-    """The order of k that the instruction is given; C must come back as D."""
+def operands_given(function: Function, case: Case) -> tuple[Multiplication, ...]:
+    """What a case gives to the instruction, where each matrix element has bits of its own.
+
+    The instruction returns C here, which must come back as D.
+
+    Raises:
+        IrUnsupported: the compiler emitted something that is not interpreted.
+        BadAccess: it reads or writes where it must not.
+        Wrong: D is not C, or not multiplied as often as the case says.
+    """
     given: list[Multiplication] = []
 
     def pass_through(one: Multiplication) -> Wave:
         given.append(one)
         return one.c
 
-    a = [_numbered(1 + step * SIZE * SIZE) for step in range(case.steps)]
-    b = [_numbered(0x800 + step * SIZE * SIZE) for step in range(case.steps)]
-    c = _numbered(0x1000)
+    a, b, c = _numbered(case.steps)
     _execute(function, case, a, b, c, c, pass_through, first_thread=0)
     if len(given) != case.steps:
         raise Wrong(f"{len(given)} multiplications instead of {case.steps}")
-    for one in given:
+    return tuple(given)
+
+
+def _trace(function: Function, case: Case, family: Family) -> Ordering:
+    """The order of k that the instruction is given; C must be where the guide wants it."""
+    a, b, c = _numbered(case.steps)
+    found: list[Ordering] = []
+    for step, one in enumerate(operands_given(function, case)):
         _check_accumulator(one, case.kind, c, family)
-    return max((ordering_of(one, a[i], b[i], family) for i, one in enumerate(given)), key=ORDERINGS.index)
+        found.append(ordering_of(one, a[step], b[step], family))
+    return max(found, key=ORDERINGS.index)
 
 
-def _numbered(first: int) -> Matrix:
-    return [[first + row * SIZE + column for column in range(SIZE)] for row in range(SIZE)]
+def _numbered(steps: int) -> tuple[list[Matrix], list[Matrix], Matrix]:
+    """A and B of each step, and C, all elements different."""
+    matrices = [
+        [[1 + (number * SIZE + row) * SIZE + column for column in range(SIZE)] for row in range(SIZE)]
+        for number in range(2 * steps + 1)
+    ]
+    return matrices[:steps], matrices[steps:-1], matrices[-1]
 
 
 def _check_accumulator(given: Multiplication, kind: Kind, c: Matrix, family: Family) -> None:

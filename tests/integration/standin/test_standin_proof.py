@@ -10,7 +10,8 @@ import pytest
 
 from patchkit.wmma_layout.cases import all_cases
 from patchkit.wmma_layout.isa import Family
-from patchkit.wmma_layout.proof import Ordering, prove
+from patchkit.wmma_layout.order import Ordering
+from patchkit.wmma_layout.proof import prove
 
 pytestmark = pytest.mark.hip
 

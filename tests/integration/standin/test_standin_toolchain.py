@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.build.toolchain import Toolchain, knows_arch
+from patchkit.wmma_layout.cases import all_cases
 from patchkit.wmma_layout.isa import Family
-from patchkit.wmma_layout.proof import Ordering, prove
+from patchkit.wmma_layout.order import Ordering
+from patchkit.wmma_layout.proof import operands_given, prove
 
 pytestmark = pytest.mark.hip
 
@@ -32,11 +34,18 @@ def test_real_headers_change_nothing(
     assert proof.ordering == ordering
 
 
-def test_rocwmma_itself_passes(compile_with_toolchain, toolchain: Toolchain) -> None:
+def test_rocwmma_itself_passes_with_the_same_operands(compile_with_toolchain, toolchain: Toolchain) -> None:
     """AMD tests it on the hardware: would it fail, then the model or the interpreter were wrong."""
     found = toolchain.rocwmma
     if found is None or found.kind == "stand-in" or not knows_arch(found, "gfx1151"):
         pytest.skip("this toolchain has no rocWMMA for gfx1151")
-    proof = prove(compile_with_toolchain(found.include, "gfx1151", ("-include", "string")), "gfx11")
+    theirs = compile_with_toolchain(found.include, "gfx1151", ("-include", "string"))
+    proof = prove(theirs, "gfx11")
     assert proof.failures == ()
     assert proof.ordering == "half wave"
+    ours = compile_with_toolchain(STANDIN, "gfx1151")
+    for case in all_cases():
+        given = zip(
+            operands_given(ours[case.name], case), operands_given(theirs[case.name], case), strict=True
+        )
+        assert all((one.a, one.b) == (other.a, other.b) for one, other in given), case.name
