@@ -24,6 +24,7 @@ from patchkit.errors import GitError, Location
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.place import usable_place
 from patchkit.vcs.repository import Repository
+from patchkit.vcs.verify import verify_range
 
 __all__ = ["ExportForeign", "ExportNothing", "format_patches"]
 
@@ -95,6 +96,7 @@ def format_patches(
         GitError: git refused.
     """
     directory = usable_place(directory, (repository.path.parent, *kept))
+    verify_range(repository, base, tip)
     with disk_errors(directory, "exporting", _ELSEWHERE):
         _refuse_foreign(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)

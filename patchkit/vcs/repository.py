@@ -8,6 +8,7 @@ surrogate escapes.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from patchkit.errors import GitError, Location
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_error, disk_errors
 from patchkit.vcs.ownership import ATTRIBUTES, check_as_made, is_marked, mark
-from patchkit.vcs.runner import Git
+from patchkit.vcs.runner import Git, damaged
 
 __all__ = [
     "ObjectMissing",
@@ -118,6 +119,7 @@ class Repository:
 
         Raises:
             PathMissing: a path is not there, or is no file.
+            ObjectDamaged: the content of a file is not what its id says.
         """
         wanted = tuple(dict.fromkeys(paths))
         if not wanted:
@@ -132,9 +134,15 @@ class Repository:
             end = out.index(b"\n", at)
             header = out[at:end].split(b" ")
             if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004  # id, type, size
+                entry = self.find_entries(treeish, [path]).get(path)
+                if entry is not None and entry.mode.startswith("1") and entry.mode != "160000":
+                    raise damaged(self.path, f"the object {entry.sha} ({path}) cannot be read")
                 raise _no_file(self.path, treeish, path)
             size = int(header[2])
             blobs[path] = out[end + 1 : end + 1 + size]
+            sha = hashlib.sha1(b"blob %d\0" % size + blobs[path], usedforsecurity=False).hexdigest()
+            if sha.encode() != header[0]:  # git does not look
+                raise damaged(self.path, f"{path} has other content than its id {header[0].decode()} says")
             at = end + 1 + size + 1
         return blobs
 

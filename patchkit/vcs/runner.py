@@ -30,13 +30,29 @@ from patchkit.vcs import gitpython
 from patchkit.vcs.disk import disk_error_from_git, disk_errors, is_full
 from patchkit.vcs.environment import fixed_environment, leaking_names
 
-__all__ = ["Finished", "Git", "GitFailed", "GitMissing", "GitSilent", "GitTooOld", "check_git"]
+__all__ = [
+    "Finished",
+    "Git",
+    "GitFailed",
+    "GitMissing",
+    "GitSilent",
+    "GitTooOld",
+    "ObjectDamaged",
+    "check_git",
+    "damaged",
+]
 
 # GIT_CONFIG_GLOBAL came with git 2.32 (2021-06); without it a user's configuration leaks in.
 MINIMUM_GIT = (2, 32)
 
 _ELSEWHERE = "name a folder on another disk"
 _STDERR_LINES = 40  # of the end of stderr, kept in a message
+# What git writes (LC_ALL=C, git 2.32 to 2.50) of objects and files of its own that it cannot read.
+_DAMAGE = re.compile(
+    r".*(is corrupt|inflate: data|garbage at end of loose object|object file .* is empty"
+    r"|unable to (unpack|parse) .*|hash mismatch|missing (blob|tree|commit|object)|packfile .* (cannot|does)"
+    r"|unexpected line in .*packed-refs|not a git repository|bad (config|tree object|object)|index file).*"
+)
 _GRACE_S = 2.0  # between asking a silent git to stop and killing it
 
 
@@ -56,6 +72,12 @@ class GitFailed(GitError):
     """A git command that must succeed did not."""
 
     code = "GIT_FAILED"
+
+
+class ObjectDamaged(GitError):
+    """The repository does not hold what the names of its objects say."""
+
+    code = "GIT_OBJECT_DAMAGED"
 
 
 class GitSilent(GitError):
@@ -160,6 +182,8 @@ class Git:
         refused = self._refusal(args[0], finished)
         if refused is not None:
             return refused
+        if self.git_dir is not None and (found := _DAMAGE.search(finished.stderr)):
+            return damaged(self.git_dir, found[0].strip())
         if finished.status < 0:
             ended = f"was killed by {signal.Signals(-finished.status).name}"
         else:
@@ -195,6 +219,17 @@ class Git:
 
     def _cwd(self) -> Path:
         return self.work_tree or self.git_dir or Path("/")
+
+
+def damaged(git_dir: Path, why: str, place: Location | None = None) -> ObjectDamaged:
+    """The error for a repository that must be made anew; ``git_dir`` may be one of its worktrees'."""
+    repository = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
+    return ObjectDamaged(
+        "the cache is damaged",
+        where=(*([place] if place else []), Location(path=str(repository))),
+        why=why,
+        hint=f"delete {repository} and run the command again; checkouts of it have to be made anew, too",
+    )
 
 
 def check_git(reporter: Reporter) -> tuple[int, int]:

@@ -10,22 +10,27 @@ folder first; after a kill the next run reads it and finishes, if every file is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.errors import GitError, Location
 from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.place import usable_place
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.resume import finish_update
 from patchkit.vcs.runner import Git
+from patchkit.vcs.verify import verify_files, verify_tree
 
 __all__ = ["Checkout", "CheckoutChanged", "CheckoutForeign", "CheckoutMoved", "CheckoutOrphaned", "checkout"]
 
 _OWN_REF = "refs/worktree/patchkit"  # refs/worktree/ is private to each worktree
 _NOTE = "patchkit-update"
+_DOING = "preparing the checkout"
+_ELSEWHERE = "name a folder on another disk with --checkout"
 _SHOWN = 5  # changed files named in a message
 
 
@@ -62,43 +67,53 @@ class Checkout:
     changed: bool
 
 
-def checkout(repository: Repository, commit: str, directory: Path) -> Checkout:
+def checkout(repository: Repository, commit: str, directory: Path, *, kept: Sequence[Path] = ()) -> Checkout:
     """Have ``directory`` hold ``commit``; the caller holds the cache's lock.
 
+    ``kept`` are folders that no checkout may be in; the cache is one of them anyway.
+
     Raises:
+        PlaceUnusable: there can be no checkout there; nothing was touched.
         CheckoutForeign: it has content that is not ours; nothing was touched.
         CheckoutChanged, CheckoutMoved, CheckoutOrphaned: it is ours, but the user worked in it;
             nothing was touched.
+        ObjectDamaged: the cache does not hold the commit as it was; an update may have begun.
         CacheError: the disk refused.
         GitError: git refused.
     """
-    directory = directory.resolve()
-    with disk_errors(directory, "preparing the checkout"):
+    directory = usable_place(directory, (repository.path.parent, *kept))
+    with disk_errors(directory, _DOING, _ELSEWHERE):
         _clear_remains(repository, directory)
         empty = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
     if empty:
         _create(repository, commit, directory)
         return Checkout(directory=directory, commit=commit, changed=True)
     admin = _admin_of(repository, directory)
-    changed = _update(repository.git_in(admin, directory), commit)
+    changed = _update(repository, replace(repository.git_in(admin, directory), writes_to=directory), commit)
     return Checkout(directory=directory, commit=commit, changed=changed)
 
 
 def _create(repository: Repository, commit: str, directory: Path) -> None:
     partial = _partial(directory)
-    with disk_errors(directory, "preparing the checkout"):
+    verify_tree(repository, commit)
+    with disk_errors(directory, _DOING, _ELSEWHERE):
         directory.parent.mkdir(parents=True, exist_ok=True)
-    repository.git.run("worktree", "add", "--quiet", "--detach", os.fspath(partial), commit)
-    admin = _pointed_at(partial)
-    if admin is None:
-        raise GitError(f"git made no worktree at {partial}", where=Location(path=str(partial)))
-    repository.git_in(admin).run("update-ref", _OWN_REF, commit)
-    with disk_errors(directory, "preparing the checkout"):
-        (admin / "gitdir").write_text(f"{directory / '.git'}\n")
-        partial.rename(directory)
+    git = replace(repository.git, writes_to=directory.parent)
+    try:
+        git.run("worktree", "add", "--quiet", "--detach", os.fspath(partial), commit)
+        admin = _made_at(partial)
+        verify_files(repository, commit, partial)
+        repository.git_in(admin).run("update-ref", _OWN_REF, commit)
+        with disk_errors(directory, _DOING, _ELSEWHERE):
+            _write_record(admin, directory)
+            partial.rename(directory)
+    except BaseException:
+        with contextlib.suppress(OSError, GitError):
+            _clear_remains(repository, directory)
+        raise
 
 
-def _update(git: Git, commit: str) -> bool:
+def _update(repository: Repository, git: Git, commit: str) -> bool:
     admin, directory = _bound(git)
     note = admin / _NOTE
     if note.exists():
@@ -110,6 +125,7 @@ def _update(git: Git, commit: str) -> bool:
     _check_untouched(directory, [entry[3:] for entry in entries if entry])
     if old == commit:
         return False
+    verify_tree(repository, commit)
     with disk_errors(note, "preparing the checkout"):
         note.write_text(f"{old} {commit}\n")
     finished = git.attempt("checkout", "--quiet", "--detach", "--no-overwrite-ignore", commit)
@@ -124,6 +140,7 @@ def _update(git: Git, commit: str) -> bool:
                 hint="move them away and run the command again",
             )
         raise git.failure(("checkout", commit), finished)
+    verify_files(repository, commit, directory, since=old)
     _land(git, note, commit)
     return True
 
@@ -163,7 +180,7 @@ def _check_untouched(directory: Path, paths: Sequence[str]) -> None:
 def _admin_of(repository: Repository, directory: Path) -> Path:
     """The admin folder of a checkout of ours, corrected if the user moved the checkout."""
     admin = _pointed_at(directory)
-    if admin is None or admin.parent.resolve() != (repository.path / "worktrees").resolve():
+    if admin is None or not _is_of(repository, admin):
         raise CheckoutForeign(
             f"{directory} is not empty and is no checkout of this cache",
             where=Location(path=str(directory)),
@@ -171,7 +188,7 @@ def _admin_of(repository: Repository, directory: Path) -> Path:
             hint="name a new folder with --checkout",
         )
     try:
-        recorded = Path((admin / "gitdir").read_text().rstrip("\n"))
+        recorded = _read_record(admin / "gitdir")
     except FileNotFoundError as error:
         raise CheckoutOrphaned(
             f"{directory} is a checkout that the cache no longer knows",
@@ -187,7 +204,7 @@ def _admin_of(repository: Repository, directory: Path) -> Path:
                 hint=f"name {recorded.parent} or a new folder with --checkout",
             )
         with disk_errors(admin, "preparing the checkout"):
-            (admin / "gitdir").write_text(f"{directory / '.git'}\n")
+            _write_record(admin, directory)
     return admin
 
 
@@ -196,7 +213,7 @@ def _clear_remains(repository: Repository, directory: Path) -> None:
     partial = _partial(directory)
     if partial.is_dir():
         admin = _pointed_at(partial)
-        if any(partial.iterdir()) and (admin is None or admin.parent != repository.path / "worktrees"):
+        if any(partial.iterdir()) and not _is_of(repository, admin):
             raise CheckoutForeign(
                 f"{partial} is in the way and is not patchkit's",
                 where=Location(path=str(partial)),
@@ -205,7 +222,7 @@ def _clear_remains(repository: Repository, directory: Path) -> None:
         shutil.rmtree(partial)
     places = {partial / ".git", directory / ".git"}
     for record in sorted(repository.path.glob("worktrees/*/gitdir")):
-        place = Path(record.read_text().rstrip("\n"))
+        place = _read_record(record)
         if place in places and not place.exists():
             shutil.rmtree(record.parent)
 
@@ -213,11 +230,32 @@ def _clear_remains(repository: Repository, directory: Path) -> None:
 def _pointed_at(directory: Path) -> Path | None:
     """The admin folder that ``directory/.git`` names; None when it is no worktree."""
     try:
-        text = (directory / ".git").read_text(encoding="utf-8", errors="surrogateescape")
+        text = os.fsdecode((directory / ".git").read_bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     key, _, path = text.rstrip("\n").partition(": ")
     return Path(path) if key == "gitdir" else None
+
+
+def _made_at(partial: Path) -> Path:
+    admin = _pointed_at(partial)
+    if admin is None:
+        raise AssertionError(f"git made no worktree at {partial}")
+    return admin
+
+
+def _is_of(repository: Repository, admin: Path | None) -> bool:
+    # git writes the path without links, whatever way the user's path to the cache takes.
+    return admin is not None and admin.parent.resolve() == (repository.path / "worktrees").resolve()
+
+
+def _read_record(record: Path) -> Path:
+    """The ``.git`` file of the checkout that an admin folder is of."""
+    return Path(os.fsdecode(record.read_bytes().rstrip(b"\n")))
+
+
+def _write_record(admin: Path, directory: Path) -> None:
+    (admin / "gitdir").write_bytes(os.fsencode(directory / ".git") + b"\n")
 
 
 def _bound(git: Git) -> tuple[Path, Path]:

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from patchkit.errors import CacheError
+from patchkit.report import NullReporter
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.disk import DiskNotDirectory
+from patchkit.vcs.export import format_patches
 from patchkit.vcs.fastimport import Written
+from patchkit.vcs.place import PlaceUnusable
 from patchkit.vcs.repository import Repository, create_repository
 from patchkit.vcs.resume import UpdateNoteBad
+from patchkit.vcs.runner import ObjectDamaged
 from patchkit.vcs.worktree import (
     CheckoutChanged,
     CheckoutForeign,
@@ -138,7 +145,7 @@ def test_a_file_in_the_place_of_the_folder(repo: Repository, base: Written, tmp_
 
 
 def test_a_checkout_of_another_cache_is_foreign(repo: Repository, base: Written, tmp_path: Path) -> None:
-    other = create_repository(tmp_path / "other.git", repo.reporter)
+    other = create_repository(tmp_path / "second" / "other.git", repo.reporter)
     work = checkout(repo, base.commit, tmp_path / "work").directory
     with pytest.raises(CheckoutForeign):
         checkout(other, base.commit, work)
@@ -290,3 +297,93 @@ def test_a_damaged_note_is_reported(repo: Repository, base: Written, tip: str, t
     work = _interrupt(repo, checkout(repo, base.commit, tmp_path / "work").directory, "", "")
     with pytest.raises(UpdateNoteBad):
         checkout(repo, tip, work)
+
+
+@pytest.mark.parametrize("name", [b"w\xff\xfe", b"new\nline"])
+def test_a_folder_of_any_name_is_checked_out_and_updated(
+    repo: Repository, base: Written, tip: str, tmp_path: Path, name: bytes
+) -> None:
+    work = tmp_path / os.fsdecode(name)
+    checkout(repo, base.commit, work)
+    assert not checkout(repo, base.commit, work).changed
+    assert checkout(repo, tip, work).changed
+    assert (work / "src" / "new.cuh").read_bytes() == b"added\n" * 50
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", work.name}
+
+
+def test_a_checkout_that_was_killed_is_made_again_through_a_linked_cache(
+    repo: Repository, base: Written, tmp_path: Path
+) -> None:
+    (tmp_path / "linked").symlink_to(repo.path.parent)
+    linked = Repository(path=tmp_path / "linked" / repo.path.name, reporter=NullReporter())
+    partial = tmp_path / ".work.patchkit-partial"
+    linked.git.run("worktree", "add", "--quiet", "--detach", str(partial), base.commit)
+    checkout(linked, base.commit, tmp_path / "work")
+    assert not checkout(repo, base.commit, tmp_path / "work").changed
+    assert not partial.exists()
+
+
+def test_a_checkout_that_fails_leaves_nothing(
+    repo: Repository, base: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(self: Path, target: Path) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with pytest.raises(CacheError, match="busy") as caught:
+        checkout(repo, base.commit, tmp_path / "work")
+    assert caught.value.where[0].path == str(tmp_path / "work")
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    assert not any((repo.path / "worktrees").glob("*"))
+
+
+def test_places_that_cannot_hold_a_checkout(repo: Repository, base: Written, tmp_path: Path) -> None:
+    for place in (Path("/"), Path("/proc"), repo.path.parent / "work", tmp_path / "series" / "work"):
+        with pytest.raises(PlaceUnusable):
+            checkout(repo, base.commit, place, kept=[tmp_path / "series"])
+    assert not (tmp_path / "series").exists()
+
+
+def _damage(repo: Repository, sha: str, kind: bytes, data: bytes) -> None:
+    """Put other content in the place of a loose object, as well formed as git's own."""
+    place = repo.path / "objects" / sha[:2] / sha[2:]
+    place.chmod(0o644)
+    place.write_bytes(zlib.compress(b"%s %d\0" % (kind, len(data)) + data))
+
+
+def test_a_file_with_other_content_in_the_cache_is_never_checked_out(
+    repo: Repository, base: Written, tip: str, tmp_path: Path
+) -> None:
+    entries = {entry.path: entry.sha for entry in repo.list_files(tip)}
+    checkout(repo, base.commit, tmp_path / "old")
+    _damage(repo, entries["src/new.cuh"], b"blob", b"evil\n" * 60)
+    for place in ("new", "old"):
+        with pytest.raises(ObjectDamaged) as caught:
+            checkout(repo, tip, tmp_path / place)
+        assert str(repo.path) in (caught.value.hint or "")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ObjectDamaged):
+        repo.read_blobs(tip, ["src/new.cuh"])
+    with pytest.raises(ObjectDamaged):
+        format_patches(repo, base.commit, tip, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_other_content_in_the_cache_is_never_checked_out(
+    repo: Repository, base: Written, make_root: Callable[..., Written], tmp_path: Path
+) -> None:
+    (entry,) = (found for found in repo.find_entries(base.commit, ["src"]).values())
+    other = repo.git.run("cat-file", "tree", make_root({"evil.cu": b"evil"}).tree)
+    _damage(repo, entry.sha, b"tree", other)
+    with pytest.raises(ObjectDamaged):
+        checkout(repo, base.commit, tmp_path / "new")
+
+
+def test_an_object_that_cannot_be_read_names_what_to_delete(repo: Repository, base: Written) -> None:
+    (entry,) = (found for found in repo.find_entries(base.commit, ["README.md"]).values())
+    place = repo.path / "objects" / entry.sha[:2] / entry.sha[2:]
+    place.chmod(0o644)
+    place.write_bytes(b"garbage")
+    with pytest.raises(ObjectDamaged) as caught:
+        repo.read_blobs(base.commit, ["README.md"])
+    assert f"delete {repo.path} " in (caught.value.hint or "")
