@@ -11,16 +11,30 @@ gfx1152, gfx1153 and gfx950.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from clang import cindex
 
 from patchkit.errors import ToolchainError
+from patchkit.source import Span
 
-__all__ = ["KEEP_GOING", "SINGLE_FILE", "LibclangUnavailable", "ParseFailed", "library_version", "parse_unit"]
+__all__ = [
+    "KEEP_GOING",
+    "PREPROCESSING_RECORD",
+    "SINGLE_FILE",
+    "LibclangUnavailable",
+    "ParseFailed",
+    "library_version",
+    "parse_unit",
+    "skipped_ranges",
+]
 
 KEEP_GOING = 0x200
 """CXTranslationUnit_KeepGoing (clang-c/Index.h), not exposed by the bindings."""
+PREPROCESSING_RECORD = 0x01
+"""CXTranslationUnit_DetailedPreprocessingRecord (clang-c/Index.h); skipped ranges need it."""
 SINGLE_FILE = 0x400
 """CXTranslationUnit_SingleFileParse (clang-c/Index.h): includes are not followed."""
 
@@ -60,6 +74,29 @@ def parse_unit(
             why=str(exc),
             hint="patchkit doctor",
         ) from exc
+
+
+class _RangeList(ctypes.Structure):
+    """CXSourceRangeList of clang-c/CXSourceLocation.h, which the bindings do not declare."""
+
+    _fields_: ClassVar = [("count", ctypes.c_uint), ("ranges", ctypes.POINTER(cindex.SourceRange))]
+
+
+def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
+    """What the preprocessor left out of a file: each from its ``#if`` or ``#else`` to the next of its group.
+
+    The unit must have been parsed with PREPROCESSING_RECORD.
+    """
+    library = cindex.conf.lib
+    get, dispose = library.clang_getSkippedRanges, library.clang_disposeSourceRangeList
+    get.argtypes, get.restype = [cindex.TranslationUnit, cindex.File], ctypes.POINTER(_RangeList)
+    dispose.argtypes, dispose.restype = [ctypes.POINTER(_RangeList)], None
+    found = get(unit, cindex.File.from_name(unit, path))
+    try:
+        ranges = [found.contents.ranges[i] for i in range(found.contents.count)]
+        return tuple(Span(each.start.offset, each.end.offset) for each in ranges)
+    finally:
+        dispose(found)
 
 
 def library_version() -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from clang import cindex
 
-from patchkit.cxx.library import KEEP_GOING, parse_unit
+from patchkit.cxx.library import KEEP_GOING, PREPROCESSING_RECORD, parse_unit, skipped_ranges
 from patchkit.source import Span
 
 __all__ = ["Definition", "ParseIssue", "Pass", "Tree", "parse_tree"]
@@ -57,10 +57,14 @@ _FUNCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """``name`` without template arguments and scopes; ``span`` from the first token to the last."""
+    """``name`` without template arguments and scopes; ``span`` from the first token to the last.
+
+    ``sides`` is where a function runs, by its attributes: a kernel is the device's, no attribute the host's.
+    """
 
     name: str
     span: Span
+    sides: frozenset[Pass]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +77,15 @@ class ParseIssue:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One pass over one file."""
+    """One pass over one file; ``skipped`` is what its preprocessor left out."""
 
     definitions: tuple[Definition, ...]
     issues: tuple[ParseIssue, ...]
+    skipped: tuple[Span, ...]
+
+    def compiles(self, offset: int) -> bool:
+        """Whether this pass reaches ``offset``: no false branch begins before it and ends behind it."""
+        return not any(span.start < offset < span.end for span in self.skipped)
 
 
 def parse_tree(
@@ -89,7 +98,9 @@ def parse_tree(
     """
     unsaved = {_ROOT + name: data for name, data in files.items()}
     unsaved[_PRELUDE] = _prelude()
-    unit = parse_unit(_ROOT + path, _arguments(arch, which, defines), unsaved, KEEP_GOING)
+    unit = parse_unit(
+        _ROOT + path, _arguments(arch, which, defines), unsaved, KEEP_GOING | PREPROCESSING_RECORD
+    )
     main = _ROOT + path
     definitions = tuple(_definitions(unit.cursor, main))
     issues = tuple(
@@ -97,7 +108,7 @@ def parse_tree(
         for diagnostic in unit.diagnostics
         if _is_syntax(diagnostic) and str(diagnostic.location.file) == main
     )
-    return Tree(definitions, issues)
+    return Tree(definitions, issues, skipped_ranges(unit, main))
 
 
 def _arguments(arch: str, which: Pass, defines: Sequence[str]) -> list[str]:
@@ -129,6 +140,16 @@ def _plain_name(spelling: str) -> str:
     return spelling if spelling.startswith("operator") else spelling.split("<", maxsplit=1)[0]
 
 
+def _sides(function: cindex.Cursor) -> frozenset[Pass]:
+    kinds = {child.kind for child in function.get_children()}
+    sides: set[Pass] = set()
+    if kinds & {_KINDS.CUDADEVICE_ATTR, _KINDS.CUDAGLOBAL_ATTR}:
+        sides.add("device")
+    if _KINDS.CUDAHOST_ATTR in kinds or not sides:
+        sides.add("host")
+    return frozenset(sides)
+
+
 def _definitions(cursor: cindex.Cursor, main: str) -> Iterator[Definition]:
     for child in cursor.get_children():
         if str(child.location.file) != main:
@@ -136,6 +157,6 @@ def _definitions(cursor: cindex.Cursor, main: str) -> Iterator[Definition]:
         if child.kind in _FUNCTIONS:
             extent = child.extent
             span = Span(extent.start.offset, max(extent.start.offset, extent.end.offset))
-            yield Definition(_plain_name(str(child.spelling)), span)
+            yield Definition(_plain_name(str(child.spelling)), span, _sides(child))
         elif child.kind in _CONTAINERS:
             yield from _definitions(child, main)

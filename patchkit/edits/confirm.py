@@ -19,7 +19,15 @@ from patchkit.edits.model import Applied
 from patchkit.errors import AnchorError
 from patchkit.source import Span
 
-__all__ = ["EditMisplaced", "EditUnparsable", "Evidence", "TwinTouched", "confirm_entities", "confirm_passes"]
+__all__ = [
+    "EditDead",
+    "EditMisplaced",
+    "EditUnparsable",
+    "Evidence",
+    "TwinTouched",
+    "confirm_entities",
+    "confirm_passes",
+]
 
 Confidence = Literal["ast", "tokens"]
 
@@ -34,6 +42,18 @@ class TwinTouched(AnchorError):
     """A definition that no edit names changed, appeared or vanished."""
 
     code = "TWIN_TOUCHED"
+
+
+class EditDead(AnchorError):
+    """The pass of the edit's side does not compile the place: it stands under a false ``#if``."""
+
+    code = "EDIT_DEAD"
+
+
+class EditWrongSide(AnchorError):
+    """A device edit in a function that only the host runs, or the other way round: it would do nothing."""
+
+    code = "EDIT_WRONG_SIDE"
 
 
 class EditUnparsable(AnchorError):
@@ -99,6 +119,13 @@ def _strictly_in(inner: Span, outer: Span) -> bool:
     return outer.contains(inner) and (len(inner) > 0 or outer.start < inner.start < outer.end)
 
 
+def _first_place(scopes: ScopeMap, span: Span) -> int:
+    """The first directive or code token of a span: where the preprocessor decides about all of it."""
+    places = [line.span.start for line in scopes.directives if span.contains(line.span)]
+    places += [scopes.code[index].span.start for index in scopes.code_in(span)]
+    return min(places, default=span.start)
+
+
 def _code_span(scopes: ScopeMap, span: Span) -> Span:
     """From the first to the last code token in ``span``: generated directives may precede an entity."""
     code = scopes.code_in(span)
@@ -125,12 +152,43 @@ def confirm_passes(
             continue
         seen = []
         for (which, arch), tree in sorted(trees_after.items()):
+            live = all(tree.compiles(_first_place(after, span)) for span in spans)
+            if not live and which == anchor.edit.side:
+                raise EditDead(
+                    f"no {which} pass for {arch} compiles the place of edit '{anchor.edit.id}'",
+                    where=[anchor.edit.where, after.source.locate(spans[0].start, "left out by its #if")],
+                    why="it stands in a branch that is false there: the edit would change nothing",
+                    hint="select the branch that is compiled, or correct 'side'",
+                )
+            if not live:
+                continue
             if all(_shows(after, tree, entity, _code_span(after, span)) for span in spans):
                 seen.append(f"{which} {arch}")
             elif which == anchor.edit.side:
                 raise _misplaced(after, anchor, spans[0], f"clang's {which} pass for {arch} does not show it")
+        _refuse_wrong_side(after, anchor, spans[0], trees_after)
         evidence.append(_evidence(anchor, "ast", tuple(seen)))
     return tuple(evidence)
+
+
+def _refuse_wrong_side(
+    after: ScopeMap, anchor: Anchor, span: Span, trees: Mapping[tuple[Pass, str], Tree]
+) -> None:
+    """HIP compiles a constexpr function without attributes for both sides; the attributes decide otherwise."""
+    entity = anchor.entity
+    if entity is None or entity.kind != "function" or b"constexpr" in after.source.text(entity.header):
+        return
+    for (which, arch), tree in trees.items():
+        if which != anchor.edit.side:
+            continue
+        holders = [each for each in tree.definitions if each.span.contains(_code_span(after, span))]
+        if holders and not any(which in each.sides for each in holders):
+            raise EditWrongSide(
+                f"edit '{anchor.edit.id}' is for the {which}, but '{entity.name}' does not run there ({arch})",
+                where=[anchor.edit.where, after.source.locate(span.start)],
+                why="its guard would be false wherever the function runs",
+                hint=f'side = "{"host" if which == "device" else "device"}", or another function',
+            )
 
 
 def _evidence(anchor: Anchor, confidence: Confidence, seen: tuple[str, ...]) -> Evidence:

@@ -76,7 +76,14 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     condition = guard.device if edit.side == "device" else guard.region
     if edit.verb == "add_include":
         return (_include(scopes, edit, condition),)
-    if edit.side == "host" and text is not None:
+    if edit.side == "host":
+        if text is None:
+            raise HostGuardMissing(
+                f"host edit '{edit.id}' with verb '{edit.verb}' cannot ask which GPU it runs on",
+                where=edit.where,
+                why="the host pass is shared by every GPU of a build: without it other GPUs change too",
+                hint="use change_to with @{ guard.host('cc') }@ in its text",
+            )
         _require_host_guard(edit, guard, text)
     new = (text or "").encode()
     if edit.verb == "change_to":
@@ -120,10 +127,15 @@ def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> P
                 hint="shorten the expression, or give it a name in a new file of ours",
             )
     entity = find_entity(scopes, alias.function, None, alias.where)
-    line = scopes.source.line_span(scopes.source.line_of(entity.span.start))
+    start = entity.span.start
+    line = scopes.source.line_span(scopes.source.line_of(start))
     newline = scopes.source.newline
+    # Something else on that line, or the end of a comment: the definition gets lines of its own behind it.
+    shared = bool(scopes.source.data[line.start : start].strip())
+    offset = start if shared else line.start
     text = newline.join(
         [
+            *([b""] if shared else []),
             b"#if " + guard.device.encode(),
             b"#define " + name + b" " + device.strip().encode(),
             b"#else",
@@ -132,7 +144,7 @@ def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> P
             b"",
         ]
     )
-    return _place(f"alias {alias.name}", alias.where, Span(line.start, line.start), text)
+    return _place(f"alias {alias.name}", alias.where, Span(offset, offset), text)
 
 
 def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:

@@ -1,5 +1,5 @@
 ï»¿// café (latin-1)   
 	
-static void kernel(int n) {  
+static __global__ void kernel(int n) {  
     step(n);	
 } // end

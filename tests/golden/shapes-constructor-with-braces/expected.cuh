@@ -6,7 +6,7 @@
 enum class mode : int { plain, fast };
 
 struct __align__(16) block {
-    block(int n) : first{n}, second(n) {
+    __device__ block(int n) : first{n}, second(n) {
 #if defined(GGML_USE_HIP) && defined(__gfx1151__)
         reset(2);
 #else
@@ -14,7 +14,7 @@ struct __align__(16) block {
 #endif
         }
     ~block() { reset(); }
-    int operator()(int i) const { return first + i; }
+    __device__ int operator()(int i) const { return first + i; }
     int first;
     int second;
 };

@@ -6,9 +6,9 @@
 enum class mode : int { plain, fast };
 
 struct __align__(16) block {
-    block(int n) : first{n}, second(n) { reset(); }
+    __device__ block(int n) : first{n}, second(n) { reset(); }
     ~block() { reset(); }
-    int operator()(int i) const { return first + i; }
+    __device__ int operator()(int i) const { return first + i; }
     int first;
     int second;
 };

@@ -19,11 +19,11 @@ static __global__ void kernel(const float * x, float * dst, const int n) {
     }
 
 #ifdef FAST_TAIL
-#if !(defined(GGML_USE_HIP) && defined(__gfx1151__))
     tail_fast(dst, n);
-#endif
 #else
+#if !(defined(GGML_USE_HIP) && defined(__gfx1151__))
     tail(dst, n);
+#endif
 #endif
     finish(dst, lanes);
 }

@@ -20,12 +20,12 @@ import pytest
 _SOURCE = """\
 #include "common.cuh"
 
-static int twin_a(int x) {
+static __device__ int twin_a(int x) {
     const int scale = 2;
     return x * scale;
 }
 
-static int twin_b(int x) {
+static __device__ int twin_b(int x) {
     const int scale = 2;
     return x * scale;
 }

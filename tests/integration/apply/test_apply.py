@@ -41,7 +41,7 @@ def test_trailers_name_patch_profile_digest_and_upstream(finished_world):
 def test_the_edit_lands_in_its_twin_only(finished_world):
     world = finished_world
     text = world.git("show", f"{REF}:ggml/src/ggml-cuda/demo.cu")
-    first, second = text.split("static int twin_b")
+    first, second = text.split("static __device__ int twin_b")
     assert "scale = 3" not in first
     assert second.count("scale = 3") == 1
     assert "#if defined(GGML_USE_HIP) && defined(__gfx1151__)" in second

@@ -8,8 +8,10 @@ from patchkit.anchors.resolve import Anchor, resolve_anchor
 from patchkit.cxx.scopes import parse_scopes
 from patchkit.cxx.tree import Definition, ParseIssue, Tree, parse_tree
 from patchkit.edits.confirm import (
+    EditDead,
     EditMisplaced,
     EditUnparsable,
+    EditWrongSide,
     TwinTouched,
     confirm_entities,
     confirm_passes,
@@ -32,7 +34,7 @@ def confirm(edit, here):
     def run(old, new, function=None, after="", **fields):
         before = parse_scopes(SourceText("t.cu", SOURCE.encode()))
         start = SOURCE.index(old, SOURCE.index(after))
-        chosen = edit(None, function=function, **fields)
+        chosen = edit(None, function=function, **{"side": "host", **fields})
         anchor = resolve_anchor(before, chosen)
         placement = Placement(
             span=Span(start, start + len(old)), replacement=new.encode(), edit="my-edit", where=here
@@ -131,7 +133,7 @@ def _anchored(edit, **fields):
 
 def test_a_pass_that_lacks_the_function_is_an_error_on_its_side_only(edit):
     scopes, anchored = _anchored(edit, side="device")
-    empty = _passes(Tree((), ()))
+    empty = _passes(Tree((), (), ()))
     with pytest.raises(EditMisplaced) as caught:
         confirm_passes(scopes, anchored, empty, empty)
     assert "clang's device pass for gfx1151 does not show it" in caught.value.message
@@ -142,9 +144,9 @@ def test_a_pass_that_lacks_the_function_is_an_error_on_its_side_only(edit):
 
 def test_issues_are_compared_by_how_often_they_occur(edit):
     scopes, anchored = _anchored(edit)
-    definition = Definition("f", Span(0, 15))
+    definition = Definition("f", Span(0, 15), frozenset({"host", "device"}))
     issue = ParseIssue(3, "expected ';'")
-    once, twice = Tree((definition,), (issue,)), Tree((definition,), (issue, issue))
+    once, twice = Tree((definition,), (issue,), ()), Tree((definition,), (issue, issue), ())
     assert confirm_passes(scopes, anchored, _passes(twice), _passes(once))
     with pytest.raises(EditUnparsable):
         confirm_passes(scopes, anchored, _passes(once), _passes(twice))
@@ -155,3 +157,18 @@ def test_nothing_changed_is_nothing_touched(edit):
     applied = Applied(before=scopes.source, after=scopes.source, placements=(), spans=())
     confirm_entities(scopes, scopes, applied, anchored)
     assert isinstance(anchored[0][0], Anchor)
+
+
+def test_an_edit_for_a_side_that_the_function_does_not_run_on_is_refused(confirm):
+    with pytest.raises(EditWrongSide) as caught:
+        confirm("b(a)", "c(a)", "twin", parameters="int a", side="device")
+    assert caught.value.hint == 'side = "host", or another function'
+
+
+def test_an_edit_under_a_false_if_is_dead(edit):
+    scopes, anchored = _anchored(edit, side="device")
+    definition = Definition("f", Span(0, 15), frozenset({"device"}))
+    live, dead = Tree((definition,), (), ()), Tree((definition,), (), (Span(5, 15),))
+    assert confirm_passes(scopes, anchored, _passes(live), _passes(live))
+    with pytest.raises(EditDead):
+        confirm_passes(scopes, anchored, _passes(live), _passes(dead))

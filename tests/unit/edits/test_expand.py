@@ -182,3 +182,9 @@ def test_an_alias_stands_for_one_line(alias, guard, device):
 def test_an_alias_needs_its_function(alias, guard):
     with pytest.raises(EntityNotFound):
         expand_alias(read("void g() { }"), alias, guard, "stride")
+
+
+@pytest.mark.parametrize("fields", [{"verb": "remove"}, {"verb": "use_alias", "alias": "MY_A"}])
+def test_a_host_edit_that_cannot_ask_for_the_gpu_is_refused(edit, guard, fields):
+    with pytest.raises(HostGuardMissing, match="cannot ask which GPU"):
+        expanded("a;\n", edit({"tokens": "a"}, side="host", **fields), guard)
