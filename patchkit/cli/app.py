@@ -1,129 +1,65 @@
-"""The entry point and the error boundary: the only place that prints errors and ends the process.
+"""The entry point, small enough that Ctrl-C finds it ready: the rest is imported under its care.
 
-Vocabulary: the *boundary* is :func:`main`. Below it errors are raised, never printed; here they become
-text or JSON and an exit code.
+Vocabulary: the *boundary* is :mod:`patchkit.cli.boundary`, where errors become text. What goes wrong
+before it is loaded, or after it has given its answer, ends here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import NoReturn
 
-import click
+__all__ = ["main", "run"]
 
-from patchkit.cli.commands import COMMANDS, Verbs
-from patchkit.cli.complaint import complain, error_as_json, exit_code_of
-from patchkit.cli.settings import Settings, example_epilog, shared_options
-from patchkit.cli.terminal import OutputFailed, disk_refusal, make_streams_total
-from patchkit.cli.usage import from_click
-from patchkit.cli.versions import version_of
-from patchkit.errors import ErrorGroup, ExitCode, PatchkitError
-
-__all__ = ["BROKEN_PIPE", "main", "root", "run"]
-
-# 128 + SIGPIPE, what a shell reports for a process whose reader went away.
-BROKEN_PIPE = 141
+# ExitCode.INTERRUPTED and ExitCode.CACHE: errors.py may be the module that could not be loaded.
+_INTERRUPTED = 130
+_REFUSED = 8
 
 
-def _show_version(ctx: click.Context, _param: click.Parameter, value: object) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"patchkit {version_of('patchkit')}")
-        ctx.exit()
-
-
-@click.command(
-    cls=Verbs,
-    name="patchkit",
-    epilog=example_epilog("patchkit apply --arch gfx1151", "patchkit apply --help"),
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
-)
-@shared_options
-def root() -> None:
-    """Carry llama.cpp patches for AMD GPUs: placed by code structure, kept as a branch."""
-
-
-def run() -> None:
+def run() -> NoReturn:
     """The console script."""
-    sys.exit(main(sys.argv[1:]))
+    _open_standard_streams()
+    code = main(sys.argv[1:])
+    try:
+        sys.exit(code)
+    except KeyboardInterrupt:
+        os._exit(code)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command line and returns the exit code; every error ends here."""
-    make_streams_total()
-    settings = Settings(json="--json" in argv)
+    """Runs one command line and returns the exit code; every error ends here or below."""
     try:
-        code = _invoke(list(argv), settings)
-        settings.terminal.finish()
-    except BrokenPipeError:
-        return _reader_went_away()
+        from patchkit.cli.boundary import answer
+
+        return answer(argv)
     except KeyboardInterrupt:
-        settings.terminal.talk("interrupted, nothing was changed")
-        return ExitCode.INTERRUPTED
-    except PatchkitError as error:
-        return _fail(error, settings)
+        return _end_early("INTERRUPTED", _INTERRUPTED, "stopped by Ctrl-C", argv)
     except OSError as error:
-        refusal = disk_refusal(error)
-        return _fail(refusal if refusal is not None else _bug(error, argv, settings), settings)
-    except Exception as error:  # noqa: BLE001  the boundary: what nobody expected becomes a log, not a traceback
-        return _fail(_bug(error, argv, settings), settings)
-    return code
+        return _end_early("SYSTEM_REFUSED", _REFUSED, f"patchkit cannot be loaded: {error}", argv)
 
 
-def _invoke(argv: list[str], settings: Settings) -> int:
-    """Run click's parsing and dispatch without click's own printing and exiting."""
+def _open_standard_streams() -> None:
+    """Put nothing behind a standard stream that is closed.
+
+    The next file opened would get its number, and a child process would write its messages into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+
+
+def _end_early(code: str, exit_code: int, message: str, argv: Sequence[str]) -> int:
+    """Say why with nothing but the system: no module is there to ask."""
     try:
-        with root.make_context("patchkit", argv, obj=settings) as ctx:
-            result = root.invoke(ctx)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        settings.terminal.talk(error.format_message())
-        return ExitCode.USAGE
-    except click.exceptions.Abort as error:
-        raise KeyboardInterrupt from error
-    except click.ClickException as error:
-        verb = next((word for word in argv if word in COMMANDS), "")
-        raise from_click(error, f"patchkit {verb}".rstrip()) from error
-    return int(result) if isinstance(result, int) else ExitCode.OK
-
-
-def _fail(error: PatchkitError, settings: Settings) -> int:
-    terminal = settings.terminal
-    try:
-        if settings.json and not isinstance(error, OutputFailed):
-            terminal.document(error_as_json(error))
-            terminal.finish()
-        terminal.talk(complain(error, terminal.paint))
-    except BrokenPipeError:
-        return _reader_went_away()
-    except OutputFailed as worse:
-        terminal.talk(complain(ErrorGroup("the error could not be written", [error, worse]), terminal.paint))
-    return exit_code_of(error)
-
-
-def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitError:
-    from patchkit.cli.crash import report_crash
-
-    folder: Path | None = None
-    with contextlib.suppress(Exception):  # finding the cache folder may be what is broken
-        folder = settings.cache_root()
-    return report_crash(error, argv=argv, folder=folder)
-
-
-def _reader_went_away() -> int:
-    """Ends quietly; the flush at interpreter exit must not complain either."""
-    with contextlib.suppress(OSError):
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, 1)
-    return BROKEN_PIPE
+        if "--json" in argv:
+            quoted = message.replace("\\", "\\\\").replace('"', '\\"').encode("ascii", "replace").decode()
+            document = f'{{"error": {{"code": "{code}", "exit_code": {exit_code}, "message": "{quoted}"}}}}\n'
+            os.write(1, document.encode())
+        os.write(2, f"error[{code}]: {message}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+    return exit_code

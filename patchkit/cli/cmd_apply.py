@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from patchkit.cli.request import RequestOptions, make_request, request_options
-from patchkit.cli.settings import Settings, verb
+from patchkit.cli.request import RequestOptions, make_request, request_options, unlocked_option
+from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.flow.apply import Applied
@@ -26,9 +26,10 @@ __all__ = ["command"]
     ),
 )
 @request_options
+@unlocked_option
 @click.option(
     "--checkout",
-    type=click.Path(path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="Also put the files there, as a worktree of the candidate.",
 )
@@ -41,8 +42,7 @@ def command(settings: Settings, checkout: Path | None, **options: Unpack[Request
     from patchkit.flow.apply import run_apply
 
     workspace = settings.workspace()
-    target = checkout.absolute() if checkout is not None else None
-    applied = run_apply(make_request(workspace, options), workspace, checkout=target)
+    applied = run_apply(make_request(workspace, options), workspace, checkout=checkout)
     if settings.json:
         settings.terminal.document(applied.as_json())
     else:

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from patchkit.cli.request import candidate_options, choose_archs
-from patchkit.cli.settings import Settings, verb
+from patchkit.cli.settings import FOLDER, Settings, verb
 
 __all__ = ["command"]
 
 
 @verb("export", example=("patchkit export --arch gfx1151 patches-gfx1151",))
 @candidate_options
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("directory", type=FOLDER, metavar="DIR")
 def command(settings: Settings, archs: tuple[str, ...], upstream: str | None, directory: Path) -> None:
     """Write the candidate into DIR as files for plain git am, the same bytes on every run.
 
@@ -28,7 +28,7 @@ def command(settings: Settings, archs: tuple[str, ...], upstream: str | None, di
         workspace,
         archs=choose_archs(workspace, archs),
         upstream=upstream,
-        directory=directory.absolute(),
+        directory=directory,
     )
     if settings.json:
         settings.terminal.document(written.as_json())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from patchkit.cli.complaint import complain, error_as_json, exit_code_of
-from patchkit.cli.request import RequestOptions, make_request, request_options
+from patchkit.cli.request import RequestOptions, make_request, request_options, unlocked_option
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup
 
@@ -21,6 +21,7 @@ __all__ = ["command"]
     "plan", example=("patchkit plan --arch gfx1151", "patchkit plan --arch gfx1151 --only tile-config-guard")
 )
 @request_options
+@unlocked_option
 @click.option("--show-text", is_flag=True, help="Also print the text each edit renders to.")
 def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOptions]) -> int:
     """Show what apply would do: each patch, each edit, and the place it resolves to.

@@ -14,7 +14,7 @@ import click
 
 from patchkit.cli.usage import unknown_command
 
-__all__ = ["COMMANDS", "Verbs"]
+__all__ = ["COMMANDS", "Verb", "Verbs"]
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -32,7 +32,24 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class Verbs(click.Group):
+class Verb(click.Command):
+    """A command whose help goes out like every other result: a stdout that refuses it is OutputFailed."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option of click, with our way of writing."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+
+def _show_help(ctx: click.Context, _param: click.Parameter, value: object) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.obj.terminal.data(ctx.get_help())
+        ctx.exit()
+
+
+class Verbs(Verb, click.Group):
     """The root group."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

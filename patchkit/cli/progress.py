@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from patchkit.cli.terminal import ColorChoice, wants_color
+from patchkit.cli.terminal import ColorChoice, talk, wants_color
 from patchkit.report import Advance, NullReporter, Reporter
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ __all__ = ["BarReporter", "LineReporter", "make_reporter"]
 
 
 def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter:
-    """Silence when ``quiet``; a bar when stderr is a terminal; else plain lines."""
-    if quiet:
+    """Silence when ``quiet`` or stderr is closed; a bar when stderr is a terminal; else plain lines."""
+    if quiet or not sys.stderr:
         return NullReporter()
     if not sys.stderr.isatty():
         return LineReporter(verbose=verbose)
@@ -38,8 +38,7 @@ class LineReporter:
         self._verbose = verbose
 
     def _line(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        talk(text)
 
     def step(self, text: str) -> None:
         """A new unit of work."""
@@ -83,7 +82,8 @@ class BarReporter:
         self._verbose = verbose
 
     def _line(self, text: str, style: str | None = None) -> None:
-        self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        with suppress(OSError):  # the terminal may be gone; the work is not its affair
+            self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, text: str) -> None:
         """A new unit of work."""

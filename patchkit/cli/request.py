@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import click
 
+from patchkit.cli.settings import TEXT
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "choose_archs",
     "make_request",
     "request_options",
+    "unlocked_option",
 ]
 
 
@@ -42,13 +44,15 @@ class RequestOptions(TypedDict):
     only: tuple[str, ...]
     without: tuple[str, ...]
     with_: tuple[str, ...]
-    unlocked: bool
+    unlocked: NotRequired[bool]
 
 
 _ARCH = click.option(
     "--arch", "archs", multiple=True, metavar="GFX", help="A GPU, as gfx1151; give it again for more."
 )
-_UPSTREAM = click.option("--upstream", metavar="PIN", help="A pin of the lock: b6900 or a commit prefix.")
+_UPSTREAM = click.option(
+    "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
+)
 
 
 def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,13 +65,12 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a Request."""
     for option in (
-        click.option(
-            "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
-        ),
         click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in."),
         click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),
         click.option("--only", multiple=True, metavar="ID", help="Only these patches."),
-        click.option("--upstream-url", metavar="URL", help="A mirror or local clone to take the pin from."),
+        click.option(
+            "--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to take the pin from."
+        ),
         click.option(
             "--source",
             type=click.Choice(["auto", "git", "sdist"]),
@@ -82,6 +85,13 @@ def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def unlocked_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds ``--unlocked``, for the verbs that hold their inputs against the lock."""
+    return click.option(
+        "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
+    )(function)
+
+
 def make_request(workspace: Workspace, options: RequestOptions) -> Request:
     """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
     from patchkit.flow.plan import Request
@@ -94,7 +104,7 @@ def make_request(workspace: Workspace, options: RequestOptions) -> Request:
         only=options["only"],
         without=options["without"],
         with_=options["with_"],
-        unlocked=options["unlocked"],
+        unlocked=options.get("unlocked", False),
     )
 
 

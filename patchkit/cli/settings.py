@@ -13,14 +13,53 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patchkit.cli.commands import COMMANDS
+from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.terminal import ColorChoice, Terminal
+from patchkit.errors import UsageError
 from patchkit.report import Reporter
 
 if TYPE_CHECKING:
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["Settings", "example_epilog", "shared_options", "verb"]
+__all__ = ["FOLDER", "TEXT", "Settings", "WorkingFolderGone", "example_epilog", "shared_options", "verb"]
+
+
+class WorkingFolderGone(UsageError):
+    """A relative path was given, and the current folder was deleted."""
+
+    code = "WORKING_FOLDER_GONE"
+
+
+class _Text(click.types.StringParamType):
+    """Any text but none: an empty one is a variable that a script forgot to set."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text itself."""
+        text = str(super().convert(value, param, ctx))
+        if not text:
+            self.fail("it is empty; leave the option out instead", param, ctx)
+        return text
+
+
+class _Folder(click.Path):
+    """A path, made absolute at once. Empty is refused: Python would take it for the current folder."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The absolute path; raises WorkingFolderGone when there is nothing it could be relative to."""
+        if not str(value):
+            self.fail("an empty path names no folder; the current one is '.'", param, ctx)
+        try:
+            return Path(str(value)).absolute()
+        except FileNotFoundError as error:
+            raise WorkingFolderGone(
+                f"'{value}' is relative to a folder that is gone",
+                why="the current folder was deleted",
+                hint="cd to a folder that exists, or give an absolute path",
+            ) from error
+
+
+TEXT = _Text()
+FOLDER = _Folder()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +102,7 @@ class Settings:
     def cache_root(self) -> Path:
         """The cache folder: named, else ``PATCHKIT_CACHE``, else the user's."""
         if self.cache_dir is not None:
-            return self.cache_dir.absolute()
+            return self.cache_dir
         from patchkit.fetch.cache import default_cache_root
 
         return default_cache_root()
@@ -77,7 +116,6 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the global options; they go into the Settings, not to the function."""
-    folder = click.Path(path_type=Path)
     for option in (
         click.option(
             "--color",
@@ -99,7 +137,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--series-dir",
-            type=folder,
+            type=FOLDER,
             metavar="DIR",
             expose_value=False,
             callback=_remember,
@@ -107,7 +145,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--cache-dir",
-            type=folder,
+            type=FOLDER,
             metavar="DIR",
             expose_value=False,
             callback=_remember,
@@ -134,7 +172,7 @@ def verb(name: str, *, example: tuple[str, ...]) -> Callable[[Callable[..., Any]
     """Makes the function the command ``name``; it gets the Settings first, returns an exit code or None."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        make = click.command(name=name, short_help=COMMANDS[name], epilog=example_epilog(*example))
+        make = click.command(name=name, cls=Verb, short_help=COMMANDS[name], epilog=example_epilog(*example))
         return make(shared_options(click.pass_obj(function)))
 
     return decorate

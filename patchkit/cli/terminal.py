@@ -22,10 +22,12 @@ from patchkit.errors import CacheError, Location
 __all__ = [
     "ColorChoice",
     "OutputFailed",
+    "SystemRefused",
     "Terminal",
     "WriteRefused",
-    "disk_refusal",
     "make_streams_total",
+    "system_refusal",
+    "talk",
     "wants_color",
 ]
 
@@ -58,15 +60,36 @@ class WriteRefused(CacheError):
     code = "WRITE_REFUSED"
 
 
-_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+class SystemRefused(CacheError):
+    """The operating system is out of something that is not disk: open files, processes, memory."""
+
+    code = "SYSTEM_REFUSED"
 
 
-def disk_refusal(error: OSError) -> WriteRefused | None:
-    """The error for a disk that is full, read-only or broken; ``None`` for any other OSError."""
-    if error.errno not in _REFUSALS:
-        return None
-    where = Location(path=str(error.filename)) if error.filename else None
-    return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_LIMITS = {
+    errno.EMFILE: "raise the limit of open files: ulimit -n 1024",
+    errno.ENFILE: "close programs: the whole machine has too many files open",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u), or close programs",
+    errno.ENOMEM: "close programs: the machine is out of memory",
+}
+
+
+def system_refusal(error: OSError) -> WriteRefused | SystemRefused | None:
+    """The error for a disk that is full, read-only or broken, and for a limit of the system that is reached.
+
+    ``None`` for any other OSError.
+    """
+    where = Location(path=_spelled(error.filename)) if error.filename else None
+    if error.errno in _DISK:
+        return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+    if error.errno in _LIMITS:
+        return SystemRefused(f"the system refused: {error.strerror}", where=where, hint=_LIMITS[error.errno])
+    return None
+
+
+def _spelled(name: object) -> str:
+    return os.fsdecode(name) if isinstance(name, bytes) else str(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +125,8 @@ class Terminal:
                 stream.flush()
 
     def talk(self, text: str) -> None:
-        """Writes to stderr; a stderr that refuses is nobody's to tell."""
-        if sys.stderr:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(text + "\n")
+        """Writes to stderr, as :func:`talk`."""
+        talk(text)
 
     @property
     def paint(self) -> Paint:
@@ -113,20 +134,44 @@ class Terminal:
         return _colored if wants_color(self.color) else plain
 
 
+def talk(text: str) -> None:
+    """Writes a line to stderr; a stderr that refuses, or is closed, is nobody's to tell."""
+    if not sys.stderr:  # None when the process was started with file descriptor 2 closed
+        return
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        _give_up(2)
+
+
 @contextlib.contextmanager
 def _stdout() -> Iterator[TextIO]:
     if not sys.stdout:  # None when the process was started with file descriptor 1 closed
-        raise OutputFailed("the result cannot be written", why="standard output is closed")
+        raise OutputFailed(
+            "the result cannot be written",
+            why="standard output is closed",
+            hint="give it a place: run the command again with '> FILE'",
+        )
     try:
         yield sys.stdout
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What is still in the buffer would fail again at exit, with a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up(1)
         raise OutputFailed(
-            "the result cannot be written", why=f"standard output: {error.strerror}"
+            "the result cannot be written",
+            why=f"standard output: {error.strerror}",
+            hint="run the command again with '> FILE' on a disk that has room; df -h shows it",
         ) from error
+
+
+def _give_up(descriptor: int) -> None:
+    """Send the rest nowhere: what is still in the buffer would fail again at exit."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 def wants_color(choice: ColorChoice) -> bool:

@@ -1,12 +1,15 @@
 """Making the candidate: plan, commits, one ref update. Until that update nothing is visible.
 
 Vocabulary: the *candidate branch* is ``candidate/<arch[+arch]>/b<build>`` in the cache's repository.
-The commits are written first, as objects nobody refers to; the branch moves by compare-and-swap.
+The commits are written first, as objects nobody refers to; then comes the checkout, if one is asked
+for; last the branch moves, by compare-and-swap.
 A run that is killed leaves objects at most, and the next run makes the same ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,12 +83,14 @@ def candidate_ref(archs: tuple[str, ...], build: int) -> str:
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
     """Make or confirm the candidate branch, and its worktree when ``checkout`` names a folder.
 
-    Raises an ErrorGroup of everything the plan found, LockInputsChanged, LockMismatch, RefMoved, and
-    the errors of fetching, git and the disk. Whatever is raised, the branch is where it was or
-    complete.
+    The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
+    everything the plan found, LockInputsChanged, LockMismatch, RefMoved, and the errors of fetching,
+    git and the disk. Whatever is raised, the branch is where it was or complete; a KeyboardInterrupt
+    has a note that says which.
     """
     cache = open_cache(workspace.cache_root)
-    with cache.hold(workspace.reporter) as repository:
+    stage = _Stage("no branch was moved")
+    with stage.noted(), cache.hold(workspace.reporter) as repository:
         plan = plan_with(request, workspace, cache)
         if plan.errors:
             raise ErrorGroup("the series cannot be applied", plan.errors)
@@ -95,12 +100,16 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         tip = commits[-1].commit if commits else plan.base
         check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
         ref = candidate_ref(plan.archs, plan.pin.build)
+        branch = ref.removeprefix("refs/heads/")
         old = read_ref(repository, ref)
-        if old != tip:
-            update_ref(repository, ref, tip, old)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
+            stage.text = f"{branch} was not moved, {checkout} may be unfinished"
             checkout_worktree(repository, tip, checkout)
+        if old != tip:
+            stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
+            update_ref(repository, ref, tip, old)
+        stage.text = f"{branch} is complete at {tip[:12]}"
     return Applied(
         branch=ref,
         base=plan.base,
@@ -113,6 +122,21 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         cmake=cmake_command(plan, checkout),
         skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
     )
+
+
+@dataclass(slots=True)
+class _Stage:
+    """What is true if the work is interrupted now."""
+
+    text: str
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            stop.add_note(self.text)
+            raise
 
 
 def write_plan(

@@ -7,6 +7,7 @@ goes through one, so killing at each n-th event walks through all of its states,
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -121,20 +122,81 @@ def test_two_at_once_both_succeed(world):
     assert {name for name in world.refs() if "candidate" in name} == {REF, "refs/heads/candidate/gfx1100/b1"}
 
 
-def test_ctrl_c_is_130_and_a_rerun_succeeds(world):
-    env = {**os.environ, "PYTHONPATH": str(world.checkout), "KILL_AT": "-1", "KILL_GROUP": "0"}
+def stopped_apply(world, at, *extra):
+    """Apply with Ctrl-C at an event: a number, or the moment before git gets certain words."""
     killer = _KILLER.replace("os.kill(os.getpid(), signal.SIGKILL)", "signal.raise_signal(signal.SIGINT)")
-    done = subprocess.run(
-        [sys.executable, "-c", killer, *world.command("apply", "--arch", "gfx1151")[3:]],
-        env={**env, "KILL_AT": "25"},
+    if isinstance(at, tuple):
+        killer = killer.replace(
+            "if writes or name in NAMES:",
+            f"if name == 'subprocess.Popen' and {set(at)!r} <= set(args[1]):\n"
+            "        signal.raise_signal(signal.SIGINT)\n"
+            "    if writes or name in NAMES:",
+        )
+    return subprocess.run(
+        [sys.executable, "-c", killer, *world.command("apply", "--arch", "gfx1151", *extra)[3:]],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(world.checkout),
+            "KILL_AT": str(at if isinstance(at, int) else -1),
+            "KILL_GROUP": "0",
+        },
         capture_output=True,
         text=True,
         check=False,
         start_new_session=True,
     )
+
+
+def test_ctrl_c_is_130_and_a_rerun_succeeds(world):
+    done = stopped_apply(world, 25, "--json")
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["error"]["message"] == "stopped by Ctrl-C: no branch was moved"
+    assert REF not in world.refs()
     assert world.run("apply", "--arch", "gfx1151").returncode == 0
+
+
+def test_ctrl_c_during_the_checkout_leaves_the_branch_and_says_so(world, tmp_path):
+    files = tmp_path / "files"
+    done = stopped_apply(world, ("worktree",), "--checkout", str(files))
+    assert done.returncode == 130, done.stderr
+    assert f"candidate/gfx1151/b1 was not moved, {files} may be unfinished" in done.stderr
+    assert REF not in world.refs()
+    again = world.run("apply", "--arch", "gfx1151", "--checkout", str(files))
+    assert again.returncode == 0, again.stderr
+    assert world.git("rev-parse", "HEAD", at=files) == world.refs()[REF]
+
+
+def test_ctrl_c_while_the_branch_moves_claims_neither(world):
+    done = stopped_apply(world, ("update-ref", REF))
+    assert done.returncode == 130, done.stderr
+    assert "candidate/gfx1151/b1 is where it was, or complete at " in done.stderr
+    again = world.run("apply", "--arch", "gfx1151", "--json")
+    assert json.loads(again.stdout)["commits"][-1]["commit"] == world.refs()[REF]
+
+
+def test_a_checkout_that_is_refused_leaves_the_branch(world, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    done = world.run("apply", "--arch", "gfx1151", "--checkout", str(tmp_path / "mine"))
+    assert done.returncode == 5
+    assert "CHECKOUT_FOREIGN" in done.stderr
+    assert REF not in world.refs()
+
+
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "<&- 2>&-"])
+def test_a_stderr_that_takes_nothing_does_not_matter(world, streams):
+    command = " ".join(f"'{part}'" for part in world.command("apply", "--arch", "gfx1151", "--json"))
+    done = subprocess.run(
+        f"{command} {streams}",
+        shell=True,
+        env={**os.environ, "PYTHONPATH": str(world.checkout)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["commits"][-1]["commit"] == world.refs()[REF]
 
 
 @pytest.mark.parametrize("room", [0, 1, 4, 16, 40])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
 import click
 import pytest
 
-from patchkit.cli import app, commands
+from patchkit.cli import app, boundary, commands
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup, GitError, RenderError
 
@@ -60,10 +61,76 @@ def test_under_json_the_error_is_the_document(as_doctor, capsys) -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), click.Abort()])
-def test_an_interrupt_is_130(as_doctor, capsys, stop) -> None:
+def test_an_interrupt_is_130_and_claims_nothing_it_does_not_know(as_doctor, capsys, stop) -> None:
     as_doctor(_raise(stop))
     assert app.main(["doctor"]) == 130
-    assert capsys.readouterr().err == "interrupted, nothing was changed\n"
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == "error[INTERRUPTED]: stopped by Ctrl-C"
+
+
+def test_an_interrupt_under_json_is_a_document_with_what_the_verb_knew(as_doctor, capsys) -> None:
+    stop = KeyboardInterrupt()
+    stop.add_note("the branch was not moved")
+    as_doctor(_raise(stop))
+    assert app.main(["doctor", "--json"]) == 130
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "INTERRUPTED"
+    assert error["exit_code"] == 130
+    assert error["message"] == "stopped by Ctrl-C: the branch was not moved"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "hint"),
+    [
+        (errno.EMFILE, "SYSTEM_REFUSED", "ulimit -n"),
+        (errno.ENOMEM, "SYSTEM_REFUSED", "out of memory"),
+        (errno.ENOSPC, "WRITE_REFUSED", "df -h"),
+    ],
+)
+def test_what_the_system_refuses_is_no_bug(as_doctor, capsys, number: int, code: str, hint: str) -> None:
+    as_doctor(_raise(OSError(number, "refused", b"a/\xff")))
+    assert app.main(["doctor"]) == 8
+    err = capsys.readouterr().err
+    assert f"error[{code}]" in err
+    assert hint in err
+
+
+def test_help_and_version_are_text_even_under_json(capsys) -> None:
+    assert app.main(["--json", "plan", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: patchkit plan ")
+    assert app.main(["--json", "--version"]) == 0
+    assert capsys.readouterr().out.startswith("patchkit ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["apply", "--checkout", ""],
+        ["export", ""],
+        ["status", "--cache-dir", ""],
+        ["--series-dir", "", "list"],
+        ["plan", "--upstream", ""],
+        ["plan", "--upstream-url", ""],
+    ],
+)
+def test_an_empty_value_is_not_the_current_folder(capsys, argv: list[str]) -> None:
+    assert app.main(argv) == 2
+    assert "error[USAGE_VALUE]" in capsys.readouterr().err
+
+
+def test_a_relative_path_in_a_deleted_folder(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert app.main(["apply", "--checkout", "files"]) == 2
+    err = capsys.readouterr().err
+    assert "error[WORKING_FOLDER_GONE]: 'files' is relative to a folder that is gone" in err
+
+
+def test_lock_has_no_unlocked_option(capsys) -> None:
+    assert app.main(["lock", "--unlocked"]) == 2
+    assert "has no option '--unlocked'" in capsys.readouterr().err
 
 
 def test_a_bug_leaves_a_log_and_one_message(as_doctor, capsys, tmp_path: Path) -> None:
@@ -95,7 +162,7 @@ def test_a_reader_that_went_away_is_no_error(as_doctor, capsys, monkeypatch) -> 
     # Redirecting the real descriptor 1 would disturb pytest; the subprocess test covers it.
     monkeypatch.setattr("os.dup2", lambda *_: None)
     as_doctor(_raise(BrokenPipeError()))
-    assert app.main(["doctor"]) == app.BROKEN_PIPE
+    assert app.main(["doctor"]) == boundary.BROKEN_PIPE
     assert capsys.readouterr().err == ""
 
 
@@ -133,7 +200,7 @@ def test_global_options_work_before_and_after_the_command(as_doctor, tmp_path: P
     as_doctor(seen.append)
     app.main(["-v", "--cache-dir", "one", "doctor", "--cache-dir", "two", "--color", "never", "--json"])
     (settings,) = seen
-    assert settings == Settings(cache_dir=Path("two"), verbose=True, color="never", json=True)
+    assert settings == Settings(cache_dir=Path("two").absolute(), verbose=True, color="never", json=True)
 
 
 def test_no_command_shows_the_help_and_is_a_mistake(capsys) -> None:

@@ -68,9 +68,12 @@ def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:
 def test_a_full_disk_behind_stdout_is_an_error_of_its_own() -> None:
     with Path("/dev/full").open("wb") as full:
         listing = _run("--version", stdout=full)
+        shown = _run("plan", "--help", stdout=full)
         error = _run("--json", "aply", stdout=full)
     assert listing.returncode == 8
-    assert listing.stderr.startswith(b"error[WRITE_REFUSED]: ")
+    assert listing.stderr.startswith(b"error[OUTPUT]: ")
+    assert b"hint: run the command again with '> FILE'" in listing.stderr
+    assert (shown.returncode, shown.stderr) == (8, listing.stderr)
     assert error.returncode == 2, "the first error decides"
     assert b"error[OUTPUT]: " in error.stderr
     assert b"error[USAGE_COMMAND]: " in error.stderr
@@ -118,3 +121,68 @@ def test_a_reader_that_went_away_is_quiet() -> None:
 def test_color_is_off_for_a_pipe_and_can_be_forced(argv: list[str], *, colored: bool) -> None:
     done = _run(*argv, "aply")
     assert (b"\x1b[" in done.stderr) is colored
+
+
+def test_no_file_takes_the_number_of_a_closed_stream() -> None:
+    """What git or a compiler writes to descriptor 2 would end up in that file."""
+    code = (
+        "import os\nfrom patchkit.cli import app\n"
+        "app.main = lambda argv: os.open(os.devnull, os.O_RDONLY)\n"
+        "try:\n    app.run()\nexcept SystemExit as end:\n    os._exit(end.code)"
+    )
+    done = subprocess.run(
+        f"\"{sys.executable}\" -c '{code}' <&- >&- 2>&-",
+        shell=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "out"), [((), b""), (("--json",), b'{"error": {"code": "INTERRUPTED", "exit_code": 130, ')]
+)
+@pytest.mark.parametrize("module", ["click", "patchkit.cli.boundary", "patchkit.flow.doctor"])
+def test_ctrl_c_while_modules_are_imported(module: str, argv: tuple[str, ...], out: bytes) -> None:
+    code = f"""
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from patchkit.cli.app import run
+sys.argv = ["patchkit", "doctor", *{argv!r}]
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert done.stderr.startswith(b"error[INTERRUPTED]: stopped by Ctrl-C\n")
+    assert b"Traceback" not in done.stderr
+    assert b"".join(done.stdout.split()).startswith(b"".join(out.split()))
+    assert bool(done.stdout) is bool(argv)
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5, 6])
+def test_too_few_open_files_is_said(limit: int) -> None:
+    code = (
+        "import resource, sys\nfrom patchkit.cli.app import run\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
+        "sys.argv = ['patchkit', 'list']\nrun()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode in (0, 2, 8), done.stderr
+    assert b"Traceback" not in done.stderr
+    if limit == 3:
+        assert done.returncode == 8
+        assert b"Too many open files" in done.stderr

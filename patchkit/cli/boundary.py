@@ -1,0 +1,140 @@
+"""The error boundary: the only place that prints errors and chooses the exit code.
+
+Vocabulary: the *boundary* is :func:`answer`. Below it errors are raised, never printed; here they become
+text or JSON and an exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from patchkit.cli.commands import COMMANDS, Verbs
+from patchkit.cli.complaint import complain, error_as_json, exit_code_of
+from patchkit.cli.settings import Settings, example_epilog, shared_options
+from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal
+from patchkit.cli.usage import from_click
+from patchkit.cli.versions import version_of
+from patchkit.errors import ErrorGroup, ExitCode, PatchkitError
+
+__all__ = ["BROKEN_PIPE", "Interrupted", "answer", "root"]
+
+# 128 + SIGPIPE, what a shell reports for a process whose reader went away.
+BROKEN_PIPE = 141
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, value: object) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.ensure_object(Settings).terminal.data(f"patchkit {version_of('patchkit')}")
+        ctx.exit()
+
+
+@click.command(
+    cls=Verbs,
+    name="patchkit",
+    epilog=example_epilog("patchkit apply --arch gfx1151", "patchkit apply --help"),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+@shared_options
+def root() -> None:
+    """Carry llama.cpp patches for AMD GPUs: placed by code structure, kept as a branch."""
+
+
+class Interrupted(PatchkitError):
+    """Ctrl-C; the message says what that left, where the verb knew."""
+
+    code = "INTERRUPTED"
+    exit_code = ExitCode.INTERRUPTED
+
+
+def answer(argv: Sequence[str]) -> int:
+    """Runs one command line and returns the exit code; only a second Ctrl-C gets through."""
+    settings = Settings(json="--json" in argv)
+    try:
+        make_streams_total()
+        code = _invoke(list(argv), settings)
+        settings.terminal.finish()
+    except BrokenPipeError:
+        return _reader_went_away()
+    except KeyboardInterrupt as stop:
+        return _fail(_interrupted(stop), settings)
+    except PatchkitError as error:
+        return _fail(error, settings)
+    except OSError as error:
+        refusal = system_refusal(error)
+        return _fail(refusal if refusal is not None else _bug(error, argv, settings), settings)
+    except Exception as error:  # noqa: BLE001  the boundary: what nobody expected becomes a log, not a traceback
+        return _fail(_bug(error, argv, settings), settings)
+    return code
+
+
+def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
+    """What a verb knows about the state it leaves stands in the notes of the exception."""
+    return Interrupted(
+        ": ".join(["stopped by Ctrl-C", *getattr(stop, "__notes__", ())]),
+        hint="run the command again: it begins anew, or finishes what was begun",
+    )
+
+
+def _invoke(argv: list[str], settings: Settings) -> int:
+    """Run click's parsing and dispatch without click's own printing and exiting."""
+    try:
+        with root.make_context("patchkit", argv, obj=settings) as ctx:
+            result = root.invoke(ctx)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        settings.terminal.talk(error.format_message())
+        return ExitCode.USAGE
+    except click.exceptions.Abort as error:
+        # click makes it of a KeyboardInterrupt, or of an end of input.
+        raise (
+            error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt
+        ) from error
+    except click.ClickException as error:
+        verb = next((word for word in argv if word in COMMANDS), "")
+        raise from_click(error, f"patchkit {verb}".rstrip()) from error
+    return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _fail(error: PatchkitError, settings: Settings) -> int:
+    terminal = settings.terminal
+    try:
+        if settings.json and not isinstance(error, OutputFailed):
+            terminal.document(error_as_json(error))
+            terminal.finish()
+        terminal.talk(complain(error, terminal.paint))
+    except BrokenPipeError:
+        return _reader_went_away()
+    except OutputFailed as worse:
+        terminal.talk(complain(ErrorGroup("the error could not be written", [error, worse]), terminal.paint))
+    return exit_code_of(error)
+
+
+def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitError:
+    from patchkit.cli.crash import report_crash
+
+    folder: Path | None = None
+    with contextlib.suppress(Exception):  # finding the cache folder may be what is broken
+        folder = settings.cache_root()
+    return report_crash(error, argv=argv, folder=folder)
+
+
+def _reader_went_away() -> int:
+    """Ends quietly; the flush at interpreter exit must not complain either."""
+    with contextlib.suppress(OSError):
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, 1)
+    return BROKEN_PIPE
