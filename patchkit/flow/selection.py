@@ -16,7 +16,14 @@ from patchkit.config.profile import ArchProfile
 from patchkit.config.series import Series
 from patchkit.errors import ErrorGroup, UsageError
 
-__all__ = ["PatchPairSplit", "Selected", "UnknownPatch", "select_patches"]
+__all__ = [
+    "NothingSelected",
+    "PatchPairSplit",
+    "RequestContradicts",
+    "Selected",
+    "UnknownPatch",
+    "select_patches",
+]
 
 
 class UnknownPatch(UsageError):
@@ -29,6 +36,18 @@ class PatchPairSplit(UsageError):
     """The request leaves out a patch without which another one is wrong."""
 
     code = "PATCH_PAIR_SPLIT"
+
+
+class RequestContradicts(UsageError):
+    """The request wants a patch and leaves it out."""
+
+    code = "REQUEST_CONTRADICTS"
+
+
+class NothingSelected(UsageError):
+    """``--only`` names patches, and none of them applies: the candidate would be upstream itself."""
+
+    code = "NOTHING_SELECTED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +70,11 @@ def select_patches(
 ) -> tuple[Selected, ...]:
     """Every patch of the series, in order, with its targets or the reason it is skipped.
 
-    Raises UnknownPatch or PatchPairSplit (an ErrorGroup when there are several).
+    Raises UnknownPatch, RequestContradicts, NothingSelected or PatchPairSplit (an ErrorGroup when
+    there are several).
     """
     _refuse_unknown(series, [*only, *without, *with_])
+    _refuse_contradictions(only=only, without=without, with_=with_)
     chosen = {
         patch.id: _choose(patch, profiles, build, only=only, without=without, with_=with_)
         for patch in series.patches
@@ -62,7 +83,28 @@ def select_patches(
     if splits:
         raise splits[0] if len(splits) == 1 else ErrorGroup("the request splits pairs of patches", splits)
     _drop_unmet(series, chosen)
+    if only and not any(selected.targets for selected in chosen.values()):
+        reasons = [f"{name}: {chosen[name].reason}" for name in dict.fromkeys(only)]
+        raise NothingSelected(
+            "none of the patches named with --only applies",
+            why="\n".join(reasons),
+            hint="patchkit list shows what is on for each GPU",
+        )
     return tuple(chosen.values())
+
+
+def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_: Sequence[str]) -> None:
+    for name in without:
+        for option, named in (("--only", only), ("--with", with_)):
+            if name in named:
+                raise RequestContradicts(
+                    f"{option} {name} and --without {name} contradict each other", hint="drop one of them"
+                )
+    for name in with_ if only else ():
+        if name not in only:
+            raise RequestContradicts(
+                f"--with {name} adds a patch that --only leaves out", hint=f"add --only {name}"
+            )
 
 
 def _refuse_unknown(series: Series, names: Sequence[str]) -> None:

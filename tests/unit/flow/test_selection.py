@@ -1,0 +1,64 @@
+"""What a request may ask for: contradictions and empty choices are refused, not carried out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.profile import load_profile
+from patchkit.config.series import load_series
+from patchkit.errors import PatchkitError
+from patchkit.flow.selection import Selected, select_patches
+
+CONFIG, UNPRUNE = "wmma-tile-params", "tile-unprune"
+
+
+@pytest.fixture
+def select(checkout: Path):
+    """Selects from the series of this checkout."""
+    series = load_series(checkout / "patches")
+
+    def run(arch: str, *, only=(), without=(), with_=()) -> dict[str, Selected]:
+        profiles = (load_profile(checkout / "arch_profiles", arch),)
+        chosen = select_patches(series, profiles, 6900, only=only, without=without, with_=with_)
+        return {selected.patch.id: selected for selected in chosen}
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"only": [CONFIG], "without": [CONFIG]},
+            f"--only {CONFIG} and --without {CONFIG} contradict each other",
+        ),
+        (
+            {"with_": [CONFIG], "without": [CONFIG]},
+            f"--with {CONFIG} and --without {CONFIG} contradict each other",
+        ),
+        (
+            {"only": [CONFIG], "with_": [UNPRUNE]},
+            f"--with {UNPRUNE} adds a patch that --only leaves out",
+        ),
+    ],
+)
+def test_a_request_that_contradicts_itself(select, options, message: str) -> None:
+    with pytest.raises(PatchkitError) as caught:
+        select("gfx1151", **options)
+    assert caught.value.code == "REQUEST_CONTRADICTS"
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+def test_only_patches_that_do_not_apply(select) -> None:
+    with pytest.raises(PatchkitError) as caught:
+        select("gfx1100", only=[CONFIG])
+    assert caught.value.code == "NOTHING_SELECTED"
+    assert f"add --with {CONFIG}" in str(caught.value.why)
+    assert select("gfx1100", only=[CONFIG], with_=[CONFIG])[CONFIG].targets
+
+
+def test_a_gpu_without_patches_and_without_a_wish_is_no_mistake(select) -> None:
+    assert not any(selected.targets for selected in select("gfx942").values())
