@@ -174,7 +174,7 @@ def confirm_passes(
 def _refuse_wrong_side(
     after: ScopeMap, anchor: Anchor, span: Span, trees: Mapping[tuple[Pass, str], Tree]
 ) -> None:
-    """HIP compiles a constexpr function without attributes for both sides; the attributes decide otherwise."""
+    """By the attributes; HIP compiles a constexpr function without any for both sides."""
     entity = anchor.entity
     if entity is None or entity.kind != "function" or b"constexpr" in after.source.text(entity.header):
         return
@@ -184,7 +184,7 @@ def _refuse_wrong_side(
         holders = [each for each in tree.definitions if each.span.contains(_code_span(after, span))]
         if holders and not any(which in each.sides for each in holders):
             raise EditWrongSide(
-                f"edit '{anchor.edit.id}' is for the {which}, but '{entity.name}' does not run there ({arch})",
+                f"edit '{anchor.edit.id}' is for the {which}, where '{entity.name}' does not run ({arch})",
                 where=[anchor.edit.where, after.source.locate(span.start)],
                 why="its guard would be false wherever the function runs",
                 hint=f'side = "{"host" if which == "device" else "device"}", or another function',
