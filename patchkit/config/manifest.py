@@ -13,10 +13,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from patchkit.config.prose import check_texts
 from patchkit.config.resource_rules import ResourceRules, ResourceRulesModel
 from patchkit.config.selector import Selector, SelectorModel
 from patchkit.config.toml import Document, TomlModel, validate
-from patchkit.errors import Location
+from patchkit.errors import ErrorGroup, Location
 
 __all__ = [
     "Alias",
@@ -39,6 +40,8 @@ Status = Literal["not-submitted", "submitted", "rejected", "backport"]
 def _below_root(path: str) -> str:
     if {".", ".."} & set(path.split("/")):
         raise ValueError("a path goes down only: no '.' and no '..'")
+    if any(part.casefold().startswith(".git") for part in path.split("/")):
+        raise ValueError("names that begin with '.git' are git's own")
     return path
 
 
@@ -265,6 +268,8 @@ def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
     Raises an ErrorGroup of ConfigErrors, each with file:line:column and near misses.
     """
     model = validate(document, PatchModel, what="patch")
+    if unfit := list(check_texts(document)):
+        raise ErrorGroup(f"{document.path} has texts that cannot be used", unfit)
     at = document.locate
     return Patch(
         number=number,

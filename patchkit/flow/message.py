@@ -6,6 +6,7 @@ import hashlib
 import json
 import textwrap
 
+from patchkit.config.prose import BREAKS_MAIL
 from patchkit.flow.place import PlacedPatch
 from patchkit.flow.plan import Plan
 from patchkit.flow.selection import Selected
@@ -13,6 +14,7 @@ from patchkit.flow.selection import Selected
 __all__ = ["commit_message", "commit_subject", "patch_digest"]
 
 _WIDTH = 72
+_GLUE = "\0"  # no text of a patch.toml holds it
 
 
 def commit_subject(selected: Selected) -> str:
@@ -47,4 +49,11 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
 
 
 def _fill(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    """Wrapped, without breaking in front of what would end the message for git am."""
+    words = text.split()
+    joined = words[0] if words else ""
+    for position in range(1, len(words)):
+        glued = BREAKS_MAIL.match(" ".join(words[position : position + 2]) + " ")
+        joined += (_GLUE if glued else " ") + words[position]
+    lines = textwrap.fill(joined, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return lines.replace(_GLUE, " ")
