@@ -16,7 +16,15 @@ from patchkit.errors import ConfigError, InternalError, Location
 from patchkit.flow.plan import Plan
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["LockInputsChanged", "LockMismatch", "check_inputs", "check_result", "make_result", "read_inputs"]
+__all__ = [
+    "LockInputUnusable",
+    "LockInputsChanged",
+    "LockMismatch",
+    "check_inputs",
+    "check_result",
+    "make_result",
+    "read_inputs",
+]
 
 _SHOWN = 8
 
@@ -27,6 +35,12 @@ class LockInputsChanged(ConfigError):
     code = "LOCK_INPUTS_CHANGED"
 
 
+class LockInputUnusable(ConfigError):
+    """A file among the patches or templates cannot be read, or its name cannot be written down."""
+
+    code = "LOCK_INPUT_UNUSABLE"
+
+
 class LockMismatch(InternalError):
     """The same inputs gave another tree or commit than the lock records."""
 
@@ -34,7 +48,10 @@ class LockMismatch(InternalError):
 
 
 def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
-    """sha256 of every file the steps of a plan were made from, by path below the series folder."""
+    """sha256 of every file the steps of a plan were made from, by path below the series folder.
+
+    Raises LockInputUnusable.
+    """
     found = {
         f"arch_profiles/{entry.path}": entry.sha256 for profile in plan.profiles for entry in profile.inputs
     }
@@ -44,12 +61,34 @@ def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
     files += _files_below(series.templates)
     for path in files:
         name = path.relative_to(series.root).as_posix()
-        found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        found[name] = _sha256(path)
     return dict(sorted(found.items()))
 
 
 def _files_below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    """Every file a template may include, hidden ones too."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sha256(path: Path) -> str:
+    try:
+        str(path).encode("utf-8")
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except UnicodeEncodeError as error:
+        raise LockInputUnusable(
+            f"the name of {str(path)!r} is not UTF-8",
+            where=Location(path=str(path)),
+            why="every file beside a patch is an input of the lock, and the lock is text",
+            hint="rename it, or move it out of the series",
+        ) from error
+    except OSError as error:
+        raise LockInputUnusable(
+            f"cannot read {path}",
+            where=Location(path=str(path)),
+            why=f"every file beside a patch is an input of the lock: {error.strerror}",
+            hint="make it readable, or move it out of the series",
+        ) from error
 
 
 def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str) -> Result:
