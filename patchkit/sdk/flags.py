@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Pass", "hip_arguments", "leading_number", "wave_size"]
+__all__ = ["Pass", "hip_arguments", "leading_number", "wave_macro", "wave_size"]
 
 Pass = Literal["host", "device", "both"]
 
@@ -66,16 +66,22 @@ def hip_arguments(
         "-D__HIP_PLATFORM_AMD__",
         "-D__HIP_ROCclr__=1",
     ]
-    if (
-        leading_number(clang_version) >= _CLANG_WITHOUT_WAVE_MACRO
-        and leading_number(hip_version) < _HIP_WITHOUT_WAVE_MACRO
-    ):
-        flags.append(f"-D{_WAVE_MACRO}={wave_size(arch)}")
+    flags += wave_macro(clang_version=clang_version, hip_version=hip_version, arch=arch)
     flags.append("-Wno-unused-command-line-argument")  # most of these mean nothing to one of the passes
     for include in dict.fromkeys(path for path in (rocwmma, root / "include") if path is not None):
         if include != _SYSTEM_INCLUDE:
             flags += ["-isystem", str(include)]
     return flags
+
+
+def wave_macro(*, clang_version: str, hip_version: str, arch: str) -> list[str]:
+    """The definition of the macro that these headers use and this clang no longer makes; often none."""
+    if (
+        leading_number(clang_version) >= _CLANG_WITHOUT_WAVE_MACRO
+        and leading_number(hip_version) < _HIP_WITHOUT_WAVE_MACRO
+    ):
+        return [f"-D{_WAVE_MACRO}={wave_size(arch)}"]
+    return []
 
 
 def wave_size(arch: str) -> int:

@@ -18,6 +18,7 @@ from patchkit.sdk.apt import Client, Wanted, ask_config, make_client
 from patchkit.sdk.compiler import Compiler, find_compiler, obtain_compiler
 from patchkit.sdk.errors import DownloadTooBig, PackageMissing, RocWmmaMismatch, VersionsDisagree
 from patchkit.sdk.flags import hip_arguments, leading_number
+from patchkit.sdk.layout import complete_layout
 from patchkit.sdk.pins import Pins
 from patchkit.sdk.prefix import STANDIN, Package, Record, write_record
 from patchkit.sdk.rocwmma import obtain_rocwmma
@@ -74,10 +75,9 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
     root = new / "usr"
     hip, device_libs, device_libs_version = _check(new, fetched, request.pins)
     clang = new / fetched.compiler.path
-    with disk_errors(root, "creating a prefix"):
-        (root / "bin").mkdir(exist_ok=True)  # empty, but the package files of HIP check that it is there
     reporter.step("building stub libraries")
     stubs = build_stubs(root, clang, reporter)
+    complete_layout(root)
     kind, rocwmma_version = _rocwmma(new, scratch, request, reporter)
     reporter.step(f"compiling a kernel for {request.pins.smoke_arch}")
     flags = hip_arguments(

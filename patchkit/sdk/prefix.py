@@ -33,7 +33,7 @@ __all__ = [
 RocWmmaKind = Literal["rocm", "git", "stand-in"]
 
 # Raised when what an installation makes changes: a prefix of another format is made anew.
-FORMAT = 2
+FORMAT = 3
 
 # Our own header: part of patchkit, not of a prefix.
 STANDIN = Path(__file__).resolve().parent / "standin"

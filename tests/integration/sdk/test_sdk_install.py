@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.build.cmake_settings import cmake_settings
 from patchkit.build.toolchain import find_toolchain, hip_flags, llvm_tool
 from patchkit.errors import PatchkitError
 from patchkit.proc import run_tool
@@ -351,23 +352,34 @@ def test_the_real_prefix_compiles_with_its_own_tools(real: Prefix, sdk_cache: Pa
     assert llvm_tool(toolchain, "llvm-nothing", QUIET) is None
 
 
-def test_upstreams_way_to_configure_finds_the_prefix(real: Prefix, tmp_path: Path) -> None:
+def test_cmake_knows_the_compiler_and_builds_a_library(real: Prefix, sdk_cache: Path, tmp_path: Path) -> None:
+    """With the languages and packages of upstream's build, and whatever cmake this machine has."""
     if shutil.which("cmake") is None:
         pytest.skip("no cmake on this machine")
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.21)\nproject(t LANGUAGES CXX)\n"
+        "cmake_minimum_required(VERSION 3.21)\nproject(t LANGUAGES C CXX HIP)\n"
         "find_package(hip REQUIRED)\nfind_package(hipblas REQUIRED)\nfind_package(rocblas REQUIRED)\n"
-        'get_target_property(at hip::amdhip64 IMPORTED_LOCATION_RELEASE)\nmessage(STATUS "at ${at}")\n'
+        "add_library(k SHARED k.cu)\nset_source_files_properties(k.cu PROPERTIES LANGUAGE HIP)\n"
+        "target_link_libraries(k PRIVATE hip::host roc::rocblas roc::hipblas)\n"
     )
-    argv = ["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "b"), "-DHIP_PLATFORM=amd"]
-    argv += [
-        f"-DCMAKE_PREFIX_PATH={real.root}",
-        f"-DROCM_PATH={real.root}",
-        f"-DHIP_CXX_COMPILER={real.clang}",
-    ]
-    argv += [f"-DCMAKE_CXX_COMPILER={real.clang}", "-DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu"]
-    done = subprocess.run(
-        argv, env={**os.environ, "HIP_PLATFORM": "amd"}, capture_output=True, text=True, check=False
+    (tmp_path / "k.cu").write_text(
+        "#include <hip/hip_runtime.h>\n#include <hipblas/hipblas.h>\n#include <rocwmma/rocwmma-version.hpp>\n"
+        "__global__ void k(float * x) { x[threadIdx.x] *= 2.0f; }\n"
+        'extern "C" int run(float * x, hipblasHandle_t * h) { k<<<1, 32>>>(x); return hipblasCreate(h); }\n'
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"at {real.root}/lib/" in done.stdout
+    settings = cmake_settings(find_toolchain(sdk_cache, {}, QUIET), ["gfx1151"])
+    env = {**os.environ, **settings.environment}
+    options = [f"-D{name}={value}" for name, value in settings.cache.items()]
+    log = ""
+    for argv in (
+        ["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "b"), "-DCMAKE_BUILD_TYPE=Release", *options],
+        ["cmake", "--build", str(tmp_path / "b")],
+    ):
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        log += done.stdout + done.stderr
+        assert done.returncode == 0, log
+    assert "The HIP compiler identification is Clang" in log
+    needed = run_tool(
+        [str(real.clang.with_name("llvm-readelf")), "-d", str(tmp_path / "b/libk.so")], reporter=QUIET
+    )
+    assert b"libhipblas.so.2" in needed.stdout

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from patchkit.build.cmake_settings import cmake_settings
+from patchkit.build.toolchain import Toolchain
+from patchkit.sdk.prefix import STANDIN
+
+SDK = Toolchain(
+    kind="sdk",
+    root=Path("/p/usr"),
+    clang=Path("/p/bin/clang++"),
+    clang_version="22.1.8",
+    hip_version="6.4.43484",
+    device_libs=Path("/p/bitcode"),
+    rocwmma=None,
+)
+
+
+def test_cmake_is_told_compiler_root_and_device_libs() -> None:
+    settings = cmake_settings(SDK, ["gfx1151", "gfx1100"])
+    assert settings.cache["CMAKE_HIP_ARCHITECTURES"] == "gfx1151;gfx1100"
+    assert settings.cache["CMAKE_HIP_COMPILER"] == "/p/bin/clang++"
+    assert settings.environment["ROCM_PATH"] == "/p/usr"
+    flags = settings.cache["CMAKE_HIP_FLAGS"].split()
+    assert "--rocm-device-lib-path=/p/bitcode" in flags
+    assert "-D__AMDGCN_WAVEFRONT_SIZE=32" in flags
+    assert flags[-2:] == ["-isystem", str(STANDIN)]
+
+
+def test_a_rocm_needs_no_macro_and_no_stand_in() -> None:
+    rocm = replace(SDK, kind="rocm", hip_version="7.1.0")
+    flags = cmake_settings(rocm, ["gfx906"]).cache["CMAKE_HIP_FLAGS"]
+    assert "WAVEFRONT" not in flags
+    assert "isystem" not in flags
