@@ -72,9 +72,11 @@ def split_directives(
         while position < len(tokens) and tokens[position].span.start < end:
             if tokens[position].kind is not TokenKind.COMMENT:
                 inside.append(tokens[position])
-            else:
-                # A block comment that starts on this line may push its logical end further down.
-                end = max(end, _logical_line_end(source, tokens[position].span.end))
+            if b"\n" in tokens[position].text:
+                # A block comment or raw string that starts on this line pushes its end further down.
+                end = max(
+                    end, tokens[position].span.end, _logical_line_end(source, tokens[position].span.end)
+                )
             position += 1
         keyword = inside[0].text if inside else b""
         directives.append(Directive(keyword, tuple(inside[1:]), Span(token.span.start, end)))

@@ -69,18 +69,23 @@ def lex(source: SourceText) -> tuple[Token, ...]:
     tokens = []
     for item in raw:
         start = item.int_data[1] - base
-        span = _without_splice(source, Span(start, start + item.int_data[2]))
+        span = _own_bytes(source, start, start + item.int_data[2])
         tokens.append(Token(_KINDS[item.int_data[0]], source.text(span), span))
     last = raw[-1].extent
-    if tokens[-1].span != _without_splice(source, Span(last.start.offset, last.end.offset)):
+    if tokens[-1].span != _own_bytes(source, last.start.offset, last.end.offset):
         raise LexerMismatch(f"token offsets of libclang do not fit {source.path}", hint="patchkit doctor")
     return tuple(tokens)
 
 
-def _without_splice(source: SourceText, span: Span) -> Span:
-    """A token at the very start of a continued line begins, for clang, with the backslash before it."""
-    splice = _SPLICE.match(source.data, span.start, span.end)
-    return Span(splice.end(), span.end) if splice is not None else span
+def _own_bytes(source: SourceText, start: int, end: int) -> Span:
+    """A token's span without what clang adds to it.
+
+    At the very start of a continued line that is the backslash before it; in a raw string or comment
+    that the file does not end, the newline added for clang.
+    """
+    end = min(end, len(source.data))
+    splice = _SPLICE.match(source.data, start, end)
+    return Span(splice.end() if splice is not None else start, end)
 
 
 def lex_pattern(pattern: str) -> tuple[Token, ...]:

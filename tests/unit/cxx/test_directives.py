@@ -41,6 +41,14 @@ def test_a_comment_may_precede_and_prolong_a_directive():
     assert [token.text for token in scopes.code] == [b"int", b"b", b";"]
 
 
+def test_a_raw_string_prolongs_its_directive():
+    scopes = read('#define X R"(a\n#if b\n)" 1\nint c;\n#define\x00R"\n')
+    first, second = scopes.directives
+    assert first.condition.endswith(b'" 1')
+    assert scopes.code[0].text == b"int"
+    assert second.span.end == len(scopes.source.data)
+
+
 def test_a_comment_behind_code_does_not_hide_the_directive_below():
     scopes = read("int a; // one\n/* two */\n#define X\n")
     assert [line.keyword for line in scopes.directives] == [b"define"]

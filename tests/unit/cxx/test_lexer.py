@@ -45,6 +45,12 @@ def test_prose_with_an_apostrophe_ends_with_its_line():
     assert texts(b"#if 0\ndon't\n#endif\nint a;")[-3:] == [b"int", b"a", b";"]
 
 
+@pytest.mark.parametrize("data", [b'R"(abc', b'a R"x(a)"', b"//\\", b"'a"])
+def test_what_the_file_does_not_end_ends_with_the_file(data):
+    (*_, last) = lex(SourceText("t.cu", data))
+    assert (last.span.end, last.text) == (len(data), data[last.span.start :])
+
+
 def test_a_last_line_without_newline_keeps_its_last_token():
     assert texts(b"int a;\nfoo")[-1] == b"foo"
 

@@ -1,0 +1,105 @@
+"""Edits as algebra: undoing gives the text back, order does not matter, guards lay out without loss."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patchkit.cxx.scopes import parse_scopes
+from patchkit.edits.guard import Guard, Target
+from patchkit.edits.isolation import require_isolated
+from patchkit.edits.layout import guard_insertion, guard_removal, guard_replacement
+from patchkit.edits.model import Placement, apply_placements, revert
+from patchkit.errors import Location
+from patchkit.source import SourceText, Span
+
+HERE = Location(path="patch.toml", line=1)
+GUARD = Guard(macros=("GGML_USE_HIP",), targets=(Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151),))
+
+
+@st.composite
+def placed(draw):
+    """A text of any bytes and disjoint placements on it."""
+    data = draw(st.binary(max_size=80))
+    cuts = sorted(
+        draw(st.lists(st.integers(0, len(data)), max_size=8).filter(lambda cuts: len(cuts) % 2 == 0))
+    )
+    spans = [Span(cuts[i], cuts[i + 1]) for i in range(0, len(cuts), 2)]
+    texts = draw(st.lists(st.binary(max_size=6), min_size=len(spans), max_size=len(spans)))
+    placements = [
+        Placement(span=span, replacement=text, edit=str(i), where=HERE)
+        for i, (span, text) in enumerate(zip(spans, texts, strict=True))
+    ]
+    return SourceText("t.cu", data), placements
+
+
+@given(placed())
+def test_revert_undoes_apply(case):
+    source, placements = case
+    applied = apply_placements(source, placements)
+    assert revert(applied) == source
+    assert [applied.after.text(span) for span in applied.spans] == [p.replacement for p in applied.placements]
+
+
+@given(placed(), st.randoms(use_true_random=False))
+def test_the_order_of_disjoint_edits_does_not_matter(case, random):
+    source, placements = case
+    offsets = [placement.span.start for placement in placements]
+    if len(set(offsets)) != len(offsets):
+        placements = placements[:1]
+    shuffled = list(placements)
+    random.shuffle(shuffled)
+    assert apply_placements(source, shuffled) == apply_placements(source, placements)
+
+
+@given(placed())
+def test_outside_the_spans_every_byte_stays_in_its_order(case):
+    source, placements = case
+    applied = apply_placements(source, placements)
+    kept, position = [], 0
+    for span in applied.spans:
+        kept.append(applied.after.data[position : span.start])
+        position = span.end
+    rest = b"".join([*kept, applied.after.data[position:]])
+    position, expected = 0, []
+    for placement in applied.placements:
+        expected.append(source.data[position : placement.span.start])
+        position = placement.span.end
+    assert rest == b"".join([*expected, source.data[position:]])
+
+
+WORDS = st.sampled_from(
+    ["a", "b;", "f(x)", "{", "}", "//c", "/* d */", "+", "\t", " ", "é", "\n", "\r\n", "'q'"]
+)
+
+
+@st.composite
+def spanned(draw):
+    """Code-like text, a code token of it, and new text that is code or not."""
+    source = SourceText("t.cu", "".join(draw(st.lists(WORDS, min_size=1, max_size=30))).encode())
+    scopes = parse_scopes(source)
+    if not scopes.code:
+        return scopes, None, b""
+    first = draw(st.integers(0, len(scopes.code) - 1))
+    last = draw(st.integers(first, len(scopes.code) - 1))
+    span = Span(scopes.code[first].span.start, scopes.code[last].span.end)
+    return scopes, span, draw(st.sampled_from([b"new;", b"", b"if (a) {\n  b;\n}", b"#pragma unroll\nx"]))
+
+
+@given(spanned(), st.sampled_from(["replace", "remove", "before", "behind"]))
+def test_every_layout_reads_as_before_when_the_guard_is_false(case, how):
+    before, span, new = case
+    if span is None:
+        return
+    source = before.source
+    if how == "replace":
+        where, text = guard_replacement(source, span, new, GUARD.device)
+    elif how == "remove":
+        where, text = guard_removal(source, span, GUARD.device)
+    else:
+        where, text = guard_insertion(source, span, new, GUARD.device, behind=how == "behind")
+    placement = Placement(span=where, replacement=text, edit="e", where=HERE)
+    after = apply_placements(source, [placement]).after
+    require_isolated(before, parse_scopes(after), GUARD, {}, HERE)
+    if b"\r\n" not in source.data:
+        assert b"\r" not in after.data
