@@ -12,6 +12,7 @@ from pathlib import Path
 
 from patchkit.errors import CacheError, PatchkitError, SourceError
 from patchkit.report import Advance, Reporter
+from patchkit.vcs.redact import redacted
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Finished, GitSilent
 
@@ -80,7 +81,7 @@ def fetch_commit(
         SourceError: one of the errors above.
         CacheError: the disk refused.
     """
-    where = _checked(url)
+    where, url = _checked(url), redacted(url)
     args = (
         "fetch",
         "--progress",
@@ -110,7 +111,7 @@ def _checked(url: str) -> str:
     found = _SCHEME.match(url)
     if not url or url.startswith("-") or (found and (found[2] == "::" or found[1] not in _SCHEMES)):
         raise RemoteUrlBad(
-            f"'{url}' is no remote that patchkit takes",
+            f"'{redacted(url)}' is no remote that patchkit takes",
             why=f"it takes a path, host:path, or a URL of {', '.join(_SCHEMES)}",
             hint="give --upstream-url another value",
         )

@@ -19,6 +19,7 @@ from patchkit.fetch.gitremote import fetch_commit
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.fastimport import CommitStream, git_date
+from patchkit.vcs.redact import redacted
 from patchkit.vcs.refs import read_ref, update_ref
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import check_git
@@ -142,7 +143,7 @@ def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Git
         if wanted == "sdist" or pin.commit is None:
             why = "the lock does not know the commit of this pin" if pin.commit is None else None
             raise UpstreamUrlUnused(
-                f"the remote {upstream_url} cannot be used for {pin.name}",
+                f"the remote {redacted(upstream_url)} cannot be used for {pin.name}",
                 why=why or "only the sdist is to be used",
                 hint="leave out --upstream-url" if pin.commit is None else "leave out --source sdist",
             )
@@ -182,9 +183,9 @@ def _from_git(task: _Task, source: GitSource, answer_s: float) -> PinnedTree:
     commit = task.pin.commit
     if commit is None:
         raise AssertionError("the lock has git sources only for pins with a commit")
-    task.reporter.step(f"fetching {task.pin.name} from {source.url}")
+    task.reporter.step(f"fetching {task.pin.name} from {redacted(source.url)}")
     fetch_commit(task.repository, source.url, commit, reporter=task.reporter, answer_s=answer_s)
-    return _accept(task, task.repository.tree_of(commit), "git", source.url)
+    return _accept(task, task.repository.tree_of(commit), "git", redacted(source.url))
 
 
 def _from_sdist(task: _Task, source: SdistSource) -> PinnedTree:

@@ -29,6 +29,7 @@ from patchkit.report import Reporter
 from patchkit.vcs import gitpython
 from patchkit.vcs.disk import disk_error_from_git, disk_errors, is_full
 from patchkit.vcs.environment import fixed_environment, leaking_names
+from patchkit.vcs.redact import redacted
 
 __all__ = [
     "Finished",
@@ -143,7 +144,7 @@ class Git:
             stdin=stdin,
             keep_open=self.keep_open,
         )
-        return Finished(status=status, stdout=stdout, stderr=stderr)
+        return Finished(status=status, stdout=stdout, stderr=redacted(stderr))
 
     def watch(
         self, *args: str, on_text: Callable[[bytes], None], answer_s: float, silence_s: float
@@ -174,7 +175,7 @@ class Git:
         finally:
             if process.stderr is not None:
                 process.stderr.close()
-        return Finished(status=status, stdout=b"", stderr=text.decode("utf-8", "replace"))
+        return Finished(status=status, stdout=b"", stderr=redacted(text.decode("utf-8", "replace")))
 
     def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
         """The error for a failed command: the disk's if the disk refused, else :class:`GitFailed`."""
@@ -193,7 +194,7 @@ class Git:
             f"git {args[0]} {ended}",
             where=Location(path=str(where)),
             why=tail.strip() or "it wrote nothing to stderr",
-            hint=f"the command was: {shlex.join(self._shown(args))}",
+            hint=f"the command was: {redacted(shlex.join(self._shown(args)))}",
         )
 
     def _refusal(self, name: str, finished: Finished) -> PatchkitError | None:
@@ -214,7 +215,7 @@ class Git:
 
     def _argv(self, args: tuple[str, ...]) -> list[str]:
         shown = self._shown(args)
-        self.reporter.command(shlex.join(shown))
+        self.reporter.command(redacted(shlex.join(shown)))
         return [*_unsetting(os.environ), _git_program(), *shown[1:]]
 
     def _cwd(self) -> Path:
