@@ -23,6 +23,7 @@ from patchkit.fetch.remains import remove_remains
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.ownership import is_marked
+from patchkit.vcs.refs import drop_damaged_refs
 from patchkit.vcs.repository import Repository, create_repository, open_repository
 
 __all__ = ["Cache", "default_cache_root", "open_cache"]
@@ -80,6 +81,9 @@ class Cache:
             repository = open_repository(self.upstream, reporter) or create_repository(
                 self.upstream, reporter
             )
+            damaged = drop_damaged_refs(repository)
+            if damaged:
+                reporter.warn(f"removed what cannot be read: {', '.join(damaged)}")
             self._held.append(replace(repository, keep_open=(descriptor,)))
             try:
                 yield self._held[0]

@@ -31,7 +31,11 @@ __all__ = [
 _REF = re.compile(r"refs/heads/candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]+)")
 _PIN = "refs/patchkit/pin/b"
 # Fields end in NUL: a subject may hold anything else.
-_FORMAT = "%H%x00%s%x00%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"
+_FORMAT = (
+    "%H%x00%s%x00%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"
+    "%(trailers:key=Patchkit-Profile,valueonly,separator=%x2C)%x00"
+)
+_FIELDS = 4
 
 
 class CandidateMissing(GitError):
@@ -41,7 +45,7 @@ class CandidateMissing(GitError):
 
 
 class CandidateBroken(GitError):
-    """A candidate branch does not stand on the pin that it is named after."""
+    """A candidate branch does not stand on the pin, or is not for the GPUs, that it is named after."""
 
     code = "CANDIDATE_BROKEN"
 
@@ -103,18 +107,22 @@ def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Ca
         raise _broken(repository, ref, f"the cache has no pin b{name['build']}")
     out = repository.git.run("log", "-z", "--reverse", f"--format={_FORMAT}", f"{base}..{tip}", "--")
     fields = out.decode("utf-8", "surrogateescape").split("\0")
-    # "-z" adds an empty field after each commit's three.
-    rows = [fields[at : at + 3] for at in range(0, len(fields) - 3, 4)]
-    if any(not patch for _, _, patch in rows) or (not rows and tip != base):
+    # "-z" adds an empty field after each commit's own.
+    rows = [fields[at : at + _FIELDS] for at in range(0, len(fields) - _FIELDS, _FIELDS + 1)]
+    if any(not patch for _, _, patch, _ in rows) or (not rows and tip != base):
         raise _broken(repository, ref, "it has commits that no patch made")
+    archs = tuple(name["archs"].split("+"))
+    others = {entry.split()[0] for row in rows for entry in row[3].split(",") if entry.strip()} - {*archs}
+    if others:
+        raise _broken(repository, ref, f"its commits are for {', '.join(sorted(others))}")
     return Candidate(
         ref=ref,
-        archs=tuple(name["archs"].split("+")),
+        archs=archs,
         build=int(name["build"]),
         base=base,
         tip=tip,
         commits=tuple(
-            CandidateCommit(id=patch.strip(), commit=sha, subject=subject) for sha, subject, patch in rows
+            CandidateCommit(id=patch.strip(), commit=sha, subject=subject) for sha, subject, patch, _ in rows
         ),
     )
 

@@ -50,7 +50,7 @@ _VARIABLES = {
     "GIT_COMMITTER_NAME": IDENTITY_NAME,
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_GRAFT_FILE": "/dev/null",
+    "GIT_GRAFT_FILE": "/dev/null/none",  # a file that is there, even an empty one, makes git warn
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",

@@ -6,18 +6,39 @@ only act that makes work visible, and it is one atomic update by git.
 
 from __future__ import annotations
 
+import re
+
 from patchkit.errors import GitError, Location
+from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository
 
-__all__ = ["RefMoved", "RefNameBad", "delete_ref", "list_refs", "read_ref", "update_ref"]
+__all__ = [
+    "RefInTheWay",
+    "RefMoved",
+    "RefNameBad",
+    "delete_ref",
+    "drop_damaged_refs",
+    "list_refs",
+    "read_ref",
+    "update_ref",
+]
 
 _ABSENT = "0" * 40
+_OURS = ("refs/patchkit", "refs/heads/candidate")
+_WHOLE = re.compile(rb"[0-9a-f]{40}\n")
+_CLASH = re.compile(r"'(?P<other>refs/[^']+)' exists; cannot create")
 
 
 class RefMoved(GitError):
     """A ref is not where it was when the work began."""
 
     code = "REF_MOVED"
+
+
+class RefInTheWay(GitError):
+    """A ref has the name that another one needs as its folder, or the other way round."""
+
+    code = "REF_IN_THE_WAY"
 
 
 class RefNameBad(GitError):
@@ -54,6 +75,27 @@ def delete_ref(repository: Repository, name: str, expected_old: str) -> None:
     _swap(repository, name, ("update-ref", "--no-deref", "-d", name, expected_old), expected_old)
 
 
+def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
+    """Remove refs of patchkit's own that name no object, as a cut of power leaves them; their names.
+
+    The caller holds the cache. What git cannot read as a ref says nothing, so nothing is lost.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    dropped: list[str] = []
+    with disk_errors(repository.path, "cleaning up the cache"):
+        for name in _OURS:
+            top = repository.path / name
+            for path in (top, *sorted(top.rglob("*"))):
+                if path.is_symlink() or (path.is_file() and not path.name.endswith(".lock")):
+                    if not path.is_symlink() and _WHOLE.fullmatch(path.read_bytes()):
+                        continue
+                    path.unlink()
+                    dropped.append(path.relative_to(repository.path).as_posix())
+    return tuple(dropped)
+
+
 def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: str | None) -> None:
     if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
         raise RefNameBad(
@@ -63,6 +105,15 @@ def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: st
     finished = repository.git.attempt(*args)
     if finished.status == 0:
         return
+    clash = _CLASH.search(finished.stderr)
+    if clash is not None:
+        raise RefInTheWay(
+            f"{name} cannot be made: {clash['other']} is in the way",
+            where=Location(path=str(repository.path)),
+            why="git keeps refs as files: one cannot be below another",
+            hint=f"rename it: git --git-dir={repository.path} branch -m "
+            f"{clash['other'].removeprefix('refs/heads/')} NEW-NAME",
+        )
     found = read_ref(repository, name)
     if found != expected:
         raise RefMoved(

@@ -127,3 +127,13 @@ def test_a_difference_survives_json_byte_for_byte(made, candidate) -> None:
     whole = difference(made.repository, candidate, None)
     text = json.loads(json.dumps(whole.as_json()))["diff"]
     assert text.encode("utf-8", "surrogateescape") == whole.text
+
+
+def test_a_candidate_of_other_gpus_is_broken(made, workspace) -> None:
+    message = "one\n\nPatchkit-Id: one\nPatchkit-Profile: gfx942 0123456789abcdef\n"
+    tree = made.repository.tree_of(made.base)
+    out = made.repository.git.run("commit-tree", "-p", made.base, "-m", message, tree)
+    update_ref(made.repository, REF, out.decode().strip(), made.commits[-1].commit)
+    with pytest.raises(CandidateBroken) as caught:
+        find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+    assert caught.value.why == "its commits are for gfx942"

@@ -3,7 +3,16 @@ from __future__ import annotations
 import pytest
 
 from patchkit.vcs.fastimport import Written
-from patchkit.vcs.refs import RefMoved, RefNameBad, delete_ref, list_refs, read_ref, update_ref
+from patchkit.vcs.refs import (
+    RefInTheWay,
+    RefMoved,
+    RefNameBad,
+    delete_ref,
+    drop_damaged_refs,
+    list_refs,
+    read_ref,
+    update_ref,
+)
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import GitFailed
 
@@ -43,3 +52,30 @@ def test_a_refusal_that_is_no_move_is_gits(repo: Repository, base: Written) -> N
     lock.write_text("")
     with pytest.raises(GitFailed, match="update-ref"):
         update_ref(repo, NAME, base.commit, None)
+
+
+@pytest.mark.parametrize("name", ["refs/patchkit/pin", "refs/patchkit/pin/b1", "refs/heads/candidate", NAME])
+@pytest.mark.parametrize("content", [b"", b"garbage\n", b"ref: refs/heads/x\n"])
+def test_refs_of_patchkits_own_that_say_nothing_are_removed(
+    repo: Repository, base: Written, name: str, content: bytes
+) -> None:
+    place = repo.path / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(content)
+    other = repo.path / "refs" / "heads" / "mine"
+    other.parent.mkdir(exist_ok=True)
+    other.write_bytes(content)
+    assert drop_damaged_refs(repo) == (name,)
+    assert other.read_bytes() == content
+    for ref in ("refs/patchkit/pin/b1", NAME):
+        update_ref(repo, ref, base.commit, None)
+    assert drop_damaged_refs(repo) == ()
+
+
+def test_a_branch_of_the_user_in_the_way_is_named_and_kept(repo: Repository, base: Written) -> None:
+    update_ref(repo, "refs/heads/candidate", base.commit, None)
+    assert drop_damaged_refs(repo) == ()
+    with pytest.raises(RefInTheWay, match="refs/heads/candidate is in the way") as caught:
+        update_ref(repo, NAME, base.commit, None)
+    assert (caught.value.hint or "").endswith("branch -m candidate NEW-NAME")
+    assert read_ref(repo, "refs/heads/candidate") == base.commit
