@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,16 @@ def test_build_tools_are_only_absent(tmp_path: Path) -> None:
 def test_build_tools_are_found_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "cmake").touch(mode=0o755)
     assert _look(tmp_path, PATH=str(tmp_path))["cmake"].detail == str(tmp_path / "cmake")
+
+
+def test_a_damaged_cache_is_a_failure_that_says_what_to_delete(made, tmp_path: Path) -> None:
+    blob = made.repository.write_object("blob", b"good")
+    place = made.repository.path / "objects" / blob[:2] / blob[2:]
+    place.chmod(0o644)
+    place.write_bytes(zlib.compress(b"blob 4\0evil"))
+    check = _look(tmp_path, cache=made.cache)["pins"]
+    assert check.error is not None
+    assert check.error.code == "GIT_OBJECT_DAMAGED"
+    assert "hash-path mismatch" in (check.error.why or "")
+    assert "hint:" not in (check.error.why or "")
+    assert f"delete {made.repository.path} " in (check.hint or "")
