@@ -1,0 +1,67 @@
+"""Everything that one side needs to run on the recorder, built or found.
+
+Vocabulary: a *recorded backend* is the host library of one tree with the programs that load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.compile import Compiler
+from patchkit.build.sources import SourceTree
+from patchkit.recorder.device import PlayedDevice
+from patchkit.recorder.library import HostLibrary, build_host_library
+from patchkit.recorder.programs import Programs, build_programs
+from patchkit.recorder.session import Figures, Session
+from patchkit.recorder.stubs import build_driver, build_stub
+from patchkit.report import Reporter
+
+__all__ = ["RecordedBackend", "build_backend"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBackend:
+    """One side. ``arch`` is the GPU its host pass was compiled with; any of that wave size can be played."""
+
+    tree: SourceTree
+    arch: str
+    stub: Path
+    programs: Programs
+    library: HostLibrary
+    driver: Path
+
+    def session(
+        self, device: PlayedDevice, figures: Mapping[str, Figures], cache_root: Path, reporter: Reporter
+    ) -> Session:
+        """This side on one GPU."""
+        return Session(
+            device=device,
+            library=self.library,
+            programs=self.programs,
+            stub=self.stub,
+            driver=self.driver,
+            figures=figures,
+            cache_root=cache_root,
+            reporter=reporter,
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """How it was built."""
+        return {
+            "programs": "upstream's CMake, -O1, GGML_BACKEND_DL, CPU only",
+            "programs_key": self.programs.key,
+            "host_library": f"host pass of {self.library.units} units, -O1, with {self.arch} as the target",
+            "host_library_key": self.library.key,
+            "device_code": "none: kernels are registered by name, with the unit they come from",
+        }
+
+
+def build_backend(tree: SourceTree, compiler: Compiler, arch: str) -> RecordedBackend:
+    """Build what is missing for one tree. Raises what the builders of its parts raise."""
+    stub = build_stub(compiler)
+    programs = build_programs(tree.root, compiler)
+    library = build_host_library(tree, compiler, arch=arch, stub=stub, libraries=programs.folder)
+    driver = build_driver(compiler, tree.root / "ggml/include", programs.folder, programs.key, stub)
+    return RecordedBackend(tree=tree, arch=arch, stub=stub, programs=programs, library=library, driver=driver)

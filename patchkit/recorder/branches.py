@@ -1,0 +1,247 @@
+"""Which way a function went, read off the places that really ran.
+
+Vocabulary: a *decision* is one ``if``, ``switch`` or ``return`` that was reached, how it came out, and the
+operand that decided. Nothing here knows what the conditions mean: they are text of the tree, patched or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.cxx.scopes import ScopeMap, parse_scopes
+from patchkit.errors import Location, ToolchainError
+from patchkit.recorder.trace import Place
+from patchkit.source import SourceText, Span
+
+__all__ = ["Decision", "SelectionUnreadable", "decisions"]
+
+_BRANCHING = frozenset({b"if", b"switch"})
+
+
+class SelectionUnreadable(ToolchainError):
+    """The function that selects the kernel is not in the tree, or not one that this can follow."""
+
+    code = "SELECTION_UNREADABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One branch. ``text`` is the condition, switched or returned value; ``outcome`` how it came out.
+
+    ``decided_by`` is the operand of && or || behind which nothing was evaluated, when there are several.
+    """
+
+    where: Location
+    kind: str
+    text: str
+    outcome: str
+    decided_by: str | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "where": str(self.where),
+            "kind": self.kind,
+            "text": self.text,
+            "outcome": self.outcome,
+            "decided_by": self.decided_by,
+        }
+
+
+def decisions(
+    places: Sequence[Place], source: SourceText, function: str, active: Collection[int]
+) -> tuple[Decision, ...]:
+    """What the last call of ``function`` decided, in order, its return statement last.
+
+    Args:
+        places: executed places in order; of other functions too.
+        source: the file of the function.
+        function: its name without parameters.
+        active: the lines of the file that the preprocessor keeps.
+
+    Raises:
+        SelectionUnreadable: the file has no such function, or it did not run.
+    """
+    scopes = parse_scopes(source)
+    entity = next((each for each in scopes.entities if each.answers_to(function)), None)
+    own = [place for place in places if place.function.split("(", 1)[0] == function]
+    entries = [index for index, place in enumerate(own) if place.entry]
+    if entity is None or not entries:
+        raise SelectionUnreadable(
+            f"{function} is not in {source.path}, or it did not run",
+            where=Location(path=source.path),
+            why="the selection of the attention kernel was there at builds 6900 to 11549",
+            hint="compare it with patchkit/recorder/branches.py",
+        )
+    visited = [
+        source.line_span(place.line).start + max(place.column - 1, 0)
+        for place in own[entries[-1] :]
+        if place.line
+    ]
+    walker = _Walker(scopes, entity.span, frozenset(visited), active)
+    return tuple(walker.walk())
+
+
+class _Walker:
+    """Follows one call through a function without loops: at each branch the executed places say which way."""
+
+    def __init__(
+        self, scopes: ScopeMap, function: Span, visited: Collection[int], active: Collection[int]
+    ) -> None:
+        self.scopes = scopes
+        self.source = scopes.source
+        self.visited = visited
+        self.active = active
+        tokens = scopes.code_in(function)
+        self.end = tokens[-1]
+        self.start = next(
+            index for index in tokens if scopes.code[index].text == b"{" and scopes.match[index] == self.end
+        )
+        self.is_over = False
+
+    def walk(self) -> Iterator[Decision]:
+        """All decisions of the function's body."""
+        yield from self._block(self.start + 1, self.end)
+
+    def _block(self, at: int, end: int) -> Iterator[Decision]:
+        while at < end and not self.is_over:
+            if not self._is_active(at):
+                at += 1
+                continue
+            text = self.scopes.code[at].text
+            after = self._whole(at, end)
+            if text == b"if":
+                yield from self._if(at, end)
+            elif text == b"switch":
+                yield from self._switch(at)
+            elif text == b"{":
+                yield from self._block(at + 1, self.scopes.match[at])
+            elif text == b"return":
+                yield self._decision(at, "return", Span(self._from(at + 1), self._to(after - 2)), "")
+                self.is_over = True
+            at = after
+
+    def _if(self, at: int, end: int) -> Iterator[Decision]:
+        opening = at + 1 if self.scopes.code[at + 1].text == b"(" else at + 2  # if constexpr (
+        closing = self.scopes.match[opening]
+        body_end = self._after(closing + 1, end)
+        taken = self._was_visited(closing + 1, body_end)
+        operands = self._operands(opening + 1, closing)
+        decider = None
+        if len(operands) > 1:
+            reached = [operand for operand in operands[1:] if self._was_visited(*operand)]
+            decider = self._text(*(reached[-1] if reached else operands[0]))
+        condition = Span(self._from(opening + 1), self._to(closing - 1))
+        yield self._decision(at, "if", condition, "true" if taken else "false", decider)
+        if taken:
+            yield from self._block(closing + 1, body_end)
+        elif body_end < end and self.scopes.code[body_end].text == b"else":
+            yield from self._block(body_end + 1, self._whole(body_end + 1, end))
+
+    def _switch(self, at: int) -> Iterator[Decision]:
+        opening, body = at + 1, self.scopes.match[at + 1] + 1
+        value = Span(self._from(opening + 1), self._to(self.scopes.match[opening] - 1))
+        label = "no case"
+        for first, last, name in self._labelled(body + 1, self.scopes.match[body]):
+            label = name or label
+            if self._was_visited(first, last):
+                yield self._decision(at, "switch", value, label)
+                yield from self._until_break(first, self.scopes.match[body])
+                return
+        yield self._decision(at, "switch", value, "no case")
+
+    def _labelled(self, at: int, end: int) -> Iterator[tuple[int, int, str]]:
+        """Statements of a switch with the labels right before each, "" where there are none."""
+        code = self.scopes.code
+        labels: list[str] = []
+        while at < end:
+            if code[at].text in {b"case", b"default"}:
+                colon = next(index for index in range(at, end) if code[index].text == b":")
+                labels.append(self._text(at, colon))
+                at = colon + 1
+                continue
+            after = self._whole(at, end)
+            yield at, after, " or ".join(labels)
+            labels.clear()
+            at = after
+
+    def _until_break(self, at: int, end: int) -> Iterator[Decision]:
+        for first, last, _ in self._labelled(at, end):
+            if self.is_over or self.scopes.code[first].text == b"break":
+                return
+            yield from self._block(first, last)
+
+    def _whole(self, at: int, end: int) -> int:
+        """The token behind the statement at ``at``, with every else that belongs to it."""
+        after = self._after(at, end)
+        if self.scopes.code[at].text == b"if":
+            while after < end and self.scopes.code[after].text == b"else":
+                after = self._whole(after + 1, end)
+        return after
+
+    def _after(self, at: int, end: int) -> int:
+        """The token behind the statement at ``at``; an if ends behind its own statement, before else."""
+        code, match = self.scopes.code, self.scopes.match
+        if at < end and code[at].text in _BRANCHING:
+            while code[at].text != b"(":
+                at += 1
+            return self._after(match[at] + 1, end)
+        if at < end and code[at].text == b"{":
+            return match[at] + 1
+        while at < end and code[at].text != b";":
+            at = match[at] + 1 if match.get(at, -1) > at else at + 1
+        return at + 1
+
+    def _operands(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Ranges of tokens between the && and || at the top of a condition, of active lines only."""
+        code, match = self.scopes.code, self.scopes.match
+        found: list[tuple[int, int]] = []
+        start, at = first, first
+        while at < last:
+            if self._is_active(at) and code[at].text in {b"&&", b"||"}:
+                found.append((start, at))
+                start = at + 1
+            at = match[at] + 1 if match.get(at, -1) > at else at + 1
+        return [*found, (start, last)]
+
+    def _is_active(self, index: int) -> bool:
+        return self.source.line_of(self._from(index)) in self.active
+
+    def _was_visited(self, first: int, last: int) -> bool:
+        low, high = self._from(first), self._to(last - 1)
+        return any(low <= offset < high for offset in self.visited)
+
+    def _from(self, index: int) -> int:
+        return self.scopes.code[index].span.start
+
+    def _to(self, index: int) -> int:
+        return self.scopes.code[index].span.end
+
+    def _text(self, first: int, last: int) -> str:
+        return self._plain(Span(self._from(first), self._to(last - 1)))
+
+    def _plain(self, span: Span) -> str:
+        """The code in a span on one line, as the preprocessor leaves it."""
+        lines = [
+            line
+            for line in range(self.source.line_of(span.start), self.source.line_of(span.end) + 1)
+            if line in self.active
+        ]
+        pieces = []
+        for line in lines:
+            whole = self.source.line_span(line)
+            cut = Span(max(whole.start, span.start), min(whole.end, span.end))
+            pieces.append(self.source.text(cut).decode("utf-8", "replace"))
+        return " ".join(" ".join(pieces).split())
+
+    def _decision(
+        self, at: int, kind: str, span: Span, outcome: str, decided_by: str | None = None
+    ) -> Decision:
+        return Decision(
+            where=self.source.locate(self._from(at)),
+            kind=kind,
+            text=self._plain(span),
+            outcome=outcome,
+            decided_by=decided_by,
+        )

@@ -1,0 +1,104 @@
+"""A small language model that patchkit writes itself, so that llama-bench has something to run.
+
+Vocabulary: the *model* is of the llama architecture with random weights and no vocabulary: it says nothing,
+but its graph is that of real models of the same head size and grouping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from patchkit.build.store import Store, key_of
+from patchkit.report import Reporter
+
+__all__ = ["SmallModel", "model_file"]
+
+_FORMAT = 1  # of the file; a change makes every old one unknown
+_SEED = 6900
+_CONTEXT = 2**17 + 2**12  # tokens: the deepest run of the gate and some room
+_EPSILON = 1e-5
+_SPREAD = 0.02  # standard deviation of weights, as models are initialised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallModel:
+    """Its shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each."""
+
+    head_size: int
+    heads: int = 4
+    kv_heads: int = 1
+    layers: int = 2
+    vocabulary: int = 512
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        return f"llama-d{self.head_size}-gqa{self.heads // self.kv_heads}"
+
+    @property
+    def width(self) -> int:
+        """Values per token."""
+        return self.heads * self.head_size
+
+
+def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
+    """The GGUF file of a model, written once. Raises CacheError when the disk refuses."""
+    store = Store(root=cache_root / "recorder" / "models")
+    key = key_of({"format": _FORMAT, "seed": _SEED, **asdict(model)})
+    found = store.find(key)
+    if found is None:
+        reporter.step(f"writing {model.name}.gguf")
+        with store.filling(key) as folder:
+            _write(model, folder / "model.gguf")
+        found = store.find(key)
+    if found is None:
+        raise AssertionError(f"the store lost {key}")
+    return found / "model.gguf"
+
+
+def _write(model: SmallModel, path: Path) -> None:
+    import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
+    import numpy as np  # noqa: PLC0415
+
+    random = np.random.default_rng(_SEED)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name(model.name)
+    writer.add_block_count(model.layers)
+    writer.add_context_length(_CONTEXT)
+    writer.add_embedding_length(model.width)
+    writer.add_feed_forward_length(model.width)
+    writer.add_head_count(model.heads)
+    writer.add_head_count_kv(model.kv_heads)
+    writer.add_key_length(model.head_size)
+    writer.add_value_length(model.head_size)
+    writer.add_layer_norm_rms_eps(_EPSILON)
+    writer.add_rope_dimension_count(model.head_size)
+    writer.add_vocab_size(model.vocabulary)
+    writer.add_tokenizer_model("no_vocab")
+
+    def weight(name: str, rows: int, columns: int) -> None:
+        values = random.standard_normal((rows, columns), dtype=np.float32) * _SPREAD
+        writer.add_tensor(name, values.astype(np.float16))
+
+    def norm(name: str) -> None:
+        writer.add_tensor(name, np.ones(model.width, dtype=np.float32))
+
+    kv_width = model.kv_heads * model.head_size
+    weight("token_embd.weight", model.vocabulary, model.width)
+    for layer in range(model.layers):
+        norm(f"blk.{layer}.attn_norm.weight")
+        weight(f"blk.{layer}.attn_q.weight", model.width, model.width)
+        weight(f"blk.{layer}.attn_k.weight", kv_width, model.width)
+        weight(f"blk.{layer}.attn_v.weight", kv_width, model.width)
+        weight(f"blk.{layer}.attn_output.weight", model.width, model.width)
+        norm(f"blk.{layer}.ffn_norm.weight")
+        weight(f"blk.{layer}.ffn_gate.weight", model.width, model.width)
+        weight(f"blk.{layer}.ffn_up.weight", model.width, model.width)
+        weight(f"blk.{layer}.ffn_down.weight", model.width, model.width)
+    norm("output_norm.weight")
+    weight("output.weight", model.vocabulary, model.width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -1,0 +1,169 @@
+// The device the recorder plays, what its kernels use, and the log.
+
+#include "recorder.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+namespace patchkit {
+
+namespace {
+
+[[noreturn]] void misconfigured(const std::string & what) {
+    std::fprintf(stderr, "launch recorder: %s\n", what.c_str());
+    std::fflush(nullptr);
+    _exit(exit_misconfigured);
+}
+
+const char * required_variable(const char * name) {
+    const char * value = std::getenv(name);
+    if (value == nullptr || *value == '\0') {
+        misconfigured(std::string(name) + " is not set");
+    }
+    return value;
+}
+
+long number(const std::map<std::string, std::string> & values, const char * name) {
+    const auto found = values.find(name);
+    if (found == values.end()) {
+        misconfigured(std::string("the device file does not state ") + name);
+    }
+    char * end = nullptr;
+    const long value = std::strtol(found->second.c_str(), &end, 10);
+    if (*end != '\0' || value <= 0) {
+        misconfigured(std::string(name) + " of the device file is no positive number: " + found->second);
+    }
+    return value;
+}
+
+device load_device() {
+    const char * path = required_variable("PATCHKIT_RECORDER_DEVICE");
+    std::ifstream file(path);
+    if (!file) {
+        misconfigured(std::string("cannot read the device file ") + path);
+    }
+    std::map<std::string, std::string> values;
+    for (std::string line; std::getline(file, line);) {
+        const size_t space = line.find(' ');
+        if (space != std::string::npos) {
+            values[line.substr(0, space)] = line.substr(space + 1);
+        }
+    }
+    if (values["arch"].rfind("gfx", 0) != 0) {
+        misconfigured("the device file does not state arch");
+    }
+    device result;
+    result.arch                     = values["arch"];
+    result.name                     = values["name"];
+    result.wave_size                = int(number(values, "wave_size"));
+    result.multiprocessors          = int(number(values, "multiprocessors"));
+    result.simds_per_multiprocessor = int(number(values, "simds_per_multiprocessor"));
+    result.max_waves_per_simd       = int(number(values, "max_waves_per_simd"));
+    result.vgprs_per_simd           = int(number(values, "vgprs_per_simd"));
+    result.vgpr_granule             = int(number(values, "vgpr_granule"));
+    result.max_vgprs_per_wave       = int(number(values, "max_vgprs_per_wave"));
+    result.lds_per_block            = size_t(number(values, "lds_per_block"));
+    result.memory_bytes             = size_t(number(values, "memory_bytes"));
+    return result;
+}
+
+std::unordered_map<std::string, resources> load_resources() {
+    std::unordered_map<std::string, resources> result;
+    const char * path = std::getenv("PATCHKIT_RECORDER_KERNELS");
+    if (path == nullptr || *path == '\0') {
+        return result;
+    }
+    std::ifstream file(path);
+    if (!file) {
+        misconfigured(std::string("cannot read the kernel file ") + path);
+    }
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string name;
+        resources used = {0, 0, false};
+        if (!(words >> name >> used.vgprs >> used.lds)) {
+            misconfigured("the kernel file has a line that is not 'name vgprs lds': " + line);
+        }
+        result[name] = used;
+    }
+    return result;
+}
+
+FILE * open_log() {
+    const char * path = required_variable("PATCHKIT_RECORDER_LOG");
+    FILE * file = std::fopen(path, "a");
+    if (file == nullptr) {
+        misconfigured(std::string("cannot write the log ") + path);
+    }
+    // A process that aborts must not take the last launches with it.
+    std::setvbuf(file, nullptr, _IOLBF, 1 << 16);
+    return file;
+}
+
+int round_up(int value, int step) {
+    return (value + step - 1) / step * step;
+}
+
+} // namespace
+
+const device & the_device() {
+    static const device result = load_device();
+    return result;
+}
+
+resources resources_of(const std::string & mangled) {
+    static const std::unordered_map<std::string, resources> table = load_resources();
+    const auto found = table.find(mangled);
+    if (found != table.end()) {
+        return found->second;
+    }
+    return {the_device().max_vgprs_per_wave, 0, true};
+}
+
+// As the runtime answers hipOccupancyMaxActiveBlocksPerMultiprocessor (clr, hip_platform.cpp, read 2026-11):
+// waves by registers on all SIMDs of the multiprocessor, and LDS against the limit of one block, not
+// against the pool that the hardware shares between its blocks. Upstream sizes its grids by this answer.
+int resident_blocks(const resources & used, int threads, size_t dynamic_lds) {
+    const device & dev = the_device();
+    const int by_registers = dev.vgprs_per_simd / round_up(std::max(used.vgprs, 1), dev.vgpr_granule);
+    const int waves = dev.simds_per_multiprocessor * std::min(dev.max_waves_per_simd, by_registers);
+    const int by_waves = waves * dev.wave_size / round_up(std::max(threads, 1), dev.wave_size);
+    const size_t lds = used.lds + dynamic_lds;
+    const int by_lds = lds == 0 ? INT_MAX : int(dev.lds_per_block / lds);
+    return std::min(by_waves, by_lds);
+}
+
+void log_line(const std::string & json) {
+    static std::mutex mutex;
+    static FILE * file = open_log();
+    const std::lock_guard<std::mutex> guard(mutex);
+    std::fputs((json + "\n").c_str(), file);
+}
+
+std::string quoted(const std::string & text) {
+    std::string result = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') {
+            result += '\\';
+            result += c;
+        } else if (static_cast<unsigned char>(c) < 0x20) {
+            char escape[8];
+            std::snprintf(escape, sizeof(escape), "\\u%04x", c);
+            result += escape;
+        } else {
+            result += c;
+        }
+    }
+    return result + "\"";
+}
+
+} // namespace patchkit

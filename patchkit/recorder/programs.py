@@ -1,0 +1,166 @@
+"""Upstream's own programs: test-backend-ops and llama-bench with the libraries they need, on the CPU.
+
+Vocabulary: the *programs* load their backends at run time (``GGML_BACKEND_DL``), so one build of them runs
+the baseline's and the candidate's HIP backend, as long as nothing outside the GPU sources differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.compile import Compiler, nice
+from patchkit.build.parallel import workers
+from patchkit.build.store import key_of
+from patchkit.build.toolchain import Toolchain
+from patchkit.errors import ToolchainError
+from patchkit.proc import ToolFailed, ToolMissing, run_tool
+
+__all__ = ["CMakeMissing", "Programs", "ProgramsNotBuilt", "build_programs"]
+
+_FORMAT = 1  # of an entry; a change makes every old one unknown
+_TARGETS = ("test-backend-ops", "llama-bench", "ggml-cpu")
+_TIMEOUT_S = 3600.0  # twenty times what two cores take (96 s at build 6900, -O1)
+
+# What CMake reads for these targets; device code is not part of them.
+_READ = (
+    "CMakeLists.txt",
+    "cmake",
+    "common",
+    "ggml",
+    "include",
+    "licenses",
+    "src",
+    "tests",
+    "tools",
+    "vendor",
+)
+_NOT_READ = "ggml/src/ggml-cuda"
+
+# -O1: nothing here runs long. Options that a build does not have are ignored by CMake.
+_OPTIONS = (
+    "-DCMAKE_BUILD_TYPE=None",
+    "-DCMAKE_C_FLAGS=-O1 -DNDEBUG",
+    "-DCMAKE_CXX_FLAGS=-O1 -DNDEBUG",
+    "-DBUILD_SHARED_LIBS=ON",
+    "-DGGML_BACKEND_DL=ON",
+    "-DGGML_NATIVE=OFF",
+    "-DGGML_OPENMP=OFF",
+    "-DGGML_CCACHE=OFF",
+    "-DLLAMA_CURL=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_TESTS=ON",
+    "-DLLAMA_BUILD_TOOLS=ON",
+    "--no-warn-unused-cli",
+)
+
+
+class CMakeMissing(ToolchainError):
+    """There is no CMake or no Ninja."""
+
+    code = "CMAKE_MISSING"
+
+
+class ProgramsNotBuilt(ToolchainError):
+    """Upstream's programs do not configure or compile."""
+
+    code = "PROGRAMS_NOT_BUILT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """``folder`` holds the programs and their libraries; ``key`` names what they were made from."""
+
+    folder: Path
+    key: str
+
+
+def build_programs(tree: Path, compiler: Compiler) -> Programs:
+    """Configure and build with upstream's CMake, once for everything outside the GPU sources.
+
+    Raises:
+        CMakeMissing: CMake or Ninja is not installed.
+        ProgramsNotBuilt: upstream does not build here.
+        CacheError: the disk refused.
+    """
+    key = key_of(
+        {
+            "format": _FORMAT,
+            "compiler": compiler.identity,
+            "options": _OPTIONS,
+            "targets": _TARGETS,
+            "sources": _digest(tree),
+        }
+    )
+    found = compiler.store.find(key)
+    if found is not None:
+        return Programs(folder=found, key=key)
+    compiler.reporter.step("building test-backend-ops and llama-bench")
+    with compiler.store.filling(key) as folder, tempfile.TemporaryDirectory(dir=folder.parent) as build:
+        try:
+            _build(tree, Path(build), compiler)
+        except ToolMissing as error:
+            raise CMakeMissing(
+                "upstream's programs need CMake and Ninja",
+                why=error.message,
+                hint="install the packages cmake and ninja-build, or: pip install cmake ninja",
+            ) from error
+        except ToolFailed as error:
+            raise ProgramsNotBuilt(
+                "upstream's test-backend-ops and llama-bench do not build",
+                why=error.why,
+                hint=error.hint,
+            ) from error
+        for path in (Path(build) / "bin").iterdir():
+            shutil.copy2(path, folder / path.name, follow_symlinks=False)
+    place = compiler.store.find(key)
+    if place is None:
+        raise AssertionError(f"the store lost {key}")
+    return Programs(folder=place, key=key)
+
+
+def _build(tree: Path, build: Path, compiler: Compiler) -> None:
+    configure = [
+        *("cmake", "-S", str(tree), "-B", str(build), "-G", "Ninja"),
+        f"-DCMAKE_C_COMPILER={c_compiler(compiler.toolchain)}",
+        f"-DCMAKE_CXX_COMPILER={cxx_compiler(compiler.toolchain)}",
+        *_OPTIONS,
+    ]
+    run_tool(configure, timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
+    ninja = [*nice(), "cmake", "--build", str(build), "-j", str(workers())]
+    run_tool([*ninja, "--target", *_TARGETS], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
+
+
+def c_compiler(toolchain: Toolchain) -> Path:
+    """The C compiler beside the toolchain's clang."""
+    name = toolchain.clang.name.replace("clang++", "clang")
+    return toolchain.clang.with_name(name)
+
+
+def cxx_compiler(toolchain: Toolchain) -> Path:
+    """The C++ compiler beside the toolchain's clang: CMake takes no options with it."""
+    name = toolchain.clang.name
+    return toolchain.clang.with_name(name if "++" in name else name.replace("clang", "clang++", 1))
+
+
+def _digest(tree: Path) -> str:
+    digest = hashlib.sha256()
+    for path in _files(tree):
+        name = path.relative_to(tree).as_posix()
+        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _files(tree: Path) -> Iterator[Path]:
+    excluded = tree / _NOT_READ
+    for name in _READ:
+        top = tree / name
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
+            if path.is_file() and not path.is_symlink() and excluded not in path.parents:
+                yield path

@@ -1,0 +1,254 @@
+"""Running upstream's programs and the driver on the recorder, and reading what they launched.
+
+Vocabulary: a *session* is one side on one played GPU; its *figures* are what the compiler said about
+kernels of that side, which the stub needs to answer how many blocks a multiprocessor holds. A run whose
+library, GPU, figures and arguments were seen before is read from the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from patchkit.build.store import Store, key_of
+from patchkit.errors import ToolchainError
+from patchkit.proc import Completed, ToolCrashed, run_tool, tool_failure
+from patchkit.recorder.cases import Case, OpRow, case_line, parse_support
+from patchkit.recorder.device import PlayedDevice, device_text
+from patchkit.recorder.library import HostLibrary
+from patchkit.recorder.log import Recording, Section, parse_recording, sections_of
+from patchkit.recorder.model_file import SmallModel, model_file
+from patchkit.recorder.programs import Programs
+from patchkit.report import Reporter
+
+__all__ = [
+    "BenchRun",
+    "CaseRecord",
+    "Figures",
+    "RecordedRun",
+    "RecordedRunFailed",
+    "RecorderMisconfigured",
+    "Session",
+    "case_records",
+]
+
+_FORMAT = 1  # of an entry; a change makes every old one unknown
+_TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
+_MISCONFIGURED = 86  # exit_misconfigured, native/recorder.hpp
+
+
+class RecordedRunFailed(ToolchainError):
+    """A program on the recorder ended badly: upstream's code aborted in it."""
+
+    code = "RECORDED_RUN_FAILED"
+
+
+class RecorderMisconfigured(ToolchainError):
+    """The stub refused the files patchkit wrote for it."""
+
+    code = "RECORDER_MISCONFIGURED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a kernel uses: VGPRs per lane, static LDS in bytes per block."""
+
+    vgprs: int
+    lds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord:
+    """What became of one case; ``blocks`` are executed basic blocks when the run was traced."""
+
+    case: Case
+    is_supported: bool
+    section: Section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRun:
+    """One llama-bench test: ``prompt`` or ``generated`` tokens (the other is 0) at a depth."""
+
+    model: SmallModel
+    prompt: int
+    generated: int
+    depth: int
+
+    def __str__(self) -> str:
+        what = f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
+        return f"{self.model.name} {what} @ d{self.depth}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """A finished run on disk: ``digest`` is the sha256 of its log, so equal runs need no reading."""
+
+    folder: Path
+    digest: str
+
+    @property
+    def log(self) -> Path:
+        """The launch log."""
+        return self.folder / "log.jsonl"
+
+    def stdout(self) -> str:
+        """What the program printed."""
+        return (self.folder / "stdout").read_text("utf-8")
+
+    def recording(self) -> Recording:
+        """The launches. Raises RecordingUnreadable."""
+        with self.log.open(encoding="utf-8") as lines:
+            return parse_recording(lines, str(self.log))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One side on one GPU. ``figures`` maps mangled names; kernels not in it are assumed to be large."""
+
+    device: PlayedDevice
+    library: HostLibrary
+    programs: Programs
+    stub: Path
+    driver: Path
+    figures: Mapping[str, Figures]
+    cache_root: Path
+    reporter: Reporter
+
+    def support(self) -> tuple[OpRow, ...]:
+        """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
+
+        Raises:
+            RecordedRunFailed, RecorderMisconfigured: the program did not end well.
+            SupportMalformed: it printed something else.
+        """
+        argv = [
+            str(self.programs.folder / "test-backend-ops"),
+            *("support", "-o", "FLASH_ATTN_EXT", "--output", "csv"),
+        ]
+        return parse_support(self._run(argv, {}).stdout())
+
+    def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
+        """Run each case as a graph of its own; :func:`case_records` reads the result.
+
+        Raises:
+            RecordedRunFailed: upstream's code aborted; the message names the case.
+            RecorderMisconfigured: the recorder itself is at fault.
+        """
+        text = "".join(case_line(case) for case in cases)
+        return self._run([str(self.driver), "cases.txt"], {"cases.txt": text}, traced=traced)
+
+    def run_bench(self, run: BenchRun) -> RecordedRun:
+        """Run one llama-bench test; the prefill of its depth is part of the log.
+
+        Raises:
+            RecordedRunFailed, RecorderMisconfigured: it did not end well.
+        """
+        path = model_file(run.model, self.cache_root, self.reporter)
+        argv = [
+            str(self.programs.folder / "llama-bench"),
+            *("-m", str(path), "-ngl", "99", "-fa", "1", "-r", "1", "-t", "1", "--no-warmup", "-o", "jsonl"),
+            *("-p", str(run.prompt), "-n", str(run.generated), "-d", str(run.depth)),
+        ]
+        return self._run(argv, {})
+
+    def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
+        store = Store(root=self.cache_root / "recorder" / "runs")
+        key = key_of(
+            {
+                "format": _FORMAT,
+                "library": self.library.key,
+                "programs": self.programs.key,
+                "stub": self.stub.name,
+                "driver": self.driver.parent.name,
+                "device": asdict(self.device),
+                "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
+                "argv": list(argv),
+                "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
+                "traced": traced,
+            }
+        )
+        found = store.find(key)
+        if found is None:
+            with store.filling(key) as folder, tempfile.TemporaryDirectory(dir=folder.parent) as work:
+                completed = self._spawn(argv, files, Path(work), folder / "log.jsonl", traced=traced)
+                (folder / "stdout").write_bytes(completed.stdout)
+                digest = hashlib.sha256((folder / "log.jsonl").read_bytes()).hexdigest()
+                (folder / "digest").write_text(digest, "ascii")
+            found = store.find(key)
+        if found is None:
+            raise AssertionError(f"the store lost {key}")
+        return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
+
+    def _spawn(
+        self, argv: Sequence[str], files: Mapping[str, str], work: Path, log: Path, *, traced: bool
+    ) -> Completed:
+        (work / "device").write_text(device_text(self.device), "utf-8")
+        (work / "kernels").write_text(self._figures_text(), "utf-8")
+        for name, text in files.items():
+            (work / name).write_text(text, "utf-8")
+        log.touch()
+        completed = run_tool(
+            argv,
+            cwd=work,
+            env={
+                "LD_LIBRARY_PATH": f"{self.stub}:{self.programs.folder}",
+                "GGML_BACKEND_PATH": str(self.library.path),
+                "GGML_CUDA_DISABLE_GRAPHS": "1",
+                "PATCHKIT_RECORDER_DEVICE": str(work / "device"),
+                "PATCHKIT_RECORDER_KERNELS": str(work / "kernels"),
+                "PATCHKIT_RECORDER_LOG": str(log),
+                **({"PATCHKIT_RECORDER_TRACE": "1"} if traced else {}),
+            },
+            timeout_s=_TIMEOUT_S,
+            check=False,
+            reporter=self.reporter,
+        )
+        if completed.returncode == 0:
+            return completed
+        failure = tool_failure(completed)
+        if completed.returncode == _MISCONFIGURED:
+            raise RecorderMisconfigured(
+                "the launch recorder refused its configuration", why=failure.why, hint=failure.hint
+            )
+        raise RecordedRunFailed(
+            f"{Path(argv[0]).name} {'crashed' if isinstance(failure, ToolCrashed) else 'failed'} "
+            f"on the launch recorder as {self.device.arch}{_last_case(log)}",
+            why=failure.why,
+            hint=failure.hint,
+        )
+
+    def _figures_text(self) -> str:
+        return "".join(f"{name} {used.vgprs} {used.lds}\n" for name, used in sorted(self.figures.items()))
+
+
+def case_records(cases: Sequence[Case], recording: Recording) -> tuple[CaseRecord, ...]:
+    """What became of each case of a run.
+
+    Raises:
+        RecordedRunFailed: a case has no end, or is not in the log.
+    """
+    by_id = {case.id: case for case in cases}
+    records = []
+    for name, sections in sections_of(recording, "case "):
+        marks = [section.mark for section in sections]
+        if len(sections) != 2:  # noqa: PLR2004  the case and how it ended
+            raise RecordedRunFailed(f"case {by_id[name]} did not end", why=f"marks: {', '.join(marks)}")
+        records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=sections[0]))
+    if len(records) != len(cases):
+        raise RecordedRunFailed(
+            f"{len(cases)} attention cases were asked for, {len(records)} are in the log",
+            hint="delete the recorder folder of the cache and run the command again",
+        )
+    return tuple(records)
+
+
+def _last_case(log: Path) -> str:
+    """The last mark before the end, for the message; upstream's aborts do not say which shape it was."""
+    begin = '{"mark":"case '
+    lines = log.read_text("utf-8", "replace").splitlines()
+    marks = [line.removeprefix(begin).removesuffix('"}') for line in lines if line.startswith(begin)]
+    return f", in case {marks[-1]}" if marks else ""

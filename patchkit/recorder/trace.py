@@ -1,0 +1,87 @@
+"""Where executed basic blocks are in the source.
+
+Vocabulary: a *block* is an offset in the host library that the recorder wrote down; a *place* is its line and
+column.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.compile import Compiler
+from patchkit.build.toolchain import llvm_tool
+from patchkit.errors import ToolchainError
+from patchkit.proc import run_tool
+
+__all__ = ["BlocksUnknown", "Place", "SymbolizerMissing", "places_of"]
+
+_TIMEOUT_S = 60.0
+
+
+class SymbolizerMissing(ToolchainError):
+    """The compiler's LLVM has no llvm-symbolizer."""
+
+    code = "SYMBOLIZER_MISSING"
+
+
+class BlocksUnknown(ToolchainError):
+    """The symbolizer does not know the executed blocks: the library has no line table."""
+
+    code = "BLOCKS_UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Executed code: ``function`` as the symbolizer names it, ``entry``: the function begins here."""
+
+    function: str
+    path: str
+    line: int
+    column: int
+    entry: bool
+
+
+def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple[Place, ...]:
+    """Source places of executed blocks, in order.
+
+    Raises:
+        SymbolizerMissing: there is no llvm-symbolizer beside the compiler.
+        BlocksUnknown: it does not answer for each block.
+    """
+    tool = llvm_tool(compiler.toolchain, "llvm-symbolizer", compiler.reporter)
+    if tool is None:
+        raise SymbolizerMissing(
+            "explain needs llvm-symbolizer",
+            why=f"there is none beside {compiler.toolchain.clang}",
+            hint="install the LLVM package of the compiler, such as llvm-22",
+        )
+    text = "".join(f"{offset:#x}\n" for offset in blocks)
+    done = run_tool(
+        [str(tool), f"--obj={library}", "--output-style=JSON", "--no-inlines"],
+        stdin=text.encode(),
+        timeout_s=_TIMEOUT_S,
+        reporter=compiler.reporter,
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+    symbols = [row["Symbol"][0] for row in rows if row.get("Symbol")]
+    if len(symbols) != len(blocks):
+        raise BlocksUnknown(
+            f"the symbolizer knows {len(symbols)} of {len(blocks)} executed blocks", hint="patchkit doctor"
+        )
+    starts: dict[str, int] = {}
+    for offset, symbol in zip(blocks, symbols, strict=True):
+        name = symbol["FunctionName"]
+        starts[name] = min(starts.get(name, offset), offset)
+    return tuple(
+        Place(
+            function=symbol["FunctionName"],
+            path=symbol["FileName"],
+            line=symbol["Line"],
+            column=symbol["Column"],
+            entry=starts[symbol["FunctionName"]] == offset,
+        )
+        for offset, symbol in zip(blocks, symbols, strict=True)
+    )

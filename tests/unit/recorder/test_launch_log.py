@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from patchkit.recorder.log import RecordingUnreadable, parse_recording, sections_of
+
+
+def _lines(*events: dict[str, object]) -> list[str]:
+    return [json.dumps(event) for event in events]
+
+
+_KERNEL = {"kernel": 0, "name": "_Z3fooILi7EEvv", "units": ["a.cu", "a.cu"]}
+_LAUNCH = {"launch": 0, "grid": [2, 3, 4], "block": [32, 4, 1], "lds": 96}
+
+
+def test_a_launch_has_its_kernel_geometry_and_the_answer_it_rests_on():
+    answer = {"occupancy": 0, "threads": 128, "lds": 96, "vgprs": 100, "assumed": True, "blocks": 5}
+    recording = parse_recording(_lines(_KERNEL, answer, _LAUNCH, _LAUNCH), "log")
+    first, second = recording.launches
+    assert (str(first.kernel.name), first.kernel.units) == ("foo<7>", ("a.cu",))
+    assert (first.grid, first.block, first.lds, first.threads) == ((2, 3, 4), (32, 4, 1), 96, 128)
+    assert (first.resident, first.assumed) == (5, True)
+    assert (second.resident, second.assumed) == (None, False)  # an answer is for the next launch only
+
+
+def test_steps_end_where_the_host_waited_and_empty_ones_do_not_count():
+    recording = parse_recording(
+        _lines({"sync": True}, _KERNEL, _LAUNCH, _LAUNCH, {"sync": True}, _LAUNCH), "l"
+    )
+    (section,) = recording.sections
+    assert [len(step) for step in section.steps] == [2, 1]
+
+
+def test_marks_open_sections_that_group_by_prefix():
+    recording = parse_recording(
+        _lines(
+            _KERNEL,
+            {"mark": "case a"},
+            _LAUNCH,
+            {"mark": "done"},
+            {"mark": "case b"},
+            {"blas": "hipblasSgemm", "m": 1, "n": 2, "k": 3, "batch": 1},
+            {"block": 4096},
+            {"mark": "unsupported"},
+        ),
+        "log",
+    )
+    groups = dict(sections_of(recording, "case "))
+    assert list(groups) == ["a", "b"]
+    assert [section.mark for section in groups["a"]] == ["case a", "done"]
+    assert len(groups["a"][0].launches) == 1
+    assert (groups["b"][0].products, groups["b"][0].blocks) == (("hipblasSgemm 1x2x3",), (4096,))
+
+
+def test_an_empty_log_has_one_empty_section():
+    (section,) = parse_recording([], "log").sections
+    assert (section.mark, section.launches) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "Expecting"),
+        ('{"launch": 9, "grid": [1,1,1], "block": [1,1,1], "lds": 0}', "KeyError"),
+        ('{"launch": 0, "grid": [1,1], "block": [1,1,1], "lds": 0}', "ValueError"),
+        ('{"unregistered": true}', "nothing registered"),
+        ('{"surprise": 1}', "not an event"),
+    ],
+)
+def test_what_the_recorder_does_not_write_is_an_error_with_its_line(line, why):
+    with pytest.raises(RecordingUnreadable) as caught:
+        parse_recording([json.dumps(_KERNEL), line], "some/log.jsonl")
+    assert str(caught.value.where[0]) == "some/log.jsonl:2"
+    assert why in (caught.value.why or "")
+    assert caught.value.hint

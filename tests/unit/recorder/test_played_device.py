@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from patchkit.config.profile import load_profile
+from patchkit.recorder.device import device_of, device_text
+
+
+def test_gfx1151_is_played_as_rocm_reports_it(checkout):
+    device = device_of(load_profile(checkout / "arch_profiles", "gfx1151"))
+    # 20 multiprocessors: WGPs, two compute units each; four SIMDs share one.
+    assert (device.multiprocessors, device.simds_per_multiprocessor) == (20, 4)
+    assert (device.vgprs_per_simd, device.vgpr_granule, device.wave_size) == (1536, 24, 32)
+    assert device.lds_per_block == 65536
+
+
+def test_a_gpu_without_wgps_counts_compute_units(checkout):
+    device = device_of(load_profile(checkout / "arch_profiles", "gfx906"))
+    assert (device.multiprocessors, device.simds_per_multiprocessor, device.wave_size) == (60, 4, 64)
+
+
+def test_the_device_file_has_one_line_per_field(checkout):
+    text = device_text(device_of(load_profile(checkout / "arch_profiles", "gfx1151")))
+    lines = dict(line.split(" ", 1) for line in text.splitlines())
+    assert lines["arch"] == "gfx1151"
+    assert lines["name"] == "Radeon 8060S"
+    assert lines["max_vgprs_per_wave"] == "256"
