@@ -15,10 +15,10 @@ from patchkit.build.sources import SourceTree
 from patchkit.config.facts import FactNotForDecisions
 from patchkit.errors import PatchkitError
 from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.launch_errors import GraphChanged, NothingLaunched, UnguardedChanged, finding
+from patchkit.gates.launch_errors import GraphChanged, UnguardedChanged, finding
 from patchkit.gates.launch_geometry import Code, Guarded
 from patchkit.gates.launch_report import arch_evidence, arch_lines, build_evidence
-from patchkit.gates.launch_rules import attention, check_guarded, check_support
+from patchkit.gates.launch_rules import attention, check_guarded, check_support, upstream_own
 from patchkit.gates.launch_runs import Comparison, Sides, compare_on, last_step
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.occupancy.table import wmma_table
@@ -33,6 +33,7 @@ __all__ = ["LaunchGate"]
 _SELECTION = "ggml/src/ggml-cuda/fattn.cu"
 # Attention and what it launches around itself; their number depends on the kernel.
 _AROUND = ("flash_attn",)
+_KEPT = 20  # examples of what upstream itself breaks, in the evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +71,18 @@ class LaunchGate:
             compared = compare_on(device, sides, compiler, deep=self.deep and guarded)
             not_understood = not_understood or compared.not_understood
             problems += check_support(device.arch, *compared.support)
-            if guarded:
-                problems += _guarded(subject, compared, touched)
+            pairs = compared.pairs() if guarded else None
+            lines += arch_lines(compared, pairs)
+            archs[device.arch] = evidence = arch_evidence(compared, pairs)
+            if pairs is not None:
+                rules = _rules(subject, device, touched)
+                problems += check_guarded(pairs, rules)
+                problems += _graphs(compared)
+                own = upstream_own(pairs, rules)
+                evidence["upstream"] = {what: cases[:_KEPT] for what, cases in own.items()}
+                lines += [f"  upstream itself, in {len(cases)} cases: {what}" for what, cases in own.items()]
             else:
                 problems += _unguarded(compared)
-            lines += arch_lines(compared, guarded=guarded)
-            archs[device.arch] = arch_evidence(compared, guarded=guarded)
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else "passed",
@@ -132,32 +139,31 @@ def _devices(subject: Subject, arch: str) -> tuple[list[PlayedDevice], list[str]
     return devices, left_out
 
 
-def _guarded(subject: Subject, compared: Comparison, touched: Sequence[Pair]) -> list[PatchkitError]:
-    arch = compared.device.arch
-    rules = Guarded(
-        device=compared.device,
-        patches={patch.id for patch in subject.patches if arch in patch.archs},
+def _rules(subject: Subject, device: PlayedDevice, touched: Sequence[Pair]) -> Guarded:
+    mine = [pair for pair in touched if pair.arch == device.arch]
+    return Guarded(
+        device=device,
+        patches={patch.id for patch in subject.patches if device.arch in patch.archs},
         rows={
             (row.variant.head_size, row.variant.ncols, row.variant.acc): row
-            for row in wmma_table(subject.profiles[arch])
+            for row in wmma_table(subject.profiles[device.arch])
         },
-        code=_code([pair for pair in touched if pair.arch == arch]),
+        code=_code(mine),
+        code_before={pair.unit: {kernel.name: kernel for kernel in pair.before.kernels} for pair in mine},
     )
-    pairs = compared.pairs()
-    problems = check_guarded(pairs, rules)
-    if not any(attention(pair.after) for pair in pairs):
-        problems.append(
-            finding(NothingLaunched, f"{arch}: no case launched attention", [], hint="patchkit doctor")
-        )
+
+
+def _graphs(compared: Comparison) -> list[PatchkitError]:
+    """A model's graph launches the same kernels as before around attention."""
     changed = []
     for run, before, after in compared.benches:
-        old, new = (_without_attention(last_step(run, side)) for side in (before, after))
+        old, new = (_without_attention(last_step(side)) for side in (before, after))
         if not old or old != new:
             changed.append(f"{run}: {_first_difference(old, new)}")
-    if changed:
-        message = f"{arch}: a model's graph changed outside of attention"
-        problems.append(finding(GraphChanged, message, changed, hint="the logs are named in the evidence"))
-    return problems
+    if not changed:
+        return []
+    message = f"{compared.device.arch}: a model's graph changed outside of attention"
+    return [finding(GraphChanged, message, changed, hint="the logs are named in the evidence")]
 
 
 def _unguarded(compared: Comparison) -> list[PatchkitError]:

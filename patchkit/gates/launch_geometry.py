@@ -7,7 +7,7 @@ parameter table's entry for one variant of the WMMA kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.gates.base import GateError
@@ -24,7 +24,9 @@ __all__ = ["GEOMETRY_RULES", "TABLE_PATCH", "Code", "GeometryRule", "Guarded", "
 TABLE_PATCH = "wmma-tile-params"
 
 _MAX_THREADS = 1024
-_MAX_GRID = (2**31 - 1, 65535, 65535)  # hipDeviceProp_t.maxGridSize; y and z are 16 bits wide
+# hipDeviceProp_t.maxGridSize says 65535 for y and z; the runtime takes 65536 and refuses more (rocSPARSE's
+# tests of strided batches, on gfx1201).
+_MAX_GRID = (2**31 - 1, 65536, 65536)
 # Template arguments of the WMMA kernel: D, columns, warps, VKQ stride, accumulator, soft cap.
 _D, _NCOLS, _NWARPS, _ACC = 0, 1, 2, 4
 
@@ -33,12 +35,18 @@ Code = Mapping[str, Mapping[str, CompiledKernel]]  # unit -> mangled name -> ker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What the rules for a guarded GPU need: its device, the table, the patches and the candidate's code."""
+    """What the rules for a guarded GPU need: its device, table and patches, and the code of both sides."""
 
     device: PlayedDevice
     patches: Collection[str]
     rows: Mapping[tuple[int, int, str], WmmaRow]
     code: Code
+    code_before: Code
+
+    @property
+    def before(self) -> Guarded:
+        """The baseline in the place of the candidate: its code, no patch, no table."""
+        return replace(self, patches=(), rows={}, code=self.code_before)
 
 
 GeometryRule = Callable[[Case, Launch, Guarded], str | None]

@@ -43,8 +43,8 @@ def build_evidence(subject: Subject, sides: Sides) -> dict[str, object]:
     }
 
 
-def arch_evidence(compared: Comparison, *, guarded: bool) -> dict[str, object]:
-    """One GPU as plain data; the full logs stay in the cache and are named."""
+def arch_evidence(compared: Comparison, pairs: Sequence[CasePair] | None) -> dict[str, object]:
+    """One GPU as plain data, in full with ``pairs``; the logs stay in the cache and are named."""
     evidence: dict[str, object] = {
         "supported": [sum(row.is_supported for row in rows) for rows in compared.support],
         "operations": len(compared.support[0]),
@@ -60,8 +60,7 @@ def arch_evidence(compared: Comparison, *, guarded: bool) -> dict[str, object]:
             for run, before, after in compared.benches
         ],
     }
-    if guarded:
-        pairs = compared.pairs()
+    if pairs is not None:
         evidence["transitions"] = [
             {"phase": phase, "before": before, "after": after, "cases": count}
             for (phase, before, after), count in _transitions(pairs).items()
@@ -81,16 +80,15 @@ def arch_evidence(compared: Comparison, *, guarded: bool) -> dict[str, object]:
     return evidence
 
 
-def arch_lines(compared: Comparison, *, guarded: bool) -> list[str]:
+def arch_lines(compared: Comparison, pairs: Sequence[CasePair] | None) -> list[str]:
     """The rows a person reads: one line for an unguarded GPU, tables for a guarded one."""
     arch = compared.device.arch
     supported = [sum(row.is_supported for row in rows) for rows in compared.support]
     runs = len(compared.benches)
-    if not guarded:
+    if pairs is None:
         same = sum(before.digest == after.digest for _, before, after in compared.benches)
         what = "identical" if compared.cases_identical else "DIFFERENT"
         return [f"{arch}: {len(compared.asked)} cases {what}, {same} of {runs} model runs identical"]
-    pairs = compared.pairs()
     counts = f"{len(pairs)} cases and {runs} model runs recorded"
     lines = [f"{arch}: supported attention cases {supported[0]} before, {supported[1]} after; {counts}"]
     for (phase, before, after), count in sorted(_transitions(pairs).items()):
@@ -103,7 +101,7 @@ def arch_lines(compared: Comparison, *, guarded: bool) -> list[str]:
 def _bench_lines(compared: Comparison) -> list[str]:
     lines = []
     for run, before, after in compared.benches:
-        old, new = (_attention_of(last_step(run, side)) for side in (before, after))
+        old, new = (_attention_of(last_step(side)) for side in (before, after))
         lines.append(f"{run!s:34} {_shape(old)} -> {_shape(new)}")
     return lines
 
@@ -159,8 +157,7 @@ def _attention_of(launches: Sequence[Launch]) -> tuple[Launch, ...]:
 def _shape(launches: Sequence[Launch]) -> str:
     return (
         " ".join(
-            f"{launch.kernel.name} grid {_times(launch.grid)} block {_times(launch.block)}"
-            for launch in launches
+            f"{launch.kernel.name} {_times(launch.grid)} of {_times(launch.block)}" for launch in launches
         )
         or "nothing"
     )

@@ -35,6 +35,7 @@ __all__ = [
     "check_guarded",
     "check_support",
     "grouping_applies",
+    "upstream_own",
 ]
 
 # The patch of the seed series whose promise about decode is a rule here.
@@ -162,16 +163,48 @@ def _missing(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
 
 def _trapping(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
     for pair, launch in _launches(pairs):
-        code = code_of(launch, guarded.code)
-        if code is not None and code.is_trap:
+        if _is_trap(launch, guarded) and not _trapped_before(pair, guarded):
             yield f"{pair.case}: {launch.kernel.name}"
 
 
 def _geometry(pairs: Sequence[CasePair], guarded: Guarded, rule: GeometryRule) -> Iterator[str]:
     for pair, launch in _launches(pairs):
         broken = rule(pair.case, launch, guarded)
-        if broken is not None:
+        if broken is not None and not _broken_before(pair, launch, guarded, rule, broken):
             yield f"{pair.case}: {launch.kernel.name} {broken}"
+
+
+def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> dict[str, list[str]]:
+    """What already breaks a rule in the baseline, by the rule's message: shown, and no reason to fail."""
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        for launch in pair.before.section.launches:
+            if _is_trap(launch, guarded.before):
+                found.setdefault("launches a kernel that is a trap", []).append(str(pair.case))
+            for _, message, rule in GEOMETRY_RULES:
+                broken = rule(pair.case, launch, guarded.before)
+                if broken is not None:
+                    text = f"{pair.case}: {launch.kernel.name} {broken}"
+                    found.setdefault(message, []).append(text)
+    return found
+
+
+def _is_trap(launch: Launch, guarded: Guarded) -> bool:
+    code = code_of(launch, guarded.code)
+    return code is not None and code.is_trap
+
+
+def _trapped_before(pair: CasePair, guarded: Guarded) -> bool:
+    return any(_is_trap(launch, guarded.before) for launch in pair.before.section.launches)
+
+
+def _broken_before(pair: CasePair, launch: Launch, guarded: Guarded, rule: GeometryRule, broken: str) -> bool:
+    """Whether the baseline breaks the same rule in the same way with the same kernel."""
+    return any(
+        rule(pair.case, old, guarded.before) == broken
+        for old in pair.before.section.launches
+        if old.kernel.name == launch.kernel.name
+    )
 
 
 def _launches(pairs: Sequence[CasePair]) -> Iterator[tuple[CasePair, Launch]]:
