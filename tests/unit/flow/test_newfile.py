@@ -84,7 +84,7 @@ def place(tmp_path: Path, checkout: Path) -> Callable[..., PlacedPatch]:
         patch = parse_patch(document, folder="0001-demo", number=1)
         files = UpstreamFiles(
             {
-                f"{HOME}/a.cu": b"int f(int x) {\n    return x;\n}\n",
+                f"{HOME}/a.cu": b"static __device__ int f(int x) {\n    return x;\n}\n",
                 f"{HOME}/common.cuh": b"#pragma once\nstruct known { int member; };\n",
             },
             TREE,
