@@ -18,6 +18,7 @@ import jinja2
 import jinja2.meta
 import jinja2.sandbox
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 
 from patchkit.render.bounds import (
@@ -80,6 +81,11 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """Of Python's own types only methods that cannot blow up."""
         known = METHODS.get(type(obj))
         return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> None:  # noqa: ANN401
+        """``'{:>999999999}'.format(x)`` pads without bound, and jinja2 asks here before the check above."""
+        if super().wrap_str_format(value) is not None:
+            raise SecurityError("'format' is not available as a method: use the filter 'format'")
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = ChargedTree().visit(super()._parse(source, name, filename))
