@@ -17,9 +17,17 @@ from pydantic_core import ErrorDetails
 from patchkit.config.places import KeyPath
 from patchkit.errors import ConfigError, Location
 
-__all__ = ["BadValueError", "MissingKeyError", "UnknownKeyError", "explain_failures", "near_miss"]
+__all__ = [
+    "EXPLAINED",
+    "BadValueError",
+    "MissingKeyError",
+    "UnknownKeyError",
+    "explain_failures",
+    "near_miss",
+]
 
 _QUOTED = re.compile(r"'([^']*)'")
+EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
 _WIDTH = 80  # longest value shown whole in a message
 _CHOICE_FAILURES = {"literal_error": "expected", "enum": "expected", "union_tag_invalid": "expected_tags"}
 
@@ -44,6 +52,8 @@ class BadValueError(ConfigError):
 
 def near_miss(word: str, known: Iterable[str]) -> str | None:
     """A question naming the known word closest to ``word``, or None when none is close."""
+    if len(word) > _WIDTH:
+        return None
     close = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else None
 
@@ -55,14 +65,22 @@ def explain_failures(
     locate: Callable[[KeyPath], Location],
     what: str,
 ) -> tuple[ConfigError, ...]:
-    """One error per failure, in the order of their places in the file."""
+    """One error per failure, for the first hundred, in the order of their places in the file."""
     explained: list[ConfigError] = []
-    for failure in failures:
+    causes = [failure for failure in failures if not _is_consequence(failure)]
+    for failure in causes[:EXPLAINED]:
         path = _path_in_file(table, failure["loc"]) + _discriminator(failure)
         explained.append(_explain(failure, path, model, locate(path), what))
     # Members of a union report the same trouble once each: keep one error per place and text.
     unique = {(error.where, error.message): error for error in explained}
     return tuple(sorted(unique.values(), key=_reading_order))
+
+
+def _is_consequence(failure: ErrorDetails) -> bool:
+    """Whether an array counts as too short only because of items that are wrong themselves."""
+    if failure["type"] != "too_short" or not isinstance(failure["input"], list):
+        return False
+    return len(failure["input"]) >= int(failure.get("ctx", {}).get("min_length", 0))
 
 
 def _reading_order(error: ConfigError) -> tuple[int, int]:
@@ -81,7 +99,8 @@ def _explain(
     if kind in {"missing", "union_tag_not_found"}:
         return MissingKeyError(f"{what}: '{name}' is missing", where=where, hint=f"add '{path[-1]}' here")
     if kind in _CHOICE_FAILURES:
-        choices = _QUOTED.findall(str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], "")))
+        expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))
+        choices = _QUOTED.findall(expected) or [expected]  # numbers come without quotes
         value = _chosen(failure, kind)
         return BadValueError(
             f"{what}: '{name}' is {_show(value)}",
@@ -126,7 +145,11 @@ def _show(value: object) -> str:
 
 def _reason(message: str) -> str:
     message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return message.replace("Input should", "it should").replace("valid dictionary", "table")
+    return (
+        message.replace("Input should", "it should")
+        .replace("valid dictionary", "table")
+        .replace("valid tuple", "array")
+    )
 
 
 def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPath:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.config.toml import TomlModel
 
@@ -16,6 +16,16 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, StringConstraints(min_length=1)]
 _PART = r"\.?[A-Za-z0-9_+-][A-Za-z0-9_.+-]*"  # neither . nor ..
 TreePath = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
+
+
+def _no_truth(value: object) -> object:
+    """Python takes true for 1."""
+    if isinstance(value, bool):
+        raise ValueError("it must be the number 1")  # noqa: TRY004  # pydantic wants this one
+    return value
+
+
+Version = Annotated[Literal[1], BeforeValidator(_no_truth)]
 
 
 class GitModel(TomlModel):
@@ -65,7 +75,7 @@ class ResultModel(TomlModel):
 class LockModel(TomlModel):
     """The whole file."""
 
-    version: Literal[1]
+    version: Version
     default: int = Field(gt=0)
     pin: tuple[PinModel, ...] = Field(min_length=1, strict=False)
     result: tuple[ResultModel, ...] = Field(default=(), strict=False)

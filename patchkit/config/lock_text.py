@@ -6,20 +6,31 @@ Vocabulary: see :mod:`patchkit.config.lock`.
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
+import glob
 import json
 import os
+import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from patchkit.config.lock import GitSource, Lock, Pin, Result, Source
-from patchkit.errors import CacheError, Location
+from patchkit.config.lock import GitSource, Lock, Pin, Result, Source, load_lock
+from patchkit.errors import CacheError, ConfigError, Location
 
-__all__ = ["LockNotWritten", "format_lock", "write_lock"]
+__all__ = ["LockChanged", "LockNotWritten", "format_lock", "record_result", "write_lock"]
 
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
 _WIDTH = 76  # of base64 lines
+_DRAFT = ".patchkit-partial"
 _LONG = 100  # an array of more characters gets one line per item
+
+
+class LockChanged(ConfigError):
+    """The lock file was changed while its next state was being made."""
+
+    code = "LOCK_CHANGED"
 
 
 class LockNotWritten(CacheError):
@@ -42,22 +53,76 @@ def write_lock(path: Path, lock: Lock) -> None:
     Raises:
         LockNotWritten: the disk refused.
     """
-    # A fixed name: what a killed run left is overwritten by the next.
     path = path.resolve()
-    draft = path.with_name(f".{path.name}.patchkit-partial")
+    draft: Path | None = None
     try:
-        with draft.open("w", encoding="utf-8", newline="\n") as stream:
+        # A name of its own: another run may be writing, too.
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_DRAFT, dir=path.parent)
+        draft = Path(name)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o644)
             stream.write(format_lock(lock))
             stream.flush()
-            os.fsync(stream.fileno())
+            os.fsync(descriptor)
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise LockNotWritten(
-            f"the lock could not be written: {error.strerror}",
-            where=Location(path=str(path)),
-            hint=f"check with: ls -ld {path.parent}; df {path.parent}",
-        ) from error
+        raise _refused(path, error) from error
+    finally:
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+
+
+def record_result(path: Path, pin: Pin, result: Result) -> bool:
+    """Put a result into the lock file as it is now; false when the file says the same already.
+
+    Runs that record at the same moment wait for each other, so that none loses what another wrote.
+
+    Raises:
+        LockChanged: the pin is not the one the result was made on.
+        LockNotWritten: the disk refused.
+        ConfigError, ErrorGroup: as :func:`patchkit.config.lock.load_lock`.
+    """
+    path = path.resolve()
+    with _locked(path):
+        lock = load_lock(path)
+        if pin not in lock.pins:
+            raise LockChanged(
+                f"the pin {pin.name} was changed in {path.name} in the meantime",
+                where=Location(path=str(path)),
+                hint="run the command again",
+            )
+        if lock.result(*result.key) == result:
+            return False
+        for remains in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
+            remains.unlink(missing_ok=True)  # of a run that was killed: writers hold the lock
+        write_lock(path, lock.with_result(result))
+        return True
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file at ``path`` itself: no other file has to lie beside it."""
+    try:
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
+            os.close(descriptor)  # who held it before put another file in its place
+    except OSError as error:
+        raise _refused(path, error) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _refused(path: Path, error: OSError) -> LockNotWritten:
+    return LockNotWritten(
+        f"the lock could not be written: {error.strerror}",
+        where=Location(path=str(path)),
+        hint=f"check with: ls -ld {path.parent}; df {path.parent}",
+    )
 
 
 def _pin_lines(pin: Pin) -> Iterator[str]:

@@ -7,7 +7,9 @@ patchkit sees frozen dataclasses.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from patchkit.config.explain import explain_failures
+from patchkit.config.explain import EXPLAINED, explain_failures
 from patchkit.config.places import KeyPath, find_places
 from patchkit.errors import ConfigError, ErrorGroup, Location
 from patchkit.source import SourceText
@@ -40,6 +42,12 @@ __all__ = [
 # The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
 MAX_BYTES = 4 * 1024 * 1024
 
+# tomllib needs time and memory of the square of the parts of a key: 50,000 of them are gigabytes. Text
+# with as many words joined by dots would be refused, too; none of patchkit's files has a use for it.
+_MAX_PARTS = 64
+_DEEP = re.compile(
+    rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
+)
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
@@ -107,6 +115,7 @@ class Document:
     table: Mapping[str, Any]
     # Filled on the first question: most documents are never asked for a place.
     _places: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _source: list[SourceText] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
         """Line and column of a key path; for a path that is not there, of its nearest parent.
@@ -118,7 +127,9 @@ class Document:
         known = keys
         while known not in self._places:
             known = known[:-1]
-        return SourceText(self.path, self.data).locate(self._places[known], label)
+        if not self._source:
+            self._source.append(SourceText(self.path, self.data))
+        return self._source[0].locate(self._places[known], label)
 
 
 def parse_toml(path: str, data: bytes) -> Document:
@@ -137,6 +148,13 @@ def parse_toml(path: str, data: bytes) -> Document:
             hint="is this the right file?",
         )
     text = _decode(path, data)
+    deep = _DEEP.search(data)
+    if deep is not None:
+        raise TomlNestingError(
+            f"{path} has a key of more than {_MAX_PARTS} parts",
+            where=SourceText(path, data).locate(deep.start()),
+            hint="a key of patchkit's files has at most four parts",
+        )
     try:
         table = tomllib.loads(text)
     except RecursionError as error:
@@ -160,7 +178,12 @@ def load_toml(path: Path) -> Document:
     """
     where = Location(path=str(path))
     try:
-        with path.open("rb") as stream:
+        # Without waiting: opening a named pipe would last until somebody writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            kind = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+                raise _special(path)
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise TomlMissingError(
@@ -177,6 +200,15 @@ def load_toml(path: Path) -> Document:
     return parse_toml(str(path), data)
 
 
+def _special(path: Path) -> TomlFileUnreadableError:
+    return TomlFileUnreadableError(
+        f"cannot read {path}",
+        where=Location(path=str(path)),
+        why="it is a device, a pipe or a socket",
+        hint=f"check with: ls -l {path}",
+    )
+
+
 def validate(document: Document, model: type[M], *, what: str) -> M:
     """The document as an instance of ``model``; ``what`` names its kind in messages ("lock").
 
@@ -186,11 +218,14 @@ def validate(document: Document, model: type[M], *, what: str) -> M:
     try:
         return model.model_validate(document.table)
     except ValidationError as error:
-        failures = explain_failures(
-            error.errors(include_url=False), model, document.table, document.locate, what
-        )
-    count = len(failures)
-    raise ErrorGroup(f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}", failures)
+        found = error.errors(include_url=False)
+        failures = explain_failures(found, model, document.table, document.locate, what)
+        more = max(0, len(found) - EXPLAINED)
+    count = len(failures) + more
+    shown = f", the first {len(failures)} here" if more else ""
+    raise ErrorGroup(
+        f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}{shown}", failures
+    )
 
 
 def _decode(path: str, data: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from patchkit.config.lock_text import write_lock
+from patchkit.config.lock_text import record_result
 from patchkit.errors import ErrorGroup
 from patchkit.fetch.cache import open_cache
 from patchkit.flow.apply import write_plan
@@ -50,7 +50,5 @@ def relock(request: Request, workspace: Workspace) -> Recorded:
         commits, tree = write_plan(plan, repository, unlocked=False)
     tip = commits[-1].commit if commits else plan.base
     result = make_result(plan, inputs, tree=tree, commit=tip)
-    changed = plan.lock.result(*result.key) != result
-    if changed:
-        write_lock(workspace.series.lock, plan.lock.with_result(result))
+    changed = record_result(workspace.series.lock, plan.pin, result)
     return Recorded(archs=result.archs, patches=result.patches, tree=tree, commit=tip, changed=changed)

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,8 +32,14 @@ from patchkit.config.lock_check import (
     LockResultOrphan,
     LockResultTwice,
 )
-from patchkit.config.lock_text import LockNotWritten, format_lock, write_lock
-from patchkit.config.toml import TomlMissingError, parse_toml
+from patchkit.config.lock_text import (
+    LockChanged,
+    LockNotWritten,
+    format_lock,
+    record_result,
+    write_lock,
+)
+from patchkit.config.toml import TomlFileUnreadableError, TomlMissingError, parse_toml
 from patchkit.errors import ConfigError, ErrorGroup
 
 TREE = "2ce50226eadb9957ae4adba311d1516c7758f80f"
@@ -279,7 +288,6 @@ def test_order_of_pins_and_odd_keys_do_not_matter() -> None:
 def test_writing_replaces_the_file_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "upstream.lock"
     path.write_text("old")
-    (tmp_path / ".upstream.lock.patchkit-partial").write_text("left by a killed run")
     lock = _parse(TEXT)
     write_lock(path, lock)
     assert load_lock(path).pins == lock.pins
@@ -335,3 +343,82 @@ def test_the_corpus_of_the_tests_is_a_lock_of_fourteen_trees(checkout: Path) -> 
     corpus = load_lock(checkout / "tests" / "upstream" / "corpus.toml")
     assert len({pin.tree for pin in corpus.pins}) == 14
     assert corpus.pin().tree == load_lock(checkout / "patches" / "upstream.lock").pin().tree
+
+
+def _result(lock: Lock, arch: str) -> Result:
+    return Result(
+        build=lock.default,
+        archs=(arch,),
+        patches=("a",),
+        tree=TREE,
+        commit=COMMIT,
+        inputs={},
+        rendered={},
+        entities={},
+    )
+
+
+def test_results_recorded_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "upstream.lock"
+    lock = _parse(TEXT)
+    write_lock(path, lock)
+    (tmp_path / ".upstream.lock.killed.patchkit-partial").write_text("left by a killed run")
+    archs = [f"gfx11{number:02d}" for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda arch: record_result(path, lock.pins[0], _result(lock, arch)), archs))
+    assert all(done)
+    recorded = {result.archs[0] for result in load_lock(path).results}
+    assert recorded == {*archs, *(result.archs[0] for result in lock.results)}
+    assert not record_result(path, lock.pins[0], _result(lock, archs[0]))
+    assert [each.name for each in tmp_path.iterdir()] == ["upstream.lock"]
+
+
+def test_a_result_for_a_pin_that_is_another_now_is_not_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "upstream.lock"
+    lock = _parse(TEXT)
+    write_lock(path, lock)
+    before = path.read_bytes()
+    with pytest.raises(LockChanged):
+        record_result(path, replace(lock.pins[0], tree="0" * 40), _result(lock, "gfx1100"))
+    assert path.read_bytes() == before
+
+
+def test_the_mode_of_the_lock_stays(tmp_path: Path) -> None:
+    path = tmp_path / "upstream.lock"
+    write_lock(path, _parse(TEXT))
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(0o664)
+    write_lock(path, _parse(TEXT))
+    assert path.stat().st_mode & 0o777 == 0o664
+
+
+@pytest.mark.parametrize(
+    ("version", "why"), [("true", "it must be the number 1"), ("2", "it must be one of: 1")]
+)
+def test_a_version_that_is_not_1(version: str, why: str) -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(TEXT.replace("version = 1", f"version = {version}"))
+    (error,) = caught.value.errors
+    assert (error.code, error.why, error.where[0].line) == ("CONFIG_BAD_VALUE", why, 1)
+
+
+def test_a_bad_source_is_one_error_at_the_source() -> None:
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(TEXT.replace('kind = "git"', 'kind = "gti"', 1).replace('kind = "sdist"', 'kind = "sdits"'))
+    assert [error.message for error in caught.value.errors] == [
+        "lock: 'pin[0].source[0].kind' is 'gti'",
+        "lock: 'pin[0].source[1].kind' is 'sdits'",
+    ]
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "upstream.lock")
+    with pytest.raises(TomlFileUnreadableError):
+        load_lock(tmp_path / "upstream.lock")
+
+
+def test_very_many_unknown_keys_are_counted_and_the_first_explained() -> None:
+    text = "".join(f"key{number} = 1\n" for number in range(5000))
+    with pytest.raises(ErrorGroup, match="5000 problems, the first 100 here") as caught:
+        _parse(text + TEXT)
+    assert len(caught.value.errors) == 100

@@ -282,3 +282,16 @@ def test_spelling_and_near_misses() -> None:
     assert spell(("a", 0, "b")) == "a[0].b"
     assert near_miss("gfx1115", ["gfx1151", "gfx900"]) == "did you mean 'gfx1151'?"
     assert near_miss("quite else", ["gfx1151"]) is None
+
+
+@pytest.mark.parametrize("part", ["a", '"a"', "'a' "])
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "k = {{ {} = 1 }}", "[[{}]]"])
+def test_a_key_of_very_many_parts_is_refused_before_it_costs_anything(part: str, form: str) -> None:
+    text = "x = 1\n" + form.format(".".join([part] * 50_000))
+    with pytest.raises(TomlNestingError) as caught:
+        parse_toml("f.toml", text.encode())
+    assert caught.value.where[0].line == 2
+
+
+def test_long_values_are_no_long_keys() -> None:
+    parse_toml("f.toml", b"a.b.c.d = '" + b"some words. " * 10_000 + b"'\nb = '" + b"x" * 1_000_000 + b"'\n")
