@@ -72,12 +72,21 @@ def answer(argv: Sequence[str]) -> int:
         return _fail(_interrupted(stop), settings)
     except PatchkitError as error:
         return _fail(error, settings)
-    except OSError as error:
-        refusal = system_refusal(error)
+    except (OSError, ImportError) as error:
+        refusal = _refusal_behind(error)
         return _fail(refusal if refusal is not None else _bug(error, argv, settings), settings)
     except Exception as error:  # noqa: BLE001  the boundary: what nobody expected becomes a log, not a traceback
         return _fail(_bug(error, argv, settings), settings)
     return code
+
+
+def _refusal_behind(error: BaseException | None) -> PatchkitError | None:
+    """What the system refused: the error itself, or what a library made an ImportError of."""
+    while error is not None:
+        if isinstance(error, OSError) and (refusal := system_refusal(error)) is not None:
+            return refusal
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _interrupted(stop: KeyboardInterrupt) -> Interrupted:

@@ -96,6 +96,16 @@ def test_what_the_system_refuses_is_no_bug(as_doctor, capsys, number: int, code:
     assert hint in err
 
 
+def test_a_library_that_could_not_be_loaded_for_that_reason_is_none_either(as_doctor, capsys) -> None:
+    def body(settings: Settings) -> None:
+        error = OSError(errno.EMFILE, "Too many open files")
+        raise ImportError(f"Failed to initialize: {error}") from error
+
+    as_doctor(body)
+    assert app.main(["doctor"]) == 8
+    assert "error[SYSTEM_REFUSED]: the system refused: Too many open files" in capsys.readouterr().err
+
+
 def test_help_and_version_are_text_even_under_json(capsys) -> None:
     assert app.main(["--json", "plan", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: patchkit plan ")
