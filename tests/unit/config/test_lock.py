@@ -404,7 +404,7 @@ def test_a_version_that_is_not_1(version: str, why: str) -> None:
 
 def test_a_bad_source_is_one_error_at_the_source() -> None:
     with pytest.raises(ErrorGroup) as caught:
-        _parse(TEXT.replace('kind = "git"', 'kind = "gti"', 1).replace('kind = "sdist"', 'kind = "sdits"'))
+        _parse(TEXT.replace('kind = "git"', 'kind = "gti"', 1).replace('kind = "sdist"', 'kind = "sdits"', 1))
     assert [error.message for error in caught.value.errors] == [
         "lock: 'pin[0].source[0].kind' is 'gti'",
         "lock: 'pin[0].source[1].kind' is 'sdits'",
