@@ -25,6 +25,9 @@ class GuardLeak(AnchorError):
     code = "GUARD_LEAK"
 
 
+_DIGRAPH = b"%:"
+
+
 def require_isolated(
     before: ScopeMap, after: ScopeMap, guard: Guard, aliases: Mapping[str, str], where: Location
 ) -> None:
@@ -38,6 +41,11 @@ def require_isolated(
     for (_, left), (offset, right) in zip(old, new, strict=False):
         if left != right:
             raise _leak(after, where, offset, left, right)
+    # The digraph of '#' writes directives that the structure above reads as plain tokens.
+    known = sum(token.text == _DIGRAPH for token in before.code)
+    added = [token for token in after.code if token.text == _DIGRAPH]
+    if len(added) > known:
+        raise _leak(after, where, added[-1].span.start, b"(nothing)", _DIGRAPH)
     if len(old) != len(new):
         offset = new[len(old)][0] if len(new) > len(old) else len(after.source.data)
         raise _leak(after, where, offset, b"(end)", b"(end)")

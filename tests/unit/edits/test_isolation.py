@@ -132,3 +132,9 @@ def test_an_insertion_is_isolated(guard, here):
     where, text = guard_insertion(before.source, span, b"int a;", guard.device, behind=False)
     after = read(before.source.data[: where.start] + text + before.source.data[where.end :])
     require_isolated(before, after, guard, {}, here)
+
+
+@pytest.mark.parametrize("text", ["x();\n%:elif defined(OTHER)", "x();\n%:endif\ny();\n%:if 1"])
+def test_directives_written_with_the_digraph_leak(replaced, text):
+    with pytest.raises(GuardLeak, match="%:"):
+        replaced(text)
