@@ -63,6 +63,8 @@ _READ_ONLY = "{elsewhere}"
 _DENIED = "check its owner with: ls -ld {path}"
 _NOT_DIRECTORY = "move the file away, or {elsewhere}"
 
+_NO_REASON = "look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}"
+
 # git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
 _ROOM_BYTES = 4_000_000
 
@@ -88,6 +90,9 @@ _BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
     "Permission denied": (DiskDenied, _DENIED),
     "Operation not permitted": (DiskDenied, _DENIED),
     "Not a directory": (DiskNotDirectory, _NOT_DIRECTORY),
+    # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
+    # was full need not be so any more.
+    "unable to write file": (DiskRefused, _NO_REASON),
 }
 
 

@@ -52,7 +52,7 @@ _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _DAMAGE = re.compile(
     r".*(is corrupt|inflate: data|garbage at end of loose object|object file .* is empty"
     r"|unable to (unpack|parse) .*|hash mismatch|missing (blob|tree|commit|object)|packfile .* (cannot|does)"
-    r"|unexpected line in .*packed-refs|not a git repository|bad (config|tree object|object)|index file).*"
+    r"|unexpected line in .*packed-refs|bad (tree object|object)|index file (corrupt|smaller)).*"
 )
 _GRACE_S = 2.0  # between asking a silent git to stop and killing it
 
@@ -202,7 +202,7 @@ class Git:
         if self.writes_to is None:
             return disk_error_from_git(text, self.git_dir or self._cwd(), f"git {name}")
         if "unable to write file" in text and is_full(self.writes_to):
-            text = f"No space left on device\n{text}"
+            text = f"No space left on device\n{text}"  # git itself gives no reason
         return disk_error_from_git(text, self.writes_to, f"git {name}", _ELSEWHERE)
 
     def _shown(self, args: tuple[str, ...]) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,24 @@ def test_watch_hands_on_stderr_and_the_status(repo: Repository) -> None:
 
 def test_git_without_a_repository_runs_outside_of_any(tmp_path: Path) -> None:
     assert Git(reporter=NullReporter()).run("version").startswith(b"git version ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (
+            "error: unable to write file a\nfatal: Could not reset index file to revision 'HEAD'.",
+            "DISK_REFUSED",
+        ),
+        ("error: unable to write file a: No space left on device", "DISK_FULL"),
+        ("fatal: Out of diskspace", "DISK_FULL"),
+    ],
+)
+def test_a_checkout_that_cannot_be_written_blames_the_users_disk_not_the_cache(
+    repo: Repository, tmp_path: Path, words: str, code: str
+) -> None:
+    git = replace(repo.git, writes_to=tmp_path)
+    error = git.failure(("worktree", "add"), Finished(status=128, stdout=b"", stderr=words))
+    assert (error.code, error.where[0].path) == (code, str(tmp_path))
+    assert "delete" not in (error.hint or "")
+    assert "--cache-dir" not in (error.hint or "")
