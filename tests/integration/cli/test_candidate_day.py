@@ -153,7 +153,7 @@ def test_another_user_makes_the_same_commits(
     assert again["commits"] == applied["commits"]
 
 
-def test_ctrl_c_changes_nothing_and_says_so(pin_cache: Path) -> None:
+def test_ctrl_c_moves_no_branch_and_says_so(pin_cache: Path) -> None:
     argv = ["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]
     process = subprocess.Popen(
         [sys.executable, "-m", "patchkit", *argv],
@@ -170,7 +170,7 @@ def test_ctrl_c_changes_nothing_and_says_so(pin_cache: Path) -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.endswith("interrupted, nothing was changed\n")
+    assert "error[INTERRUPTED]: stopped by Ctrl-C: no branch was moved\n" in err
     assert "Traceback" not in err
     assert BRANCH not in _git("for-each-ref", folder=pin_cache / "upstream.git")
     assert main(["--quiet", *argv]) == 0
