@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ __all__ = [
     "ToolFailed",
     "ToolMissing",
     "ToolNotStarted",
+    "ToolStopped",
     "ToolTimeout",
     "run_tool",
     "tool_environment",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _STDERR_LINES = 40  # of the end of stderr, kept in a message
+_LOOK_S = 0.2  # between two looks at whether the tool should end
 _GRACE_S = 2.0  # between asking a process group to stop and killing it
 
 # Of the caller's environment; everything else would make a run depend on who runs it.
@@ -70,6 +73,12 @@ class ToolCrashed(ToolchainError):
     code = "TOOL_CRASHED"
 
 
+class ToolStopped(ToolchainError):
+    """Another part of patchkit asked the tool to end: something else failed, or the user pressed Ctrl-C."""
+
+    code = "TOOL_STOPPED"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
     """How a tool ended: ``returncode`` (negative: ended by that signal), its output and wall time."""
@@ -90,6 +99,7 @@ def run_tool(
     timeout_s: float | None = None,
     check: bool = True,
     reporter: Reporter,
+    stop: threading.Event | None = None,
 ) -> Completed:
     """Run a tool to its end, in the environment of :func:`tool_environment`.
 
@@ -101,6 +111,7 @@ def run_tool(
         timeout_s: seconds until it is stopped; by default it may take forever.
         check: whether an end with another status than 0 raises. The other errors are raised always.
         reporter: hears the command, quoted so that it can be pasted.
+        stop: set by another thread, it ends the tool; Ctrl-C reaches the main thread only.
 
     Raises:
         ToolMissing: no such program.
@@ -108,6 +119,7 @@ def run_tool(
         ToolTimeout: it was stopped after ``timeout_s``.
         ToolFailed: it ended with another status than 0 (only with ``check``).
         ToolCrashed: a signal ended it (only with ``check``).
+        ToolStopped: ``stop`` was set.
     """
     environment = {**tool_environment(os.environ), **(env or {})}
     program = _find(argv[0], environment)
@@ -129,7 +141,7 @@ def run_tool(
             where=Location(path=os.fsdecode(error.filename or program)),
             hint=f"look at it with: ls -ld {shlex.quote(os.fsdecode(error.filename or program))}",
         ) from error
-    stdout, stderr = _communicate(process, argv, stdin, timeout_s)
+    stdout, stderr = _communicate(process, argv, stdin, timeout_s, stop)
     completed = Completed(
         argv=tuple(argv),
         returncode=process.returncode,
@@ -170,17 +182,29 @@ def _find(program: str, environment: Mapping[str, str]) -> str:
 
 
 def _communicate(
-    process: subprocess.Popen[bytes], argv: Sequence[str], stdin: bytes | None, timeout_s: float | None
+    process: subprocess.Popen[bytes],
+    argv: Sequence[str],
+    stdin: bytes | None,
+    timeout_s: float | None,
+    stop: threading.Event | None,
 ) -> tuple[bytes, bytes]:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
     try:
-        return process.communicate(stdin, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        _stop(process)
-        raise ToolTimeout(
-            f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
-            why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
-            hint=f"the command was: {shlex.join(argv)}",
-        ) from error
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            wait_s = left if stop is None else min(_LOOK_S, _LOOK_S if left is None else left)
+            try:
+                return process.communicate(stdin, timeout=wait_s)
+            except subprocess.TimeoutExpired as error:
+                stdin = None  # it is being fed already
+                if stop is not None and stop.is_set():
+                    raise ToolStopped(f"{Path(argv[0]).name} was stopped") from error
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise ToolTimeout(
+                        f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
+                        why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
+                        hint=f"the command was: {shlex.join(argv)}",
+                    ) from error
     except BaseException:
         _stop(process)  # Ctrl-C reaches patchkit only: the tool sits in a session of its own
         raise

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -132,12 +133,30 @@ class CompiledUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """A toolchain with the store of what it made; ``identity`` covers its version and its headers."""
+    """A toolchain with the store of what it made; ``identity`` covers its version and its headers.
+
+    Once ``stop`` is set every compiler that runs is ended.
+    """
 
     toolchain: Toolchain
     store: Store
     identity: str
     reporter: Reporter
+    stop: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    def portable(self, arguments: Sequence[str]) -> list[str]:
+        """Arguments without the folders of this installation: ``identity`` says what is in them."""
+        chain = self.toolchain
+        places = [(str(chain.clang), "{clang}"), (str(chain.device_libs), "{device-libs}")]
+        if chain.rocwmma is not None:
+            places.append((str(chain.rocwmma.include), "{rocwmma}"))
+        places.append((str(chain.root), "{root}"))
+        told = []
+        for argument in arguments:
+            for place, name in places:
+                argument = argument.replace(place, name)  # noqa: PLW2901 - folded over the places
+            told.append(argument)
+        return told
 
 
 def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) -> Compiler:
@@ -185,7 +204,7 @@ def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
         {
             "format": _FORMAT,
             "compiler": compiler.identity,
-            "argv": argv,
+            "argv": compiler.portable(argv),
             "sources": job.tree.digest(job.unit),
         }
     )
@@ -199,6 +218,7 @@ def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
             timeout_s=_TIMEOUT_S,
             check=False,
             reporter=compiler.reporter,
+            stop=compiler.stop,
         )
         if completed.returncode != 0:
             kept = compiler.store.keep_failure(key, completed.stderr)

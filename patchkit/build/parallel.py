@@ -1,4 +1,4 @@
-"""Several jobs at once, results in order, the first error stops the rest.
+"""Several jobs at once, results in order; the first error, or Ctrl-C, stops the rest.
 
 The work is waiting for compilers, so threads do. Whoever waits hears of progress by the number done.
 """
@@ -6,6 +6,7 @@ The work is waiting for compilers, so threads do. Whoever waits hears of progres
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
@@ -32,8 +33,12 @@ def run_parallel(
     reporter: Reporter,
     what: str,
     unit: str,
+    stop: threading.Event | None = None,
 ) -> list[Result]:
-    """``work`` on each item; the results in the order of the items. Raises the first error there is."""
+    """``work`` on each item; the results in the order of the items. Raises the first error there is.
+
+    ``stop`` is set when the run ends early; work that hands it to ``run_tool`` then ends at once.
+    """
     pool = ThreadPoolExecutor(max_workers=workers())
     try:
         futures: list[Future[Result]] = [pool.submit(work, item) for item in items]
@@ -45,5 +50,9 @@ def run_parallel(
                 for future in done:
                     future.result()  # raises what the job raised
         return [future.result() for future in futures]
+    except BaseException:
+        if stop is not None:
+            stop.set()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

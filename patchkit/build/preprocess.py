@@ -59,7 +59,7 @@ def reading_digest(reading: Reading, compiler: Compiler) -> str:
         {
             "format": _FORMAT,
             "compiler": compiler.identity,
-            "flags": [*_ALWAYS, *_TOKENS, *reading.flags],
+            "flags": [*_ALWAYS, *_TOKENS, *compiler.portable(reading.flags)],
             "sources": reading.tree.digest(reading.unit),
         }
     )
@@ -92,6 +92,7 @@ def _run(reading: Reading, compiler: Compiler, layout: Sequence[str]) -> bytes:
         timeout_s=_TIMEOUT_S,
         check=False,
         reporter=compiler.reporter,
+        stop=compiler.stop,
     )
     if completed.returncode == 0:
         return completed.stdout

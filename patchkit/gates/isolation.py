@@ -47,9 +47,9 @@ _COMPARABLE = ("-D__LINE__=0", "-Wno-builtin-macro-redefined", "-cuid=patchkit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationGate:
-    """``full``: device code of every GPU and unit, not only of a few."""
+    """``device_code``: of how many GPUs and units outside of the guards it is compiled and compared."""
 
-    full: bool = False
+    device_code: Literal["none", "sample", "all"] = "sample"
     name: str = "isolation"
 
     def run(self, subject: Subject) -> GateResult:
@@ -137,8 +137,9 @@ class IsolationGate:
     ) -> tuple[list[Compared], list[PatchkitError]]:
         pairs = [
             (unit, arch)
-            for arch in _sampled_archs(subject, full=self.full)
-            for unit in (units if self.full else _sampled_units(subject, units))
+            for arch in _sampled_archs(subject, full=self.device_code == "all")
+            for unit in (units if self.device_code == "all" else _sampled_units(subject, units))
+            if self.device_code != "none"
         ]
         compared = _compile_both(pairs, trees, compiler, "device", host_arch=subject.archs[0])
         return compared, [
@@ -259,7 +260,14 @@ def _compile_both(
                 texts.append(error.message)
         return Compared.of(unit, arch, texts[0], texts[1])
 
-    return run_parallel(pairs, work, reporter=compiler.reporter, what=f"comparing {which} code", unit="units")
+    return run_parallel(
+        pairs,
+        work,
+        reporter=compiler.reporter,
+        what=f"comparing {which} code",
+        unit="units",
+        stop=compiler.stop,
+    )
 
 
 def _host_leak(one: Compared, subject: Subject) -> HostBranchLeaks:

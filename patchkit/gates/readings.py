@@ -59,7 +59,9 @@ def compare(
         before, after = (read(*case, tree) for tree in trees)
         return Case(configuration=case[0], unit=case[1], before=before, after=after)
 
-    return run_parallel(cases, work, reporter=compiler.reporter, what="reading units", unit="cases")
+    return run_parallel(
+        cases, work, reporter=compiler.reporter, what="reading units", unit="cases", stop=compiler.stop
+    )
 
 
 def explain(

@@ -73,7 +73,9 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
                 raise
             return error
 
-    made = run_parallel(wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes")
+    made = run_parallel(
+        wanted, work, reporter=compiler.reporter, what="compiling units", unit="passes", stop=compiler.stop
+    )
     pairs = []
     for (unit, arch, which, _), before, after in zip(wanted[::2], made[::2], made[1::2], strict=True):
         if isinstance(before, CompileFailed):

@@ -1,0 +1,65 @@
+"""Jobs at once: order, the first error, and that what still runs is ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from patchkit.build.parallel import run_parallel, workers
+from patchkit.proc import ToolStopped, run_tool
+from patchkit.report import NullReporter
+
+
+def _run(items, work, stop=None):
+    return run_parallel(items, work, reporter=NullReporter(), what="working", unit="items", stop=stop)
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    def work(item: int) -> int:
+        time.sleep(0.01 * (5 - item))
+        return item * item
+
+    assert _run([1, 2, 3, 4], work) == [1, 4, 9, 16]
+    assert _run([], work) == []
+    assert workers() >= 1
+
+
+def test_the_first_error_stops_tools_that_run_and_drops_the_rest() -> None:
+    stop = threading.Event()
+    ended: list[str] = []
+    started = threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            started.wait(30)
+            raise LookupError("bad item")
+        if item == 1:
+            started.set()
+            try:
+                run_tool(["sleep", "600"], reporter=NullReporter(), stop=stop)
+            except ToolStopped as error:
+                ended.append(error.message)
+                raise
+        ended.append(f"item {item} ran")
+
+    items = [0, 1, *range(2, 40)]
+    if workers() < 2:
+        pytest.skip("needs two workers")
+    with pytest.raises(LookupError):
+        _run(items, work, stop)
+    assert ended[-1] == "sleep was stopped" or "sleep was stopped" in ended
+    assert len(ended) < len(items)
+
+
+def test_a_stopped_tool_is_gone_even_with_input(tmp_path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(ToolStopped):
+        run_tool(
+            ["sh", "-c", "cat >/dev/null; sleep 600"],
+            stdin=b"x" * 200_000,
+            reporter=NullReporter(),
+            stop=stop,
+        )
