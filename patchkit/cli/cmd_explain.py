@@ -1,0 +1,156 @@
+"""``patchkit explain``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from patchkit.cli.settings import Settings, verb
+from patchkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from patchkit.build.compile import CompiledKernel
+    from patchkit.flow.explain import Account, Explanation
+    from patchkit.recorder.cases import Case
+    from patchkit.recorder.log import Launch
+
+__all__ = ["HeadSizeMalformed", "ShapeOptions", "command"]
+
+_COUNT = click.IntRange(min=1)
+_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+
+
+class HeadSizeMalformed(UsageError):
+    """--head-size is neither a number nor two with a slash between."""
+
+    code = "HEAD_SIZE_MALFORMED"
+
+
+class ShapeOptions(TypedDict):
+    """The values of the shape as click hands them over."""
+
+    head_size: str
+    gqa: int
+    kv_heads: int
+    kv: int
+    tokens: int
+    kind: str
+    max_bias: float
+    softcap: float
+    no_mask: bool
+    sinks: bool
+
+
+@verb(
+    "explain",
+    example=(
+        "patchkit explain --arch gfx1151 --head-size 128 --gqa 4 --kv 65536 --tokens 1",
+        "patchkit explain --arch gfx1151 --head-size 64 --gqa 1 --kv 4096 --tokens 512 --type q8_0 --json",
+    ),
+)
+@click.option("--upstream", metavar="PIN", help="A pin of the lock: b6900 or a commit prefix.")
+@click.option("--arch", required=True, metavar="GFX", help="A GPU that has a candidate.")
+@click.option(
+    "--head-size", required=True, metavar="D", help="Values per head; 576/512 where K and V differ."
+)
+@click.option("--gqa", type=_COUNT, default=1, show_default=True, help="Query heads per KV head.")
+@click.option("--kv-heads", type=_COUNT, default=8, show_default=True, help="KV heads.")
+@click.option("--kv", type=_COUNT, required=True, help="Tokens in the KV cache.")
+@click.option("--tokens", type=_COUNT, default=1, show_default=True, help="Tokens in the batch; 1: decode.")
+@click.option(
+    "--type", "kind", type=click.Choice(_TYPES), default="f16", show_default=True, help="Of K and V."
+)
+@click.option("--no-mask", is_flag=True, help="Without attention mask.")
+@click.option("--sinks", is_flag=True, help="With attention sinks.")
+@click.option("--max-bias", type=float, default=0.0, show_default=True, help="ALiBi.")
+@click.option("--softcap", type=float, default=0.0, show_default=True, help="Cap of the logits.")
+def command(settings: Settings, arch: str, upstream: str | None, **shape: Unpack[ShapeOptions]) -> None:
+    """Show which attention kernel a shape gets, before and after the patches, and why.
+
+    The selection of the candidate runs on the launch recorder; what is shown as the reason are the branches
+    it took. Registers and LDS come from compiling the kernels that it chose.
+    """
+    from patchkit.flow.explain import explain_case
+
+    case = _case(shape)
+    found = explain_case(settings.workspace(), arch=arch, case=case, upstream=upstream, environ=os.environ)
+    if settings.json:
+        settings.terminal.document(found.as_json())
+    else:
+        settings.terminal.data("\n".join(_lines(found)))
+
+
+def _case(shape: ShapeOptions) -> Case:
+    from patchkit.recorder.cases import Case
+
+    size, size_v = _sizes(shape["head_size"])
+    return Case(
+        id="explained",
+        head_size=size,
+        head_size_v=size_v,
+        kv_heads=shape["kv_heads"],
+        gqa=shape["gqa"],
+        kv=shape["kv"],
+        tokens=shape["tokens"],
+        mask=not shape["no_mask"],
+        sinks=shape["sinks"],
+        max_bias=shape["max_bias"],
+        softcap=shape["softcap"],
+        type_k=shape["kind"],
+        type_v=shape["kind"],
+    )
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    parts = text.split("/")
+    if len(parts) in {1, 2} and all(part.isdecimal() and int(part) > 0 for part in parts):
+        return int(parts[0]), int(parts[-1])
+    raise HeadSizeMalformed(
+        f"--head-size {text!r} is no head size", hint="--head-size 128, or --head-size 576/512 for K and V"
+    )
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    yield f"{found.case} on {found.arch}, {found.branch}"
+    yield f"with {found.tools}"
+    for account in found.accounts:
+        yield ""
+        yield from _account(account)
+
+
+def _account(account: Account) -> Iterator[str]:
+    attention = [launch for launch in account.selection.launches if launch.kernel.family != "other"]
+    kernels = ", ".join(f"{launch.kernel.name} ({launch.kernel.family.upper()})" for launch in attention)
+    nothing = "not supported: the CPU computes it"
+    yield f"{account.side} the patches: {kernels or nothing}"
+    told = account.selection.decisions
+    yield f"  why ({told[0].where.path})" if told else "  why: nothing was decided"
+    for decision in told:
+        line = f"    {decision.where.line:>5}"
+        if decision.kind == "return":
+            yield f"{line}  return {decision.text}"
+            continue
+        yield f"{line}  {decision.kind} ({decision.text})"
+        behind = f", by {decision.decided_by}" if decision.decided_by else ""
+        yield f"           {decision.outcome}{behind}"
+    if account.selection.launches:
+        yield "  launches"
+    for launch in account.selection.launches:
+        yield from _launch(launch, account.code.get(launch.kernel.name.mangled))
+
+
+def _launch(launch: Launch, code: CompiledKernel | None) -> Iterator[str]:
+    grid, block = ("x".join(map(str, size)) for size in (launch.grid, launch.block))
+    yield f"    {launch.kernel.name}"
+    resident = f", {launch.resident} blocks per multiprocessor" if launch.resident is not None else ""
+    yield f"      grid {grid} of {block} ({launch.threads} threads), dynamic LDS {launch.lds} bytes{resident}"
+    if code is not None:
+        figures = code.figures
+        trap = "; ITS BODY IS A TRAP" if code.is_trap else ""
+        yield (
+            f"      {figures.vgprs} VGPRs, {figures.sgprs} SGPRs, {figures.vgpr_spills} spilled, "
+            f"static LDS {figures.lds_bytes} bytes, {figures.waves} waves/SIMD{trap}"
+        )
