@@ -105,7 +105,9 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
             stage.text = f"{branch} was not moved, {checkout} may be unfinished"
-            checkout_worktree(repository, tip, checkout)
+            series = workspace.series
+            kept = (series.patches, series.templates, series.profiles)
+            checkout_worktree(repository, tip, checkout, kept=kept)
         if old != tip:
             stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
             update_ref(repository, ref, tip, old)

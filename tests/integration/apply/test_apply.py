@@ -219,3 +219,9 @@ def test_plan_shows_the_rendered_text_on_request(finished_world):
     assert done.returncode == 0, done.stderr
     assert "    | (cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) ? 128 : 64" in done.stdout.splitlines()
     assert "    | " not in finished_world.run("plan", "--arch", "gfx1151").stdout
+
+
+def test_checkout_into_the_series_is_refused(world):
+    done = world.run("apply", "--arch", "gfx1151", "--checkout", str(world.series / "patches" / "0003-files"))
+    assert done.returncode == 2, done.stderr
+    assert not (world.series / "patches" / "0003-files").exists()
