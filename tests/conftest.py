@@ -94,6 +94,27 @@ obtain(lock.pin(None), cache=cache, source="auto", upstream_url=None, reporter=N
 """
 
 
+@pytest.fixture(scope="session")
+def hip_toolchain(test_cache: Path):
+    """A ROCm of this machine, or the SDK in the test cache, installed once."""
+    from patchkit.build.toolchain import find_toolchain
+    from patchkit.report import NullReporter
+
+    folder = test_cache / "sdk"
+    with FileLock(test_cache / "sdk.lock"):
+        argv = [sys.executable, "-m", "patchkit", "sdk", "install", "--cache-dir", str(folder)]
+        done = subprocess.run(
+            [*argv, "--rocwmma", "stand-in"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        pytest.fail(f"the SDK could not be installed (leave its tests out with -m 'not hip'):\n{done.stderr}")
+    return find_toolchain(folder, {}, NullReporter())
+
+
 @pytest.fixture
 def pin_cache(warm_cache: Path, tmp_path: Path) -> Path:
     """A private copy of the warm cache; git never rewrites an object, so those are linked."""

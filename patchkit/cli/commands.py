@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "status": "Show the pins, what is cached, and which candidates exist.",
         "list": "List the patches and the GPUs.",
         "show": "Show one patch or one GPU in full.",
+        "verify": "Prove what can be proven of the candidate without a GPU.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",
         "diff": "Show what the candidate changes in upstream.",
         "export": "Write the candidate as a series of patches for git am.",

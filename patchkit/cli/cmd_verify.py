@@ -1,0 +1,103 @@
+"""``patchkit verify``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from patchkit.cli.complaint import complain
+from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.settings import Settings, verb
+from patchkit.errors import ErrorGroup, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from patchkit.flow.verify import Report, Timed
+
+__all__ = ["GpuGatesMissing", "command"]
+
+_MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
+
+
+class GpuGatesMissing(UsageError):
+    """``verify`` without ``--no-gpu``: the gates that need a GPU do not exist yet."""
+
+    code = "GPU_GATES_MISSING"
+
+
+@verb(
+    "verify",
+    example=(
+        "patchkit verify --no-gpu --arch gfx1151",
+        "patchkit verify --no-gpu --arch gfx1151 --gate isolation --json",
+    ),
+)
+@candidate_options
+@click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU.")
+@click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
+@click.option("--full", is_flag=True, help="Whole library, and device code of every other GPU. Slow.")
+def command(
+    settings: Settings,
+    archs: tuple[str, ...],
+    upstream: str | None,
+    gates: tuple[str, ...],
+    *,
+    no_gpu: bool,
+    full: bool,
+) -> int:
+    """Prove what can be proven of the candidate, and say what was not.
+
+    Exit code 1 when a gate fails. The evidence is kept in the cache folder, one JSON file per gate.
+    """
+    from patchkit.flow.verify import failures, run_verify
+
+    if not no_gpu:
+        raise GpuGatesMissing(
+            "verify needs --no-gpu: the gates that need a GPU are not there yet",
+            hint="patchkit verify --no-gpu",
+        )
+    workspace = settings.workspace()
+    report = run_verify(
+        workspace,
+        archs=choose_archs(workspace, archs),
+        upstream=upstream,
+        only=gates,
+        full=full,
+        environ=os.environ,
+    )
+    terminal = settings.terminal
+    if settings.json:
+        terminal.document(report.as_json())
+    else:
+        terminal.data("\n".join(_lines(report)))
+        problems = failures(report)
+        if problems:
+            terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+    return ExitCode.GATE_FAILED if report.failed else ExitCode.OK
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"]
+    lines += [f"with {told}" for told in report.proven_with]
+    for gate in report.gates:
+        lines += _gate(gate)
+    lines += ["", f"evidence: {report.folder}"]
+    ran = [gate.result.gate for gate in report.gates if gate.result.verdict == "passed"]
+    if report.failed:
+        lines.append("FAILED: this candidate must not be published.")
+    else:
+        lines.append(
+            f"Proven without a GPU: {', '.join(ran) or 'nothing'}. What is not listed as ok is not proven."
+        )
+    return lines
+
+
+def _gate(gate: Timed) -> list[str]:
+    result = gate.result
+    head = f"{_MARKS[result.verdict]:<7}{result.gate:<12}"
+    if result.verdict == "not run":
+        return [f"{head}not run: {result.summary}"]
+    lines = ["", f"{head}{result.summary} ({gate.seconds:.1f} s)"]
+    lines += [f"{'':7}{line}" for line in result.lines]
+    return lines + [f"{'':7}not proven: {line}" for line in result.not_run]

@@ -1,0 +1,200 @@
+"""Running the gates over a candidate, in order of cost, and saying what was proven and what was not.
+
+Vocabulary: a *report* has one result per gate, also for those that did not run. Once a gate has failed,
+those behind it do not run: they would judge something that is already known to be wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.toolchain import Toolchain, find_toolchain, rocwmma_for
+from patchkit.config.lock import load_lock
+from patchkit.errors import PatchkitError, UsageError
+from patchkit.flow.anchors_gate import AnchorsGate
+from patchkit.flow.candidates import Candidate, find_candidate
+from patchkit.flow.subject import make_subject
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import Gate, GateResult, Subject
+from patchkit.gates.compile import CompileGate
+from patchkit.gates.isolation import IsolationGate
+from patchkit.gates.launch import LaunchGate
+from patchkit.gates.resources import ResourcesGate
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["GATE_NAMES", "GPU_GATES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
+
+# Gates that need the GPU, or another one; they come with later steps of the ladder.
+GPU_GATES: Mapping[str, str] = {
+    "numerics": "needs an NVIDIA GPU",
+    "backend-ops": "needs the GPU",
+    "logits": "needs the GPU",
+    "bench": "needs the GPU",
+}
+GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
+
+
+class UnknownGate(UsageError):
+    """``--gate`` names no gate."""
+
+    code = "UNKNOWN_GATE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One gate's result and how long it took, in seconds."""
+
+    result: GateResult
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What ``verify`` found. ``proven_with`` says by which tools; ``folder`` holds the evidence."""
+
+    branch: str
+    archs: tuple[str, ...]
+    base: str
+    tip: str
+    tree: str
+    proven_with: tuple[str, ...]
+    gates: tuple[Timed, ...]
+    folder: Path
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gate failed."""
+        return any(gate.result.verdict == "failed" for gate in self.gates)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data; the evidence of each gate stands in its own file."""
+        gates: list[dict[str, object]] = []
+        for gate in self.gates:
+            row = gate.result.as_json()
+            del row["evidence"]
+            evidence = self.folder / f"{gate.result.gate}.json"
+            row |= {"seconds": gate.seconds, "evidence": str(evidence) if gate.result.evidence else None}
+            gates.append(row)
+        return {
+            "ok": not self.failed,
+            "branch": self.branch,
+            "archs": list(self.archs),
+            "base": self.base,
+            "tip": self.tip,
+            "tree": self.tree,
+            "proven_with": list(self.proven_with),
+            "gates": gates,
+        }
+
+
+def run_verify(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: str | None,
+    only: Sequence[str],
+    full: bool,
+    environ: Mapping[str, str],
+) -> Report:
+    """Run the gates that need no GPU; evidence goes to ``<cache>/evidence/<tree>``.
+
+    Raises:
+        UnknownGate: ``only`` names none.
+        CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to verify.
+        ToolchainMissing: no compiler; the evidence of gates that ran before stays.
+        ToolchainError, CacheError: a gate could not be run.
+    """
+    _refuse_unknown(only)
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    repository, candidate = find_candidate(workspace, archs, pin.build)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    subject = make_subject(workspace, repository, candidate, toolchain)
+    folder = workspace.cache_root / "evidence" / subject.candidate_tree
+    gates: tuple[Gate, ...] = (
+        AnchorsGate(workspace=workspace, upstream=upstream),
+        IsolationGate(device_code="all" if full else "sample"),
+        CompileGate(),
+        ResourcesGate(),
+        LaunchGate(),
+    )
+    results = [*_run(gates, subject, only, folder), *_not_here(only)]
+    report = Report(
+        branch=candidate.branch,
+        archs=candidate.archs,
+        base=candidate.base,
+        tip=candidate.tip,
+        tree=subject.candidate_tree,
+        proven_with=_tools(toolchain, candidate),
+        gates=tuple(results),
+        folder=folder,
+    )
+    _write(folder / "report.json", report.as_json())
+    return report
+
+
+def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path) -> list[Timed]:
+    done: list[Timed] = []
+    stopped: str | None = None
+    for gate in gates:
+        if only and gate.name not in only:
+            done.append(_skipped(gate.name, "not asked for"))
+            continue
+        if stopped is not None:
+            done.append(_skipped(gate.name, f"gate {stopped} failed"))
+            continue
+        subject.reporter.step(f"gate {gate.name}")
+        began = time.monotonic()
+        result = gate.run(subject)
+        done.append(Timed(result=result, seconds=round(time.monotonic() - began, 2)))
+        _write(folder / f"{gate.name}.json", result.as_json())
+        if result.verdict == "failed":
+            stopped = gate.name
+    return done
+
+
+def _skipped(name: str, why: str) -> Timed:
+    return Timed(result=GateResult(gate=name, verdict="not run", summary=why), seconds=0.0)
+
+
+def _not_here(only: Sequence[str]) -> list[Timed]:
+    return [_skipped(name, "not asked for" if only else why) for name, why in GPU_GATES.items()]
+
+
+def _refuse_unknown(only: Sequence[str]) -> None:
+    for name in only:
+        if name in GPU_GATES:
+            raise UnknownGate(
+                f"gate '{name}' cannot run here: it {GPU_GATES[name]}",
+                hint=f"gates without a GPU: {', '.join(GATE_NAMES)}",
+            )
+        if name not in GATE_NAMES:
+            raise UnknownGate(f"there is no gate '{name}'", hint=f"gates: {', '.join(GATE_NAMES)}")
+
+
+def _tools(toolchain: Toolchain, candidate: Candidate) -> tuple[str, ...]:
+    rocwmma = {arch: rocwmma_for(toolchain, arch) for arch in candidate.archs}
+    told = [
+        f"clang {toolchain.clang_version} ({toolchain.clang})",
+        f"HIP headers {toolchain.hip_version} ({'ROCm' if toolchain.kind == 'rocm' else 'SDK of patchkit'})",
+    ]
+    for arch, one in rocwmma.items():
+        what = "none" if one is None else f"{one.version} ({one.kind})"
+        told.append(f"rocWMMA for {arch}: {what}")
+    return tuple(told)
+
+
+def _write(path: Path, document: object) -> None:
+    with disk_errors(path, "writing evidence"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        partial.replace(path)
+
+
+def failures(report: Report) -> list[PatchkitError]:
+    """Every problem of every gate."""
+    return [problem for gate in report.gates for problem in gate.result.problems]

@@ -1,0 +1,122 @@
+"""What mutations are made of: a copy of the series, and the good candidate, ready for gates.
+
+Vocabulary: a mutation of the *series* changes patches or profiles before planning; a mutation of the
+*candidate* changes the files that gates look at, as if planning had let it through. The caches of compiled
+units live in the test cache, so a second run compiles nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.tree import overlay_tree
+from patchkit.flow.apply import run_apply
+from patchkit.flow.candidates import find_candidate
+from patchkit.flow.plan import Request
+from patchkit.flow.subject import make_subject
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import PatchPart, Subject
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = "gfx1151"
+# Enough GPUs to see a leak: the target, its nearest relative, one without matrix units, one with wave64.
+_ARCHS = ("gfx1030", "gfx1100", "gfx1151", "gfx906")
+
+
+@pytest.fixture(scope="session")
+def gate_cache(test_cache: Path, warm_cache: Path) -> Path:
+    """A cache folder of its own with the pin, kept between runs."""
+    folder = test_cache / "gates"
+    with FileLock(test_cache / "gates.lock"):
+        if not (folder / "upstream.git").is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(warm_cache / "upstream.git", folder / "upstream.git.partial")
+            (folder / "upstream.git.partial").rename(folder / "upstream.git")
+    return folder
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> SeriesDir:
+    """The shipped series, to be changed at will."""
+    root = tmp_path / "series"
+    for name in ("patches", "templates", "arch_profiles"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, root / name)
+    (root / "templates").mkdir(exist_ok=True)
+    return SeriesDir(root=root, origin="named")
+
+
+@pytest.fixture
+def subject_of(
+    gate_cache: Path, hip_toolchain: Toolchain, test_cache: Path
+) -> Callable[[SeriesDir], Subject]:
+    """The candidate that a series gives, ready for gates."""
+
+    def make(series: SeriesDir) -> Subject:
+        workspace = Workspace(series=series, cache_root=gate_cache, reporter=NullReporter())
+        with FileLock(test_cache / "gates.lock"):
+            run_apply(Request(archs=(ARCH,), unlocked=True), workspace, checkout=None)
+            repository, candidate = find_candidate(workspace, (ARCH,), 6900)
+            subject = make_subject(workspace, repository, candidate, hip_toolchain)
+        return replace(subject, profiles={arch: subject.profiles[arch] for arch in _ARCHS})
+
+    return make
+
+
+@pytest.fixture
+def edited() -> Callable[..., Subject]:
+    """A subject with some of the candidate's files changed; new lines are the patch ``author``'s."""
+
+    def make(subject: Subject, changes: Mapping[str, bytes], author: str) -> Subject:
+        digest = hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
+        root = overlay_tree(subject.candidate, changes, f"mutant-{digest}", below="ggml")
+        authors = dict(subject.authors)
+        for path, data in changes.items():
+            file = subject.candidate / path
+            authors[path] = _authors(
+                file.read_bytes() if file.is_file() else b"", data, subject.authors.get(path, ()), author
+            )
+        known = set(subject.changed_files)
+        extra = tuple(path for path in changes if path not in known)
+        parts = tuple(
+            _with_files(part, subject, extra) if part.id == author else part for part in subject.patches
+        )
+        return replace(subject, candidate=root, authors=authors, patches=parts)
+
+    return make
+
+
+def _with_files(part: PatchPart, subject: Subject, paths: tuple[str, ...]) -> PatchPart:
+    old = tuple(path for path in paths if (subject.baseline / path).is_file())
+    new = tuple(path for path in paths if path not in old)
+    return replace(part, touched=(*part.touched, *old), new_files=(*part.new_files, *new))
+
+
+def _authors(
+    before: bytes, after: bytes, known: tuple[str | None, ...], author: str
+) -> tuple[str | None, ...]:
+    old, new = before.split(b"\n"), after.split(b"\n")
+    authors: list[str | None] = [author] * len(new)
+    for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        for offset in range(block.size):
+            at = block.a + offset
+            authors[block.b + offset] = known[at] if at < len(known) else None
+    return tuple(authors)
+
+
+@pytest.fixture(scope="session")
+def environ_without_rocm() -> dict[str, str]:
+    """For commands under test: nothing but the path."""
+    return {"PATH": os.environ["PATH"]}

@@ -1,0 +1,508 @@
+"""Break the series on purpose, one way at a time, and see who notices and what it says.
+
+Vocabulary: a *mutation* replaces text in one file, exactly once; its *catcher* is ``plan`` or a gate. The
+table in docs/gates.md is made of these rows and checked against them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from patchkit.errors import ErrorGroup, PatchkitError
+from patchkit.flow.plan import Request, make_plan
+from patchkit.flow.workspace import Workspace
+from patchkit.gates import touched
+from patchkit.gates.base import Gate, Subject
+from patchkit.gates.compile import CompileGate
+from patchkit.gates.isolation import IsolationGate
+from patchkit.gates.launch import LaunchGate
+from patchkit.gates.resources import ResourcesGate
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir
+
+ROOT = Path(__file__).resolve().parents[2]
+CUDA = "ggml/src/ggml-cuda"
+_GUARD = "defined(GGML_USE_HIP) && defined(GGML_HIP_ROCWMMA_FATTN)"
+_DEVICE = f"{_GUARD} && defined(__gfx1151__)"
+_CC = "cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151"
+_HOST = "@{ guard.host('ggml_cuda_info().devices[ctx.device].cc') }@"
+_WMMA, _DECODE = "0001-wmma-tile-params", "0003-fattn-decode-tile"
+_TUNED = 'head_size = {0}\nncols = {1}\nacc = "{2}"\nkq_stride = {3}\nnwarps = {4}\nmin_waves = {5}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """``file`` is of the series or of the candidate; ``units`` limits what is compiled (None: all)."""
+
+    id: str
+    about: str
+    level: Literal["series", "candidate"]
+    file: str
+    old: str
+    new: str
+    catcher: str
+    code: str
+    says: str
+    author: str = "wmma-tile-params"
+    units: tuple[str, ...] | None = None
+
+
+def _tuned(variant: tuple[int, int, str], values: tuple[int, int, int]) -> str:
+    return _TUNED.format(*variant, *values)
+
+
+PLAN = [
+    Mutation(
+        id="guard-dropped-host",
+        about="a host edit whose text does not ask for the GPU",
+        level="series",
+        file=f"patches/{_WMMA}/patch.toml",
+        old=f"{_HOST} ?\n    ggml_cuda_fattn_wmma_get_nwarps",
+        new="true ?\n    ggml_cuda_fattn_wmma_get_nwarps",
+        catcher="plan",
+        code="HOST_GUARD_MISSING",
+        says="renders without the host guard of gfx1151",
+    ),
+    Mutation(
+        id="pair-split",
+        about="the host side of a pair is gone",
+        level="series",
+        file=f"patches/{_WMMA}/patch.toml",
+        old='pairs = ["kq-stride"]\ntext = """\n@{ guard',
+        new='text = """\n@{ guard',
+        catcher="plan",
+        code="PAIR_SPLIT",
+        says="kq-stride",
+    ),
+    Mutation(
+        id="wrong-arch-macro",
+        about="the profile names another GPU's macro",
+        level="series",
+        file="arch_profiles/gfx1151.toml",
+        old='"__gfx1151__"',
+        new='"__gfx1150__"',
+        catcher="plan",
+        code="PROFILE_MISMATCH",
+        says="__gfx1150__",
+    ),
+    Mutation(
+        id="wrong-cc",
+        about="the profile has another GPU's compute capability",
+        level="series",
+        file="arch_profiles/gfx1151.toml",
+        old="value = 0x1151",
+        new="value = 0x1150",
+        catcher="plan",
+        code="PROFILE_MISMATCH",
+        says="compute_capability",
+    ),
+    Mutation(
+        id="stride-too-small",
+        about="64 KQ rows for eight warps of 16",
+        level="series",
+        file="arch_profiles/gfx1151.toml",
+        old=_tuned((64, 16, "f16"), (128, 8, 1)),
+        new=_tuned((64, 16, "f16"), (64, 8, 1)),
+        catcher="plan",
+        code="WMMA_ILLEGAL",
+        says="C1",
+    ),
+    Mutation(
+        id="lds-too-large",
+        about="sixteen warps need more LDS than a block may have",
+        level="series",
+        file="arch_profiles/gfx1151.toml",
+        old=_tuned((80, 32, "f32"), (256, 8, 1)),
+        new=_tuned((80, 32, "f32"), (256, 16, 1)),
+        catcher="plan",
+        code="WMMA_ILLEGAL",
+        says="C8",
+    ),
+    Mutation(
+        id="wrong-cc-by-hand",
+        about="a host guard typed by hand, for the wrong GPU",
+        level="series",
+        file=f"patches/{_WMMA}/patch.toml",
+        old=f"{_HOST} ?\n    ggml_cuda_fattn_wmma_get_nwarps",
+        new="(ggml_cuda_info().devices[ctx.device].cc == GGML_CUDA_CC_OFFSET_AMD + 0x1150) ?\n"
+        "    ggml_cuda_fattn_wmma_get_nwarps",
+        catcher="plan",
+        code="HOST_GUARD_MISSING",
+        says="gfx1151",
+    ),
+    Mutation(
+        id="unbalanced-endif",
+        about="rendered text closes the #if around it",
+        level="series",
+        file=f"patches/{_WMMA}/patch.toml",
+        old="constexpr int VKQ_stride = ggml",
+        new="#endif\nconstexpr int VKQ_stride = ggml",
+        catcher="plan",
+        code="GUARD_LEAK",
+        says="outside the guard",
+    ),
+    Mutation(
+        id="edit-in-twin",
+        about="an anchor that also fits elsewhere in the function",
+        level="series",
+        file=f"patches/{_WMMA}/patch.toml",
+        old=', inside = { between = [{ statement = "static_assert(D <= FATTN_KQ_STRIDE" }, '
+        '{ tokens = "dst_meta[j_dst_unrolled] = dst_meta_val;" }] } }',
+        new=" }",
+        catcher="plan",
+        code="ANCHOR_AMBIGUOUS",
+        says="covers 16 places",
+    ),
+    Mutation(
+        id="file-outside-folder",
+        about="a new file outside of the declared folders",
+        level="series",
+        file=f"patches/{_WMMA}/patch.toml",
+        old=f'path = "{CUDA}/fattn-wmma-config.cuh"',
+        new='path = "src/fattn-wmma-config.cuh"',
+        catcher="plan",
+        code="EDIT_OUTSIDE_FOLDERS",
+        says="src/fattn-wmma-config.cuh",
+    ),
+]
+
+ISOLATION = [
+    Mutation(
+        id="host-guard-bypassed",
+        about="the host guard is named, but joined by or instead of and",
+        level="series",
+        file=f"patches/{_DECODE}/patch.toml",
+        old="}@ && Q->ne[1] == 1",
+        new="}@ || Q->ne[1] == 1",
+        catcher="isolation",
+        code="ISOLATION_HOST",
+        says="the host code of GPUs outside of the guard changes",
+    ),
+    Mutation(
+        id="edit-outside-guard",
+        about="an edit of upstream's line without any guard",
+        level="candidate",
+        file=f"{CUDA}/fattn-wmma-f16.cu",
+        old="constexpr int D_padded = D + 8;",
+        new="constexpr int D_padded = D + 16;",
+        catcher="isolation",
+        code="ISOLATION_TOKENS",
+        says="'8' became '16'",
+    ),
+    Mutation(
+        id="include-unguarded",
+        about="our header included without its guard",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old=f"#if {_GUARD} && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))\n"
+        '#include "fattn-tile-fallback.cuh"\n#endif',
+        new='#include "fattn-tile-fallback.cuh"',
+        catcher="isolation",
+        code="ISOLATION_TOKENS",
+        says="fattn.cu reads differently for cuda",
+        author="tile-config-guard",
+    ),
+    Mutation(
+        id="guard-dropped-device",
+        about="a device edit under #if 1",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old=f"#if !({_DEVICE})",
+        new="#if 0",
+        catcher="isolation",
+        code="ISOLATION_TOKENS",
+        says="became ''",
+        author="tile-unprune",
+    ),
+    Mutation(
+        id="arch-too-wide",
+        about="a device guard that also takes gfx1100",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old=f"#if !({_DEVICE})",
+        new=f"#if !({_GUARD} && (defined(__gfx1151__) || defined(__gfx1100__)))",
+        catcher="isolation",
+        code="ISOLATION_TOKENS",
+        says="for hip gfx1100 device, rocWMMA on",
+        author="tile-unprune",
+    ),
+    Mutation(
+        id="rocwmma-macro-dropped",
+        about="a guard that forgets GGML_HIP_ROCWMMA_FATTN",
+        level="candidate",
+        file=f"{CUDA}/fattn-wmma-f16.cu",
+        old=f"#if {_DEVICE}\n    static_assert(",
+        new="#if defined(GGML_USE_HIP) && defined(__gfx1151__)\n    static_assert(",
+        catcher="isolation",
+        code="ISOLATION_TOKENS",
+        says="for hip gfx1151 device, rocWMMA off",
+    ),
+    Mutation(
+        id="endif-missing",
+        about="a generated #endif is lost",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old="            (ncols2 != 1 && DV != 40 && DV != 512) ||\n#endif\n",
+        new="            (ncols2 != 1 && DV != 40 && DV != 512) ||\n",
+        catcher="isolation",
+        code="ISOLATION_UNREADABLE",
+        says="unterminated conditional directive",
+        author="tile-unprune",
+    ),
+    Mutation(
+        id="foreign-cc",
+        about="generated host code asks for gfx1100",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old=f"&& !(({_CC})",
+        new="&& !((cc == GGML_CUDA_CC_OFFSET_AMD + 0x1100)",
+        catcher="isolation",
+        code="ISOLATION_FOREIGN_GPU",
+        says="asks for 0x1100 (gfx1100), which is not guarded",
+        author="fattn-decode-tile",
+    ),
+    Mutation(
+        id="host-test-dropped",
+        about="the last resort is changed for every GPU",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old=f"if (({_CC}) && !ggml_cuda_fattn_tile_has_config",
+        new="if (!ggml_cuda_fattn_tile_has_config",
+        catcher="isolation",
+        code="ISOLATION_HOST",
+        says="fattn.cu: the host code of GPUs outside of the guard changes",
+        author="tile-config-guard",
+    ),
+    Mutation(
+        id="tile-row-removed",
+        about="a row of upstream's TILE table is gone",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old="    GGML_CUDA_FATTN_TILE_CONFIG_CASE( 64,  64,  2,  64, 8,  32,  64)\n",
+        new="",
+        catcher="isolation",
+        code="ISOLATION_TOKENS",
+        says="reads differently for cuda",
+        author="tile-unprune",
+    ),
+    Mutation(
+        id="file-unreached",
+        about="a change outside of what GPU units include",
+        level="candidate",
+        file="ggml/src/ggml.c",
+        old='#include "ggml-backend.h"\n',
+        new='#include "ggml-backend.h"\n\n',
+        catcher="isolation",
+        code="ISOLATION_UNREACHED",
+        says="no unit of a GPU backend includes it",
+    ),
+    Mutation(
+        id="unit-added",
+        about="a new .cu file, which every backend's build globs",
+        level="candidate",
+        file=f"{CUDA}/fattn-extra.cu",
+        old="",
+        new='#include "common.cuh"\n',
+        catcher="isolation",
+        code="ISOLATION_UNITS",
+        says="the candidate adds ggml/src/ggml-cuda/fattn-extra.cu",
+    ),
+]
+
+_WMMA_UNIT = f"{CUDA}/fattn-wmma-f16.cu"
+_TILE_UNIT = f"{CUDA}/template-instances/fattn-tile-instance-dkq64-dv64.cu"
+
+COMPILED = [
+    Mutation(
+        id="table-row-missing",
+        about="a variant without a row in our table",
+        level="candidate",
+        file=f"{CUDA}/fattn-wmma-config.cuh",
+        old="    GGML_CUDA_FATTN_WMMA_CONFIG_CASE( 64, 16, 2, 128,  8,  1, 32, 65536) // tuned\n",
+        new="",
+        catcher="compile",
+        code="COMPILE_CANDIDATE",
+        says="no row for this variant",
+        units=(_WMMA_UNIT,),
+    ),
+    Mutation(
+        id="lds-too-large-rendered",
+        about="the rendered table asks for too much LDS",
+        level="candidate",
+        file=f"{CUDA}/fattn-wmma-config.cuh",
+        old="( 80, 32, 4, 256,  8,",
+        new="( 80, 32, 4, 256, 16,",
+        catcher="compile",
+        code="COMPILE_CANDIDATE",
+        says="C8: too much LDS",
+        units=(_WMMA_UNIT,),
+    ),
+    Mutation(
+        id="new-warning",
+        about="our header has an unused variable",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile-fallback.cuh",
+        old="    int ncols2 = 1;\n",
+        new="    int ncols2 = 1;\n    int forgotten = 2;\n",
+        catcher="compile",
+        code="COMPILE_NEW_WARNING",
+        says="unused variable 'forgotten'",
+        author="tile-config-guard",
+        units=(f"{CUDA}/fattn.cu",),
+    ),
+    Mutation(
+        id="spilling-parameters",
+        about="legal parameters that spill",
+        level="series",
+        file="arch_profiles/gfx1151.toml",
+        old=_tuned((128, 16, "f32"), (256, 4, 1)),
+        new=_tuned((128, 16, "f32"), (256, 2, 1)),
+        catcher="resources",
+        code="RESOURCES_WORSE",
+        says="flash_attn_ext_f16<128, 16, 4, 64, float, false> on gfx1151 spills",
+        units=(_WMMA_UNIT,),
+    ),
+    Mutation(
+        id="bound-too-tight",
+        about="launch bounds that leave a kernel 96 registers",
+        level="series",
+        file="arch_profiles/gfx1151.toml",
+        old=_tuned((64, 32, "f32"), (128, 8, 1)),
+        new=_tuned((64, 32, "f32"), (128, 8, 16)),
+        catcher="resources",
+        code="RESOURCES_WORSE",
+        says="flash_attn_ext_f16<64, 32, 4, 64, float, false> on gfx1151 spills",
+        units=(_WMMA_UNIT,),
+    ),
+    Mutation(
+        id="softcap-prune-dropped",
+        about="soft-cap variants come back that nothing launches",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old="#endif // GGML_USE_WMMA_FATTN\n            (use_logit_softcap && !(DV == 128 || DV == 256))\n",
+        new=f"#endif // GGML_USE_WMMA_FATTN\n#if {_DEVICE}\n            false\n#else\n"
+        "            (use_logit_softcap && !(DV == 128 || DV == 256))\n#endif\n",
+        catcher="resources",
+        code="RESOURCES_UNDECLARED_KERNELS",
+        says="flash_attn_tile<64, 64, 8, 8, true>",
+        author="tile-unprune",
+        units=(_TILE_UNIT,),
+    ),
+    Mutation(
+        id="kernels-pruned",
+        about="the guard prunes what upstream compiles",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old=f"#if !({_DEVICE})\n            (ncols2 != 1 && DV != 40 && DV != 512) ||\n#endif\n",
+        new=f"#if {_DEVICE}\n            ncols2 == 1 ||\n#else\n"
+        "            (ncols2 != 1 && DV != 40 && DV != 512) ||\n#endif\n",
+        catcher="resources",
+        code="RESOURCES_PRUNED",
+        says="can only trap in the candidate",
+        author="tile-unprune",
+        units=(_TILE_UNIT,),
+    ),
+]
+
+
+def _gate(name: str) -> Gate:
+    gates: dict[str, Gate] = {
+        "isolation": IsolationGate(device_code="none"),
+        "compile": CompileGate(),
+        "resources": ResourcesGate(),
+        "launch": LaunchGate(deep=False),
+    }
+    return gates[name]
+
+
+def _mutate(text: str, mutation: Mutation) -> str:
+    if not mutation.old:
+        return mutation.new
+    assert text.count(mutation.old) >= 1, f"{mutation.file} no longer has: {mutation.old}"
+    return text.replace(mutation.old, mutation.new, 1)
+
+
+def _change_series(series: SeriesDir, mutation: Mutation) -> None:
+    path = series.root / mutation.file
+    path.write_text(_mutate(path.read_text("utf-8"), mutation), "utf-8")
+
+
+def _errors_of_plan(series: SeriesDir, cache: Path) -> Iterator[PatchkitError]:
+    workspace = Workspace(series=series, cache_root=cache, reporter=NullReporter())
+    try:
+        errors: tuple[PatchkitError, ...] = make_plan(Request(archs=("gfx1151",)), workspace).errors
+    except PatchkitError as error:
+        errors = (error,)
+    for one in errors:
+        yield from one.errors if isinstance(one, ErrorGroup) else (one,)
+
+
+def _expect(problems: list[PatchkitError], mutation: Mutation) -> None:
+    found = {problem.code: problem for problem in problems}
+    assert mutation.code in found, [f"{problem.code}: {problem.message}" for problem in problems]
+    texts = [f"{one.message}\n{one.why}" for one in problems if one.code == mutation.code]
+    assert any(mutation.says in text for text in texts), texts
+
+
+@pytest.mark.parametrize("mutation", PLAN, ids=lambda mutation: mutation.id)
+def test_the_plan_refuses(mutation: Mutation, series: SeriesDir, warm_cache: Path) -> None:
+    _change_series(series, mutation)
+    _expect(list(_errors_of_plan(series, warm_cache)), mutation)
+
+
+def _mutant(
+    mutation: Mutation,
+    series: SeriesDir,
+    subject_of: Callable[[SeriesDir], Subject],
+    edited: Callable[..., Subject],
+) -> Subject:
+    if mutation.level == "series":
+        _change_series(series, mutation)
+        return subject_of(series)
+    subject = subject_of(series)
+    file = subject.candidate / mutation.file
+    text = file.read_text("utf-8") if file.is_file() else ""
+    return edited(subject, {mutation.file: _mutate(text, mutation).encode()}, mutation.author)
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", [*ISOLATION, *COMPILED], ids=lambda mutation: mutation.id)
+def test_the_gate_notices(
+    mutation: Mutation,
+    series: SeriesDir,
+    subject_of: Callable[[SeriesDir], Subject],
+    edited: Callable[..., Subject],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject = _mutant(mutation, series, subject_of, edited)
+    if mutation.units is not None:
+        monkeypatch.setattr(touched, "touched_units", lambda _: mutation.units)
+    result = _gate(mutation.catcher).run(subject)
+    assert result.verdict == "failed", result.summary
+    _expect(list(result.problems), mutation)
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+def test_the_unbroken_candidate_passes(
+    series: SeriesDir, subject_of: Callable[[SeriesDir], Subject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the mutations above would prove nothing."""
+    subject = subject_of(series)
+    monkeypatch.setattr(touched, "touched_units", lambda _: (_WMMA_UNIT, _TILE_UNIT))
+    for name in ("isolation", "compile", "resources"):
+        result = _gate(name).run(replace(subject))
+        assert result.verdict == "passed", [problem.message for problem in result.problems]
+
+
+def test_the_table_of_the_documentation_is_this_one() -> None:
+    text = (ROOT / "docs" / "gates.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| (\w+) \| `([A-Z_]+)` \|", text, re.MULTILINE)
+    assert rows == [(one.id, one.catcher, one.code) for one in [*PLAN, *ISOLATION, *COMPILED]]
