@@ -125,22 +125,7 @@ def run_tool(
     program = _find(argv[0], environment)
     reporter.command(shlex.join(argv))
     began = time.monotonic()
-    try:
-        process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
-            [program, *argv[1:]],
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ToolNotStarted(
-            f"{argv[0]} could not be started: {error.strerror or error}",
-            where=Location(path=os.fsdecode(error.filename or program)),
-            hint=f"look at it with: ls -ld {shlex.quote(os.fsdecode(error.filename or program))}",
-        ) from error
+    process = _start([program, *argv[1:]], cwd, environment, feed=stdin is not None)
     stdout, stderr = _communicate(process, argv, stdin, timeout_s, stop)
     completed = Completed(
         argv=tuple(argv),
@@ -152,6 +137,28 @@ def run_tool(
     if check and completed.returncode != 0:
         raise tool_failure(completed)
     return completed
+
+
+def _start(
+    argv: Sequence[str], cwd: Path | None, environment: Mapping[str, str], *, feed: bool
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
+            argv,
+            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        path = os.fsdecode(error.filename or argv[0])
+        raise ToolNotStarted(
+            f"{argv[0]} could not be started: {error.strerror or error}",
+            where=Location(path=path),
+            hint=f"look at it with: ls -ld {shlex.quote(path)}",
+        ) from error
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
