@@ -26,6 +26,7 @@ from patchkit.recorder.backend import build_backend
 from patchkit.recorder.device import PlayedDevice, device_of
 from patchkit.recorder.kernels import KernelName
 from patchkit.recorder.log import Launch
+from patchkit.recorder.programs import GPU_FOLDER
 from patchkit.recorder.session import Figures
 
 __all__ = ["LaunchGate"]
@@ -38,9 +39,13 @@ _KEPT = 20  # examples of what upstream itself breaks, in the evidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchGate:
-    """``deep``: models at depths up to 65536 tokens on the GPUs of the candidate, else up to 4096."""
+    """``deep``: models at depths up to 65536 tokens on the GPUs of the candidate, else up to 4096.
+
+    ``others`` names the GPUs outside the guard to look at; None: all that the same host pass serves.
+    """
 
     deep: bool = True
+    others: tuple[str, ...] | None = None
     name: str = "launch"
 
     def run(self, subject: Subject) -> GateResult:
@@ -63,7 +68,7 @@ class LaunchGate:
         problems: list[PatchkitError] = []
         lines: list[str] = []
         archs: dict[str, object] = {}
-        devices, left_out = _devices(subject, subject.archs[0])
+        devices, left_out = _devices(subject, self.others)
         not_understood: tuple[str, ...] = ()
         for device in devices:
             subject.reporter.step(f"recording launches as {device.arch}")
@@ -97,7 +102,10 @@ class LaunchGate:
 def _sides(subject: Subject, compiler: Compiler, touched: Sequence[Pair]) -> Sides:
     arch = subject.archs[0]
     before = build_backend(SourceTree(subject.baseline), compiler, arch)
-    after = build_backend(SourceTree(subject.candidate), compiler, arch)
+    inside = all(path.startswith(f"{GPU_FOLDER}/") for path in subject.changed_files)
+    after = build_backend(
+        SourceTree(subject.candidate), compiler, arch, programs=before.programs if inside else None
+    )
     figures: dict[str, tuple[Mapping[str, Figures], Mapping[str, Figures]]] = {}
     for name in subject.archs:
         mine = [pair for pair in touched if pair.arch == name]
@@ -121,12 +129,15 @@ def _code(touched: Sequence[Pair]) -> Code:
     }
 
 
-def _devices(subject: Subject, arch: str) -> tuple[list[PlayedDevice], list[str]]:
+def _devices(subject: Subject, others: Sequence[str] | None) -> tuple[list[PlayedDevice], list[str]]:
     """The GPUs of the candidate, then every other that the same host pass serves; and who was left out."""
-    first = device_of(subject.profiles[arch])
     devices = [device_of(subject.profiles[name]) for name in subject.archs]
+    first = devices[0]
     left_out: list[str] = []
     for name in sorted(set(subject.profiles) - set(subject.archs)):
+        if others is not None and name not in others:
+            left_out.append(f"launches as {name}: not asked for")
+            continue
         try:
             device = device_of(subject.profiles[name])
         except FactNotForDecisions as error:

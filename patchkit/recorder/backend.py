@@ -58,10 +58,15 @@ class RecordedBackend:
         }
 
 
-def build_backend(tree: SourceTree, compiler: Compiler, arch: str) -> RecordedBackend:
-    """Build what is missing for one tree. Raises what the builders of its parts raise."""
+def build_backend(
+    tree: SourceTree, compiler: Compiler, arch: str, *, programs: Programs | None = None
+) -> RecordedBackend:
+    """Build what is missing for one tree. Raises what the builders of its parts raise.
+
+    ``programs`` are those of another tree that differs in GPU sources only.
+    """
     stub = build_stub(compiler)
-    programs = build_programs(tree.root, compiler)
+    programs = programs or build_programs(tree.root, compiler)
     library = build_host_library(tree, compiler, arch=arch, stub=stub, libraries=programs.folder)
     driver = build_driver(compiler, tree.root / "ggml/include", programs.folder, programs.key, stub)
     return RecordedBackend(tree=tree, arch=arch, stub=stub, programs=programs, library=library, driver=driver)

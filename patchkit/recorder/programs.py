@@ -20,7 +20,7 @@ from patchkit.build.toolchain import Toolchain
 from patchkit.errors import ToolchainError
 from patchkit.proc import ToolFailed, ToolMissing, run_tool
 
-__all__ = ["CMakeMissing", "Programs", "ProgramsNotBuilt", "build_programs"]
+__all__ = ["GPU_FOLDER", "CMakeMissing", "Programs", "ProgramsNotBuilt", "build_programs"]
 
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TARGETS = ("test-backend-ops", "llama-bench", "ggml-cpu")
@@ -39,7 +39,7 @@ _READ = (
     "tools",
     "vendor",
 )
-_NOT_READ = "ggml/src/ggml-cuda"
+GPU_FOLDER = "ggml/src/ggml-cuda"
 
 # -O1: nothing here runs long. Options that a build does not have are ignored by CMake.
 _OPTIONS = (
@@ -158,7 +158,7 @@ def _digest(tree: Path) -> str:
 
 
 def _files(tree: Path) -> Iterator[Path]:
-    excluded = tree / _NOT_READ
+    excluded = tree / GPU_FOLDER
     for name in _READ:
         top = tree / name
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
