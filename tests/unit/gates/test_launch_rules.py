@@ -1,0 +1,245 @@
+"""The rules of the launch gate on made-up launches; the real ones are in tests/integration/recorder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patchkit.build.compile import CompiledKernel
+from patchkit.build.remarks import ResourceRemark
+from patchkit.config.profile import load_profile
+from patchkit.gates.launch_geometry import TABLE_PATCH, Guarded
+from patchkit.gates.launch_rules import (
+    DECODE_PATCH,
+    CasePair,
+    attention,
+    check_guarded,
+    check_support,
+    grouping_applies,
+    upstream_own,
+)
+from patchkit.occupancy.table import wmma_table
+from patchkit.recorder.cases import Case, OpRow
+from patchkit.recorder.device import device_of
+from patchkit.recorder.kernels import read_name
+from patchkit.recorder.log import Kernel, Launch, Section
+from patchkit.recorder.session import CaseRecord
+
+_WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
+_TILE_UNIT = "ggml/src/ggml-cuda/template-instances/fattn-tile-instance-dkq128-dv128.cu"
+_VEC_UNIT = "ggml/src/ggml-cuda/template-instances/fattn-vec-instance-f16-f16.cu"
+_WMMA = "_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc"
+_TILE = "_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc"
+_VEC = "_ZL18flash_attn_ext_vecILi128ELi1EL9ggml_type1ELS0_1ELb0EEvPKc"
+
+_DECODE = Case(id="d", head_size=128, head_size_v=128, kv_heads=2, gqa=4, kv=4096, tokens=1)
+_PREFILL = replace(_DECODE, id="p", tokens=512)
+
+
+def _launch(mangled: str, unit: str, waves: int, **changes) -> Launch:
+    kernel = Kernel(name=read_name(mangled), units=(unit,))
+    launch = Launch(kernel=kernel, grid=(16, 4, 8), block=(32, waves, 1), lds=0, resident=2)
+    return replace(launch, **changes)
+
+
+def _wmma(**changes) -> Launch:
+    return _launch(_WMMA, _WMMA_UNIT, 8, **changes)
+
+
+def _tile(**changes) -> Launch:
+    return _launch(_TILE, _TILE_UNIT, 4, **changes)
+
+
+def _vec(**changes) -> Launch:
+    return _launch(_VEC, _VEC_UNIT, 4, **changes)
+
+
+def _old_wmma(**changes) -> Launch:
+    return _launch(_WMMA, _WMMA_UNIT, 4, **changes)
+
+
+def _record(case: Case, *launches: Launch, is_supported: bool = True) -> CaseRecord:
+    section = Section(mark=f"case {case.id}", steps=(launches,), products=(), blocks=())
+    return CaseRecord(case=case, is_supported=is_supported, section=section)
+
+
+def _pair(case: Case, before: Launch | None, after: Launch | None) -> CasePair:
+    old, new = (
+        _record(case, *([launch] if launch is not None else []), is_supported=launch is not None)
+        for launch in (before, after)
+    )
+    return CasePair(case=case, before=old, after=new)
+
+
+def _code(name: str, threads: int, *, lds: int = 1024, is_trap: bool = False) -> CompiledKernel:
+    figures = ResourceRemark(
+        name=name, sgprs=40, vgprs=100, scratch_bytes=0, waves=10, sgpr_spills=0, vgpr_spills=0, lds_bytes=lds
+    )
+    return CompiledKernel(figures=figures, threads=threads, is_trap=is_trap)
+
+
+@pytest.fixture
+def rules(checkout) -> Guarded:
+    profile = load_profile(checkout / "arch_profiles", "gfx1151")
+    return Guarded(
+        device=device_of(profile),
+        patches={DECODE_PATCH, TABLE_PATCH},
+        rows={
+            (row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in wmma_table(profile)
+        },
+        code={_WMMA_UNIT: {_WMMA: _code(_WMMA, 256)}, _TILE_UNIT: {_TILE: _code(_TILE, 128)}},
+        code_before={
+            _WMMA_UNIT: {_WMMA: _code(_WMMA, 128)},
+            _TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)},
+        },
+    )
+
+
+def _codes(pairs: list[CasePair], rules: Guarded) -> list[str]:
+    return [problem.code for problem in check_guarded(pairs, rules)]
+
+
+def test_what_the_series_promises_breaks_no_rule(rules):
+    good = [_pair(_DECODE, _vec(), _tile()), _pair(_PREFILL, _old_wmma(), _wmma())]
+    assert _codes(good, rules) == []
+
+
+def test_decode_on_wmma_is_found(rules):
+    assert _codes([_pair(_DECODE, _vec(), _wmma())], rules) == ["LAUNCH_DECODE_WMMA"]
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (_DECODE, ["LAUNCH_DECODE_VEC"]),
+        (replace(_DECODE, gqa=1), []),
+        (replace(_DECODE, mask=False), []),
+        (replace(_DECODE, max_bias=8.0), []),
+        (replace(_DECODE, kv=4097), []),
+        (replace(_DECODE, type_k="q8_0", type_v="q8_0"), []),
+    ],
+)
+def test_decode_on_vec_is_wrong_only_where_grouping_applies(rules, case, expected):
+    assert _codes([_pair(case, _vec(), _vec())], rules) == expected
+    if expected:
+        assert grouping_applies(case)
+
+
+def test_decode_may_change_only_with_the_patch_that_says_so(rules):
+    rules = replace(rules, patches={TABLE_PATCH})
+    assert _codes([_pair(_DECODE, _vec(), _tile())], rules) == ["LAUNCH_FAMILY_CHANGED"]
+
+
+def test_prefill_that_leaves_wmma_breaks_two_rules(rules):
+    codes = _codes([_pair(_PREFILL, _old_wmma(), _tile())], rules)
+    assert codes == ["LAUNCH_PREFILL_NOT_WMMA", "LAUNCH_FAMILY_CHANGED"]
+
+
+def test_a_trap_is_found_even_when_the_baseline_never_launched_it(rules):
+    trapping = replace(rules, code={_TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)}})
+    problems = check_guarded([_pair(_DECODE, _vec(), _tile())], trapping)
+    assert [problem.code for problem in problems] == ["LAUNCH_KERNEL_TRAPS"]
+    assert "flash_attn_tile<128, 128, 1, 4, false>" in (problems[0].why or "")
+
+
+def test_a_trap_that_upstream_launches_too_is_shown_and_does_not_fail(rules):
+    trapping = replace(rules, code={_TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)}})
+    pairs = [_pair(replace(_DECODE, head_size=40), _tile(), _tile())]
+    assert _codes(pairs, trapping) == []
+    assert list(upstream_own(pairs, trapping)) == ["launches a kernel that is a trap"]
+
+
+def test_a_kernel_that_its_unit_does_not_have_is_found(rules):
+    empty = replace(rules, code={_TILE_UNIT: {}})
+    assert _codes([_pair(_DECODE, _vec(), _tile())], empty) == ["LAUNCH_KERNEL_MISSING"]
+
+
+def test_kernels_of_units_that_nobody_compiled_are_not_judged(rules):
+    assert _codes([_pair(replace(_DECODE, gqa=1), _vec(), _vec())], rules) == []
+
+
+@pytest.mark.parametrize(
+    ("launch", "why"),
+    [
+        (_wmma(block=(32, 4, 1)), "128 threads per block, compiled for 256"),
+        (_wmma(block=(64, 4, 1)), "64 lanes, a wave has 32"),
+    ],
+)
+def test_blocks_must_be_what_the_kernel_was_compiled_for(rules, launch, why):
+    problems = check_guarded([_pair(_PREFILL, _old_wmma(), launch)], rules)
+    assert [problem.code for problem in problems] == ["LAUNCH_BLOCK_MISMATCH"]
+    assert why in (problems[0].why or "")
+
+
+def test_blocks_must_be_what_the_table_says_even_without_code(rules):
+    blind = replace(rules, code={})
+    problems = check_guarded([_pair(_PREFILL, _old_wmma(), _old_wmma())], blind)
+    assert [problem.code for problem in problems] == ["LAUNCH_BLOCK_MISMATCH"]
+    assert "4 waves per block, the table says 8" in (problems[0].why or "")
+
+
+# The table's row for head size 128, 32 columns, f32 keeps a stride of 256 rows: 4096 rows are 16 steps.
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"grid": (16, 16, 8)}, []),
+        ({"grid": (16, 17, 8)}, ["LAUNCH_GRANULARITY"]),
+        ({"grid": (16, 15, 8), "resident": 16}, ["LAUNCH_GRANULARITY"]),
+        ({"grid": (16, 15, 8), "resident": 15}, []),
+        ({"grid": (16, 16, 8), "resident": 16}, []),
+    ],
+)
+def test_the_split_of_kv_rows_fits_the_kernels_step(rules, changes, expected):
+    assert _codes([_pair(_PREFILL, _old_wmma(), _wmma(**changes))], rules) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"grid": (16, 65537, 8)}, "grid (16, 65537, 8)"),
+        ({"grid": (0, 1, 1)}, "grid (0, 1, 1)"),
+        ({"block": (32, 33, 1)}, "1056 threads"),
+        ({"lds": 65000}, "66024 bytes of LDS"),
+        ({"resident": 0}, "no block fits"),
+    ],
+)
+def test_launches_that_the_gpu_refuses_are_found(rules, changes, why):
+    problems = check_guarded([_pair(_DECODE, _vec(), _tile(**changes))], rules)
+    assert "LAUNCH_ILLEGAL" in [problem.code for problem in problems]
+    assert any(why in (problem.why or "") for problem in problems)
+
+
+def test_what_the_baseline_launches_as_illegally_is_upstreams(rules):
+    big = _vec(grid=(1, 131072, 2))
+    pairs = [_pair(replace(_DECODE, gqa=1), big, big)]
+    assert _codes(pairs, rules) == []
+    (found,) = upstream_own(pairs, rules)["a launch that the GPU refuses"]
+    assert found.endswith("flash_attn_ext_vec<128, 1, 1, 1, false> with grid (1, 131072, 2)")
+
+
+def test_a_supported_case_must_launch_attention(rules):
+    silent = CasePair(case=_DECODE, before=_record(_DECODE, _vec()), after=_record(_DECODE))
+    assert _codes([silent], rules) == ["LAUNCH_NOTHING"]
+    assert attention(silent.after) == ()
+
+
+def test_support_may_grow_and_must_not_shrink():
+    both = [OpRow(params="a", is_supported=True), OpRow(params="b", is_supported=False)]
+    grown = [OpRow(params="a", is_supported=True), OpRow(params="b", is_supported=True)]
+    assert check_support("gfx1151", both, grown) == []
+    (problem,) = check_support("gfx1151", grown, both)
+    assert (problem.code, problem.why) == ("LAUNCH_SUPPORT_LOST", "b")
+
+
+def test_a_baseline_without_support_proves_nothing():
+    (problem,) = check_support("gfx1151", [], [])
+    assert problem.code == "LAUNCH_NOTHING"
+
+
+def test_a_finding_counts_all_and_shows_a_few(rules):
+    pairs = [_pair(replace(_DECODE, id=str(n), kv=256 * n), _vec(), _wmma()) for n in range(1, 6)]
+    problem = next(each for each in check_guarded(pairs, rules) if each.code == "LAUNCH_DECODE_WMMA")
+    assert problem.message.endswith("(5 cases)")
+    assert (problem.why or "").endswith("and 2 more")
+    assert problem.hint
