@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.cli.cmd_explain import HeadSizeMalformed, _lines, _sizes
+from patchkit.errors import ExitCode, Location
+from patchkit.flow.explain import Account, Explanation
+from patchkit.recorder.branches import Decision
+from patchkit.recorder.cases import Case
+from patchkit.recorder.kernels import read_name
+from patchkit.recorder.log import Kernel, Launch
+from patchkit.recorder.selection import Selection
+
+_CASE = Case(id="c", head_size=128, head_size_v=128, kv_heads=8, gqa=4, kv=4096, tokens=1)
+
+
+def _decision(line: int, kind: str, text: str, outcome: str = "", by: str | None = None) -> Decision:
+    where = Location(path="fattn.cu", line=line, column=5)
+    return Decision(where=where, kind=kind, text=text, outcome=outcome, decided_by=by)
+
+
+def _explanation() -> Explanation:
+    kernel = Kernel(name=read_name("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc"), units=("t.cu",))
+    launch = Launch(kernel=kernel, grid=(1, 15, 8), block=(32, 4, 1), lds=0, resident=6)
+    told = (
+        _decision(307, "if", "wmma(cc) && a", "false", "a"),
+        _decision(343, "return", "BEST_FATTN_KERNEL_TILE"),
+    )
+    after = Account(
+        side="after", selection=Selection(is_supported=True, decisions=told, launches=(launch,)), code={}
+    )
+    before = Account(
+        side="before", selection=Selection(is_supported=False, decisions=told[1:], launches=()), code={}
+    )
+    return Explanation(
+        arch="gfx1151", branch="candidate/x", case=_CASE, tools="clang 22", accounts=(before, after)
+    )
+
+
+def test_both_sides_are_told_with_reason_and_geometry():
+    text = "\n".join(_lines(_explanation()))
+    assert "before the patches: not supported: the CPU computes it" in text
+    assert "after the patches: flash_attn_tile<128, 128, 1, 4, false> (TILE)" in text
+    assert "307  if (wmma(cc) && a)" in text
+    assert "false, by a" in text
+    assert "343  return BEST_FATTN_KERNEL_TILE" in text
+    assert "grid 1x15x8 of 32x4x1 (128 threads), dynamic LDS 0 bytes, 6 blocks per multiprocessor" in text
+
+
+def test_the_json_has_the_same():
+    document = _explanation().as_json()
+    assert document["case"] == "D=128 gqa=4 kv=4096 tokens=1 f16"
+    before, after = document["accounts"]
+    assert (before["supported"], before["launches"]) == (False, [])
+    assert after["decisions"][0]["decided_by"] == "a"
+    assert after["launches"][0]["family"] == "tile"
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("128", (128, 128)), ("576/512", (576, 512))])
+def test_head_sizes_are_one_number_or_two(text, sizes):
+    assert _sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "0", "64/", "64/64/64", "many", "-64"])
+def test_another_head_size_is_refused(text):
+    with pytest.raises(HeadSizeMalformed):
+        _sizes(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--head-size", "many", "--kv", "256"], "HEAD_SIZE_MALFORMED"),
+        (["--head-size", "64", "--kv", "0"], "--kv"),
+        (["--head-size", "64", "--kv", "256", "--type", "q3_k"], "--type"),
+        (["--kv", "256"], "--head-size"),
+    ],
+)
+def test_bad_options_end_with_the_code_of_usage_errors(options, says, capsys):
+    assert main(["explain", "--arch", "gfx1151", *options]) == ExitCode.USAGE
+    assert says in capsys.readouterr().err
+
+
+def test_without_a_candidate_the_next_command_is_named(capsys, tmp_path):
+    argv = ["explain", "--arch", "gfx1151", "--head-size", "64", "--kv", "256", "--cache-dir", str(tmp_path)]
+    assert main(argv) == ExitCode.GIT
+    assert "patchkit apply --arch gfx1151" in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""Running programs on the recorder; the programs here are scripts that write what the stub would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.profile import load_profile
+from patchkit.proc import ToolFailed
+from patchkit.recorder.cases import Case
+from patchkit.recorder.device import device_of
+from patchkit.recorder.library import HostLibrary, LinkFailed, RecorderLacksCalls, _link_error
+from patchkit.recorder.log import parse_recording
+from patchkit.recorder.programs import Programs, c_compiler, cxx_compiler
+from patchkit.recorder.session import (
+    Figures,
+    RecordedRunFailed,
+    RecorderMisconfigured,
+    Session,
+    case_records,
+)
+from patchkit.report import NullReporter
+
+_CASES = [
+    Case(id="one", head_size=64, head_size_v=64, kv_heads=2, gqa=4, kv=256, tokens=1),
+    Case(id="two", head_size=72, head_size_v=72, kv_heads=2, gqa=4, kv=256, tokens=1),
+]
+_GOOD = r"""
+cat "$PATCHKIT_RECORDER_DEVICE" "$PATCHKIT_RECORDER_KERNELS" cases.txt
+cat >> "$PATCHKIT_RECORDER_LOG" <<'END'
+{"mark":"case one"}
+{"kernel":0,"name":"_Z3foov","units":["a.cu"]}
+{"launch":0,"grid":[1,1,1],"block":[32,1,1],"lds":0}
+{"mark":"done"}
+{"mark":"case two"}
+{"mark":"unsupported"}
+END
+echo run >> COUNT
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path, checkout: Path):
+    """A session whose driver is the script that is given."""
+
+    def make(script: str) -> Session:
+        driver = tmp_path / "driver" / "fattn_cases"
+        driver.parent.mkdir(exist_ok=True)
+        text = script.replace("COUNT", str(tmp_path / "count"))
+        driver.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+        driver.chmod(0o755)
+        return Session(
+            device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
+            library=HostLibrary(path=tmp_path / "lib.so", key="k", units=1, compiled=0, seconds=0.0),
+            programs=Programs(folder=tmp_path / "programs", key="p"),
+            stub=tmp_path / "stub",
+            driver=driver,
+            figures={"_Z3foov": Figures(vgprs=96, lds=4096)},
+            cache_root=tmp_path / "cache",
+            reporter=NullReporter(),
+        )
+
+    return make
+
+
+def test_a_run_is_made_once_and_then_read(session, tmp_path):
+    made = session(_GOOD)
+    first = made.run_cases(_CASES)
+    assert made.run_cases(_CASES) == first
+    assert (tmp_path / "count").read_text("utf-8") == "run\n"
+    records = case_records(_CASES, first.recording())
+    assert [(record.case.id, record.is_supported) for record in records] == [("one", True), ("two", False)]
+    assert [str(launch.kernel.name) for launch in records[0].section.launches] == ["foo"]
+
+
+def test_the_program_gets_device_figures_and_cases_as_files(session):
+    text = session(_GOOD).run_cases(_CASES).stdout()
+    assert "arch gfx1151\n" in text
+    assert "_Z3foov 96 4096\n" in text
+    assert "one hsk=64 hsv=64 nh=2 nr2=4" in text
+
+
+def test_other_cases_are_another_run(session, tmp_path):
+    made = session(_GOOD)
+    made.run_cases(_CASES)
+    made.run_cases(_CASES[:1])
+    made.run_cases(_CASES, traced=True)
+    assert (tmp_path / "count").read_text("utf-8") == "run\n" * 3
+
+
+def test_an_abort_names_the_case_it_happened_in_and_is_not_kept(session, tmp_path):
+    aborting = (
+        """echo '{"mark":"case one"}' >> "$PATCHKIT_RECORDER_LOG"; echo GGML_ASSERT >&2; kill -ABRT $$"""
+    )
+    with pytest.raises(RecordedRunFailed) as caught:
+        session(aborting).run_cases(_CASES)
+    assert "crashed on the launch recorder as gfx1151, in case one" in caught.value.message
+    assert "GGML_ASSERT" in (caught.value.why or "")
+    assert not list((tmp_path / "cache").rglob("log.jsonl"))
+    assert session(_GOOD).run_cases(_CASES)
+
+
+def test_another_bad_end_is_a_failed_run(session):
+    with pytest.raises(RecordedRunFailed) as caught:
+        session("echo unknown type q9 >&2; exit 2").run_cases(_CASES)
+    assert "failed on the launch recorder" in caught.value.message
+    assert "q9" in (caught.value.why or "")
+
+
+def test_a_refused_configuration_is_told_apart(session):
+    with pytest.raises(RecorderMisconfigured) as caught:
+        session("echo 'launch recorder: no' >&2; exit 86").run_cases(_CASES)
+    assert "launch recorder: no" in (caught.value.why or "")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"mark":"case one"}', '{"mark":"case two"}', '{"mark":"done"}'],
+        ['{"mark":"case one"}', '{"mark":"done"}'],
+        [],
+    ],
+)
+def test_a_case_without_an_end_is_an_error(lines):
+    with pytest.raises(RecordedRunFailed):
+        case_records(_CASES, parse_recording(lines, "log"))
+
+
+def test_missing_stubs_are_named():
+    why = (
+        "ld.lld: error: undefined symbol: hipFancyNewCall\n>>> referenced by a.o\n"
+        "ld.lld: error: undefined symbol: hipblasOther"
+    )
+    error = _link_error(ToolFailed("clang ended with status 1", why=why))
+    assert isinstance(error, RecorderLacksCalls)
+    assert "hipFancyNewCall, hipblasOther" in error.message
+
+
+def test_another_link_error_stays_what_it_is():
+    error = _link_error(ToolFailed("clang ended with status 1", why="undefined symbol: ggml_new_thing"))
+    assert isinstance(error, LinkFailed)
+    assert "ggml_new_thing" in (error.why or "")
+
+
+@pytest.mark.parametrize("name", ["clang", "clang++", "clang++-22", "clang-22"])
+def test_cmake_gets_both_compilers_whichever_the_toolchain_names(name):
+    class Toolchain:
+        clang = Path("/opt/llvm/bin") / name
+
+    plain = name.replace("++", "")
+    assert c_compiler(Toolchain()).name == plain
+    assert cxx_compiler(Toolchain()).name == plain.replace("clang", "clang++", 1)
