@@ -51,7 +51,10 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
         SymbolizerMissing: there is no llvm-symbolizer beside the compiler.
         BlocksUnknown: it does not answer for each block.
     """
-    tool = llvm_tool(compiler.toolchain, "llvm-symbolizer", compiler.reporter)
+    # Beside the compiler it may be a wrapper that knows where its libraries are.
+    beside = compiler.toolchain.clang.with_name("llvm-symbolizer")
+    known = llvm_tool(compiler.toolchain, "llvm-symbolizer", compiler.reporter)
+    tool = beside if beside.is_file() else known
     if tool is None:
         raise SymbolizerMissing(
             "explain needs llvm-symbolizer",
