@@ -12,13 +12,13 @@ from patchkit.config.toml import load_toml
 from patchkit.errors import ConfigError, ErrorGroup
 
 ROOT = Path(__file__).resolve().parents[3]
-_SHIPPED = ROOT / "patches" / "0002-tile-unprune" / "patch.toml"
+_SHIPPED = ROOT / "patches" / "0003-fattn-decode-tile" / "patch.toml"
 
 
 def _patch(folder: Path, table: str) -> Patch:
     path = folder / "patch.toml"
     path.write_text(_SHIPPED.read_text("utf-8") + table, "utf-8")
-    return parse_patch(load_toml(path), folder="0002-tile-unprune", number=2)
+    return parse_patch(load_toml(path), folder="0003-fattn-decode-tile", number=3)
 
 
 def test_without_the_table_nothing_may_get_worse(tmp_path: Path) -> None:
