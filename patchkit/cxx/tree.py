@@ -89,18 +89,25 @@ class Tree:
 
 
 def parse_tree(
-    path: str, files: Mapping[str, bytes], *, arch: str, which: Pass, defines: Sequence[str]
+    path: str,
+    files: Mapping[str, bytes],
+    *,
+    arch: str,
+    which: Pass,
+    defines: Sequence[str],
+    with_skipped: bool = True,
 ) -> Tree:
     """Parse ``files[path]`` as HIP for one pass; includes are looked up among ``files`` only.
 
-    ``files`` maps paths relative to upstream's root to bytes; ``defines`` are macro names set to 1.
+    ``files`` maps paths relative to upstream's root to bytes; ``defines`` are macro names set to 1;
+    without ``with_skipped`` the tree does not know what the preprocessor left out.
     Raises the errors of :func:`patchkit.cxx.library.parse_unit`.
     """
     unsaved = {_ROOT + name: data for name, data in files.items()}
     unsaved[_PRELUDE] = _prelude()
-    unit = parse_unit(
-        _ROOT + path, _arguments(arch, which, defines), unsaved, KEEP_GOING | PREPROCESSING_RECORD
-    )
+    # The record that skipped ranges need costs half as much again as the parse itself.
+    flags = KEEP_GOING | (PREPROCESSING_RECORD if with_skipped else 0)
+    unit = parse_unit(_ROOT + path, _arguments(arch, which, defines), unsaved, flags)
     main = _ROOT + path
     definitions = tuple(_definitions(unit.cursor, main))
     issues = tuple(
@@ -108,7 +115,7 @@ def parse_tree(
         for diagnostic in unit.diagnostics
         if _is_syntax(diagnostic) and str(diagnostic.location.file) == main
     )
-    return Tree(definitions, issues, skipped_ranges(unit, main))
+    return Tree(definitions, issues, skipped_ranges(unit, main) if with_skipped else ())
 
 
 def _arguments(arch: str, which: Pass, defines: Sequence[str]) -> list[str]:

@@ -53,6 +53,10 @@ class UpstreamFiles:
         """Put the files of one patch over what is there."""
         self._overlay.update(changes)
 
+    def _is_edited(self, path: str, data: bytes) -> bool:
+        """Only in an edited version of upstream's file does it matter what the preprocessor leaves out."""
+        return path in self._base and self._base[path] != data
+
     def scopes(self, source: SourceText) -> ScopeMap:
         """Structure of one version of a file."""
         key = (source.path, source.data)
@@ -79,7 +83,7 @@ class UpstreamFiles:
         files = {**self._base, **self._overlay, **added}
         missing = [key for key in dict.fromkeys(wanted) if key not in self._trees]
         with ThreadPoolExecutor(_PARSERS) as pool:
-            parsed = pool.map(lambda key: _parse(key, files), missing)
+            parsed = pool.map(lambda key: _parse(key, files, edited=self._is_edited(key[0], key[1])), missing)
             self._trees.update(zip(missing, parsed, strict=True))
         return [
             {
@@ -91,6 +95,10 @@ class UpstreamFiles:
         ]
 
 
-def _parse(key: tuple[str, bytes, str, Pass, tuple[str, ...]], files: Mapping[str, bytes]) -> Tree:
+def _parse(
+    key: tuple[str, bytes, str, Pass, tuple[str, ...]], files: Mapping[str, bytes], *, edited: bool
+) -> Tree:
     path, data, arch, which, defines = key
-    return parse_tree(path, {**files, path: data}, arch=arch, which=which, defines=defines)
+    return parse_tree(
+        path, {**files, path: data}, arch=arch, which=which, defines=defines, with_skipped=edited
+    )
