@@ -11,7 +11,7 @@ import json
 import shutil
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +44,9 @@ __all__ = [
     "compile_unit",
     "compiler_argv",
     "hip_definitions",
+    "nice",
     "open_compiler",
+    "run_clang",
 ]
 
 _FORMAT = 1  # of an entry; a change makes every old entry unknown
@@ -212,13 +214,8 @@ def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
     if found is not None:
         return _load(job, key, found, cached=True)
     with compiler.store.filling(key) as folder:
-        completed = run_tool(
-            [*nice(), *argv, "-o", str(folder / "output")],
-            cwd=job.tree.root,
-            timeout_s=_TIMEOUT_S,
-            check=False,
-            reporter=compiler.reporter,
-            stop=compiler.stop,
+        completed = run_clang(
+            [*argv, "-o", str(folder / "output")], compiler, cwd=job.tree.root, timeout_s=_TIMEOUT_S
         )
         if completed.returncode != 0:
             kept = compiler.store.keep_failure(key, completed.stderr)
@@ -229,6 +226,25 @@ def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
     if place is None:
         raise AssertionError(f"the store lost {key}")
     return _load(job, key, place, cached=False)
+
+
+def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: float) -> Completed:
+    """Run the compiler with low priority; its status is the caller's to look at.
+
+    Raises:
+        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`patchkit.proc.run_tool`.
+    """
+    # "nice" would hide that the compiler is gone behind a status of its own.
+    front = nice() if shutil.which(argv[0]) else []
+    completed = run_tool(
+        [*front, *argv],
+        cwd=cwd,
+        timeout_s=timeout_s,
+        check=False,
+        reporter=compiler.reporter,
+        stop=compiler.stop,
+    )
+    return replace(completed, argv=tuple(argv))
 
 
 def nice() -> Sequence[str]:

@@ -13,13 +13,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from patchkit.build.compile import Compiler, nice
+from patchkit.build.compile import Compiler, run_clang
 from patchkit.build.remarks import parse_diagnostics
 from patchkit.build.sources import SourceTree
 from patchkit.build.store import key_of
 from patchkit.build.units import INCLUDE_FOLDERS
 from patchkit.errors import Location, ToolchainError
-from patchkit.proc import run_tool
+from patchkit.proc import tool_failure
 
 __all__ = ["PreprocessFailed", "Reading", "reading_digest", "reading_text"]
 
@@ -78,24 +78,19 @@ def reading_text(reading: Reading, compiler: Compiler) -> bytes:
 
 
 def _run(reading: Reading, compiler: Compiler, layout: Sequence[str]) -> bytes:
-    completed = run_tool(
-        [
-            *nice(),
-            str(compiler.toolchain.clang),
-            *_ALWAYS,
-            *layout,
-            *reading.flags,
-            *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
-            reading.unit,
-        ],
-        cwd=reading.tree.root,
-        timeout_s=_TIMEOUT_S,
-        check=False,
-        reporter=compiler.reporter,
-        stop=compiler.stop,
-    )
+    argv = [
+        str(compiler.toolchain.clang),
+        *_ALWAYS,
+        *layout,
+        *reading.flags,
+        *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
+        reading.unit,
+    ]
+    completed = run_clang(argv, compiler, cwd=reading.tree.root, timeout_s=_TIMEOUT_S)
     if completed.returncode == 0:
         return completed.stdout
+    if completed.returncode < 0:
+        raise tool_failure(completed)
     stderr = completed.stderr.decode("utf-8", "replace")
     errors = [found for found in parse_diagnostics(stderr) if found.kind == "error"][:_SHOWN_ERRORS]
     raise PreprocessFailed(

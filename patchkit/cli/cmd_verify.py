@@ -36,7 +36,9 @@ class GpuGatesMissing(UsageError):
 @candidate_options
 @click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
-@click.option("--full", is_flag=True, help="Whole library, and device code of every other GPU. Slow.")
+@click.option(
+    "--full", is_flag=True, help="Also build the whole library, and compare more device code. Slow."
+)
 def command(
     settings: Settings,
     archs: tuple[str, ...],

@@ -117,7 +117,7 @@ def run_verify(
     gates: tuple[Gate, ...] = (
         AnchorsGate(workspace=workspace, upstream=upstream),
         IsolationGate(device_code="all" if full else "sample"),
-        CompileGate(),
+        CompileGate(library=full),
         ResourcesGate(),
         LaunchGate(),
     )

@@ -1,7 +1,7 @@
 """Gate ``compile``: what the patches touch compiles for their GPUs, host and device, without new warnings.
 
-By default the touched units, pass by pass; :class:`LibraryGate` builds the whole library through
-upstream's CMake.
+By default the touched units, pass by pass; ``library`` also builds and links the whole HIP library of the
+candidate through upstream's CMake.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from patchkit.build.compile import CompiledUnit, CompileFailed, open_compiler
+from patchkit.build.cmake import BuiltLibrary, LibraryFailed, build_library
+from patchkit.build.compile import CompiledUnit, CompileFailed, Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
 from patchkit.errors import Location, PatchkitError
 from patchkit.gates.base import GateError, GateResult, Subject
 from patchkit.gates.touched import Pair, compile_touched
 
 __all__ = ["CandidateCompileError", "CompileGate", "NewWarning"]
+
+
+_NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
 
 
 class CandidateCompileError(GateError):
@@ -33,8 +38,9 @@ class NewWarning(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileGate:
-    """The touched units."""
+    """The touched units; with ``library`` everything else of the HIP library, too."""
 
+    library: bool = False
     name: str = "compile"
 
     def run(self, subject: Subject) -> GateResult:
@@ -59,6 +65,13 @@ class CompileGate:
             f"{len(fresh)} passes compiled now ({seconds:.0f} s of compiler time), "
             f"{2 * len(pairs) - len(fresh)} taken from the cache"
         )
+        built: list[BuiltLibrary] = []
+        if self.library and not problems:
+            for arch in subject.archs:
+                try:
+                    built.append(_library(subject, arch, compiler))
+                except LibraryFailed as error:
+                    problems.append(_library_error(error, arch, subject))
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else "passed",
@@ -67,10 +80,56 @@ class CompileGate:
                 f"{' '.join(subject.archs)}, host and device; {_warnings(problems)} new warnings"
             ),
             problems=tuple(problems),
-            evidence={"passes": [_pair_json(pair) for pair in pairs]},
-            not_run=("linking, and units that no patch touches: patchkit verify --no-gpu --full",),
-            lines=(told,),
+            evidence={
+                "passes": [_pair_json(pair) for pair in pairs],
+                "library": [_library_json(one) for one in built],
+            },
+            not_run=() if self.library else (_NOT_LINKED,),
+            lines=(told, *(_library_line(one) for one in built)),
         )
+
+
+def _library(subject: Subject, arch: str, compiler: Compiler) -> BuiltLibrary:
+    subject.reporter.step(f"building the whole HIP library for {arch}")
+    folder = subject.cache_root / "builds" / f"{subject.candidate_tree[:16]}-{arch}"
+    return build_library(subject.candidate, folder, arch, compiler)
+
+
+def _library_error(error: LibraryFailed, arch: str, subject: Subject) -> CandidateCompileError:
+    where = [
+        Location(
+            path=place.path,
+            line=place.line,
+            label=", ".join(subject.patches_of(place.path, place.line)) or None,
+        )
+        for place in (_below(found, subject.candidate) for found in error.where)
+    ]
+    return CandidateCompileError(
+        f"the library for {arch} does not build", where=where, why=error.why, hint=error.hint
+    )
+
+
+def _below(place: Location, root: Path) -> Location:
+    path = place.path.removeprefix(f"{root}/")
+    return Location(path=path, line=place.line, column=place.column)
+
+
+def _library_line(one: BuiltLibrary) -> str:
+    return (
+        f"whole library: {one.path.name}, {one.units} units, {one.size_bytes / 1e6:.1f} MB, linked, "
+        f"cmake {one.cmake}, {one.seconds:.0f} s, {len(one.warnings)} warnings"
+    )
+
+
+def _library_json(one: BuiltLibrary) -> dict[str, object]:
+    return {
+        "path": str(one.path),
+        "size_bytes": one.size_bytes,
+        "units": one.units,
+        "cmake": one.cmake,
+        "seconds": one.seconds,
+        "warnings": [f"{found.where}: {found.text}" for found in one.warnings],
+    }
 
 
 def _problems(pairs: Sequence[Pair], subject: Subject) -> Iterator[PatchkitError]:

@@ -47,7 +47,10 @@ _COMPARABLE = ("-D__LINE__=0", "-Wno-builtin-macro-redefined", "-cuid=patchkit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationGate:
-    """``device_code``: of how many GPUs and units outside of the guards it is compiled and compared."""
+    """``device_code``: of which touched units it is compiled and compared, for a few other GPUs.
+
+    ``sample``: of those that patches edit themselves.
+    """
 
     device_code: Literal["none", "sample", "all"] = "sample"
     name: str = "isolation"
@@ -137,7 +140,7 @@ class IsolationGate:
     ) -> tuple[list[Compared], list[PatchkitError]]:
         pairs = [
             (unit, arch)
-            for arch in _sampled_archs(subject, full=self.device_code == "all")
+            for arch in _sampled_archs(subject)
             for unit in (units if self.device_code == "all" else _sampled_units(subject, units))
             if self.device_code != "none"
         ]
@@ -211,12 +214,10 @@ def _partly_guarded(subject: Subject) -> tuple[str, ...]:
     return tuple(sorted(arch for arch in some if not all(arch in archs for archs in every)))
 
 
-def _sampled_archs(subject: Subject, *, full: bool) -> list[str]:
-    """Outside of the guards: all, or the nearest relative, one without matrix units, one with wave64."""
+def _sampled_archs(subject: Subject) -> list[str]:
+    """Outside of the guards: the nearest relative, one without matrix units, one with wave64."""
     guarded = {arch for patch in subject.patches for arch in patch.archs}
     outside = [arch for arch in sorted(subject.profiles) if arch not in guarded]
-    if full:
-        return outside
 
     def value(arch: str, name: str) -> object:
         fact = subject.profiles[arch].facts.report(name)

@@ -1,0 +1,181 @@
+"""Compiling one unit: what is kept, what is an error, what is left behind; the compilers are shell scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.compile import (
+    CompileFailed,
+    Compiler,
+    CompilerCrashed,
+    Job,
+    KernelsUnmatched,
+    compile_unit,
+    open_compiler,
+)
+from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest
+from patchkit.build.sources import SourceTree
+from patchkit.build.toolchain import Toolchain
+from patchkit.errors import CacheError
+from patchkit.proc import ToolCrashed, ToolFailed, ToolMissing
+from patchkit.report import NullReporter
+from patchkit.vcs.disk import DiskFull
+
+UNIT = "ggml/src/ggml-cuda/k.cu"
+
+# Writes what a device pass writes: assembly of one kernel, and its remarks.
+_GOOD = r"""
+echo run >> "$HOME/runs"
+for word; do [ "$last" = -o ] && out=$word; last=$word; done
+case "$*" in *-E*) echo 'int x;'; exit 0;; esac
+cat > "$out" <<END
+
+_Z1kv:
+ s_endpgm
+ .section .rodata
+ .amdhsa_kernel _Z1kv
+amdhsa.kernels:
+  - .args:
+    .max_flat_workgroup_size: 64
+    .name:           _Z1kv
+END
+tail='[-Rpass-analysis=kernel-resource-usage]'
+for line in "Function Name: _Z1kv" "TotalSGPRs: 8" "VGPRs: 24" "ScratchSize [bytes/lane]: 0" \
+  "Occupancy [waves/SIMD]: 16" "SGPRs Spill: 0" "VGPRs Spill: 0" "LDS Size [bytes/block]: 0"; do
+  echo "k.cu:1:1: remark: $line $tail" >&2
+done
+echo "k.cu:3:7: warning: unused variable 'x' [-Wunused-variable]" >&2
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> SourceTree:
+    path = tmp_path / "tree" / UNIT
+    path.parent.mkdir(parents=True)
+    path.write_text('#include "k.cuh"\n')
+    (path.parent / "k.cuh").write_text("int x;\n")
+    return SourceTree(tmp_path / "tree")
+
+
+@pytest.fixture
+def compiler_of(tmp_path: Path) -> Callable[[str], Compiler]:
+    def make(script: str) -> Compiler:
+        clang = tmp_path / "clang++"
+        clang.write_text("#!/bin/sh\n" + script)
+        clang.chmod(0o755)
+        chain = Toolchain(
+            kind="sdk",
+            root=tmp_path / "prefix",
+            clang=clang,
+            clang_version="22.1.8",
+            hip_version="6.4.3",
+            device_libs=tmp_path / "prefix",
+            rocwmma=None,
+        )
+        return open_compiler(chain, tmp_path / "cache", NullReporter())
+
+    return make
+
+
+def _job(tree: SourceTree) -> Job:
+    return Job(tree=tree, unit=UNIT, arch="gfx1151", which="device")
+
+
+def _runs() -> int:
+    log = Path(os.environ["HOME"]) / "runs"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_a_unit_is_compiled_once_and_everything_said_is_kept(tree: SourceTree, compiler_of) -> None:
+    compiler = compiler_of(_GOOD)
+    first, second = compile_unit(_job(tree), compiler), compile_unit(_job(tree), compiler)
+    assert (first.cached, second.cached, _runs()) == (False, True, 1)
+    assert second == replace(first, cached=True)
+    (kernel,) = first.kernels
+    assert (kernel.name, kernel.figures.vgprs, kernel.threads, kernel.is_trap) == ("_Z1kv", 24, 64, False)
+    assert [str(found.where) for found in first.diagnostics] == ["k.cu:3:7"]
+    assert "s_endpgm" in first.output.read_text()
+
+
+def test_only_what_can_change_the_output_compiles_again(tree: SourceTree, compiler_of, tmp_path) -> None:
+    compiler = compiler_of(_GOOD)
+    compile_unit(_job(tree), compiler)
+    (tree.root / "ggml/src/ggml-cuda/other.cuh").write_text("not included")
+    assert compile_unit(_job(SourceTree(tree.root)), compiler).cached
+    assert not compile_unit(replace(_job(tree), arch="gfx1100"), compiler).cached
+    assert not compile_unit(replace(_job(tree), rocwmma=False), compiler).cached
+    (tree.root / "ggml/src/ggml-cuda/k.cuh").write_text("int y;\n")
+    assert not compile_unit(_job(SourceTree(tree.root)), compiler).cached
+    assert not compile_unit(_job(tree), compiler_of(_GOOD + "# another compiler\n")).cached
+
+
+def test_a_prefix_that_moved_is_the_same_compiler(tree: SourceTree, compiler_of, tmp_path: Path) -> None:
+    compiler = compiler_of(_GOOD)
+    compile_unit(_job(tree), compiler)
+    moved = replace(compiler.toolchain, root=tmp_path / "elsewhere", device_libs=tmp_path / "elsewhere")
+    assert compile_unit(_job(tree), open_compiler(moved, tmp_path / "cache", NullReporter())).cached
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "says"),
+    [
+        ("echo 'ggml/src/a.cuh:3:7: error: no member x' >&2; exit 1", CompileFailed, "no member x"),
+        ("echo 'PLEASE submit a bug report to ...' >&2; exit 139", CompilerCrashed, "clang crashed on"),
+        ("echo 'error: unable to write: No space left on device' >&2; exit 1", DiskFull, "compiling"),
+        ("kill -SEGV $$", ToolCrashed, "SIGSEGV"),
+        ("exit 3", ToolFailed, "status 3"),
+        ('touch "$HOME/x"; for w; do [ "$l" = -o ] && : > "$w"; l=$w; done', None, ""),
+    ],
+    ids=["error", "crash", "disk full", "signal", "status", "no kernels"],
+)
+def test_each_failure_has_its_error_and_leaves_no_entry(
+    tree: SourceTree, compiler_of, tmp_path: Path, script: str, error, says: str
+) -> None:
+    compiler = compiler_of(script)
+    if error is None:
+        assert compile_unit(_job(tree), compiler).kernels == ()
+        return
+    with pytest.raises(error, match=says) as caught:
+        compile_unit(_job(tree), compiler)
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert all(path.parent.name == "failed" for path in left)
+    if error is CompileFailed:
+        assert str(caught.value.where[0]) == "ggml/src/a.cuh:3:7"
+        assert left
+        assert str(left[0]) in (caught.value.hint or "")
+
+
+def test_remarks_and_code_must_name_the_same_kernels(tree: SourceTree, compiler_of) -> None:
+    with pytest.raises(KernelsUnmatched, match="remarks for 0 kernels, code for 1"):
+        compile_unit(
+            _job(tree), compiler_of(_GOOD.replace("Function Name: _Z1kv", "Function Name: _Z1other"))
+        )
+
+
+def test_a_missing_compiler_and_a_bad_cache_have_their_errors(
+    tree: SourceTree, compiler_of, tmp_path
+) -> None:
+    compiler = compiler_of(_GOOD)
+    (tmp_path / "cache").write_text("a file in the way")
+    with pytest.raises(CacheError):
+        compile_unit(_job(tree), compiler)
+    (tmp_path / "cache").unlink()
+    compiler.toolchain.clang.unlink()
+    with pytest.raises(ToolMissing):
+        compile_unit(_job(tree), compiler)
+
+
+def test_readings_are_remembered_and_errors_are_not(tree: SourceTree, compiler_of) -> None:
+    compiler = compiler_of(_GOOD)
+    reading = Reading(tree=tree, unit=UNIT, flags=("-x", "cuda"), name="cuda sm_70 device")
+    assert reading_digest(reading, compiler) == reading_digest(reading, compiler)
+    assert _runs() == 1
+    broken = compiler_of("echo 'k.cu:1:1: fatal error: unterminated #if' >&2; exit 1")
+    with pytest.raises(PreprocessFailed, match="for cuda sm_70 device: unterminated #if") as caught:
+        reading_digest(reading, broken)
+    assert str(caught.value.where[0]) == "k.cu:1:1"

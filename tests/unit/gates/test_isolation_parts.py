@@ -1,0 +1,113 @@
+"""What isolation looks at before any compiler runs: unit lists, reach, configurations, host variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.sources import SourceTree
+from patchkit.build.toolchain import Toolchain
+from patchkit.gates import isolation
+from patchkit.gates.configurations import (
+    cuda_configurations,
+    hip_configurations,
+    musa_configurations,
+    stand_in_headers,
+)
+from patchkit.gates.host_branch import HostExpressionForeign, closed_tree, dead_tree
+from patchkit.gates.isolation_report import Compared
+
+UNIT = "ggml/src/ggml-cuda/k.cu"
+_REGION = "#if defined(GGML_USE_HIP) && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))"
+_LISTS = {
+    f"ggml/src/ggml-{name}/CMakeLists.txt": 'file(GLOB SRCS "../ggml-cuda/*.cu")\n'
+    for name in ("cuda", "hip", "musa")
+}
+
+
+def test_a_new_unit_is_a_change_of_every_build(make_subject) -> None:
+    extra = "ggml/src/ggml-cuda/new.cu"
+    subject = make_subject({**_LISTS, UNIT: ""}, {**_LISTS, UNIT: "", extra: ""}, touched=(extra,))
+    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    problems = list(isolation._lists(subject, trees))
+    assert [problem.code for problem in problems] == ["ISOLATION_UNITS"] * 3
+    assert problems[0].message.startswith(f"the candidate adds {extra}")
+    assert problems[0].where[0].label == "my-patch"
+
+
+def test_a_changed_file_that_nothing_includes_is_a_problem(make_subject) -> None:
+    files = {**_LISTS, UNIT: '#include "k.cuh"\n', "ggml/src/ggml-cuda/k.cuh": "", "ggml/src/ggml.c": ""}
+    subject = make_subject(files, files, touched=("ggml/src/ggml-cuda/k.cuh", "ggml/src/ggml.c"))
+    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    touched = {"hip": isolation._touched(subject, trees, "hip")}
+    assert touched == {"hip": (UNIT,)}
+    (problem,) = isolation._unreached(subject, trees, touched)
+    assert problem.where[0].path == "ggml/src/ggml.c"
+
+
+def test_every_configuration_has_a_name_of_its_own(tmp_path: Path, make_subject) -> None:
+    chain = Toolchain(
+        kind="sdk",
+        root=tmp_path,
+        clang=tmp_path,
+        clang_version="22.1.8",
+        hip_version="6.4.3",
+        device_libs=tmp_path,
+        rocwmma=None,
+    )
+    hip = list(hip_configurations(chain, ["gfx1100", "gfx1151", "gfx906"], host_arch="gfx1151"))
+    every = [*cuda_configurations(tmp_path), *musa_configurations(tmp_path), *hip]
+    assert len({one.name for one in every}) == len(every) == 4 + 4 + 8
+    # The stand-in knows gfx1151 only; the one build has its folder for the others, too.
+    on = next(one for one in hip if one.arch == "gfx906" and one.rocwmma)
+    assert any(flag.endswith("standin") for flag in on.flags)
+    assert "-DGGML_HIP_ROCWMMA_FATTN" in on.flags
+    off = next(one for one in hip if one.arch == "gfx906" and not one.rocwmma)
+    assert "-DGGML_HIP_ROCWMMA_FATTN" not in off.flags
+    open_ = [one.name for one in hip if isolation._is_open(make_subject(), one)]
+    assert open_ == ["hip gfx1151 device, rocWMMA on", "hip all host, rocWMMA on"]
+
+
+def test_stand_ins_are_for_vendor_headers_only(tmp_path: Path) -> None:
+    names = ["cuda_runtime.h", "vector", "mma.h", "stdint.h", "musa_fp16.h", "cub/cub.cuh", "hip/hip_fp16.h"]
+    folder, made = stand_in_headers(names, tmp_path)
+    assert made == ("cub/cub.cuh", "cuda_runtime.h", "mma.h", "musa_fp16.h")
+    assert all((folder / name).is_file() for name in made)
+    assert stand_in_headers(names, tmp_path) == (folder, made)
+    assert stand_in_headers(["mma.h"], tmp_path)[0] != folder
+
+
+@pytest.fixture
+def branch(make_subject):
+    def make(expression: str):
+        lines = ["int a;", _REGION, f"if ({expression} && x) {{ b(); }}", "#endif", "int c;", ""]
+        author = (None, "my-patch", "my-patch", "my-patch", None)
+        text = "\n".join(lines)
+        return make_subject({UNIT: "int a;\nint c;\n"}, {UNIT: text}, authors={UNIT: author})
+
+    return make
+
+
+def test_a_closed_region_and_a_dead_branch_change_nothing_else(branch) -> None:
+    subject = branch("(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)")
+    text = (subject.candidate / UNIT).read_text()
+    assert (closed_tree(subject) / UNIT).read_text() == text.replace(_REGION, "#if 0")
+    dead = (dead_tree(subject) / UNIT).read_text()
+    assert dead == text.replace("(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)", "(false)")
+    assert (subject.candidate / UNIT).read_text() == text
+
+
+def test_a_gpu_outside_of_the_guards_is_named(branch) -> None:
+    with pytest.raises(HostExpressionForeign, match=r"asks for 0x1100 \(gfx1100\)") as caught:
+        dead_tree(branch("(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1100)"))
+    assert str(caught.value.where[0]) == f"{UNIT}:3"
+
+
+def test_a_difference_of_assembly_names_the_function() -> None:
+    before = "head:\n one\nfirst:\n two\n.LBB0_1:\n three\n"
+    compared = Compared.of(UNIT, "gfx1151", before, before.replace("three", "four"))
+    assert not compared.equal
+    assert compared.difference == "in first: 'three' became 'four'"
+    assert Compared.of(UNIT, "gfx1151", before, before).equal
+    assert Compared.of(UNIT, "gfx1151", before, before + " more\n").difference == "6 lines became 7"
