@@ -36,6 +36,7 @@ GPU_GATES: Mapping[str, str] = {
     "bench": "needs the GPU",
 }
 GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
+_WITHOUT_COMPILER = {"anchors"}
 
 
 class UnknownGate(UsageError):
@@ -105,13 +106,15 @@ def run_verify(
     Raises:
         UnknownGate: ``only`` names none.
         CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to verify.
-        ToolchainMissing: no compiler; the evidence of gates that ran before stays.
+        ToolchainMissing: no compiler.
         ToolchainError, CacheError: a gate could not be run.
     """
     _refuse_unknown(only)
     pin = load_lock(workspace.series.lock).pin(upstream)
     repository, candidate = find_candidate(workspace, archs, pin.build)
-    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    toolchain = None
+    if not only or set(only) - _WITHOUT_COMPILER:
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)
     folder = workspace.cache_root / "evidence" / subject.candidate_tree
     gates: tuple[Gate, ...] = (
@@ -175,7 +178,9 @@ def _refuse_unknown(only: Sequence[str]) -> None:
             raise UnknownGate(f"there is no gate '{name}'", hint=f"gates: {', '.join(GATE_NAMES)}")
 
 
-def _tools(toolchain: Toolchain, candidate: Candidate) -> tuple[str, ...]:
+def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]:
+    if toolchain is None:
+        return ()
     rocwmma = {arch: rocwmma_for(toolchain, arch) for arch in candidate.archs}
     told = [
         f"clang {toolchain.clang_version} ({toolchain.clang})",

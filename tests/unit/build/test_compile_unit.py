@@ -1,4 +1,4 @@
-"""Compiling one unit: what is kept, what is an error, what is left behind; the compilers are shell scripts."""
+"""Compiling one unit: what is kept, what is an error, what is left behind; compilers are shell scripts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,112 @@
+"""patchkit verify through the command line, on the real pin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from patchkit.cli.app import main
+from patchkit.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[3]
+TREE = "15e36b51f61541e5d92ec2eca2f04f8c83981ef1"  # what the lock records for gfx1151 at build 6900
+
+
+@pytest.fixture
+def patchkit(capsys):
+    """Runs one command; gives its exit code, its document or text, and what it said."""
+
+    def run(*argv: str, cache: Path) -> tuple[int, str, str]:
+        returned = main([*argv, "--cache-dir", str(cache)])
+        out, err = capsys.readouterr()
+        return returned, out, err
+
+    return run
+
+
+@pytest.fixture
+def applied(pin_cache: Path, patchkit) -> Path:
+    code, _, err = patchkit("apply", "--arch", "gfx1151", cache=pin_cache)
+    assert code == 0, err
+    return pin_cache
+
+
+def test_gates_of_a_gpu_are_not_pretended(pin_cache: Path, patchkit) -> None:
+    code, _, err = patchkit("verify", "--arch", "gfx1151", cache=pin_cache)
+    assert code == ExitCode.USAGE
+    assert "error[GPU_GATES_MISSING]" in err
+    assert "hint: patchkit verify --no-gpu" in err
+
+
+def test_there_must_be_a_candidate_and_a_compiler(pin_cache: Path, patchkit, monkeypatch) -> None:
+    code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=pin_cache)
+    assert code == ExitCode.GIT
+    assert "patchkit apply --arch gfx1151" in err
+    assert patchkit("apply", "--arch", "gfx1151", cache=pin_cache)[0] == 0
+    monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
+    code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=pin_cache)
+    assert code == ExitCode.TOOLCHAIN
+    assert "patchkit sdk install" in err
+
+
+def test_anchors_need_no_compiler_and_leave_evidence(applied: Path, patchkit) -> None:
+    argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
+    code, out, err = patchkit(*argv, cache=applied)
+    assert code == 0, err
+    assert "ok     anchors     12 edits of 4 patches resolve to 26 places, as in the candidate" in out
+    assert "-      isolation   not run: not asked for" in out
+    assert "-      backend-ops not run" in out
+    evidence = json.loads((applied / "evidence" / TREE / "anchors.json").read_text())
+    assert len(evidence["evidence"]["edits"]) == 12
+    code, out, _ = patchkit(*argv, "--json", cache=applied)
+    document = json.loads(out)
+    assert (code, document["ok"], document["tree"]) == (0, True, TREE)
+    assert [gate["gate"] for gate in document["gates"]][:2] == ["anchors", "isolation"]
+
+
+def test_a_candidate_of_another_series_is_stale(applied: Path, patchkit, tmp_path: Path) -> None:
+    series = tmp_path / "series"
+    for name in ("patches", "arch_profiles"):
+        shutil.copytree(ROOT / name, series / name)
+    (series / "templates").mkdir()
+    template = series / "patches/0004-tile-config-guard/fattn-tile-fallback.cuh.jinja"
+    template.write_text(template.read_text() + "// changed\n")
+    argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", "--series-dir", str(series))
+    code, out, err = patchkit(*argv, cache=applied)
+    assert code == ExitCode.GATE_FAILED
+    assert "FAILED anchors" in out
+    assert "this candidate must not be published" in out
+    assert "error[ANCHORS_STALE]: ggml/src/ggml-cuda/fattn-tile-fallback.cuh" in err
+    assert "patchkit apply --arch gfx1151" in err
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+def test_the_shipped_candidate_passes_and_a_second_run_compiles_nothing(
+    test_cache: Path, warm_cache: Path, hip_toolchain, patchkit
+) -> None:
+    cache = test_cache / "gates"
+    with FileLock(test_cache / "gates.lock"):
+        cache.mkdir(parents=True, exist_ok=True)
+        if not (cache / "upstream.git").is_dir():
+            shutil.copytree(warm_cache / "upstream.git", cache / "upstream.git")
+        if hip_toolchain.kind == "sdk" and not (cache / "sdk").exists():
+            (cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")
+        assert patchkit("apply", "--arch", "gfx1151", cache=cache)[0] == 0
+        argv = ["verify", "--no-gpu", "--arch", "gfx1151"]
+        for gate in ("anchors", "isolation", "compile", "resources"):
+            argv += ["--gate", gate]
+        code, out, err = patchkit(*argv, cache=cache)
+        assert code == 0, err
+        code, out, err = patchkit(*argv, cache=cache)
+    assert code == 0, err
+    assert "440 of 440 readings identical (11 units, 40 configurations)" in out
+    assert "host branch of HIP proven on 2 of 2 units" in out
+    assert "0 passes compiled now" in out
+    assert "0 worse" in out
+    assert "occupancy model and compiler agree on all" in out
+    assert f"rocWMMA for gfx1151: {hip_toolchain.rocwmma.version}" in out or hip_toolchain.kind == "rocm"
