@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.compile import Compiler, nice
+from patchkit.build.compiler import Compiler, nice
 from patchkit.build.parallel import workers
 from patchkit.build.remarks import Diagnostic, parse_diagnostics
 from patchkit.build.toolchain import hip_flags, rocwmma_for
@@ -20,7 +20,7 @@ from patchkit.errors import Location, ToolchainError
 from patchkit.proc import run_tool
 from patchkit.vcs.disk import disk_error_from_git, disk_errors
 
-__all__ = ["BuiltLibrary", "CMakeMissing", "ConfigureFailed", "LibraryFailed", "build_library"]
+__all__ = ["BuiltLibrary", "ConfigureFailed", "LibraryFailed", "LibraryToolsMissing", "build_library"]
 
 _TARGET = "ggml-hip"
 # 4.0: older ones do not search Debian's multiarch folder for package files (3.25 measured).
@@ -41,10 +41,10 @@ _OURS_ALONE = (
 )
 
 
-class CMakeMissing(ToolchainError):
+class LibraryToolsMissing(ToolchainError):
     """No cmake that is new enough, no ninja, or scikit-build-core is not installed."""
 
-    code = "CMAKE_MISSING"
+    code = "LIBRARY_TOOLS_MISSING"
 
 
 class ConfigureFailed(ToolchainError):
@@ -76,7 +76,7 @@ def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Bu
     """Configure and build ``ggml-hip`` of ``tree`` in ``folder``; a second time only what changed.
 
     Raises:
-        CMakeMissing, ConfigureFailed, LibraryFailed: as they say.
+        LibraryToolsMissing, ConfigureFailed, LibraryFailed: as they say.
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.
     """
@@ -205,5 +205,5 @@ def _build(cmake: str, folder: Path, environment: Mapping[str, str], compiler: C
     raise failed
 
 
-def _missing(why: str) -> CMakeMissing:
-    return CMakeMissing("building the whole library needs cmake 4 and ninja", why=why, hint=_INSTALL)
+def _missing(why: str) -> LibraryToolsMissing:
+    return LibraryToolsMissing("building the whole library needs cmake 4 and ninja", why=why, hint=_INSTALL)

@@ -8,15 +8,13 @@ root of the tree as its folder and relative paths, so the output does not depend
 from __future__ import annotations
 
 import json
-import shutil
-import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from patchkit.build.assembly import KernelText, parse_kernels
-from patchkit.build.identity import toolchain_identity
+from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.remarks import (
     REMARK_FLAG,
     Diagnostic,
@@ -25,28 +23,23 @@ from patchkit.build.remarks import (
     parse_remarks,
 )
 from patchkit.build.sources import SourceTree
-from patchkit.build.store import Store, key_of
+from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain, hip_flags
 from patchkit.build.units import INCLUDE_FOLDERS
 from patchkit.errors import Location, ToolchainError
-from patchkit.proc import Completed, run_tool, tool_failure
-from patchkit.report import Reporter
+from patchkit.proc import Completed, tool_failure
 from patchkit.vcs.disk import disk_error_from_git
 
 __all__ = [
     "CompileFailed",
     "CompiledKernel",
     "CompiledUnit",
-    "Compiler",
     "CompilerCrashed",
     "Job",
     "KernelsUnmatched",
     "compile_unit",
     "compiler_argv",
     "hip_definitions",
-    "nice",
-    "open_compiler",
-    "run_clang",
 ]
 
 _FORMAT = 1  # of an entry; a change makes every old entry unknown
@@ -133,44 +126,6 @@ class CompiledUnit:
     cached: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
-    """A toolchain with the store of what it made; ``identity`` covers its version and its headers.
-
-    Once ``stop`` is set every compiler that runs is ended.
-    """
-
-    toolchain: Toolchain
-    store: Store
-    identity: str
-    reporter: Reporter
-    stop: threading.Event = field(default_factory=threading.Event, compare=False)
-
-    def portable(self, arguments: Sequence[str]) -> list[str]:
-        """Arguments without the folders of this installation: ``identity`` says what is in them."""
-        chain = self.toolchain
-        places = [(str(chain.clang), "{clang}"), (str(chain.device_libs), "{device-libs}")]
-        if chain.rocwmma is not None:
-            places.append((str(chain.rocwmma.include), "{rocwmma}"))
-        places.append((str(chain.root), "{root}"))
-        told = []
-        for argument in arguments:
-            for place, name in places:
-                argument = argument.replace(place, name)  # noqa: PLW2901 - folded over the places
-            told.append(argument)
-        return told
-
-
-def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) -> Compiler:
-    """The compiler of a toolchain, with the store ``cache_root``/objects."""
-    return Compiler(
-        toolchain=toolchain,
-        store=Store(root=cache_root / "objects"),
-        identity=toolchain_identity(toolchain),
-        reporter=reporter,
-    )
-
-
 def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
     """The ``-D`` options upstream's CMake gives a HIP unit with default options."""
     names = [*_DEFINITIONS, "GGML_HIP_ROCWMMA_FATTN"] if rocwmma else list(_DEFINITIONS)
@@ -226,30 +181,6 @@ def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
     if place is None:
         raise AssertionError(f"the store lost {key}")
     return _load(job, key, place, cached=False)
-
-
-def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: float) -> Completed:
-    """Run the compiler with low priority; its status is the caller's to look at.
-
-    Raises:
-        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`patchkit.proc.run_tool`.
-    """
-    # "nice" would hide that the compiler is gone behind a status of its own.
-    front = nice() if shutil.which(argv[0]) else []
-    completed = run_tool(
-        [*front, *argv],
-        cwd=cwd,
-        timeout_s=timeout_s,
-        check=False,
-        reporter=compiler.reporter,
-        stop=compiler.stop,
-    )
-    return replace(completed, argv=tuple(argv))
-
-
-def nice() -> Sequence[str]:
-    """What goes in front of a command so that a person can go on working."""
-    return ["nice", "-n", "10"] if shutil.which("nice") else []
 
 
 def _facts(job: Job, completed: Completed, output: Path) -> dict[str, object]:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from patchkit.build.compile import Compiler, run_clang
+from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.remarks import parse_diagnostics
 from patchkit.build.sources import SourceTree
 from patchkit.build.store import key_of

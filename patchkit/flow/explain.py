@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.build.compile import CompiledKernel, Compiler, Job, compile_unit, open_compiler
+from patchkit.build.compile import CompiledKernel, Job, compile_unit
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import find_toolchain, rocwmma_for

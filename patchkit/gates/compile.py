@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.build.cmake import BuiltLibrary, LibraryFailed, build_library
-from patchkit.build.compile import CompiledUnit, CompileFailed, Compiler, open_compiler
+from patchkit.build.compile import CompiledUnit, CompileFailed
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
 from patchkit.errors import Location, PatchkitError
 from patchkit.gates.base import GateError, GateResult, Subject

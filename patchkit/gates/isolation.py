@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.build.compile import CompileFailed, Compiler, Job, compile_unit, open_compiler
+from patchkit.build.compile import CompileFailed, Job, compile_unit
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import rocwmma_for

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.build.compile import CompiledKernel, CompiledUnit, CompileFailed, Compiler, open_compiler
+from patchkit.build.compile import CompiledKernel, CompiledUnit, CompileFailed
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sources import SourceTree
 from patchkit.config.facts import FactNotForDecisions
 from patchkit.errors import PatchkitError

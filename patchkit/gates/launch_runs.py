@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from patchkit.build.compile import Compiler
+from patchkit.build.compiler import Compiler
 from patchkit.build.parallel import run_parallel
 from patchkit.gates.launch_rules import CasePair
 from patchkit.recorder.backend import RecordedBackend

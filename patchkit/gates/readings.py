@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.build.compile import Compiler
+from patchkit.build.compiler import Compiler
 from patchkit.build.parallel import run_parallel
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
 from patchkit.build.sources import SourceTree

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
-from patchkit.build.compile import CompiledUnit, open_compiler
+from patchkit.build.compile import CompiledUnit
+from patchkit.build.compiler import open_compiler
 from patchkit.config.resource_rules import ResourceRules
 from patchkit.errors import Location, PatchkitError
 from patchkit.gates.base import GateError, GateResult, Subject

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.build.compile import CompiledUnit, CompileFailed, Compiler, Job, compile_unit
+from patchkit.build.compile import CompiledUnit, CompileFailed, Job, compile_unit
+from patchkit.build.compiler import Compiler
 from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import rocwmma_for

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.compile import Compiler
+from patchkit.build.compiler import Compiler
 from patchkit.build.sources import SourceTree
 from patchkit.recorder.device import PlayedDevice
 from patchkit.recorder.library import HostLibrary, build_host_library

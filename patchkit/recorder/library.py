@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.compile import CompiledUnit, Compiler, Job, compile_unit, nice
+from patchkit.build.compile import CompiledUnit, Job, compile_unit
+from patchkit.build.compiler import Compiler, nice
 from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.store import key_of

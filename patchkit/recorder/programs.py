@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.compile import Compiler, nice
+from patchkit.build.compiler import Compiler, nice
 from patchkit.build.parallel import workers
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain

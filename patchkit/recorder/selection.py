@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from patchkit.build.compile import Compiler, hip_definitions, nice
+from patchkit.build.compile import hip_definitions
+from patchkit.build.compiler import Compiler, nice
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import hip_flags
 from patchkit.build.units import INCLUDE_FOLDERS

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from patchkit.build.compile import Compiler, nice
+from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
 from patchkit.errors import Location, ToolchainError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.compile import Compiler
+from patchkit.build.compiler import Compiler
 from patchkit.build.toolchain import llvm_tool
 from patchkit.errors import ToolchainError
 from patchkit.proc import run_tool

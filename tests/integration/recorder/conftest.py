@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from patchkit.build.compile import Compiler, open_compiler
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain
 from patchkit.flow.apply import run_apply
 from patchkit.flow.candidates import find_candidate

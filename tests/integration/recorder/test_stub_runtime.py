@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.compile import Compiler
+from patchkit.build.compiler import Compiler
 from patchkit.build.toolchain import hip_flags
 from patchkit.config.profile import load_profile
 from patchkit.occupancy.waves import limits_of, waves_by_vgprs

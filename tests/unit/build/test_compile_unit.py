@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.compile import (
-    CompileFailed,
-    Compiler,
-    CompilerCrashed,
-    Job,
-    KernelsUnmatched,
-    compile_unit,
-    open_compiler,
-)
+from patchkit.build.compile import CompileFailed, CompilerCrashed, Job, KernelsUnmatched, compile_unit
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain

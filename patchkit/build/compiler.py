@@ -1,0 +1,83 @@
+"""A toolchain at work: its compiler, run with low priority, and the store of what it made.
+
+Vocabulary: the *identity* of a compiler covers its version and every header that it may include, so two
+of one identity make the same of the same input.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from patchkit.build.identity import toolchain_identity
+from patchkit.build.store import Store
+from patchkit.build.toolchain import Toolchain
+from patchkit.proc import Completed, run_tool
+from patchkit.report import Reporter
+
+__all__ = ["Compiler", "nice", "open_compiler", "run_clang"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """A toolchain with the store of what it made; ``identity`` covers its version and its headers.
+
+    Once ``stop`` is set every compiler that runs is ended.
+    """
+
+    toolchain: Toolchain
+    store: Store
+    identity: str
+    reporter: Reporter
+    stop: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    def portable(self, arguments: Sequence[str]) -> list[str]:
+        """Arguments without the folders of this installation: ``identity`` says what is in them."""
+        chain = self.toolchain
+        places = [(str(chain.clang), "{clang}"), (str(chain.device_libs), "{device-libs}")]
+        if chain.rocwmma is not None:
+            places.append((str(chain.rocwmma.include), "{rocwmma}"))
+        places.append((str(chain.root), "{root}"))
+        told = []
+        for argument in arguments:
+            for place, name in places:
+                argument = argument.replace(place, name)  # noqa: PLW2901 - folded over the places
+            told.append(argument)
+        return told
+
+
+def open_compiler(toolchain: Toolchain, cache_root: Path, reporter: Reporter) -> Compiler:
+    """The compiler of a toolchain, with the store ``cache_root``/objects."""
+    return Compiler(
+        toolchain=toolchain,
+        store=Store(root=cache_root / "objects"),
+        identity=toolchain_identity(toolchain),
+        reporter=reporter,
+    )
+
+
+def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: float) -> Completed:
+    """Run the compiler with low priority; its status is the caller's to look at.
+
+    Raises:
+        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`patchkit.proc.run_tool`.
+    """
+    # "nice" would hide that the compiler is gone behind a status of its own.
+    front = nice() if shutil.which(argv[0]) else []
+    completed = run_tool(
+        [*front, *argv],
+        cwd=cwd,
+        timeout_s=timeout_s,
+        check=False,
+        reporter=compiler.reporter,
+        stop=compiler.stop,
+    )
+    return replace(completed, argv=tuple(argv))
+
+
+def nice() -> Sequence[str]:
+    """What goes in front of a command so that a person can go on working."""
+    return ["nice", "-n", "10"] if shutil.which("nice") else []
