@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from patchkit.config.profile import ArchProfile
 from patchkit.errors import Location
 from patchkit.flow.plan import Plan, Request, make_plan
 from patchkit.flow.workspace import Workspace
@@ -30,7 +31,8 @@ class AnchorsGate:
         """Plan, and compare with the candidate's files. Raises what planning raises."""
         ids = tuple(patch.id for patch in subject.patches)
         plan = make_plan(
-            Request(archs=subject.archs, upstream=self.upstream, only=ids, with_=ids), self.workspace
+            Request(archs=subject.archs, upstream=self.upstream, only=ids, with_=_opted_in(subject)),
+            self.workspace,
         )
         stale = [] if plan.errors else _stale(plan, subject)
         edits = [(patch, edit) for patch in plan.patches for edit in patch.edits]
@@ -58,6 +60,20 @@ class AnchorsGate:
                 ]
             },
         )
+
+
+def _opted_in(subject: Subject) -> tuple[str, ...]:
+    """Patches that are live on a GPU whose profile does not have them on: they were asked for."""
+    return tuple(
+        patch.id
+        for patch in subject.patches
+        if any(not _is_on(subject.profiles[arch], patch.id) for arch in patch.archs)
+    )
+
+
+def _is_on(profile: ArchProfile, patch: str) -> bool:
+    choice = profile.patches.get(patch)
+    return choice is not None and choice.default == "on"
 
 
 def _stale(plan: Plan, subject: Subject) -> list[CandidateStale]:
