@@ -1,0 +1,94 @@
+"""Jobs on threads and processes: results as they come, and what ends a run."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from patchkit.report import NullReporter
+from patchkit.tasks.cluster import cluster_pool
+from patchkit.tasks.errors import SchedulerAddress, SchedulerUnreachable, WorkerLost
+from patchkit.tasks.pool import cores, local_pool, open_pool, run_tasks
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+def _die(number: int) -> int:
+    os._exit(number)
+
+
+def _run(executor, work, items, stop=None):
+    return run_tasks(
+        executor, work, items, reporter=NullReporter(), what="testing", unit="numbers", stop=stop
+    )
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_every_item_comes_back_with_its_result(kind) -> None:
+    with open_pool(None, kind=kind, workers=2) as pool:
+        assert dict(_run(pool, _square, [1, 2, 3])) == {1: 1, 2: 4, 3: 9}
+
+
+def test_no_items_are_no_results() -> None:
+    with local_pool("threads", 1) as pool:
+        assert list(_run(pool, _square, [])) == []
+
+
+def test_a_result_comes_before_the_slowest_is_done() -> None:
+    gate = threading.Event()
+    with local_pool("threads", 2) as pool:
+        results = _run(pool, lambda item: item == "fast" or gate.wait(30), ["slow", "fast"])
+        assert next(results)[0] == "fast"
+        gate.set()
+        assert next(results)[0] == "slow"
+
+
+def test_the_first_error_cancels_what_did_not_begin_and_sets_stop() -> None:
+    began = []
+    stop = threading.Event()
+
+    def work(item: int) -> int:
+        began.append(item)
+        if item == 0:
+            raise ValueError("broken")
+        assert stop.wait(30)  # the rest of the queue is cancelled by then
+        return item
+
+    with local_pool("threads", 1) as pool, pytest.raises(ValueError, match="broken"):
+        list(_run(pool, work, list(range(1000)), stop))
+    assert stop.is_set()
+    assert began in ([0], [0, 1])
+
+
+def test_leaving_the_loop_early_stops_the_rest() -> None:
+    stop = threading.Event()
+    with local_pool("threads", 1) as pool:
+        results = _run(pool, _square, list(range(100)), stop)
+        next(results)
+        results.close()
+    assert stop.is_set()
+
+
+def test_a_process_that_dies_is_an_error_that_says_so() -> None:
+    with local_pool("processes", 1) as pool, pytest.raises(WorkerLost, match="died"):
+        list(_run(pool, _die, [7]))
+
+
+def test_there_is_at_least_one_core() -> None:
+    assert cores() >= 1
+
+
+@pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])
+def test_an_address_that_is_none_is_refused(address) -> None:
+    with pytest.raises(SchedulerAddress, match="no address"), cluster_pool(address):
+        pass
+
+
+def test_nobody_at_the_address_is_an_error(monkeypatch) -> None:
+    monkeypatch.setattr("patchkit.tasks.cluster._CONNECT_S", 0.5)
+    with pytest.raises(SchedulerUnreachable, match="no Dask scheduler"), cluster_pool("tcp://127.0.0.1:9"):
+        pass
