@@ -6,7 +6,6 @@ state, every edit with the place it resolved to, and every error there is, all i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,16 +14,13 @@ from patchkit.config.profile import ArchProfile, load_profile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import ErrorGroup, Location, PatchkitError
 from patchkit.fetch.cache import Cache, open_cache
-from patchkit.fetch.pin import PinnedTree, obtain
+from patchkit.fetch.pin import obtain
 from patchkit.flow.place import PlacedPatch, place_patch
 from patchkit.flow.selection import Selected, select_patches
-from patchkit.flow.upstream import HEADER_FOLDERS, UpstreamFiles
+from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
-from patchkit.vcs.repository import Repository
 
 __all__ = ["Plan", "PlannedEdit", "PlannedPatch", "Request", "make_plan", "plan_with"]
-
-_SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +99,13 @@ def make_plan(request: Request, workspace: Workspace) -> Plan:
     return plan_with(request, workspace, open_cache(workspace.cache_root))
 
 
-def plan_with(request: Request, workspace: Workspace, cache: Cache) -> Plan:
-    """As :func:`make_plan`, with a cache the caller may hold; a pin that is there is only read."""
+def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock | None = None) -> Plan:
+    """As :func:`make_plan`, with a cache the caller may hold; a pin that is there is only read.
+
+    ``lock`` stands in for the series' own: that is how a bump plans a pin before it is recorded.
+    """
     series_dir, reporter = workspace.series, workspace.reporter
-    lock = load_lock(series_dir.lock)
+    lock = load_lock(series_dir.lock) if lock is None else lock
     pin = lock.pin(request.upstream)
     series = load_series(series_dir.patches)
     archs = tuple(sorted(set(request.archs)))
@@ -117,7 +116,10 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache) -> Plan:
     pinned = obtain(
         pin, cache=cache, source=request.source, upstream_url=request.upstream_url, reporter=reporter
     )
-    files = _read_upstream(cache.peek(reporter), pinned, series, chosen)
+    repository = cache.peek(reporter)
+    files = UpstreamFiles({})
+    if repository is not None and any(selected.targets for selected in chosen):
+        files = read_upstream(repository, pinned.commit, series.folders)
     planned: list[PlannedPatch] = []
     steps: list[tuple[Selected, PlacedPatch]] = []
     errors: list[PatchkitError] = []
@@ -146,25 +148,6 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache) -> Plan:
         lock=lock,
         steps=() if errors else tuple(steps),
     )
-
-
-def _read_upstream(
-    repository: Repository | None, pinned: PinnedTree, series: Series, chosen: Sequence[Selected]
-) -> UpstreamFiles:
-    """Every file edits and includes may look at, in one read; nothing when no patch applies."""
-    if repository is None or not any(selected.targets for selected in chosen):
-        return UpstreamFiles({})
-    folders = tuple(dict.fromkeys([*(f"{folder}/" for folder in HEADER_FOLDERS), *series.folders]))
-    entries = repository.list_files(pinned.commit)
-    paths = [
-        entry.path
-        for entry in entries
-        if entry.path.rpartition("/")[0] + "/" in folders
-        and entry.path.endswith(_SOURCES)
-        and entry.mode in ("100644", "100755")
-    ]
-    data: Mapping[str, bytes] = repository.read_blobs(pinned.commit, sorted(paths))
-    return UpstreamFiles(data, (entry.path for entry in entries))
 
 
 def _planned(

@@ -12,11 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from patchkit.cxx.scopes import ScopeMap, parse_scopes
 from patchkit.cxx.tree import Pass, Tree, parse_tree
 from patchkit.source import SourceText
+from patchkit.vcs.repository import Repository
 
-__all__ = ["HEADER_FOLDERS", "UpstreamFiles"]
+__all__ = ["HEADER_FOLDERS", "UpstreamFiles", "read_upstream"]
 
 HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
 """Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""
+
+_SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 # Host pass and device pass of one file run side by side: libclang releases the interpreter lock.
 _PARSERS = 2
@@ -93,6 +96,23 @@ class UpstreamFiles:
             }
             for source in sources
         ]
+
+
+def read_upstream(repository: Repository, commit: str, folders: Sequence[str]) -> UpstreamFiles:
+    """Every file that edits and includes may look at, in one read; ``folders`` end with a slash.
+
+    Raises ObjectMissing, GitError.
+    """
+    wanted = frozenset([*(f"{folder}/" for folder in HEADER_FOLDERS), *folders])
+    entries = repository.list_files(commit)
+    paths = [
+        entry.path
+        for entry in entries
+        if entry.path.rpartition("/")[0] + "/" in wanted
+        and entry.path.endswith(_SOURCES)
+        and entry.mode in ("100644", "100755")
+    ]
+    return UpstreamFiles(repository.read_blobs(commit, sorted(paths)), (entry.path for entry in entries))
 
 
 def _parse(
