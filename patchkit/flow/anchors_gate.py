@@ -1,4 +1,8 @@
-"""Gate ``anchors``: planned again, the series puts every edit where the candidate has it."""
+"""Gate ``anchors``: planned again, the series puts every edit where the candidate has it.
+
+Vocabulary: a candidate is *stale* when ``apply``, run now for the GPUs in its name, would make another one:
+other files, other patches, or commits that tell of other GPUs or profiles.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,17 @@ from dataclasses import dataclass
 
 from patchkit.config.profile import ArchProfile
 from patchkit.errors import Location
+from patchkit.flow.message import commit_message
 from patchkit.flow.plan import Plan, Request, make_plan
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import GateError, GateResult, Subject
+from patchkit.gates.base import GateError, GateResult, PatchPart, Subject
+from patchkit.vcs.repository import Repository, open_repository
 
 __all__ = ["AnchorsGate", "CandidateStale"]
 
 
 class CandidateStale(GateError):
-    """A file of the candidate is not what the series gives now."""
+    """A file or a commit of the candidate is not what the series gives now."""
 
     code = "ANCHORS_STALE"
 
@@ -34,7 +40,7 @@ class AnchorsGate:
             Request(archs=subject.archs, upstream=self.upstream, only=ids, with_=_opted_in(subject)),
             self.workspace,
         )
-        stale = [] if plan.errors else _stale(plan, subject)
+        stale = [] if plan.errors else [*_stale(plan, subject), *self._stale_commits(plan, subject)]
         edits = [(patch, edit) for patch in plan.patches for edit in patch.edits]
         problems = (*plan.errors, *stale)
         places = sum(len(edit.locations) for _, edit in edits)
@@ -46,6 +52,7 @@ class AnchorsGate:
                 f"{'as' if not problems else 'NOT as'} in the candidate"
             ),
             problems=problems,
+            lines=tuple(_without_patches(subject)),
             evidence={
                 "edits": [
                     {
@@ -60,6 +67,67 @@ class AnchorsGate:
                 ]
             },
         )
+
+    def _stale_commits(self, plan: Plan, subject: Subject) -> list[CandidateStale]:
+        """Commits that say something else than ``apply`` would: other GPUs, another profile, another text."""
+        repository = open_repository(subject.cache_root / "upstream.git", subject.reporter)
+        if repository is None:
+            raise AssertionError("a subject comes from this repository")
+        given = [selected.patch.id for selected, _ in plan.steps]
+        made = [part.id for part in subject.patches]
+        if given != made:
+            return [
+                _stale_commit(
+                    subject,
+                    None,
+                    f"the candidate has the patches {', '.join(made)}; now it would get {', '.join(given)}",
+                )
+            ]
+        found = []
+        for (selected, placed), part in zip(plan.steps, subject.patches, strict=True):
+            told = _message(repository, part.commit)
+            # Made with --unlocked or not, the candidate is the same; the trailer says so.
+            expected = {
+                commit_message(plan, selected, placed, unlocked=unlocked).encode()
+                for unlocked in (False, True)
+            }
+            if told not in expected:
+                found.append(
+                    _stale_commit(
+                        subject, part, f"the commit of {part.id} does not say what the series gives now"
+                    )
+                )
+        return found
+
+
+def _message(repository: Repository, commit: str) -> bytes:
+    return repository.git.run("cat-file", "commit", commit).partition(b"\n\n")[2]
+
+
+def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> CandidateStale:
+    return CandidateStale(
+        message,
+        where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
+        why=(
+            f"apply for {' '.join(subject.archs)} would write another one: the series or a profile "
+            "changed since, or the branch was made for other GPUs than its name says"
+        ),
+        hint=_apply(subject),
+    )
+
+
+def _apply(subject: Subject) -> str:
+    return f"patchkit apply {' '.join(f'--arch {arch}' for arch in subject.archs)}"
+
+
+def _without_patches(subject: Subject) -> list[str]:
+    """A GPU that the candidate is named after, but that no patch is live on, is worth a line."""
+    live = {arch for part in subject.patches for arch in part.archs}
+    return [
+        f"{arch}: no patch is live on it, it gets upstream's code"
+        for arch in subject.archs
+        if arch not in live
+    ]
 
 
 def _opted_in(subject: Subject) -> tuple[str, ...]:
@@ -89,7 +157,7 @@ def _stale(plan: Plan, subject: Subject) -> list[CandidateStale]:
                     f"{path} of the candidate is not what the series gives now",
                     where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
                     why="the series or a profile changed since the candidate was made",
-                    hint=f"patchkit apply {' '.join(f'--arch {arch}' for arch in subject.archs)}",
+                    hint=_apply(subject),
                 )
             )
     return found
