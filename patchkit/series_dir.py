@@ -3,18 +3,19 @@
 Vocabulary: the *series folder* holds ``patches/`` and ``arch_profiles/``, and ``templates/`` when several
 patches share some. There are three kinds: one the user named (``--series-dir``), a *checkout* of
 patchkit read in place, and the copy that was *installed* into the package. Only this module knows
-where they are.
+where they are. An *editor's* file (a swap file, a backup, anything below a hidden folder) lies in the
+series folder without being part of the series: no template can be read from it, and no hash covers it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from patchkit.errors import ConfigError, Location
 
-__all__ = ["Origin", "SeriesDir", "SeriesDirIncomplete", "SeriesDirMissing", "find_series_dir"]
+__all__ = ["Origin", "SeriesDir", "SeriesDirIncomplete", "SeriesDirMissing", "find_series_dir", "is_editors"]
 
 Origin = Literal["named", "checkout", "installed"]
 
@@ -59,6 +60,11 @@ class SeriesDir:
     def lock(self) -> Path:
         """The pins and the results they must give."""
         return self.patches / "upstream.lock"
+
+
+def is_editors(path: PurePath) -> bool:
+    """Whether ``path``, relative to a folder of the series, is hidden or a backup (``a~``, ``#a#``)."""
+    return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
 
 
 def find_series_dir(explicit: Path | None, *, package: Path | None = None) -> SeriesDir:

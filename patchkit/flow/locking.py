@@ -14,7 +14,7 @@ from pathlib import Path
 from patchkit.config.lock import Result
 from patchkit.errors import ConfigError, InternalError, Location
 from patchkit.flow.plan import Plan
-from patchkit.series_dir import SeriesDir
+from patchkit.series_dir import SeriesDir, is_editors
 
 __all__ = [
     "LockInputUnusable",
@@ -66,8 +66,10 @@ def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Every file a template may include, hidden ones too."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    """Every file a template may include; an editor's are not among them."""
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and not is_editors(path.relative_to(folder))
+    )
 
 
 def _sha256(path: Path) -> str:

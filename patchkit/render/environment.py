@@ -32,6 +32,7 @@ from patchkit.render.bounds import (
     bounded_range,
     printable,
 )
+from patchkit.series_dir import is_editors
 
 __all__ = ["BoundedEnvironment", "Unreadable", "make_environment", "undeclared_names"]
 
@@ -117,7 +118,10 @@ def _charge(context: Context, characters: int) -> str:
 
 
 class _FolderLoader(jinja2.BaseLoader):
-    """Templates of the patch's folder first, shared ones second; links that lead out are not followed."""
+    """Templates of the patch's folder first, shared ones second.
+
+    Links that lead out are not followed, and an editor's files are not there: the lock covers neither.
+    """
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folder.resolve() for folder in folders)
@@ -129,7 +133,7 @@ class _FolderLoader(jinja2.BaseLoader):
         del environment
         for folder in self._folders:
             path = (folder / template).resolve()
-            if path.is_relative_to(folder) and path.is_file():
+            if path.is_relative_to(folder) and not is_editors(path.relative_to(folder)) and path.is_file():
                 return _read(path), str(path), None
         raise jinja2.TemplateNotFound(template)
 
@@ -140,7 +144,7 @@ class _FolderLoader(jinja2.BaseLoader):
     def _names(self) -> Iterator[str]:
         for folder in self._folders:
             for path in sorted(folder.rglob("*")):
-                if path.is_file():
+                if path.is_file() and not is_editors(path.relative_to(folder)):
                     yield path.relative_to(folder).as_posix()
 
 

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jinja2
 import pytest
 
 from patchkit.flow.locking import LockInputUnusable, read_inputs
+from patchkit.render.environment import make_environment
 from patchkit.series_dir import SeriesDir
 
 
@@ -29,20 +31,48 @@ def _inputs(series: SeriesDir) -> dict[str, str]:
     return read_inputs(SimpleNamespace(profiles=(), steps=((selected, None),)), series)
 
 
+@pytest.mark.parametrize("name", ["patches/0001-demo/part.jinja", "templates/deep/part.jinja"])
+def test_every_template_is_an_input(series: SeriesDir, name: str) -> None:
+    before = _inputs(series)
+    assert list(before) == ["patches/0001-demo/patch.toml", "patches/series.toml", "templates/shared.jinja"]
+    (series.root / name).parent.mkdir(exist_ok=True)
+    (series.root / name).write_text("text")
+    after = _inputs(series)
+    assert after == {**before, name: hashlib.sha256(b"text").hexdigest()}
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        "patches/0001-demo/.part.jinja",
+        "patches/0001-demo/.patch.toml.swp",
+        "patches/0001-demo/patch.toml~",
+        "patches/0001-demo/#patch.toml#",
         "patches/0001-demo/.parts/deep/part.jinja",
         "templates/.hidden/part.jinja",
     ],
 )
-def test_hidden_templates_are_inputs(series: SeriesDir, name: str) -> None:
+def test_what_an_editor_leaves_is_no_input_and_no_template(series: SeriesDir, name: str) -> None:
     before = _inputs(series)
-    assert list(before) == ["patches/0001-demo/patch.toml", "patches/series.toml", "templates/shared.jinja"]
     (series.root / name).write_text("text")
-    after = _inputs(series)
-    assert after == {**before, name: hashlib.sha256(b"text").hexdigest()}
+    assert _inputs(series) == before
+    # The lock does not cover it, so no patch may read it either.
+    folders = [series.patches / "0001-demo", series.templates]
+    environment = make_environment(folders)
+    inside = [Path(name).relative_to(start) for start in ("patches/0001-demo", "templates") if start in name]
+    with pytest.raises(jinja2.TemplateNotFound):
+        environment.get_template(inside[0].as_posix())
+    assert inside[0].as_posix() not in environment.list_templates()
+
+
+def test_a_link_does_not_bring_in_what_no_hash_covers(series: SeriesDir) -> None:
+    folder = series.patches / "0001-demo"
+    (folder / ".parts/part.jinja").write_text("text")
+    (folder / "parts").symlink_to(".parts", target_is_directory=True)
+    (folder / "part.jinja").symlink_to(".parts/part.jinja")
+    environment = make_environment([folder, series.templates])
+    for name in ("parts/part.jinja", "part.jinja", "deep/../.parts/part.jinja"):
+        with pytest.raises(jinja2.TemplateNotFound):
+            environment.get_template(name)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
