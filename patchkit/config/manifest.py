@@ -13,6 +13,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from patchkit.config.bench_rules import BenchRules, BenchRulesModel
+from patchkit.config.fate import ExpiresModel, Fate, ReplacementModel, UpstreamModel, make_fate
 from patchkit.config.prose import check_texts
 from patchkit.config.resource_rules import ResourceRules, ResourceRulesModel
 from patchkit.config.selector import Selector, SelectorModel
@@ -152,6 +154,8 @@ class Patch:
     aliases: tuple[Alias, ...]
     edits: tuple[Edit, ...]
     resources: ResourceRules
+    fate: Fate
+    bench: BenchRules
     where: Location
 
 
@@ -260,6 +264,16 @@ class PatchModel(TomlModel):
     alias: list[_Alias] = Field(default_factory=list)
     edit: list[_Edit] = Field(min_length=1)
     resources: ResourceRulesModel | None = None
+    upstream: UpstreamModel | None = None
+    expires: ExpiresModel | None = None
+    replaced_by: list[ReplacementModel] = Field(default_factory=list)
+    bench: BenchRulesModel | None = None
+
+    @model_validator(mode="after")
+    def _fits_status(self) -> Self:
+        if self.upstream is not None:
+            self.upstream.fit(self.status)
+        return self
 
 
 def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
@@ -298,6 +312,8 @@ def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
         ),
         edits=tuple(_edit(row, at(("edit", i, "id"))) for i, row in enumerate(model.edit)),
         resources=model.resources.build() if model.resources is not None else ResourceRules(),
+        fate=make_fate(model.status, model.links, model.upstream, model.expires, model.replaced_by),
+        bench=model.bench.build() if model.bench is not None else BenchRules(),
         where=at(("id",)),
     )
 

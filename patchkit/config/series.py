@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import Field
 
 from patchkit.config.explain import near_miss
+from patchkit.config.gate_policy import GatePolicy, GatePolicyModel
 from patchkit.config.manifest import Patch, parse_patch
 from patchkit.config.toml import TomlModel, load_toml, validate
 from patchkit.errors import ConfigError, ErrorGroup, Location, PatchkitError
@@ -66,14 +67,16 @@ class SeriesModel(TomlModel):
     """What series.toml must be; the JSON schema is made from this."""
 
     folders: list[str] = Field(min_length=1)
+    gates: GatePolicyModel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Patches in order, and the folders of upstream they may touch (each ends with a slash)."""
+    """Patches in order, the folders of upstream they may touch (each ends with a slash), the gates to pass."""
 
     folders: tuple[str, ...]
     patches: tuple[Patch, ...]
+    gates: GatePolicy = field(default_factory=GatePolicy)
 
     def patch(self, name: str) -> Patch | None:
         """The patch of that id."""
@@ -106,7 +109,11 @@ def load_series(folder: Path) -> Series:
         except PatchkitError as exc:
             errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
     folders = tuple(name if name.endswith("/") else name + "/" for name in model.folders)
-    series = Series(folders=folders, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
+    series = Series(
+        folders=folders,
+        patches=tuple(sorted(patches, key=lambda patch: patch.number)),
+        gates=model.gates.build() if model.gates is not None else GatePolicy(),
+    )
     errors.extend(_check(series))
     if errors:
         count = len(errors)

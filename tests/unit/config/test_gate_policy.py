@@ -1,0 +1,56 @@
+"""The [gates] table of series.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.gate_policy import GATES, GatePolicy
+from patchkit.config.series import load_series
+from patchkit.errors import ConfigError, ErrorGroup
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _series(folder: Path, table: str) -> Path:
+    (folder / "series.toml").write_text(f'folders = ["src/"]\n{table}', "utf-8")
+    return folder
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+def test_without_the_table_every_gate_is_required(tmp_path: Path) -> None:
+    assert load_series(_series(tmp_path, "")).gates == GatePolicy()
+    assert GatePolicy().required == GATES
+
+
+def test_the_shipped_series_names_every_gate() -> None:
+    policy = load_series(ROOT / "patches").gates
+    assert sorted((*policy.required, *policy.optional)) == sorted(GATES)
+    assert {"anchors", "isolation", "compile", "resources", "launch", "backend-ops", "logits"} <= {
+        *policy.required
+    }
+    assert policy.why
+
+
+@pytest.mark.parametrize(
+    ("required", "optional", "says"),
+    [
+        (GATES[:-1], (), "bench"),
+        (GATES, ("bench",), "bench"),
+        ((*GATES, "speed"), (), "speed"),
+    ],
+    ids=["one forgotten", "one twice", "one unknown"],
+)
+def test_each_gate_stands_in_exactly_one_list(
+    tmp_path: Path, required: tuple[str, ...], optional: tuple[str, ...], says: str
+) -> None:
+    table = f'[gates]\nrequired = {_quoted(required)}\noptional = {_quoted(optional)}\nwhy = "w"\n'
+    with pytest.raises((ConfigError, ErrorGroup)) as caught:
+        load_series(_series(tmp_path, table))
+    error = caught.value.errors[0] if isinstance(caught.value, ErrorGroup) else caught.value
+    assert says in f"{error.message} {error.why}"
+    assert error.where[0].path == str(tmp_path / "series.toml")
