@@ -72,7 +72,7 @@ class SeriesModel(TomlModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Patches in order, the folders of upstream they may touch (each ends with a slash), the gates to pass."""
+    """Patches in order, the folders of upstream they may touch (each ends with a slash), the gates."""
 
     folders: tuple[str, ...]
     patches: tuple[Patch, ...]

@@ -12,9 +12,9 @@ from patchkit.config.toml import load_toml
 from patchkit.errors import ConfigError, ErrorGroup
 
 ROOT = Path(__file__).resolve().parents[3]
-_SHIPPED = (
-    (ROOT / "patches" / "0002-tile-unprune" / "patch.toml").read_text("utf-8").partition("\n[bench]")[0]
-)
+_PATCH = ROOT / "patches" / "0002-tile-unprune" / "patch.toml"
+_SHIPPED = _PATCH.read_text("utf-8").partition("\n[bench]")[0]
+_EXPECTED = '[bench]\nwhy = "w"\n[[bench.expected]]\ntest = "pp*"\narchs = ["gfx1151"]\n{}\n'
 
 
 def _patch(folder: Path, table: str) -> Patch:
@@ -47,8 +47,8 @@ def test_a_gain_has_tests_gpus_and_a_source(tmp_path: Path) -> None:
         "[bench]\nallowed_loss = 0.01\n",
         '[bench]\nallowed_loss = -0.01\nwhy = "w"\n',
         '[bench]\nallowed_loss = 0.5\nwhy = "w"\n',
-        '[bench]\nwhy = "w"\n[[bench.expected]]\ntest = "pp*"\ngain = 0.5\narchs = ["gfx1151"]\n',
-        '[bench]\nwhy = "w"\n[[bench.expected]]\ntest = "pp*"\ngain = 0.0\narchs = ["gfx1151"]\nsource = "s"\n',
+        _EXPECTED.format("gain = 0.5"),
+        _EXPECTED.format('gain = 0.0\nsource = "s"'),
     ],
     ids=["no reason", "negative", "half the speed", "no source", "no gain"],
 )
