@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,15 +18,17 @@ from patchkit.build.rocm import Found, look_at, places
 from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.proc import run_tool
 from patchkit.report import Reporter
+from patchkit.sdk.errors import CompilerLacksArch
 from patchkit.sdk.flags import Pass, hip_arguments
 from patchkit.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
-from patchkit.sdk.versions import check_bitcode, clang_version, rocwmma_version
+from patchkit.sdk.versions import check_bitcode, clang_version, known_archs, rocwmma_version
 
 __all__ = [
     "RocWmma",
     "RocmUnusable",
     "Toolchain",
     "ToolchainMissing",
+    "check_archs",
     "find_toolchain",
     "hip_flags",
     "knows_arch",
@@ -111,6 +113,23 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
         device_libs=prefix.device_libs,
         rocwmma=_of_prefix(prefix),
     )
+
+
+def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) -> None:
+    """Refuse a compiler that makes no code for one of the GPUs, before a unit fails for that reason.
+
+    Raises:
+        CompilerLacksArch: it is too old for the GPU, or was built without AMDGPU.
+    """
+    known = known_archs(toolchain.clang, reporter)
+    lacking = [arch for arch in archs if arch not in known]
+    if lacking:
+        raise CompilerLacksArch(
+            f"clang {toolchain.clang_version} makes no code for {' '.join(lacking)}",
+            where=Location(path=str(toolchain.clang)),
+            why=f"it knows {', '.join(sorted(known)) or 'no AMD GPU at all'}",
+            hint="name a newer ROCm with ROCM_PATH; without any ROCm: " + _INSTALL,
+        )
 
 
 def hip_flags(toolchain: Toolchain, arch: str, *, which: Pass) -> list[str]:

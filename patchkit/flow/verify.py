@@ -6,15 +6,16 @@ those behind it do not run: they would judge something that is already known to 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.toolchain import Toolchain, find_toolchain, rocwmma_for
+from patchkit.build.toolchain import Toolchain, check_archs, find_toolchain, rocwmma_for
 from patchkit.config.lock import load_lock
-from patchkit.errors import PatchkitError, UsageError
+from patchkit.errors import CacheError, PatchkitError, UsageError
 from patchkit.flow.anchors_gate import AnchorsGate
 from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.subject import make_subject
@@ -55,7 +56,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What ``verify`` found. ``proven_with`` says by which tools; ``folder`` holds the evidence."""
+    """What ``verify`` found.
+
+    ``proven_with`` says by which tools; ``folder`` holds the evidence; ``stopped`` is the code of the error
+    that ended the run in the middle.
+    """
 
     branch: str
     archs: tuple[str, ...]
@@ -65,6 +70,7 @@ class Report:
     proven_with: tuple[str, ...]
     gates: tuple[Timed, ...]
     folder: Path
+    stopped: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -81,7 +87,8 @@ class Report:
             row |= {"seconds": gate.seconds, "evidence": str(evidence) if gate.result.evidence else None}
             gates.append(row)
         return {
-            "ok": not self.failed,
+            "ok": not self.failed and self.stopped is None,
+            "stopped": self.stopped,
             "branch": self.branch,
             "archs": list(self.archs),
             "base": self.base,
@@ -106,8 +113,9 @@ def run_verify(
     Raises:
         UnknownGate: ``only`` names none.
         CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to verify.
-        ToolchainMissing: no compiler.
-        ToolchainError, CacheError: a gate could not be run.
+        ToolchainMissing, CompilerLacksArch: no compiler, or none for these GPUs.
+        ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
+            gates before it found.
     """
     _refuse_unknown(only)
     pin = load_lock(workspace.series.lock).pin(upstream)
@@ -115,6 +123,7 @@ def run_verify(
     toolchain = None
     if not only or set(only) - _WITHOUT_COMPILER:
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+        check_archs(toolchain, candidate.archs, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)
     folder = workspace.cache_root / "evidence" / subject.candidate_tree
     gates: tuple[Gate, ...] = (
@@ -124,8 +133,35 @@ def run_verify(
         ResourcesGate(),
         LaunchGate(),
     )
-    results = [*_run(gates, subject, only, folder), *_not_here(only)]
-    report = Report(
+    results: list[Timed] = []
+    try:
+        for made in _run(gates, subject, only, folder):
+            results.append(made)  # noqa: PERF402 - kept when the next one raises
+    except PatchkitError as error:
+        # What an earlier run proved must not stand beside a run that ended in the middle.
+        stopped = gates[len(results)].name
+        broken = GateResult(gate=stopped, verdict="not run", summary=error.message, problems=(error,))
+        results.append(Timed(result=broken, seconds=0.0))
+        results += [_skipped(gate.name, f"gate {stopped} could not run") for gate in gates[len(results) :]]
+        report = _report(candidate, subject, toolchain, [*results, *_not_here(only)], folder, error.code)
+        with contextlib.suppress(CacheError):  # a full disk is being told already
+            _write(folder / f"{stopped}.json", broken.as_json())
+            _write(folder / "report.json", report.as_json())
+        raise
+    report = _report(candidate, subject, toolchain, [*results, *_not_here(only)], folder)
+    _write(folder / "report.json", report.as_json())
+    return report
+
+
+def _report(
+    candidate: Candidate,
+    subject: Subject,
+    toolchain: Toolchain | None,
+    results: Sequence[Timed],
+    folder: Path,
+    stopped: str | None = None,
+) -> Report:
+    return Report(
         branch=candidate.branch,
         archs=candidate.archs,
         base=candidate.base,
@@ -134,29 +170,27 @@ def run_verify(
         proven_with=_tools(toolchain, candidate),
         gates=tuple(results),
         folder=folder,
+        stopped=stopped,
     )
-    _write(folder / "report.json", report.as_json())
-    return report
 
 
-def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path) -> list[Timed]:
-    done: list[Timed] = []
+def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path) -> Iterator[Timed]:
     stopped: str | None = None
     for gate in gates:
         if only and gate.name not in only:
-            done.append(_skipped(gate.name, "not asked for"))
+            yield _skipped(gate.name, "not asked for")
             continue
         if stopped is not None:
-            done.append(_skipped(gate.name, f"gate {stopped} failed"))
+            yield _skipped(gate.name, f"gate {stopped} failed")
             continue
         subject.reporter.step(f"gate {gate.name}")
         began = time.monotonic()
         result = gate.run(subject)
-        done.append(Timed(result=result, seconds=round(time.monotonic() - began, 2)))
+        seconds = round(time.monotonic() - began, 2)
         _write(folder / f"{gate.name}.json", result.as_json())
+        yield Timed(result=result, seconds=seconds)
         if result.verdict == "failed":
             stopped = gate.name
-    return done
 
 
 def _skipped(name: str, why: str) -> Timed:

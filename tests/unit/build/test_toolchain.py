@@ -13,6 +13,7 @@ from patchkit.build.toolchain import (
     RocWmma,
     Toolchain,
     ToolchainMissing,
+    check_archs,
     find_toolchain,
     hip_flags,
     knows_arch,
@@ -20,7 +21,7 @@ from patchkit.build.toolchain import (
 )
 from patchkit.errors import ExitCode
 from patchkit.report import NullReporter
-from patchkit.sdk.errors import BitcodeTooNew, PrefixDamaged
+from patchkit.sdk.errors import BitcodeTooNew, CompilerLacksArch, PrefixDamaged
 from patchkit.sdk.prefix import STANDIN, Package, Record, write_record
 from patchkit.sdk.versions import rocwmma_version
 
@@ -208,6 +209,21 @@ def test_device_libs_newer_than_the_compiler_are_refused(find, sdk: Path, tmp_pa
     with pytest.raises(BitcodeTooNew) as caught:
         find(sdk)
     assert "LLVM 21" in caught.value.message
+
+
+def test_a_compiler_too_old_for_the_gpu_is_refused_before_anything_is_compiled(
+    find, rocm: Path, tmp_path: Path
+) -> None:
+    old = "echo 'clang version 16.0.6'; echo '  gfx1100' >&2; echo '  gfx1103' >&2"
+    put(rocm / "lib/llvm/bin/clang++", f"#!/bin/sh\n{old}\n")
+    toolchain = find(tmp_path, {"ROCM_PATH": str(rocm)})
+    check_archs(toolchain, ["gfx1100"], NullReporter())
+    with pytest.raises(CompilerLacksArch, match=r"clang 16\.0\.6 makes no code for gfx1151") as caught:
+        check_archs(toolchain, ["gfx1100", "gfx1151"], NullReporter())
+    assert caught.value.exit_code is ExitCode.TOOLCHAIN
+    assert caught.value.why == "it knows gfx1100, gfx1103"
+    assert caught.value.where[0].path == str(rocm / "lib/llvm/bin/clang++")
+    assert "patchkit sdk install" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("gone", ["usr/include/hip/hip_runtime.h", "rocwmma/rocwmma/rocwmma.hpp", "sdk.json"])

@@ -1,0 +1,112 @@
+"""A gate that raises ends the run: what was proven before it is kept, and nothing older pretends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from patchkit.build.toolchain import Toolchain
+from patchkit.errors import ToolchainError
+from patchkit.flow import verify
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import GateResult
+from patchkit.proc import ToolCrashed
+from patchkit.report import NullReporter
+from patchkit.sdk.errors import CompilerLacksArch
+from patchkit.series_dir import SeriesDir
+from patchkit.vcs.disk import DiskFull
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Gate:
+    name: str
+    error: Exception | None = None
+
+    def run(self, subject: object) -> GateResult:
+        del subject
+        if self.error is not None:
+            raise self.error
+        return GateResult(gate=self.name, verdict="passed", summary="said", evidence={"seen": self.name})
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs verify with gates that only answer, over a candidate that is only described."""
+    clang = tmp_path / "clang++"
+    clang.write_text("#!/bin/sh\necho '  gfx1151'\n")
+    clang.chmod(0o755)
+    toolchain = Toolchain(
+        kind="rocm", root=tmp_path, clang=clang, clang_version="22.1.8", hip_version="7.1.0",
+        device_libs=tmp_path, rocwmma=None,
+    )  # fmt: skip
+    candidate = SimpleNamespace(
+        branch="candidate/gfx1151/b6900", archs=("gfx1151",), base="b" * 40, tip="t" * 40
+    )
+    subject = SimpleNamespace(candidate_tree="c" * 40, reporter=NullReporter())
+    monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)
+    monkeypatch.setattr(verify, "make_subject", lambda *_: subject)
+    series = SeriesDir(root=ROOT, origin="checkout")
+    workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
+
+    def start(compile_error: Exception | None = None, archs: tuple[str, ...] = ("gfx1151",)) -> verify.Report:
+        candidate.archs = archs
+        monkeypatch.setattr(verify, "find_candidate", lambda *_: (None, candidate))
+        for name, kind in (("anchors", "AnchorsGate"), ("isolation", "IsolationGate")):
+            monkeypatch.setattr(verify, kind, lambda name=name, **_: Gate(name))
+        monkeypatch.setattr(verify, "CompileGate", lambda **_: Gate("compile", compile_error))
+        for name, kind in (("resources", "ResourcesGate"), ("launch", "LaunchGate")):
+            monkeypatch.setattr(verify, kind, lambda name=name, **_: Gate(name))
+        return verify.run_verify(workspace, archs=archs, upstream=None, only=(), full=False, environ={})
+
+    return start
+
+
+def _document(tmp_path: Path, name: str) -> dict:
+    return json.loads((tmp_path / "cache/evidence" / ("c" * 40) / name).read_text())
+
+
+def test_what_was_proven_before_is_kept_and_the_rest_is_not_run(run, tmp_path: Path) -> None:
+    assert run().as_json()["ok"] is True
+    assert _document(tmp_path, "report.json")["ok"] is True
+    crash = ToolCrashed("clang++ was ended by SIGSEGV", why="a stack", hint="the command was: clang++")
+    with pytest.raises(ToolchainError) as caught:
+        run(crash)
+    assert caught.value is crash
+    report = _document(tmp_path, "report.json")
+    assert (report["ok"], report["stopped"]) == (False, "TOOL_CRASHED")
+    rows = {row["gate"]: (row["verdict"], row["summary"]) for row in report["gates"]}
+    assert rows["isolation"][0] == "passed"
+    assert rows["compile"] == ("not run", "clang++ was ended by SIGSEGV")
+    assert rows["resources"] == ("not run", "gate compile could not run")
+    assert rows["bench"][0] == "not run"
+    assert _document(tmp_path, "compile.json")["problems"][0]["why"] == "a stack"
+    assert _document(tmp_path, "isolation.json")["evidence"] == {"seen": "isolation"}
+
+
+def test_a_full_disk_is_told_even_when_the_evidence_of_it_finds_no_room(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = DiskFull("compiling failed: No space left on device")
+    write = verify._write
+
+    def refuse(path: Path, document: object) -> None:
+        if path.name in {"compile.json", "report.json"}:
+            raise DiskFull(full.message, hint="another one")
+        write(path, document)
+
+    monkeypatch.setattr(verify, "_write", refuse)
+    with pytest.raises(DiskFull) as caught:
+        run(full)
+    assert caught.value is full
+
+
+def test_a_compiler_that_lacks_the_gpu_ends_it_before_the_first_gate(run, tmp_path: Path) -> None:
+    with pytest.raises(CompilerLacksArch, match="makes no code for gfx1201"):
+        run(archs=("gfx1201",))
+    assert not (tmp_path / "cache/evidence").exists()
