@@ -147,8 +147,10 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
     ]
 
 
-def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
+def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> CompiledUnit:
     """Compile, or take what the store has for these bytes, flags and this compiler.
+
+    A compiler that does not end within ``timeout_s`` is stopped.
 
     Raises:
         CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
@@ -170,7 +172,7 @@ def compile_unit(job: Job, compiler: Compiler) -> CompiledUnit:
         return _load(job, key, found, cached=True)
     with compiler.store.filling(key) as folder:
         completed = run_clang(
-            [*argv, "-o", str(folder / "output")], compiler, cwd=job.tree.root, timeout_s=_TIMEOUT_S
+            [*argv, "-o", str(folder / "output")], compiler, cwd=job.tree.root, timeout_s=timeout_s
         )
         if completed.returncode != 0:
             kept = compiler.store.keep_failure(key, completed.stderr)
