@@ -74,7 +74,7 @@ class UpstreamModel(TomlModel):
     since: dt.date | None = None
 
     def fit(self, status: str) -> None:
-        """Raises ValueError when the table lacks what the patch's status calls for, or has what it excludes."""
+        """Raises ValueError when the table lacks what the patch's status calls for, or excludes."""
         if status == "submitted" and self.url is None:
             raise ValueError("status 'submitted' needs [upstream] url")
         if status == "rejected" and self.reason is None:
