@@ -42,6 +42,21 @@ class UpstreamFiles:
         """Current bytes of a file, None when there is none."""
         return self._overlay.get(path, self._base.get(path))
 
+    def fresh(self) -> UpstreamFiles:
+        """The same upstream without what was written over it; what was parsed is shared."""
+        other = UpstreamFiles(self._base, self._others)
+        other._scopes, other._trees = self._scopes, self._trees
+        return other
+
+    def upstream_scopes(self, path: str) -> ScopeMap:
+        """Structure of a file as upstream has it."""
+        return self.scopes(SourceText(path, self._base[path]))
+
+    @property
+    def base(self) -> Mapping[str, bytes]:
+        """The files as upstream has them."""
+        return self._base
+
     @property
     def paths(self) -> tuple[str, ...]:
         """Every path that can be read, sorted."""

@@ -1,0 +1,160 @@
+"""Following a function that was renamed or that moved to another file, where that is certain.
+
+Vocabulary: a *retarget* gives the edits of one function the name and file it has now. It is certain when
+one function of the new upstream has the tokens of the old one, its name aside, or when one function of
+that name stands in another file; anything less is a *resemblance*, shown to a person and never used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.classify.units import list_units
+from patchkit.config.manifest import Patch
+from patchkit.cxx.scopes import Entity, ScopeMap
+from patchkit.errors import Location
+
+__all__ = ["Target", "find_resemblances", "find_target", "retarget_patch"]
+
+_ALIKE = 0.6  # share of units; below that, functions of one kernel family resemble one another
+_LEAST = 5  # units of a function that a resemblance can rest on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a function is now."""
+
+    file: str
+    function: str
+    where: Location
+
+
+def find_target(
+    old: tuple[ScopeMap, Entity],
+    files: Mapping[str, bytes],
+    scopes: Callable[[str], ScopeMap],
+    known: Callable[[str], frozenset[str] | None],
+) -> Target | None:
+    """The one function that ``old`` is now, or None when there is none or more than one.
+
+    Args:
+        old: the function as the old upstream has it.
+        files: sources of the new upstream.
+        scopes: the structure of one of them.
+        known: the names that the functions of a file had in the old upstream, None when it had no such
+            file. What was there before is not where the function went.
+    """
+    source, entity = old
+    last = entity.name.rpartition("::")[2]
+    named = [
+        (path, found)
+        for path, data in files.items()
+        if last.encode() in data and entity.name not in (known(path) or ())
+        for found in _functions(scopes(path))
+        if found.name == entity.name
+    ]
+    if named:
+        return _only(named, scopes)
+    digest = _nameless(source, entity)
+    same = source.source.path
+    # Everywhere else would mean to read every file; a function goes to a file of its kind or to a new one.
+    for paths in ([same] if same in files else [], [path for path in files if known(path) is None]):
+        alike = [
+            (path, found)
+            for path in paths
+            for found in _functions(scopes(path))
+            if found.name not in (known(path) or ()) and _nameless(scopes(path), found) == digest
+        ]
+        if alike:
+            return _only(alike, scopes)
+    return None
+
+
+def find_resemblances(
+    old: tuple[ScopeMap, Entity],
+    new: Iterable[ScopeMap],
+    known: Callable[[str], frozenset[str] | None],
+) -> tuple[Location, ...]:
+    """The functions of ``new`` most like the old one, best first, at most three; ``known`` as above."""
+    source, entity = old
+    mine = list_units(source, entity.span).texts
+    if len(mine) < _LEAST:
+        return ()
+    found: list[tuple[float, Location]] = []
+    for scopes in new:
+        for other in _functions(scopes):
+            if other.name in (known(scopes.source.path) or ()):
+                continue
+            matcher = difflib.SequenceMatcher(
+                None, mine, list_units(scopes, other.span).texts, autojunk=False
+            )
+            if matcher.real_quick_ratio() < _ALIKE or matcher.quick_ratio() < _ALIKE:
+                continue
+            share = matcher.ratio()
+            if share >= _ALIKE:
+                label = f"'{other.name}' has {share:.0%} of the code of '{entity.name}'"
+                found.append((share, scopes.source.locate(other.span.start, label)))
+    found.sort(key=lambda pair: -pair[0])
+    return tuple(place for _, place in found[:3])
+
+
+def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], Target]) -> Patch:
+    """The patch with its functions where they are now; ``targets`` by old file and function.
+
+    An edit of a file as a whole (an include) follows when all functions of that file went to one other file.
+    """
+    moved: dict[str, set[str]] = {}
+    for edit in patch.edits:
+        if edit.function is not None:
+            target = targets.get((edit.file, edit.function))
+            moved.setdefault(edit.file, set()).add(target.file if target is not None else edit.file)
+
+    def file_of(path: str, function: str | None) -> str:
+        if function is not None and (path, function) in targets:
+            return targets[path, function].file
+        (follow,) = moved.get(path, set()) if len(moved.get(path, set())) == 1 else {path}
+        return follow if function is None else path
+
+    def name_of(path: str, function: str | None) -> str | None:
+        target = targets.get((path, function)) if function is not None else None
+        return target.function if target is not None else function
+
+    return replace(
+        patch,
+        edits=tuple(
+            replace(edit, file=file_of(edit.file, edit.function), function=name_of(edit.file, edit.function))
+            for edit in patch.edits
+        ),
+        aliases=tuple(
+            replace(
+                alias,
+                file=file_of(alias.file, alias.function),
+                function=name_of(alias.file, alias.function) or alias.function,
+            )
+            for alias in patch.aliases
+        ),
+    )
+
+
+def _functions(scopes: ScopeMap) -> Sequence[Entity]:
+    return [entity for entity in scopes.entities if entity.kind == "function"]
+
+
+def _only(found: Sequence[tuple[str, Entity]], scopes: Callable[[str], ScopeMap]) -> Target | None:
+    if len(found) != 1:
+        return None
+    path, entity = found[0]
+    return Target(file=path, function=entity.name, where=scopes(path).source.locate(entity.span.start))
+
+
+def _nameless(scopes: ScopeMap, entity: Entity) -> str:
+    """Digest of a function's units in which its own name reads as one fixed word."""
+    last = entity.name.rpartition("::")[2]
+    state = hashlib.sha256()
+    for text in list_units(scopes, entity.span).texts:
+        words = ("@" if word == last else word for word in text.split(" "))
+        state.update(" ".join(words).encode() + b"\0")
+    return state.hexdigest()

@@ -1,0 +1,246 @@
+"""Every patch of a series on a new upstream, classified in one run, whatever happens to the others.
+
+Vocabulary: see :mod:`patchkit.classify.model`. The *old* upstream is the one of the last rendering;
+without one (a patch that is new on this upstream) a patch can be clean, but nothing was compared, and
+the proof says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from patchkit.anchors.resolve import EntityNotFound
+from patchkit.classify.model import GOOD, Classified, Gone, Move, PatchClass
+from patchkit.classify.premise import find_gone
+from patchkit.classify.reverse import Step, bare, take_out
+from patchkit.classify.superseded import find_replacement
+from patchkit.classify.threeway import same_tokens
+from patchkit.errors import Location, PatchkitError
+from patchkit.flow.comparing import compare_rendering, follow
+from patchkit.flow.context import make_guard
+from patchkit.flow.rendering import Rendering, render_patch
+from patchkit.flow.selection import Selected
+from patchkit.flow.upstream import UpstreamFiles
+from patchkit.report import Reporter
+from patchkit.series_dir import SeriesDir
+
+__all__ = ["Comparison", "classify_series"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is compared with what; ``old`` is None when there is no last rendering at all."""
+
+    series: SeriesDir
+    build: int
+    chosen: tuple[Selected, ...]
+    files: UpstreamFiles
+    old: UpstreamFiles | None
+    last: Mapping[str, Rendering]
+    reporter: Reporter
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One pass over the series; ``blocked`` are patches whose requirement was not met in the last pass."""
+
+    comparison: Comparison
+    upstreamed: Mapping[str, str]
+    blocked: dict[str, str] = field(default_factory=dict)
+
+
+def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
+    """One :class:`Classified` per patch of the series, in order, and the renderings of those that are in.
+
+    ``comparison.files`` holds the patched files afterwards. Raises GitError and CacheError when git or
+    the disk refuse, never because of a patch.
+    """
+    run = _Run(comparison=comparison, upstreamed=_upstreamed(comparison))
+    pristine = comparison.files
+    while True:
+        files = pristine.fresh()
+        verdicts: list[Classified] = []
+        renderings: list[Rendering] = []
+        for selected in comparison.chosen:
+            verdict, rendering = _classify(run, selected, files)
+            verdicts.append(verdict)
+            if rendering is not None and rendering.placed is not None:
+                files.write(rendering.placed.changes)
+                renderings.append(rendering)
+        unmet = _unmet(run, verdicts, renderings)
+        if not unmet:
+            for rendering in renderings:
+                if rendering.placed is not None:
+                    pristine.write(rendering.placed.changes)
+            return tuple(verdicts), tuple(renderings)
+        run.blocked |= unmet
+
+
+def _unmet(run: _Run, verdicts: Sequence[Classified], renderings: Sequence[Rendering]) -> dict[str, str]:
+    """Patches that are in although one they require is not, and not upstream either."""
+    classes = {verdict.id: verdict.patch_class for verdict in verdicts}
+    placed = {rendering.patch.id for rendering in renderings}
+    found: dict[str, str] = {}
+    for rendering in renderings:
+        for requirement in rendering.patch.requires:
+            state = classes.get(requirement.patch, "off")
+            if requirement.patch not in placed and state != "upstreamed":
+                found.setdefault(
+                    rendering.patch.id, f"requires '{requirement.patch}', which is {state}: {requirement.why}"
+                )
+    return {name: why for name, why in found.items() if name not in run.blocked}
+
+
+def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Classified, Rendering | None]:
+    comparison = run.comparison
+    gone = _gone(comparison, selected)
+    known = _known_before_placing(run, selected, gone)
+    if known is not None:
+        return known, None
+    comparison.reporter.step(f"placing {selected.patch.id}")
+    rendering = render_patch(selected, files, comparison.series)
+    last = comparison.last.get(selected.patch.id)
+    if rendering.placed is not None:
+        return _compared(comparison, last, rendering, ())
+    resemblances: tuple[Location, ...] = ()
+    if last is not None and comparison.old is not None:
+        followed, resemblances = follow(comparison.old, files, rendering)
+        if followed is not None:
+            again = render_patch(followed.selected, files, comparison.series)
+            if again.placed is not None:
+                return _compared(comparison, last, again, followed.moves)
+    if gone and not resemblances:
+        return _retired(selected, gone, rendering.errors), None
+    return _conflict(selected, rendering.errors, resemblances, gone), None
+
+
+def _known_before_placing(run: _Run, selected: Selected, gone: tuple[Gone, ...]) -> Classified | None:
+    patch, comparison = selected.patch, run.comparison
+    if patch.id in run.upstreamed:
+        proof = (run.upstreamed[patch.id],)
+        return _verdict(selected, "upstreamed", "upstream has this change", proof=proof)
+    if not selected.targets:
+        return _not_chosen(comparison, selected, gone)
+    if patch.id in run.blocked:
+        return _verdict(selected, "conflict", run.blocked[patch.id], gone=gone)
+    replacement = find_replacement(patch, comparison.files.base, comparison.files.upstream_scopes)
+    if replacement is not None:
+        place, why = replacement
+        return _verdict(selected, "superseded", why, proof=(f"{place} is what patch.toml names",))
+    return None
+
+
+def _conflict(
+    selected: Selected,
+    errors: tuple[PatchkitError, ...],
+    resemblances: tuple[Location, ...],
+    gone: tuple[Gone, ...],
+) -> Classified:
+    for error in errors:
+        if isinstance(error, EntityNotFound):
+            error.where = (*error.where, *resemblances)
+    reason = f"{len(errors)} edits cannot be placed" if len(errors) > 1 else "an edit cannot be placed"
+    return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
+
+
+def _compared(
+    comparison: Comparison, last: Rendering | None, rendering: Rendering, moves: tuple[Move, ...]
+) -> tuple[Classified, Rendering | None]:
+    verdict = compare_rendering(comparison.old, last, comparison.files, rendering, moves, comparison.reporter)
+    return verdict, rendering if verdict.patch_class in GOOD else None
+
+
+def _not_chosen(comparison: Comparison, selected: Selected, gone: tuple[Gone, ...]) -> Classified:
+    builds = selected.patch.builds
+    if builds.covers(comparison.build):
+        return _verdict(selected, "off", selected.reason)
+    if builds.last is not None and comparison.build > builds.last and gone:
+        return _retired(selected, gone, ())
+    return _verdict(selected, "out of era", selected.reason.removeprefix("out of era: "), gone=gone)
+
+
+def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[PatchkitError, ...]) -> Classified:
+    builds = selected.patch.builds
+    until = f"b{builds.last}" if builds.last is not None else "no known end"
+    reason = (
+        f"upstream no longer has {', '.join(map(str, gone))}; the patch is for b{builds.first} to {until}"
+    )
+    proof = ("looked for in every source of the folders that the series edits",)
+    return _verdict(selected, "retired", reason, gone=gone, proof=proof, problems=problems)
+
+
+def _gone(comparison: Comparison, selected: Selected) -> tuple[Gone, ...]:
+    files = comparison.files
+
+    def defines(path: str, name: str) -> bool:
+        return any(
+            entity.answers_to(name)
+            for entity in files.upstream_scopes(path).entities
+            if entity.kind != "record"
+        )
+
+    return find_gone(selected.patch, files.base, files.names, defines)
+
+
+def _verdict(
+    selected: Selected,
+    patch_class: PatchClass,
+    reason: str,
+    *,
+    proof: tuple[str, ...] = (),
+    gone: tuple[Gone, ...] = (),
+    problems: tuple[PatchkitError, ...] = (),
+) -> Classified:
+    patch = selected.patch
+    return Classified(
+        id=patch.id,
+        title=patch.title,
+        intent=patch.why,
+        patch_class=patch_class,
+        reason=reason,
+        proof=proof,
+        gone=gone,
+        problems=problems,
+    )
+
+
+def _upstreamed(comparison: Comparison) -> dict[str, str]:
+    """Patches whose change upstream has, with the proof: all taken out together, all put in again."""
+    steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
+    taken = take_out(steps, comparison.files.base, comparison.reporter)
+    if not taken.found:
+        return {}
+    base = {path: data for path, data in comparison.files.base.items() if path not in taken.files}
+    base |= {path: data for path, data in taken.files.items() if data is not None}
+    gone = {path for path, data in taken.files.items() if data is None}
+    files = UpstreamFiles(base, comparison.files.names - gone)
+    forms = dict(taken.found)
+    for name in forms:
+        rendering = render_patch(comparison.last[name].selected, files, comparison.series)
+        if rendering.placed is None:
+            return {}
+        files.write(rendering.placed.changes)
+    conditions = frozenset(condition for step in steps for condition in step.conditions)
+    for path in taken.files:
+        made, has = files.read(path) or b"", comparison.files.base.get(path, b"")
+        if "bare" in forms.values():
+            made, has = bare(path, made, conditions), bare(path, has, conditions)
+        if not same_tokens(path, made, has):
+            return {}
+    return {
+        name: f"taken out of upstream with the whole series in reverse ({form}), and put in again by "
+        "structure: the same tokens as upstream's in every file it touches"
+        for name, form in taken.found
+    }
+
+
+def _step(last: Rendering) -> Step:
+    guard = make_guard(last.patch.guard_macros, last.selected.targets)
+    changes = last.placed.changes if last.placed is not None else {}
+    return Step(
+        id=last.patch.id,
+        before=last.before,
+        after=changes,
+        conditions=(guard.device, guard.region),
+    )
