@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import Settings, verb
 
 __all__ = ["command"]
@@ -24,7 +24,9 @@ def command(
     from patchkit.flow.diff import make_diff
 
     workspace = settings.workspace()
-    shown = make_diff(workspace, archs=choose_archs(workspace, archs), upstream=upstream, patch=patch)
+    shown = make_diff(
+        workspace, archs=choose_candidate(workspace, archs, upstream), upstream=upstream, patch=patch
+    )
     if settings.json:
         settings.terminal.document(shown.as_json())
     elif stat:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 __all__ = ["command"]
@@ -26,7 +26,7 @@ def command(settings: Settings, archs: tuple[str, ...], upstream: str | None, di
     workspace = settings.workspace()
     written = run_export(
         workspace,
-        archs=choose_archs(workspace, archs),
+        archs=choose_candidate(workspace, archs, upstream),
         upstream=upstream,
         directory=directory,
     )

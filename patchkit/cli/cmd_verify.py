@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.cli.complaint import complain
-from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup, ExitCode, UsageError
 
@@ -62,7 +62,7 @@ def command(
     workspace = settings.workspace()
     report = run_verify(
         workspace,
-        archs=choose_archs(workspace, archs),
+        archs=choose_candidate(workspace, archs, upstream),
         upstream=upstream,
         only=gates,
         full=full,

@@ -22,6 +22,7 @@ __all__ = [
     "RequestOptions",
     "candidate_options",
     "choose_archs",
+    "choose_candidate",
     "make_request",
     "request_options",
     "unlocked_option",
@@ -131,3 +132,21 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
         why=here,
         hint=" or ".join(f"--arch {arch}" for arch in ready) or "patchkit list",
     )
+
+
+def choose_candidate(workspace: Workspace, named: tuple[str, ...], upstream: str | None) -> tuple[str, ...]:
+    """As :func:`choose_archs`; on a machine without a GPU, those of the only candidate that was made.
+
+    Raises what reading the lock raises, too.
+    """
+    from patchkit.config.lock import load_lock
+    from patchkit.flow.candidates import made_for
+
+    try:
+        return choose_archs(workspace, named)
+    except ArchMissing:
+        made = made_for(workspace, load_lock(workspace.series.lock).pin(upstream).build)
+        if len(made) != 1:
+            raise
+        workspace.reporter.info(f"no --arch given: using the only candidate, for {' '.join(made[0])}")
+        return made[0]

@@ -25,6 +25,7 @@ __all__ = [
     "CandidateMissing",
     "find_candidate",
     "is_candidate",
+    "made_for",
     "read_candidate",
 ]
 
@@ -95,6 +96,15 @@ def find_candidate(workspace: Workspace, archs: Sequence[str], build: int) -> tu
     if repository is None or ref not in refs:
         raise _missing(path, ref, list(filter(is_candidate, refs)), archs)
     return repository, read_candidate(repository, ref, refs)
+
+
+def made_for(workspace: Workspace, build: int) -> tuple[tuple[str, ...], ...]:
+    """The GPUs of each candidate there is on this build, by its name; sorted. None without a cache."""
+    repository = open_repository(workspace.cache_root / "upstream.git", workspace.reporter)
+    names = map(_REF.fullmatch, list_refs(repository, "refs") if repository is not None else {})
+    return tuple(
+        sorted(tuple(one["archs"].split("+")) for one in names if one and int(one["build"]) == build)
+    )
 
 
 def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Candidate:
