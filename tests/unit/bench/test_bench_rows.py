@@ -1,0 +1,124 @@
+"""Reading llama-bench: recorded output of build 6900 on a CPU, and the fields of the newest build we know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.bench.options import BenchHelpUnknown, BenchPlan, bench_arguments, parse_help
+from patchkit.bench.rows import BenchFieldMissing, BenchGarbage, BenchTruncated, parse_rows
+
+_RECORDED = Path(__file__).parent / "recorded"
+_TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")
+_HELP = (_RECORDED / "b6900-help.txt").read_text("utf-8")
+
+
+def _changed(**fields: object) -> str:
+    row = json.loads(_TEXT.splitlines()[0]) | fields
+    return json.dumps({name: value for name, value in row.items() if value is not None}) + "\n"
+
+
+def test_a_recorded_run_reads_as_its_tests() -> None:
+    rows = parse_rows(_TEXT, "out")
+    assert [row.test.name for row in rows] == ["pp64@d0", "tg8@d0", "pp64@d256", "tg8@d256"]
+    first = rows[0]
+    assert first.samples_ns == (992803, 834726, 799654)
+    assert (first.backends, first.device, first.gpu) == (("CPU",), "none", "")
+    assert first.test.tokens == 64
+    assert "ub64" in first.test.setting
+    assert "load none" in first.test.setting
+
+
+def test_builds_that_renamed_fields_give_equal_tests() -> None:
+    # Build 11549: no use_mmap, a load_mode instead, flash_attn a number, four fields more.
+    new = {"use_mmap": None, "load_mode": "none", "flash_attn": 1, "lazy_mode": "off", "repack": True}
+    (old_row,) = parse_rows(_changed(), "old")
+    (new_row,) = parse_rows(_changed(**new, fit_target=0, fit_min_ctx=0), "new")
+    assert old_row.test == new_row.test
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"flash_attn": False}, "pp64@d0 fa-off"),
+        ({"flash_attn": -1}, "pp64@d0 fa-auto"),
+        ({"type_k": "q8_0", "type_v": "q8_0"}, "pp64@d0 q8_0"),
+        ({"type_k": "q8_0"}, "pp64@d0 q8_0/f16"),
+        ({"n_gen": 8}, "pp64+tg8@d0"),
+    ],
+)
+def test_the_name_says_what_is_unusual(fields: dict[str, object], name: str) -> None:
+    (row,) = parse_rows(_changed(**fields), "out")
+    assert row.test.name == name
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"n_batch": 512}, {"n_threads": 1}, {"use_mmap": True}, {"model_size": 1}, {"type_v": "q8_0"}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_was_run_otherwise_is_another_test(fields: dict[str, object]) -> None:
+    assert parse_rows(_changed(**fields), "out")[0].test != parse_rows(_changed(), "out")[0].test
+
+
+def test_an_output_that_stops_in_the_middle_is_no_result() -> None:
+    with pytest.raises(BenchTruncated) as caught:
+        parse_rows(_TEXT[: _TEXT.index("\n") + 100], "out")
+    assert str(caught.value.where[0]) == "out:2"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama_model_load: error\n",
+        "[1, 2]\n",
+        "[" * 100_000 + "\n",
+        _changed(samples_ns=[]),
+        _changed(samples_ns=[1, 0]),
+        _changed(samples_ns=[1.5]),
+        _changed(samples_ns="12"),
+        _changed(n_prompt=-1),
+        _changed(n_prompt=True),
+        _changed(n_prompt=0),
+        _changed(flash_attn="perhaps"),
+        _changed(model_type=7),
+    ],
+)
+def test_garbage_is_named_with_its_line(line: str) -> None:
+    with pytest.raises(BenchGarbage) as caught:
+        parse_rows(_TEXT + line, "out")
+    assert str(caught.value.where[0]) == "out:5"
+
+
+@pytest.mark.parametrize("field", ["samples_ns", "n_depth", "flash_attn", "use_mmap", "backends"])
+def test_a_row_without_a_field_is_of_a_build_we_do_not_know(field: str) -> None:
+    with pytest.raises(BenchFieldMissing, match=field):
+        parse_rows(_changed(**{field: None}), "out")
+
+
+def test_the_help_of_a_build_decides_how_options_are_spelled() -> None:
+    old = parse_help(_HELP)
+    assert (old.flash, old.no_mmap) == (("1", "0"), ("-mmp", "0"))
+    newer = _HELP.replace("--flash-attn <0|1>   ", "--flash-attn <on|off|auto>")
+    assert parse_help(newer).flash == ("on", "off")
+    both = newer + "  -lm, --load-mode <auto|none|mmap>  (default: auto)\n"
+    assert parse_help(both).no_mmap == ("-lm", "none")
+    assert parse_help(both.replace("  -mmp, --mmap", "  -x, --x")).no_mmap == ("-lm", "none")
+
+
+@pytest.mark.parametrize("text", ["", "usage: llama-cli\n", _HELP.replace("-mmp,", "-x,")])
+def test_another_program_is_not_taken_for_llama_bench(text: str) -> None:
+    with pytest.raises(BenchHelpUnknown):
+        parse_help(text)
+
+
+def test_the_command_line_names_device_and_tests() -> None:
+    options = parse_help(_HELP)
+    on_cpu = bench_arguments(options, BenchPlan(generated=(), depths=(0, 256), threads=1), "m.gguf")
+    text = " ".join(on_cpu)
+    assert "-p 512 -n 0 -d 0,256" in text
+    assert "-fa 1 -mmp 0 -dev none -ngl 0 -t 1" in text
+    on_gpu = " ".join(bench_arguments(options, BenchPlan(device="ROCm0"), "m.gguf"))
+    assert "-dev ROCm0 -ngl 99" in on_gpu
