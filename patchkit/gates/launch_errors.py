@@ -12,6 +12,7 @@ from patchkit.gates.base import GateError
 
 __all__ = [
     "BlockMismatch",
+    "CandidateAborts",
     "DecodeOnVec",
     "DecodeOnWmma",
     "FamilyChanged",
@@ -40,6 +41,12 @@ class NothingLaunched(GateError):
     """A supported case launched no attention kernel, or there was nothing to compare."""
 
     code = "LAUNCH_NOTHING"
+
+
+class CandidateAborts(GateError):
+    """The candidate's host code aborts, crashes or never ends in a run that the baseline ends well."""
+
+    code = "LAUNCH_ABORTED"
 
 
 class DecodeOnWmma(GateError):
@@ -111,10 +118,10 @@ class GraphChanged(GateError):
 def finding(
     kind: type[GateError], message: str, examples: Sequence[str], *, where: str | None = None, hint: str
 ) -> GateError:
-    """One error for all cases that break one rule: how many, and the first few."""
-    shown = list(examples[:_SHOWN])
-    if len(examples) > _SHOWN:
-        shown.append(f"and {len(examples) - _SHOWN} more")
+    """One error for all cases that break one rule: how many, and the first few that read differently."""
+    shown = list(dict.fromkeys(examples))[:_SHOWN]
+    if len(examples) > len(shown):
+        shown.append(f"and {len(examples) - len(shown)} more")
     count = f"{len(examples)} case{'s'[: len(examples) != 1]}"
     return kind(
         f"{message} ({count})",

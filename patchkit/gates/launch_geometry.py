@@ -75,8 +75,9 @@ def _row(launch: Launch, guarded: Guarded) -> WmmaRow | None:
 
 def _legal(case: Case, launch: Launch, guarded: Guarded) -> str | None:
     del case
-    if any(not 1 <= size <= most for size, most in zip(launch.grid, _MAX_GRID, strict=True)):
-        return f"with grid {launch.grid}"
+    for axis, size, most in zip("xyz", launch.grid, _MAX_GRID, strict=True):
+        if not 1 <= size <= most:
+            return f"with {size} blocks in {axis}, a grid has 1 to {most}"
     if not 1 <= launch.threads <= _MAX_THREADS:
         return f"with {launch.threads} threads per block"
     code = code_of(launch, guarded.code)

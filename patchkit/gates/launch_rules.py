@@ -25,11 +25,13 @@ from patchkit.gates.launch_errors import (
 from patchkit.gates.launch_geometry import GEOMETRY_RULES, TABLE_PATCH, GeometryRule, Guarded, code_of
 from patchkit.occupancy.wmma import KV_PADDING
 from patchkit.recorder.cases import Case, OpRow
+from patchkit.recorder.kernels import KernelName
 from patchkit.recorder.log import Launch
-from patchkit.recorder.session import CaseRecord
+from patchkit.recorder.runs import CaseRecord
 
 __all__ = [
     "DECODE_PATCH",
+    "Broken",
     "CasePair",
     "attention",
     "check_guarded",
@@ -52,6 +54,19 @@ class CasePair:
     case: Case
     before: CaseRecord
     after: CaseRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """One case that breaks the rule ``message``: by launching ``kernel``, and how."""
+
+    message: str
+    case: Case
+    kernel: KernelName
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.kernel} {self.how}".rstrip()
 
 
 def attention(record: CaseRecord) -> tuple[Launch, ...]:
@@ -89,6 +104,7 @@ def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitE
         if examples:
             problems.append(finding(kind, f"{arch}: {message}", examples, where=where, hint=hint))
 
+    check(SupportLost, "attention of our own cases is no longer supported", _SELECTION, _lost(pairs))
     check(NothingLaunched, "a supported case launches no attention kernel", _SELECTION, _silent(pairs))
     if DECODE_PATCH in guarded.patches:
         check(DecodeOnWmma, "decode launches the WMMA kernel", _SELECTION, _decode_on(pairs, "wmma"))
@@ -125,6 +141,13 @@ def _silent(pairs: Sequence[CasePair]) -> Iterator[str]:
             yield str(pair.case)
 
 
+def _lost(pairs: Sequence[CasePair]) -> Iterator[str]:
+    """Upstream's own cases are those that ``support`` lists; see :func:`check_support`."""
+    for pair in pairs:
+        if pair.case.is_own and pair.before.is_supported and not pair.after.is_supported:
+            yield str(pair.case)
+
+
 def _decode_on(pairs: Sequence[CasePair], family: str) -> Iterator[str]:
     for pair in pairs:
         for launch in attention(pair.after):
@@ -150,7 +173,7 @@ def _changed(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
             continue
         before = [launch.kernel.family for launch in attention(pair.before)]
         after = [launch.kernel.family for launch in attention(pair.after)]
-        if pair.before.is_supported and before != after:
+        if pair.before.is_supported and pair.after.is_supported and before != after:
             yield f"{pair.case}: {' '.join(before) or 'nothing'} -> {' '.join(after) or 'nothing'}"
 
 
@@ -174,18 +197,19 @@ def _geometry(pairs: Sequence[CasePair], guarded: Guarded, rule: GeometryRule) -
             yield f"{pair.case}: {launch.kernel.name} {broken}"
 
 
-def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> dict[str, list[str]]:
-    """What already breaks a rule in the baseline, by the rule's message: shown, and no reason to fail."""
-    found: dict[str, list[str]] = {}
+def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> list[Broken]:
+    """What already breaks a rule in the baseline: shown, and no reason to fail."""
+    found: list[Broken] = []
     for pair in pairs:
         for launch in pair.before.section.launches:
+            told = [(message, rule(pair.case, launch, guarded.before)) for _, message, rule in GEOMETRY_RULES]
             if _is_trap(launch, guarded.before):
-                found.setdefault("launches a kernel that is a trap", []).append(str(pair.case))
-            for _, message, rule in GEOMETRY_RULES:
-                broken = rule(pair.case, launch, guarded.before)
-                if broken is not None:
-                    text = f"{pair.case}: {launch.kernel.name} {broken}"
-                    found.setdefault(message, []).append(text)
+                told.append(("a launch of a kernel that is a trap", ""))
+            found += [
+                Broken(message=message, case=pair.case, kernel=launch.kernel.name, how=how)
+                for message, how in told
+                if how is not None
+            ]
     return found
 
 

@@ -5,19 +5,22 @@ Vocabulary: a *comparison* is one GPU, both sides; *identical* runs have the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
 from patchkit.build.compiler import Compiler
 from patchkit.build.parallel import run_parallel
+from patchkit.gates.launch_errors import CandidateAborts
 from patchkit.gates.launch_rules import CasePair
 from patchkit.recorder.backend import RecordedBackend
 from patchkit.recorder.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case
 from patchkit.recorder.device import PlayedDevice
 from patchkit.recorder.log import Launch
 from patchkit.recorder.model_file import SmallModel
-from patchkit.recorder.session import BenchRun, Figures, RecordedRun, Session, case_records
+from patchkit.recorder.runs import RecordedRun
+from patchkit.recorder.session import BenchRun, Figures, RecordedRunFailed, RecordedRunHangs, Session
 from patchkit.report import Reporter
 
 __all__ = ["Comparison", "Sides", "bench_runs", "compare_on", "known_cases", "last_step"]
@@ -66,8 +69,8 @@ class Comparison:
         return self.cases[0].digest == self.cases[1].digest
 
     def pairs(self) -> list[CasePair]:
-        """Every case before and after. Raises RecordingUnreadable."""
-        before, after = (case_records(self.asked, run.recording()) for run in self.cases)
+        """Every case before and after. Raises RecordingUnreadable, RecordingIncomplete."""
+        before, after = (run.records(self.asked) for run in self.cases)
         return [
             CasePair(case=case, before=old, after=new)
             for case, old, new in zip(self.asked, before, after, strict=True)
@@ -102,23 +105,35 @@ def compare_on(device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: 
     """Run everything on one GPU, both sides.
 
     Raises:
-        RecordedRunFailed: upstream's code aborted.
+        CandidateAborts: the candidate's host code ended badly where the baseline's ended well.
+        RecordedRunFailed, RecordedRunHangs: the baseline's did.
         RecorderMisconfigured, SupportMalformed: a program or the recorder did something else.
     """
-    sessions = sides.sessions(device, compiler)
-    support = sessions[0].support(), sessions[1].support()
-    asked, unknown = known_cases(support[0])
-    cases = sessions[0].run_cases(asked), sessions[1].run_cases(asked)
+    before, after = sides.sessions(device, compiler)
+    old_support = before.support()
+    asked, unknown = known_cases(old_support)
+    old_cases = before.run_cases(asked)
+    with _blaming_the_candidate():
+        new_support, new_cases = after.support(), after.run_cases(asked)
     runs = bench_runs(deep=deep)
-    made = _benches(sessions, runs, compiler.reporter)
+    made = _benches((before, after), runs, compiler.reporter)
     return Comparison(
         device=device,
-        support=support,
+        support=(old_support, new_support),
         asked=asked,
         not_understood=unknown,
-        cases=cases,
+        cases=(old_cases, new_cases),
         benches=tuple(zip(runs, made[::2], made[1::2], strict=True)),
     )
+
+
+@contextmanager
+def _blaming_the_candidate() -> Iterator[None]:
+    """What the baseline did not do is the candidate's fault, not the recorder's."""
+    try:
+        yield
+    except (RecordedRunFailed, RecordedRunHangs) as error:
+        raise CandidateAborts(error.message, why=error.why, hint=error.hint) from error
 
 
 @lru_cache(maxsize=256)  # asked for by a rule and by the report
@@ -131,10 +146,16 @@ def last_step(recorded: RecordedRun) -> tuple[Launch, ...]:
 def _benches(
     sessions: tuple[Session, Session], runs: Sequence[BenchRun], reporter: Reporter
 ) -> list[RecordedRun]:
-    items = [(session, run) for run in runs for session in sessions]
+    def work(item: tuple[Session, BenchRun]) -> RecordedRun:
+        session, run = item
+        if session is sessions[0]:
+            return session.run_bench(run)
+        with _blaming_the_candidate():
+            return session.run_bench(run)
+
     return run_parallel(
-        items,
-        lambda item: item[0].run_bench(item[1]),
+        [(session, run) for run in runs for session in sessions],
+        work,
         reporter=reporter,
         what=f"llama-bench as {sessions[0].device.arch}",
         unit="runs",

@@ -37,6 +37,7 @@ _TOKENS = (1, 2, 3, 8, 16, 32, 33, 512, 1024, 2048)
 # ("Skip unused kernel variants", fattn-tile.cuh, fattn-vec.cuh and fattn-wmma-f16.cu of build 6900).
 _SOFTCAP_SIZES = frozenset({128, 256})
 _KV_HEADS = 2
+_OWN = "own-"  # how their ids begin
 _BLOCK = {"f16": 1, "q8_0": 32, "q4_0": 32}  # values per block, ggml-quants
 
 _KNOWN = frozenset(
@@ -93,6 +94,11 @@ class Case:
         return self.tokens == 1
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is one of :func:`own_cases`."""
+        return self.id.startswith(_OWN)
+
+    @property
     def is_quantized(self) -> bool:
         """Whether K or V is."""
         return self.type_k.startswith("q") or self.type_v.startswith("q")
@@ -144,7 +150,7 @@ def own_cases() -> tuple[Case, ...]:
     """Our cases: every shape plain, and every option on a few of them."""
     plain = list(_shapes())
     varied = _variations(plain)
-    return (*plain, *(replace(case, id=f"own-{len(plain) + number}") for number, case in enumerate(varied)))
+    return (*plain, *(replace(case, id=f"{_OWN}{len(plain) + number}") for number, case in enumerate(varied)))
 
 
 def _shapes() -> Iterator[Case]:
@@ -157,7 +163,7 @@ def _shapes() -> Iterator[Case]:
                         if size % block or size_v % block:
                             continue
                         yield Case(
-                            id=f"own-{number}",
+                            id=f"{_OWN}{number}",
                             head_size=size,
                             head_size_v=size_v,
                             kv_heads=_KV_HEADS,
@@ -210,6 +216,8 @@ def parse_support(text: str) -> tuple[OpRow, ...]:
 def upstream_case(params: str, number: int) -> Case:
     """The case that upstream prints as ``params`` (``hsk=64,hsv=64,nh=4,nr23=[1,1],...``).
 
+    Upstream rounds head sizes up to whole blocks of a quantized type; the case has the rounded ones.
+
     Raises:
         CaseNotUnderstood: a variable is missing, unknown, or has a value we cannot build.
     """
@@ -223,10 +231,12 @@ def upstream_case(params: str, number: int) -> Case:
         raise _not_understood(params, f"unknown: {', '.join(sorted(unknown))}")
     try:
         nr2, nr3 = _list(values["nr23"])
+        type_k = values["type_K"] if "type_K" in values else values["type_KV"]
+        type_v = values["type_V"] if "type_V" in values else values["type_KV"]
         return Case(
             id=f"upstream-{number}",
-            head_size=int(values["hsk"]),
-            head_size_v=int(values["hsv"]),
+            head_size=_whole_blocks(int(values["hsk"]), type_k),
+            head_size_v=_whole_blocks(int(values["hsv"]), type_v),
             kv_heads=int(values["nh"]),
             gqa=int(nr2),
             sequences=int(nr3),
@@ -237,12 +247,17 @@ def upstream_case(params: str, number: int) -> Case:
             max_bias=float(values["max_bias"]),
             softcap=float(values["logit_softcap"]),
             precise=values["prec"] == "f32",
-            type_k=values["type_K"] if "type_K" in values else values["type_KV"],
-            type_v=values["type_V"] if "type_V" in values else values["type_KV"],
+            type_k=type_k,
+            type_v=type_v,
             permute="".join(_list(values["permute"])),
         )
     except (KeyError, ValueError) as error:
         raise _not_understood(params, f"missing or unreadable: {error}") from error
+
+
+def _whole_blocks(size: int, kind: str) -> int:
+    block = _BLOCK.get(kind, _BLOCK["q8_0"] if kind.startswith("q") else 1)
+    return -(-size // block) * block
 
 
 def _not_understood(params: str, why: str) -> CaseNotUnderstood:

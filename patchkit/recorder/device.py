@@ -37,10 +37,18 @@ class PlayedDevice:
     memory_bytes: int = _MEMORY_BYTES
 
 
-def device_of(profile: ArchProfile) -> PlayedDevice:
-    """The device of a profile. Raises what :meth:`Facts.require` raises: nothing is guessed."""
+def device_of(profile: ArchProfile, *, guess_units: bool = False) -> PlayedDevice:
+    """The device of a profile. Raises what :meth:`Facts.require` raises: nothing is guessed.
+
+    With ``guess_units`` the number of compute units may be one of low confidence. It sizes grids, on both
+    sides alike: good enough to compare two sides, never to say what this GPU launches.
+    """
     limits = limits_of(profile)
-    units = profile.facts.require_int("compute_units")
+    guessed = profile.facts.report("compute_units")
+    if guess_units and guessed is not None and isinstance(guessed.value, int):
+        units = guessed.value
+    else:
+        units = profile.facts.require_int("compute_units")
     per_wgp = profile.facts.report("lds_per_wgp_bytes") is not None
     part = profile.facts.report("part")
     return PlayedDevice(

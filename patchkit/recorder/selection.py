@@ -20,7 +20,7 @@ from patchkit.recorder.branches import Decision, decisions
 from patchkit.recorder.cases import Case
 from patchkit.recorder.library import HOST_FLAGS, SELECTION_UNIT
 from patchkit.recorder.log import Launch
-from patchkit.recorder.session import Session, case_records
+from patchkit.recorder.session import Session
 from patchkit.recorder.trace import places_of
 from patchkit.source import SourceText
 
@@ -48,7 +48,7 @@ def select(case: Case, session: Session, backend: RecordedBackend, compiler: Com
         RecordedRunFailed: upstream's code aborted.
     """
     case = replace(case, id="explained")
-    (record,) = case_records([case], session.run_cases([case], traced=True).recording())
+    (record,) = session.run_cases([case], traced=True).records([case])
     tree = backend.tree
     source = SourceText(SELECTION_UNIT, tree.read(SELECTION_UNIT))
     places = places_of(record.section.blocks, backend.library.path, compiler)

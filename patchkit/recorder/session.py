@@ -1,4 +1,4 @@
-"""Running upstream's programs and the driver on the recorder, and reading what they launched.
+"""Running upstream's programs and the driver on the recorder.
 
 Vocabulary: a *session* is one side on one played GPU; its *figures* are what the compiler said about
 kernels of that side, which the stub needs to answer how many blocks a multiprocessor holds. A run whose
@@ -15,24 +15,22 @@ from pathlib import Path
 
 from patchkit.build.store import Store, key_of
 from patchkit.errors import ToolchainError
-from patchkit.proc import Completed, ToolCrashed, run_tool, tool_failure
-from patchkit.recorder.cases import Case, OpRow, case_line, parse_support
+from patchkit.proc import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
+from patchkit.recorder.cases import Case, OpRow, case_line
 from patchkit.recorder.device import PlayedDevice, device_text
 from patchkit.recorder.library import HostLibrary
-from patchkit.recorder.log import Recording, Section, parse_recording, sections_of
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.programs import Programs
+from patchkit.recorder.runs import RecordedRun
 from patchkit.report import Reporter
 
 __all__ = [
     "BenchRun",
-    "CaseRecord",
     "Figures",
-    "RecordedRun",
     "RecordedRunFailed",
+    "RecordedRunHangs",
     "RecorderMisconfigured",
     "Session",
-    "case_records",
 ]
 
 _FORMAT = 1  # of an entry; a change makes every old one unknown
@@ -44,6 +42,12 @@ class RecordedRunFailed(ToolchainError):
     """A program on the recorder ended badly: upstream's code aborted in it."""
 
     code = "RECORDED_RUN_FAILED"
+
+
+class RecordedRunHangs(ToolchainError):
+    """A program on the recorder did not end in time."""
+
+    code = "RECORDED_RUN_HANGS"
 
 
 class RecorderMisconfigured(ToolchainError):
@@ -61,15 +65,6 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRecord:
-    """What became of one case; ``blocks`` are executed basic blocks when the run was traced."""
-
-    case: Case
-    is_supported: bool
-    section: Section
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRun:
     """One llama-bench test: ``prompt`` or ``generated`` tokens (the other is 0) at a depth."""
 
@@ -78,31 +73,13 @@ class BenchRun:
     generated: int
     depth: int
 
-    def __str__(self) -> str:
-        what = f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
-        return f"{self.model.name} {what} @ d{self.depth}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRun:
-    """A finished run on disk: ``digest`` is the sha256 of its log, so equal runs need no reading."""
-
-    folder: Path
-    digest: str
-
     @property
-    def log(self) -> Path:
-        """The launch log."""
-        return self.folder / "log.jsonl"
+    def test(self) -> str:
+        """Its name in llama-bench's tables: pp512, tg4."""
+        return f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
 
-    def stdout(self) -> str:
-        """What the program printed."""
-        return (self.folder / "stdout").read_text("utf-8")
-
-    def recording(self) -> Recording:
-        """The launches. Raises RecordingUnreadable."""
-        with self.log.open(encoding="utf-8") as lines:
-            return parse_recording(lines, str(self.log))
+    def __str__(self) -> str:
+        return f"{self.model.name} {self.test} @ d{self.depth}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,20 +99,21 @@ class Session:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
 
         Raises:
-            RecordedRunFailed, RecorderMisconfigured: the program did not end well.
+            RecordedRunFailed, RecordedRunHangs, RecorderMisconfigured: the program did not end well.
             SupportMalformed: it printed something else.
         """
         argv = [
             str(self.programs.folder / "test-backend-ops"),
             *("support", "-o", "FLASH_ATTN_EXT", "--output", "csv"),
         ]
-        return parse_support(self._run(argv, {}).stdout())
+        return self._run(argv, {}).support()
 
     def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
-        """Run each case as a graph of its own; :func:`case_records` reads the result.
+        """Run each case as a graph of its own; :meth:`RecordedRun.records` reads the result.
 
         Raises:
             RecordedRunFailed: upstream's code aborted; the message names the case.
+            RecordedRunHangs: it did not end in time; the message names the case.
             RecorderMisconfigured: the recorder itself is at fault.
         """
         text = "".join(case_line(case) for case in cases)
@@ -145,7 +123,7 @@ class Session:
         """Run one llama-bench test; the prefill of its depth is part of the log.
 
         Raises:
-            RecordedRunFailed, RecorderMisconfigured: it did not end well.
+            RecordedRunFailed, RecordedRunHangs, RecorderMisconfigured: it did not end well.
         """
         path = model_file(run.model, self.cache_root, self.reporter)
         argv = [
@@ -191,22 +169,26 @@ class Session:
         for name, text in files.items():
             (work / name).write_text(text, "utf-8")
         log.touch()
-        completed = run_tool(
-            argv,
-            cwd=work,
-            env={
-                "LD_LIBRARY_PATH": f"{self.stub}:{self.programs.folder}",
-                "GGML_BACKEND_PATH": str(self.library.path),
-                "GGML_CUDA_DISABLE_GRAPHS": "1",
-                "PATCHKIT_RECORDER_DEVICE": str(work / "device"),
-                "PATCHKIT_RECORDER_KERNELS": str(work / "kernels"),
-                "PATCHKIT_RECORDER_LOG": str(log),
-                **({"PATCHKIT_RECORDER_TRACE": "1"} if traced else {}),
-            },
-            timeout_s=_TIMEOUT_S,
-            check=False,
-            reporter=self.reporter,
-        )
+        variables = {
+            "LD_LIBRARY_PATH": f"{self.stub}:{self.programs.folder}",
+            "GGML_BACKEND_PATH": str(self.library.path),
+            "GGML_CUDA_DISABLE_GRAPHS": "1",
+            "PATCHKIT_RECORDER_DEVICE": str(work / "device"),
+            "PATCHKIT_RECORDER_KERNELS": str(work / "kernels"),
+            "PATCHKIT_RECORDER_LOG": str(log),
+            **({"PATCHKIT_RECORDER_TRACE": "1"} if traced else {}),
+        }
+        try:
+            completed = run_tool(
+                argv, cwd=work, env=variables, timeout_s=_TIMEOUT_S, check=False, reporter=self.reporter
+            )
+        except ToolTimeout as error:
+            raise RecordedRunHangs(
+                f"{Path(argv[0]).name} did not end within {_TIMEOUT_S:g} s "
+                f"on the launch recorder as {self.device.arch}{_last_case(log)}",
+                why=error.why,
+                hint=error.hint,
+            ) from error
         if completed.returncode == 0:
             return completed
         failure = tool_failure(completed)
@@ -223,27 +205,6 @@ class Session:
 
     def _figures_text(self) -> str:
         return "".join(f"{name} {used.vgprs} {used.lds}\n" for name, used in sorted(self.figures.items()))
-
-
-def case_records(cases: Sequence[Case], recording: Recording) -> tuple[CaseRecord, ...]:
-    """What became of each case of a run.
-
-    Raises:
-        RecordedRunFailed: a case has no end, or is not in the log.
-    """
-    by_id = {case.id: case for case in cases}
-    records = []
-    for name, sections in sections_of(recording, "case "):
-        marks = [section.mark for section in sections]
-        if len(sections) != 2:  # noqa: PLR2004  the case and how it ended
-            raise RecordedRunFailed(f"case {by_id[name]} did not end", why=f"marks: {', '.join(marks)}")
-        records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=sections[0]))
-    if len(records) != len(cases):
-        raise RecordedRunFailed(
-            f"{len(cases)} attention cases were asked for, {len(records)} are in the log",
-            hint="delete the recorder folder of the cache and run the command again",
-        )
-    return tuple(records)
 
 
 def _last_case(log: Path) -> str:

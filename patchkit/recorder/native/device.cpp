@@ -136,7 +136,10 @@ int resident_blocks(const resources & used, int threads, size_t dynamic_lds) {
     const device & dev = the_device();
     const int by_registers = dev.vgprs_per_simd / round_up(std::max(used.vgprs, 1), dev.vgpr_granule);
     const int waves = dev.simds_per_multiprocessor * std::min(dev.max_waves_per_simd, by_registers);
-    const int by_waves = waves * dev.wave_size / round_up(std::max(threads, 1), dev.wave_size);
+    int by_waves = waves * dev.wave_size / round_up(std::max(threads, 1), dev.wave_size);
+    if (used.assumed) {
+        by_waves = std::max(by_waves, 1); // whatever it is, it was compiled so that one block fits
+    }
     const size_t lds = used.lds + dynamic_lds;
     const int by_lds = lds == 0 ? INT_MAX : int(dev.lds_per_block / lds);
     return std::min(by_waves, by_lds);

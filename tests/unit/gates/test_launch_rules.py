@@ -24,7 +24,7 @@ from patchkit.recorder.cases import Case, OpRow
 from patchkit.recorder.device import device_of
 from patchkit.recorder.kernels import read_name
 from patchkit.recorder.log import Kernel, Launch, Section
-from patchkit.recorder.session import CaseRecord
+from patchkit.recorder.runs import CaseRecord
 
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _TILE_UNIT = "ggml/src/ggml-cuda/template-instances/fattn-tile-instance-dkq128-dv128.cu"
@@ -147,7 +147,9 @@ def test_a_trap_that_upstream_launches_too_is_shown_and_does_not_fail(rules):
     trapping = replace(rules, code={_TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)}})
     pairs = [_pair(replace(_DECODE, head_size=40), _tile(), _tile())]
     assert _codes(pairs, trapping) == []
-    assert list(upstream_own(pairs, trapping)) == ["launches a kernel that is a trap"]
+    assert [broken.message for broken in upstream_own(pairs, trapping)] == [
+        "a launch of a kernel that is a trap"
+    ]
 
 
 def test_a_kernel_that_its_unit_does_not_have_is_found(rules):
@@ -197,8 +199,8 @@ def test_the_split_of_kv_rows_fits_the_kernels_step(rules, changes, expected):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"grid": (16, 65537, 8)}, "grid (16, 65537, 8)"),
-        ({"grid": (0, 1, 1)}, "grid (0, 1, 1)"),
+        ({"grid": (16, 65537, 8)}, "with 65537 blocks in y, a grid has 1 to 65536"),
+        ({"grid": (0, 1, 1)}, "with 0 blocks in x"),
         ({"block": (32, 33, 1)}, "1056 threads"),
         ({"lds": 65000}, "66024 bytes of LDS"),
         ({"resident": 0}, "no block fits"),
@@ -214,14 +216,24 @@ def test_what_the_baseline_launches_as_illegally_is_upstreams(rules):
     big = _vec(grid=(1, 131072, 2))
     pairs = [_pair(replace(_DECODE, gqa=1), big, big)]
     assert _codes(pairs, rules) == []
-    (found,) = upstream_own(pairs, rules)["a launch that the GPU refuses"]
-    assert found.endswith("flash_attn_ext_vec<128, 1, 1, 1, false> with grid (1, 131072, 2)")
+    (found,) = upstream_own(pairs, rules)
+    assert found.message == "a launch that the GPU refuses"
+    assert str(found).endswith(
+        "flash_attn_ext_vec<128, 1, 1, 1, false> with 131072 blocks in y, a grid has 1 to 65536"
+    )
 
 
 def test_a_supported_case_must_launch_attention(rules):
     silent = CasePair(case=_DECODE, before=_record(_DECODE, _vec()), after=_record(_DECODE))
     assert _codes([silent], rules) == ["LAUNCH_NOTHING"]
     assert attention(silent.after) == ()
+
+
+@pytest.mark.parametrize("case", [_DECODE, _PREFILL])
+def test_a_case_of_ours_that_loses_support_is_found_in_decode_too(rules, case):
+    own = replace(case, id="own-1")
+    assert _codes([_pair(own, _vec(), None)], rules) == ["LAUNCH_SUPPORT_LOST"]
+    assert _codes([_pair(own, None, _tile() if own.is_decode else _wmma())], rules) == []
 
 
 def test_support_may_grow_and_must_not_shrink():
@@ -235,6 +247,14 @@ def test_support_may_grow_and_must_not_shrink():
 def test_a_baseline_without_support_proves_nothing():
     (problem,) = check_support("gfx1151", [], [])
     assert problem.code == "LAUNCH_NOTHING"
+
+
+def test_a_finding_shows_cases_that_read_the_same_once(rules):
+    pairs = [_pair(replace(_DECODE, id=str(n), permute=f"021{n}"), _vec(), _wmma()) for n in range(3)]
+    problem = next(each for each in check_guarded(pairs, rules) if each.code == "LAUNCH_DECODE_WMMA")
+    assert problem.message.endswith("(3 cases)")
+    assert (problem.why or "").count("D=128") == 1
+    assert (problem.why or "").endswith("and 2 more")
 
 
 def test_a_finding_counts_all_and_shows_a_few(rules):

@@ -27,6 +27,13 @@ def test_upstreams_variables_become_a_case():
     assert not case.is_decode
 
 
+@pytest.mark.parametrize(("kind", "sizes"), [("q8_0", (64, 32)), ("f16", (40, 20)), ("bf16", (40, 20))])
+def test_head_sizes_are_rounded_up_to_whole_blocks_as_upstream_does(kind, sizes):
+    params = _PARAMS.replace("hsk=64,hsv=64", "hsk=40,hsv=20").replace("q8_0", kind)
+    case = upstream_case(params, 0)
+    assert (case.head_size, case.head_size_v) == sizes
+
+
 def test_later_builds_name_both_types_and_more_variables():
     later = _PARAMS.replace("type_KV=q8_0", "type_K=f16,type_V=bf16") + ",v_is_view_of_k=0"
     case = upstream_case(later, 0)

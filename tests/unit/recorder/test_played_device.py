@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from patchkit.config.facts import FactNotForDecisions
 from patchkit.config.profile import load_profile
 from patchkit.recorder.device import device_of, device_text
 
@@ -23,3 +26,15 @@ def test_the_device_file_has_one_line_per_field(checkout):
     assert lines["arch"] == "gfx1151"
     assert lines["name"] == "Radeon 8060S"
     assert lines["max_vgprs_per_wave"] == "256"
+
+
+def test_a_number_of_compute_units_that_nobody_vouches_for_is_used_only_on_request(checkout):
+    profile = load_profile(checkout / "arch_profiles", "gfx1153")
+    fact = profile.facts.report("compute_units")
+    assert fact is not None
+    assert fact.confidence == "low", "take another GPU for this test"
+    with pytest.raises(FactNotForDecisions):
+        device_of(profile)
+    assert device_of(profile, guess_units=True).multiprocessors == fact.value // 2
+    known = load_profile(checkout / "arch_profiles", "gfx1151")
+    assert device_of(known, guess_units=True) == device_of(known)

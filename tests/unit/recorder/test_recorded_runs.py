@@ -8,17 +8,18 @@ import pytest
 
 from patchkit.config.profile import load_profile
 from patchkit.proc import ToolFailed
-from patchkit.recorder.cases import Case
+from patchkit.recorder.cases import Case, SupportMalformed
 from patchkit.recorder.device import device_of
 from patchkit.recorder.library import HostLibrary, LinkFailed, RecorderLacksCalls, _link_error
-from patchkit.recorder.log import parse_recording
+from patchkit.recorder.log import RecordingUnreadable, parse_recording
 from patchkit.recorder.programs import Programs, c_compiler, cxx_compiler
+from patchkit.recorder.runs import RecordingIncomplete, case_records
 from patchkit.recorder.session import (
     Figures,
     RecordedRunFailed,
+    RecordedRunHangs,
     RecorderMisconfigured,
     Session,
-    case_records,
 )
 from patchkit.report import NullReporter
 
@@ -69,7 +70,7 @@ def test_a_run_is_made_once_and_then_read(session, tmp_path):
     first = made.run_cases(_CASES)
     assert made.run_cases(_CASES) == first
     assert (tmp_path / "count").read_text("utf-8") == "run\n"
-    records = case_records(_CASES, first.recording())
+    records = first.records(_CASES)
     assert [(record.case.id, record.is_supported) for record in records] == [("one", True), ("two", False)]
     assert [str(launch.kernel.name) for launch in records[0].section.launches] == ["foo"]
 
@@ -114,16 +115,62 @@ def test_a_refused_configuration_is_told_apart(session):
     assert "launch recorder: no" in (caught.value.why or "")
 
 
+def test_a_program_that_does_not_end_is_stopped_and_the_case_named(session, monkeypatch):
+    monkeypatch.setattr("patchkit.recorder.session._TIMEOUT_S", 1.0)
+    script = """echo '{"mark":"case two"}' >> "$PATCHKIT_RECORDER_LOG"; echo stuck >&2; exec sleep 600"""
+    with pytest.raises(RecordedRunHangs) as caught:
+        session(script).run_cases(_CASES)
+    assert "did not end within 1 s on the launch recorder as gfx1151, in case two" in caught.value.message
+    assert "stuck" in (caught.value.why or "")
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("no json at all", RecordingUnreadable),
+        ("[1, 2]", RecordingUnreadable),
+        ('{"launch":7,"grid":[1,1,1],"block":[1,1,1],"lds":0}', RecordingUnreadable),
+        (r"\377\376", RecordingUnreadable),
+        ('{"mark":"case one"}', RecordingIncomplete),
+        ("", RecordingUnreadable),
+    ],
+)
+def test_garbage_in_the_log_is_put_aside_and_recorded_anew(session, tmp_path, log, error):
+    garbage = session(f"""printf '{log}\\n' >> "$PATCHKIT_RECORDER_LOG" """)
+    with pytest.raises(error) as caught:
+        garbage.run_cases(_CASES).records(_CASES)
+    (place,) = caught.value.where
+    assert Path(place.path).is_file()
+    assert "run the command again" in (caught.value.hint or "")
+    assert session(_GOOD).run_cases(_CASES).records(_CASES)[1].is_supported is False
+
+
+def test_garbage_instead_of_the_table_of_support_is_put_aside(session, tmp_path):
+    program = tmp_path / "programs" / "test-backend-ops"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho what\n", "utf-8")
+    program.chmod(0o755)
+    made = session(_GOOD)
+    with pytest.raises(SupportMalformed) as caught:
+        made.support()
+    assert (Path(caught.value.where[0].path) / "stdout").read_text("utf-8") == "what\n"
+    row = '"FLASH_ATTN_EXT","hsk=40","1"'
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' op_name,op_params,supported '{row}'\n", "utf-8")
+    assert [row.is_supported for row in made.support()] == [True]
+
+
 @pytest.mark.parametrize(
     "lines",
     [
         ['{"mark":"case one"}', '{"mark":"case two"}', '{"mark":"done"}'],
         ['{"mark":"case one"}', '{"mark":"done"}'],
+        ['{"mark":"case one"}', '{"mark":"done"}', '{"mark":"case two"}', '{"mark":"what"}'],
+        ['{"mark":"case one"}', '{"mark":"done"}', '{"mark":"case three"}', '{"mark":"done"}'],
         [],
     ],
 )
 def test_a_case_without_an_end_is_an_error(lines):
-    with pytest.raises(RecordedRunFailed):
+    with pytest.raises(RecordingIncomplete):
         case_records(_CASES, parse_recording(lines, "log"))
 
 

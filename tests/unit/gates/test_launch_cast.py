@@ -1,0 +1,72 @@
+"""Which GPUs are played, and what is said of the others; nothing is compiled or run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patchkit.config.profile import load_profile
+from patchkit.gates.launch_cast import make_cast
+
+_ALL = ("gfx1030", "gfx1100", "gfx1151", "gfx1153", "gfx906", "gfx942")
+
+
+@pytest.fixture
+def subject(make_subject, checkout):
+    profiles = {arch: load_profile(checkout / "arch_profiles", arch) for arch in _ALL}
+    return replace(make_subject(), profiles=profiles)
+
+
+def _archs(cast) -> list[str]:
+    return [device.arch for device in cast.devices]
+
+
+def test_the_gpus_of_the_candidate_come_first_then_all_others(subject):
+    assert _archs(make_cast(subject, None)) == [
+        "gfx1151",
+        "gfx1030",
+        "gfx1100",
+        "gfx1153",
+        "gfx906",
+        "gfx942",
+    ]
+
+
+def _write(root, text: str) -> None:
+    folder = root / "ggml/src/ggml-cuda"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.cuh").write_text(text, "utf-8")
+
+
+@pytest.mark.parametrize("code", ["int a = warpSize;", "#if __AMDGCN_WAVEFRONT_SIZE__ == 64\n#endif"])
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_host_code_that_compiles_the_wave_size_in_leaves_the_other_wave_size_out(subject, code, side):
+    _write(getattr(subject, side), f"// first\n{code}\n")
+    cast = make_cast(subject, None)
+    assert _archs(cast) == ["gfx1151", "gfx1030", "gfx1100", "gfx1153"]
+    assert (
+        "launches as gfx906 gfx942: host code is compiled for waves of 32 lanes, and "
+        "ggml/src/ggml-cuda/a.cuh:2 depends on it"
+    ) in cast.remarks
+
+
+@pytest.mark.parametrize("code", ["int a = prop.warpSize;", "int a = prop->warpSize;", "int my_warpSize;"])
+def test_the_wave_size_asked_at_run_time_leaves_nobody_out(subject, code):
+    _write(subject.candidate, code)
+    assert "gfx906" in _archs(make_cast(subject, None))
+
+
+def test_a_guessed_figure_is_played_and_named(subject):
+    cast = make_cast(subject, None)
+    (remark,) = [remark for remark in cast.remarks if "gfx1153" in remark]
+    assert remark.startswith("grids of gfx1153: played with 4 compute units, which its profile does not")
+
+
+def test_others_can_be_limited_by_name(subject):
+    cast = make_cast(subject, ("gfx1100",))
+    assert _archs(cast) == ["gfx1151", "gfx1100"]
+    assert "launches as gfx1030 gfx1153 gfx906 gfx942: not asked for" in cast.remarks
+    alone = make_cast(subject, ())
+    assert _archs(alone) == ["gfx1151"]
+    assert not [remark for remark in alone.remarks if remark.startswith("grids")]

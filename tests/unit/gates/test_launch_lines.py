@@ -1,0 +1,130 @@
+"""The rows of the launch gate on made-up runs: what a reader sees, and in how little space."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.profile import load_profile
+from patchkit.gates.launch_lines import guarded_lines, other_lines, transitions
+from patchkit.gates.launch_rules import Broken
+from patchkit.gates.launch_runs import Comparison
+from patchkit.recorder.cases import Case, OpRow
+from patchkit.recorder.device import device_of
+from patchkit.recorder.kernels import read_name
+from patchkit.recorder.model_file import SmallModel
+from patchkit.recorder.runs import RecordedRun
+from patchkit.recorder.session import BenchRun
+
+_WMMA = ("_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc", "a/fattn-wmma-f16.cu")
+_TILE = ("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc", "a/tile.cu")
+_VEC = ("_ZL18flash_attn_ext_vecILi128ELi1EL9ggml_type1ELS0_1ELb0EEvPKc", "a/vec.cu")
+
+_DECODE = Case(id="own-0", head_size=128, head_size_v=128, kv_heads=2, gqa=4, kv=65536, tokens=1)
+_CASES = (
+    _DECODE,
+    replace(_DECODE, id="own-1", tokens=512),
+    replace(_DECODE, id="own-2", gqa=1),
+    replace(_DECODE, id="own-3", head_size=72, head_size_v=72),
+)
+
+
+def _log(events: list[tuple[str, tuple[str, str] | None]]) -> str:
+    """Marks, and the one kernel that each launches: 1x60x2 blocks of 32x4 threads."""
+    lines: list[dict[str, object]] = []
+    for number, (mark, kernel) in enumerate(events):
+        lines += [{"mark": mark}] if mark else []
+        if kernel is not None:
+            lines.append({"kernel": number, "name": kernel[0], "units": [kernel[1]]})
+            lines.append({"launch": number, "grid": [1, 60, 2], "block": [32, 4, 1], "lds": 0})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def make(events: list[tuple[str, tuple[str, str] | None]]) -> RecordedRun:
+        text = _log(events)
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        (folder / "log.jsonl").write_text(text, "utf-8")
+        return RecordedRun(folder=folder, digest=str(hash(text)))
+
+    return make
+
+
+@pytest.fixture
+def compared(run, checkout):
+    def side(decode: tuple[str, str]) -> RecordedRun:
+        events: list[tuple[str, tuple[str, str] | None]] = []
+        for case, kernel in zip(_CASES, (decode, _WMMA, _VEC, None), strict=True):
+            events += [(f"case {case.id}", kernel), ("done" if kernel else "unsupported", None)]
+        return run(events)
+
+    def bench(depth: int, before: tuple[str, str], after: tuple[str, str]):
+        test = BenchRun(model=SmallModel(head_size=128), prompt=0, generated=4, depth=depth)
+        return test, run([("", before)]), run([("", after)])
+
+    def make(before: tuple[str, str], after: tuple[str, str], arch: str = "gfx1151") -> Comparison:
+        row = OpRow(params="x", is_supported=True)
+        return Comparison(
+            device=device_of(load_profile(checkout / "arch_profiles", arch)),
+            support=((row,), (row,)),
+            asked=_CASES,
+            not_understood=(),
+            cases=(side(before), side(after)),
+            benches=(bench(252, before, after), bench(4092, before, after)),
+        )
+
+    return make
+
+
+def test_decode_comes_first_with_what_changed_before_what_did_not(compared):
+    one = compared(_VEC, _TILE)
+    lines = guarded_lines(one, one.pairs(), [])
+    assert lines[0].startswith("gfx1151: upstream's list has 1 supported cases, 1 after; 4 cases and 2 model")
+    decode = next(line for line in lines if "decode f16, grouped" in line)
+    assert lines.index(decode) == 2
+    assert decode.split("grouped", 1)[1].strip() == "VEC -> TILE 1; still not supported 1"
+    assert any(line.split() == ["decode", "f16", "as", "before:", "VEC", "1"] for line in lines)
+    assert any(line.split() == ["prefill", "f16", "as", "before:", "WMMA", "1"] for line in lines)
+
+
+def test_samples_show_geometry_and_models_are_one_line_per_kernel_change(compared):
+    one = compared(_VEC, _TILE)
+    text = "\n".join(guarded_lines(one, one.pairs(), []))
+    assert "D=128, decode             VEC 1x60x2 of 32x4 -> TILE 1x60x2 of 32x4" in text
+    assert "D=128, 512 tokens         WMMA 1x60x2 of 32x4 -> the same" in text
+    assert "llama-d128-gqa4 tg4       VEC 1x60x2 of 32x4 -> TILE 1x60x2 of 32x4, depth 252 4092" in text
+
+
+def test_what_upstream_breaks_says_which_kernel_why_and_which_cases(compared):
+    one = compared(_VEC, _TILE)
+    message, how = "a launch that the GPU refuses", "with 131072 blocks in y, a grid has 1 to 65536"
+    convert = read_name("_Z16dequantize_blockILi32EEvPKv")
+    cases = [replace(_DECODE, id=f"own-{n}", kv=131072, tokens=n, type_k="q8_0") for n in range(1, 9)]
+    own = [Broken(message=message, case=case, kernel=convert, how=how) for case in [*cases, *cases]]
+    lines = guarded_lines(one, one.pairs(), own)
+    assert lines[-2].strip() == f"upstream's own, before and after, 8 cases: {message}"
+    assert lines[-1].strip() == f"dequantize_block {how} (KV q8_0, D 128, KV rows 131072, gqa 4)"
+
+
+def test_gpus_that_launch_the_same_share_a_line_and_others_stand_out(compared):
+    same = [compared(_VEC, _VEC, arch) for arch in ("gfx1030", "gfx906")]
+    other = compared(_VEC, _TILE, "gfx1100")
+    assert other_lines([*same, other]) == [
+        "gfx1100: 4 cases DIFFERENT, 0 of 2 model runs identical",
+        "gfx1030 gfx906: all 4 cases and 2 model runs launch the same",
+    ]
+
+
+def test_no_row_is_wider_than_a_terminal(compared):
+    one = compared(_VEC, _TILE)
+    indent = 7  # what verify puts in front
+    assert max(len(line) for line in guarded_lines(one, one.pairs(), [])) + indent <= 120
+
+
+def test_transitions_count_every_case_once(compared):
+    assert sum(transitions(compared(_VEC, _TILE).pairs()).values()) == len(_CASES)
