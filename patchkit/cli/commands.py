@@ -20,10 +20,12 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "apply": "Make the candidate branch: the pin plus one commit per patch.",
         "plan": "Show what apply would do, and everything that would fail. Reads only.",
+        "sweep": "Show what becomes of every patch on many upstreams. Reads only.",
         "status": "Show the pins, what is cached, and which candidates exist.",
         "list": "List the patches and the GPUs.",
         "show": "Show one patch or one GPU in full.",
         "verify": "Prove what can be proven of the candidate without a GPU.",
+        "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",
         "diff": "Show what the candidate changes in upstream.",
         "export": "Write the candidate as a series of patches for git am.",

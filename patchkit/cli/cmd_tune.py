@@ -1,0 +1,140 @@
+"""``patchkit tune``."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+import click
+
+from patchkit.cli.settings import TEXT, Settings, verb
+from patchkit.errors import ExitCode
+
+if TYPE_CHECKING:
+    from patchkit.flow.tune_report import TuneReport
+    from patchkit.tune.cost import Judged
+    from patchkit.tune.search import Verdict
+
+__all__ = ["command"]
+
+
+class _Options(TypedDict):
+    """The options of a request, named as its fields."""
+
+    arch: str
+    kernel: Literal["wmma"]
+    upstream: str | None
+    headers: tuple[str, ...]
+    variants: tuple[str, ...]
+    like: str | None
+    shortlist: int
+    jobs: int | None
+    scheduler: str | None
+    again: bool
+
+
+@verb(
+    "tune",
+    example=(
+        "patchkit tune --arch gfx1151",
+        "patchkit tune --arch gfx1150 --like gfx1151 --shortlist 3 --rocwmma stand-in",
+    ),
+)
+@click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
+@click.option(
+    "--kernel", type=click.Choice(["wmma"]), default="wmma", show_default=True, help="Which kernel."
+)
+@click.option(
+    "--upstream", "--pin", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
+)
+@click.option(
+    "--rocwmma",
+    "headers",
+    multiple=True,
+    metavar="DIR",
+    help="rocWMMA's include folder, or the word stand-in; again: a setting must hold with each.",
+)
+@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one, as 64-16-f32.")
+@click.option("--like", metavar="GFX", help="Compile only what is first by that GPU's report.")
+@click.option(
+    "--shortlist",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="With --like: how many settings of each variant.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once; one per core by default.")
+@click.option("--scheduler", metavar="URL", help="A Dask scheduler, as tcp://host:8786.")
+@click.option("--again", is_flag=True, help="Try what did not compile before once more.")
+@click.option("--write", is_flag=True, help="Put the table into the GPU's profile.")
+def command(settings: Settings, *, write: bool, **options: Unpack[_Options]) -> int:
+    """Find the best parameters of a kernel by what the compiler makes of all legal ones.
+
+    Nothing runs on a GPU: the figures are the compiler's, and the speed is an estimate. What was compiled
+    is kept, so an interrupted run goes on where it was. The report is kept in the cache folder.
+    """
+    from patchkit.flow.tune import TuneRequest, run_tune, write_table
+
+    workspace = settings.workspace()
+    request = TuneRequest(**options)
+    report = run_tune(workspace, request, os.environ)
+    written = write_table(workspace, report, datetime.now(UTC).date()) if write else None
+    terminal = settings.terminal
+    if settings.json:
+        terminal.document({"ok": True, "written": written, **report.as_json()})
+    else:
+        terminal.data("\n".join(_lines(report, written=written)))
+    return ExitCode.OK
+
+
+def _lines(report: TuneReport, *, written: bool | None) -> list[str]:
+    lines = [
+        f"{report.kernel} for {report.arch}, build {report.build}, {report.compiler}, "
+        + " and ".join(report.headers),
+        f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves",
+    ]
+    for verdict in report.verdicts:
+        lines += ["", *_verdict(verdict)]
+    lines.append("")
+    for index, name in enumerate(report.headers):
+        before, after = report.spills(index)
+        lines.append(f"spilled registers over all variants, {name}: upstream {before}, best {after}")
+    state = "has these settings" if report.reproduces else "has other settings: --write puts these there"
+    if written is not None:
+        state = "was written" if written else "is as it was"
+    lines.append(f"the profile of {report.arch} {state}")
+    lines.append("Not measured on hardware: the order is by the compiler's figures and an estimate.")
+    return lines
+
+
+def _verdict(verdict: Verdict) -> list[str]:
+    best, upstream = verdict.best, verdict.upstream
+    lines = [f"{verdict.variant:<11}upstream {_cell(upstream)}"]
+    if best is upstream:
+        lines.append(f"{'':11}best     the same")
+    else:
+        lines.append(f"{'':11}best     {_cell(best)}")
+    lines.append(f"{'':11}{verdict.kept or verdict.margin}")
+    front = [each for each in verdict.front if each.candidate not in (best.candidate, upstream.candidate)]
+    lines += [f"{'':11}front    {_cell(each)}{_refused(each)}" for each in front]
+    lines += [
+        f"{'':11}failed   {_setting(candidate.setting)}  {failure.code}: {failure.message}"
+        for candidate, failure in verdict.failures
+    ]
+    return lines
+
+
+def _cell(judged: Judged) -> str:
+    figures = "  ".join(f"{one.vgprs}/{one.spills}/{one.waves}/{one.resident}" for one in judged.figures)
+    costs = "  ".join(f"{one.cost:.3f} ({one.bound})" for one in judged.estimates)
+    lds = judged.figures[0].lds_bytes
+    return f"{_setting(judged.candidate.setting):<8} {figures}  LDS {lds}  cycles per row and column {costs}"
+
+
+def _refused(judged: Judged) -> str:
+    return f"  not taken: {judged.refused}" if judged.refused is not None else ""
+
+
+def _setting(setting: tuple[int, ...]) -> str:
+    return "/".join(str(value) for value in setting)

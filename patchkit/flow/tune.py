@@ -1,0 +1,325 @@
+"""``patchkit tune``: every legal setting through the compiler, and the table that comes of it.
+
+Vocabulary: *headers* are one version of rocWMMA's; with several, a setting must hold with each. The
+*report* of a run lies in ``<cache>/tune``, with every candidate; a run for a relative can start from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.sources import SourceTree
+from patchkit.build.toolchain import RocWmma, Toolchain, find_toolchain, knows_arch, rocwmma_for
+from patchkit.config.lock import load_lock
+from patchkit.config.profile import ArchProfile, TunedWmma, load_profile
+from patchkit.errors import Location, UsageError
+from patchkit.fetch.cache import open_cache
+from patchkit.fetch.pin import obtain
+from patchkit.flow.tune_kernels import make_overlay, wmma_family
+from patchkit.flow.tune_report import (
+    COMPILER_ONLY,
+    TuneReport,
+    profile_rows,
+    read_report,
+    shortlist,
+    write_report,
+)
+from patchkit.flow.workspace import Workspace
+from patchkit.occupancy.waves import HardwareLimits, limits_of
+from patchkit.occupancy.wmma import WmmaVariant
+from patchkit.sdk.prefix import STANDIN
+from patchkit.sdk.versions import rocwmma_version
+from patchkit.tasks.pool import open_pool, run_tasks
+from patchkit.tune.family import Candidate, Family, Setting
+from patchkit.tune.mca import find_mca
+from patchkit.tune.measure import Bench, Order, measure, measure_elsewhere
+from patchkit.tune.outcome import Outcome
+from patchkit.tune.profile_text import write_profile
+from patchkit.tune.search import Compiled, Verdict, choose
+from patchkit.tune.wmma import name_of
+
+__all__ = ["HeadersUnusable", "TableIncomplete", "TuneRequest", "UnknownVariant", "run_tune", "write_table"]
+
+KernelName = Literal["wmma"]
+STANDIN_NAME = "stand-in"
+
+
+class HeadersUnusable(UsageError):
+    """``--rocwmma`` names no rocWMMA, or one that does not know the GPU."""
+
+    code = "TUNE_HEADERS_UNUSABLE"
+
+
+class UnknownVariant(UsageError):
+    """``--variant`` names none of the kernel's."""
+
+    code = "TUNE_VARIANT_UNKNOWN"
+
+
+class TableIncomplete(UsageError):
+    """``--write`` with a run that leaves variants out."""
+
+    code = "TUNE_TABLE_INCOMPLETE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest:
+    """What to tune.
+
+    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the toolchain. ``like``: compile
+    only the ``shortlist`` settings of each variant that are the first by that GPU's report. ``again``:
+    try what did not compile once more.
+    """
+
+    arch: str
+    kernel: KernelName = "wmma"
+    upstream: str | None = None
+    headers: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    like: str | None = None
+    shortlist: int = 3
+    jobs: int | None = None
+    scheduler: str | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """Everything a measurement needs; one compiler for each version of the headers."""
+
+    request: TuneRequest
+    workspace: Workspace
+    family: Family
+    tree: SourceTree
+    limits: HardwareLimits
+    compilers: tuple[Compiler, ...]
+    mca: Path | None
+
+
+def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, str]) -> TuneReport:
+    """Compile what is not kept yet, rank, confirm, and write the report.
+
+    Raises:
+        UnknownArch, KernelUntunable, UnknownVariant, HeadersUnusable: it cannot be tuned so.
+        ReportMissing: ``like`` names a GPU that has no report.
+        ToolchainMissing, NothingCompiled: there is no compiler, or it does not compile upstream's kernel.
+        SchedulerUnreachable and its like: no workers.
+        SourceError, CacheError: the pin could not be had, or the disk refused.
+    """
+    profile = load_profile(workspace.series.profiles, request.arch)
+    limits = limits_of(profile)
+    pin = load_lock(workspace.series.lock).pin(request.upstream)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    toolchains = _with_headers(toolchain, request)
+    cache = open_cache(workspace.cache_root)
+    pinned = obtain(pin, cache=cache, reporter=workspace.reporter)
+    repository = cache.peek(workspace.reporter)
+    if repository is None:
+        raise AssertionError("the pin was obtained, and there is no repository")
+    family = wmma_family(workspace, repository, pinned.commit, pin, profile)
+    variants = _variants(family, request.variants)
+    settings = {variant: family.legal(variant) for variant in variants}
+    if request.like is not None:
+        settings = shortlist(
+            read_report(workspace.cache_root, request.like, family.name, pin.build),
+            family,
+            settings,
+            limits=limits,
+            compute_units=profile.facts.require_int("compute_units"),
+            most=request.shortlist,
+        )
+    run = _Run(
+        request=request,
+        workspace=workspace,
+        family=family,
+        tree=make_overlay(repository, pinned.commit, family, workspace.cache_root / "trees"),
+        limits=limits,
+        compilers=tuple(open_compiler(each, workspace.cache_root, workspace.reporter) for each in toolchains),
+        mca=find_mca(toolchain, workspace.reporter),
+    )
+    verdicts = _search(run, settings, profile)
+    report = TuneReport(
+        arch=request.arch,
+        kernel=request.kernel,
+        parameters=family.parameters,
+        build=pin.build,
+        compiler=f"clang {toolchain.clang_version}",
+        headers=tuple(_headers_name(each) for each in toolchains),
+        mca=run.mca is not None,
+        like=request.like,
+        complete=not request.variants,
+        verdicts=tuple(verdicts),
+        current={name: (row.kq_stride, row.nwarps) for name, row in _rows(profile).items()},
+    )
+    write_report(workspace.cache_root, report)
+    return report
+
+
+def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
+    """Put the winning table into the profile; whether the file changed.
+
+    Raises:
+        TableIncomplete: the run was not about every variant.
+        ProfileNotWritten, CacheError: the file cannot be changed.
+    """
+    path = workspace.series.profiles / f"{report.arch}.toml"
+    if not report.complete:
+        raise TableIncomplete(
+            "only a run over every variant gives a table",
+            where=Location(path=str(path)),
+            hint=f"patchkit tune --arch {report.arch} --write",
+        )
+    profile = load_profile(workspace.series.profiles, report.arch)
+    measured = {name: row.measured_on for name, row in _rows(profile).items()}
+    return write_profile(path, profile_rows(report, today, measured))
+
+
+def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchProfile) -> list[Verdict]:
+    family = run.family
+    units = {
+        family.unit(Candidate(variant, setting)): None
+        for variant, chosen in settings.items()
+        for setting in [family.baseline(variant), *chosen]
+    }
+    compiled = _compile(run, list(units), "compiling candidates")
+    checks: dict[str, tuple[Outcome, ...]] = {}
+
+    def ask(wanted: Sequence[str]) -> Compiled:
+        missing = [unit for unit in wanted if unit not in checks]
+        if missing:
+            checks.update(_compile(run, missing, "confirming"))
+        return checks
+
+    measured = _measured(profile)
+    compute_units = profile.facts.require_int("compute_units")
+    return [
+        choose(
+            family,
+            variant,
+            chosen,
+            compiled,
+            ask,
+            limits=run.limits,
+            compute_units=compute_units,
+            measured=measured.get(variant),
+        )
+        for variant, chosen in settings.items()
+    ]
+
+
+def _compile(run: _Run, units: Sequence[str], what: str) -> dict[str, tuple[Outcome, ...]]:
+    """The outcomes of each unit, in the order of the headers; every one is kept as soon as it is there."""
+    request, reporter = run.request, run.workspace.reporter
+    benches = {compiler.toolchain: _bench(run, compiler) for compiler in run.compilers}
+    orders = [_order(run, toolchain, unit) for unit in units for toolchain in benches]
+    # A worker of a cluster has folders in common with this process, and nothing else.
+    here = request.scheduler is None
+    work = partial(_measure_here, benches) if here else measure_elsewhere
+    with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
+        found = dict(
+            run_tasks(
+                pool,
+                work,
+                orders,
+                reporter=reporter,
+                what=what,
+                unit="candidates",
+                stop=run.compilers[0].stop,
+            )
+        )
+    return {unit: tuple(found[_order(run, toolchain, unit)] for toolchain in benches) for unit in units}
+
+
+def _measure_here(benches: Mapping[Toolchain, Bench], order: Order) -> Outcome:
+    return measure(order.unit, benches[order.toolchain])
+
+
+def _bench(run: _Run, compiler: Compiler) -> Bench:
+    return Bench(
+        compiler=compiler,
+        tree=run.tree,
+        limits=run.limits,
+        kernel=run.family.kernel,
+        rocwmma=run.family.rocwmma,
+        mca=run.mca,
+        again=run.request.again,
+    )
+
+
+def _order(run: _Run, toolchain: Toolchain, unit: str) -> Order:
+    return Order(
+        toolchain=toolchain,
+        cache_root=run.workspace.cache_root,
+        tree=run.tree.root,
+        limits=run.limits,
+        kernel=run.family.kernel,
+        rocwmma=run.family.rocwmma,
+        mca=run.mca,
+        again=run.request.again,
+        unit=unit,
+    )
+
+
+def _with_headers(toolchain: Toolchain, request: TuneRequest) -> list[Toolchain]:
+    if not request.headers:
+        return [replace(toolchain, rocwmma=rocwmma_for(toolchain, request.arch))]
+    return [
+        replace(toolchain, rocwmma=_headers(name, request.arch)) for name in dict.fromkeys(request.headers)
+    ]
+
+
+def _headers(name: str, arch: str) -> RocWmma:
+    if name == STANDIN_NAME:
+        found = RocWmma(kind="stand-in", include=STANDIN, version=rocwmma_version(STANDIN))
+    else:
+        folder = Path(name).resolve()
+        if not (folder / "rocwmma" / "rocwmma.hpp").is_file():
+            raise HeadersUnusable(
+                f"there is no rocwmma/rocwmma.hpp in {name}",
+                where=Location(path=name),
+                hint=f"name its include folder, or: --rocwmma {STANDIN_NAME}",
+            )
+        found = RocWmma(kind="git", include=folder, version=rocwmma_version(folder))
+    if not knows_arch(found, arch):
+        raise HeadersUnusable(
+            f"the rocWMMA in {name} does not know {arch}",
+            where=Location(path=name),
+            why="its internal/config.hpp does not name it, and would refuse to compile",
+            hint=f"take a newer one, or: --rocwmma {STANDIN_NAME}",
+        )
+    return found
+
+
+def _headers_name(toolchain: Toolchain) -> str:
+    one = toolchain.rocwmma
+    return (
+        "none" if one is None else f"rocWMMA {one.version}{' stand-in' if one.kind == STANDIN_NAME else ''}"
+    )
+
+
+def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
+    for name in wanted:
+        if name not in family.variants:
+            raise UnknownVariant(
+                f"{family.name} has no variant '{name}'", hint=f"variants: {', '.join(family.variants)}"
+            )
+    return tuple(name for name in family.variants if not wanted or name in wanted)
+
+
+def _rows(profile: ArchProfile) -> dict[str, TunedWmma]:
+    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
+
+
+def _measured(profile: ArchProfile) -> dict[str, Setting]:
+    """The settings that a profile has from hardware; the others say that a compiler gave the figures."""
+    return {
+        name: (row.kq_stride, row.nwarps)
+        for name, row in _rows(profile).items()
+        if not row.measured_on.startswith(COMPILER_ONLY)
+    }

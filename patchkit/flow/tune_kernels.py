@@ -1,0 +1,115 @@
+"""From a pin and a profile to a kernel family that the tuner understands, and its tree on disk.
+
+Vocabulary: the *overlay* is the pin's tree with the family's files beside upstream's; its name says what
+is in it, so a second run finds the first one's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from patchkit.build.sources import SourceTree
+from patchkit.build.tree import export_tree, overlay_tree
+from patchkit.build.units import GPU_SOURCES
+from patchkit.config.lock import Pin
+from patchkit.config.manifest import Patch
+from patchkit.config.profile import ArchProfile, TunedWmma
+from patchkit.config.series import load_series
+from patchkit.flow.context import make_context, make_guard
+from patchkit.flow.place import place_patch
+from patchkit.flow.selection import Selected
+from patchkit.flow.upstream import read_upstream
+from patchkit.flow.workspace import Workspace
+from patchkit.occupancy.waves import limits_of
+from patchkit.occupancy.wmma import WmmaParams, WmmaVariant
+from patchkit.render.renderer import PatchRenderer
+from patchkit.tune.errors import KernelUntunable
+from patchkit.tune.family import Family
+from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily
+from patchkit.vcs.repository import Repository
+
+__all__ = ["WMMA_PATCH", "make_overlay", "wmma_family"]
+
+WMMA_PATCH = "wmma-tile-params"
+
+
+def wmma_family(
+    workspace: Workspace, repository: Repository, base: str, pin: Pin, profile: ArchProfile
+) -> WmmaFamily:
+    """The attention kernel as the patch leaves it on this pin, for this GPU, whether the patch is on or not.
+
+    Raises:
+        KernelUntunable: the GPU has no such kernel, or the patch is not for this build.
+        ErrorGroup: the patch cannot be placed.
+    """
+    limits = limits_of(profile)
+    series = load_series(workspace.series.patches)
+    patch = series.patch(WMMA_PATCH)
+    if patch is None or not patch.builds.covers(pin.build):
+        raise KernelUntunable(
+            f"the rocWMMA kernel of build {pin.build} is not what {WMMA_PATCH} is for",
+            hint=f"patchkit show {WMMA_PATCH} says which builds",
+        )
+    if limits.matrix != "wmma":
+        raise KernelUntunable(
+            f"the settings of {profile.arch} cannot be tuned: its matrix unit is '{limits.matrix}'",
+            why="the rules of the kernel are known for the fragments of gfx11 only",
+            hint="patchkit list names the GPUs",
+        )
+    files = read_upstream(repository, base, series.folders)
+    selected = Selected(patch=patch, targets=(profile,), reason="tuning")
+    placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
+
+    def table(rows: Mapping[WmmaVariant, WmmaParams]) -> bytes:
+        return _render_table(workspace, patch, profile, rows)
+
+    return WmmaFamily(limits=limits, kernel_file=placed.changes[KERNEL_FILE], table=table)
+
+
+def _render_table(
+    workspace: Workspace, patch: Patch, profile: ArchProfile, rows: Mapping[WmmaVariant, WmmaParams]
+) -> bytes:
+    tuned = tuple(_row(variant, params, profile) for variant, params in rows.items())
+    target = replace(profile, tuned_wmma=tuned)
+    guard = make_guard(patch.guard_macros, (target,))
+    renderer = PatchRenderer(
+        patch,
+        workspace.series.patches / patch.folder,
+        workspace.series.templates,
+        make_context(guard, (target,)),
+    )
+    (file,) = (file for file in patch.files if file.path == TABLE_FILE)
+    return renderer.file(file.template, file.where).encode()
+
+
+def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> TunedWmma:
+    return TunedWmma(
+        head_size=variant.head_size,
+        ncols=variant.ncols,
+        acc=variant.acc,
+        kq_stride=params.kq_stride,
+        nwarps=params.nwarps,
+        min_waves=params.min_waves,
+        source="a candidate of patchkit tune",
+        measured_on="nothing yet",
+        where=profile.where,
+    )
+
+
+def make_overlay(repository: Repository, base: str, family: Family, trees: Path) -> SourceTree:
+    """The pin's GPU sources with the family's units, in ``trees``.
+
+    Raises:
+        TreeEntryRefused, CacheError: exporting failed.
+        KernelNotFound: the kernel is not there.
+    """
+    exported = export_tree(repository, base, trees)
+    files = family.sources()
+    digest = hashlib.sha256()
+    for path, data in sorted(files.items()):
+        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
+    root = overlay_tree(exported.root, files, f"tune-{digest.hexdigest()[:12]}", below=GPU_SOURCES)
+    return SourceTree(root)

@@ -1,0 +1,249 @@
+"""What a run of the tuner found: kept in the cache, read again for a relative, and as rows of a profile."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from patchkit.errors import Location, UsageError
+from patchkit.occupancy.waves import HardwareLimits, reported_waves, resident_waves
+from patchkit.tune.cost import FEWEST_WAVES, Judged
+from patchkit.tune.family import Candidate, Family, Setting
+from patchkit.tune.outcome import Figures, Outcome, outcome_from_json, outcome_to_json
+from patchkit.tune.profile_text import WmmaLine
+from patchkit.tune.search import Verdict, choose
+from patchkit.tune.wmma import variant_of
+from patchkit.vcs.disk import disk_errors
+
+__all__ = [
+    "COMPILER_ONLY",
+    "ReportMissing",
+    "TuneReport",
+    "profile_rows",
+    "read_report",
+    "report_path",
+    "shortlist",
+    "write_report",
+]
+
+COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
+
+
+class ReportMissing(UsageError):
+    """There is no report to start from."""
+
+    code = "TUNE_REPORT_MISSING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneReport:
+    """``current`` are the settings that the profile has now; ``complete``: every variant was looked at."""
+
+    arch: str
+    kernel: str
+    parameters: tuple[str, ...]
+    build: int
+    compiler: str
+    headers: tuple[str, ...]
+    mca: bool
+    like: str | None
+    complete: bool
+    verdicts: tuple[Verdict, ...]
+    current: Mapping[str, Setting]
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether the profile has exactly these settings."""
+        found = {verdict.variant: verdict.best.candidate.setting for verdict in self.verdicts}
+        return all(self.current.get(variant) == setting for variant, setting in found.items())
+
+    def spills(self, index: int) -> tuple[int, int]:
+        """Spilled registers over all variants with the headers of that index: upstream's, and ours."""
+        return (
+            sum(verdict.upstream.figures[index].spills for verdict in self.verdicts),
+            sum(verdict.best.figures[index].spills for verdict in self.verdicts),
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data, with every candidate."""
+        return {
+            "arch": self.arch,
+            "kernel": self.kernel,
+            "parameters": list(self.parameters),
+            "build": self.build,
+            "compiler": self.compiler,
+            "headers": list(self.headers),
+            "llvm_mca": self.mca,
+            "like": self.like,
+            "complete": self.complete,
+            "reproduces_profile": self.reproduces,
+            "spills": [
+                {"headers": name, "upstream": self.spills(index)[0], "ours": self.spills(index)[1]}
+                for index, name in enumerate(self.headers)
+            ],
+            "variants": [_verdict_json(verdict) for verdict in self.verdicts],
+        }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, object]:
+    return {
+        "variant": verdict.variant,
+        "upstream": list(verdict.upstream.candidate.setting),
+        "best": list(verdict.best.candidate.setting),
+        "margin": verdict.margin,
+        "kept": verdict.kept,
+        "most_waves_reachable": verdict.reachable,
+        "front": [list(each.candidate.setting) for each in verdict.front],
+        "order": [list(each.candidate.setting) for each in verdict.order],
+        "candidates": [_judged_json(each) for each in (*verdict.order, *verdict.others)],
+        "failures": [
+            {"setting": list(candidate.setting), **outcome_to_json(failure)}
+            for candidate, failure in verdict.failures
+        ],
+    }
+
+
+def _judged_json(judged: Judged) -> dict[str, object]:
+    return {
+        "setting": list(judged.candidate.setting),
+        "refused": judged.refused,
+        "figures": [outcome_to_json(figures) for figures in judged.figures],
+        "estimates": [{**asdict(each), "cost": each.cost} for each in judged.estimates],
+    }
+
+
+def report_path(cache_root: Path, arch: str, kernel: str, build: int) -> Path:
+    """Where the report of a run lies."""
+    return cache_root / "tune" / f"{arch}-{kernel}-b{build}.json"
+
+
+def write_report(cache_root: Path, report: TuneReport) -> Path:
+    """Keep a report; it replaces the one of an earlier run in one step. Raises CacheError."""
+    path = report_path(cache_root, report.arch, report.kernel, report.build)
+    with disk_errors(path, "writing the report"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        partial.write_text(json.dumps(report.as_json(), indent=1) + "\n", "utf-8")
+        partial.replace(path)
+    return path
+
+
+def read_report(cache_root: Path, arch: str, kernel: str, build: int) -> Mapping[str, Any]:
+    """The kept report of another GPU, as plain data.
+
+    Raises:
+        ReportMissing: there is none, or it does not have every variant.
+    """
+    path = report_path(cache_root, arch, kernel, build)
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise _missing(arch, kernel, path, str(error)) from error
+    if not isinstance(found, dict) or not found.get("complete"):
+        raise _missing(arch, kernel, path, "it does not have every variant")
+    return found
+
+
+def _missing(arch: str, kernel: str, path: Path, why: str) -> ReportMissing:
+    return ReportMissing(
+        f"there is no report of {kernel} for {arch} to start from",
+        where=Location(path=str(path)),
+        why=why,
+        hint=f"patchkit tune --arch {arch} --kernel {kernel}",
+    )
+
+
+def shortlist(
+    report: Mapping[str, Any],
+    family: Family,
+    settings: Mapping[str, Sequence[Setting]],
+    *,
+    limits: HardwareLimits,
+    compute_units: int,
+    most: int,
+) -> dict[str, tuple[Setting, ...]]:
+    """The ``most`` settings of each variant that would be the best if the relative's figures held here.
+
+    Its registers and LDS are taken, and waves are counted anew with this GPU's limits.
+    """
+    chosen: dict[str, tuple[Setting, ...]] = {}
+    for entry in report["variants"]:
+        variant = entry["variant"]
+        if variant not in settings:
+            continue
+        compiled: dict[str, tuple[Outcome, ...]] = {}
+        for each in entry["candidates"]:
+            unit = family.unit(Candidate(variant, tuple(each["setting"])))
+            compiled[unit] = tuple(_moved(outcome_from_json(one), limits) for one in each["figures"])
+        known = [tuple(each["setting"]) for each in entry["candidates"]]
+        verdict = choose(
+            family,
+            variant,
+            [setting for setting in known if setting in settings[variant]],
+            compiled,
+            lambda units: dict.fromkeys(units, ()),
+            limits=limits,
+            compute_units=compute_units,
+        )
+        first = [each.candidate.setting for each in verdict.order[:most]]
+        chosen[variant] = tuple(dict.fromkeys([*first, tuple(entry["best"])]))
+    return chosen
+
+
+def _moved(outcome: Outcome, limits: HardwareLimits) -> Outcome:
+    if not isinstance(outcome, Figures):
+        return outcome
+    return replace(
+        outcome,
+        waves=reported_waves(outcome.vgprs, outcome.lds_bytes, outcome.threads, limits),
+        resident=resident_waves(outcome.vgprs, outcome.lds_bytes, outcome.threads, limits),
+    )
+
+
+def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -> list[WmmaLine]:
+    """The winning table as rows of the profile, sorted, each with where its figures come from.
+
+    ``measured`` is what the profile says of hardware for a variant whose setting was kept for it.
+    """
+    return [
+        _line(report, verdict, today, measured)
+        for verdict in sorted(report.verdicts, key=lambda each: variant_of(each.variant))
+    ]
+
+
+def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> WmmaLine:
+    variant = variant_of(verdict.variant)
+    stride, nwarps = verdict.best.candidate.setting
+    told = [f"patchkit tune of {today.isoformat()}, {report.compiler}"]
+    for name, before, after in zip(
+        report.headers, verdict.upstream.figures, verdict.best.figures, strict=True
+    ):
+        change = "" if verdict.best is verdict.upstream else f" -> {_figures(after)}"
+        told.append(f"{name}: {_figures(before)}{change}")
+    told.append(f"kept, {verdict.kept}" if verdict.kept else f"ahead by {verdict.margin}")
+    if verdict.reachable < FEWEST_WAVES:
+        told.append(f"no legal setting reaches more than {verdict.reachable} waves")
+    where = f"{COMPILER_ONLY}{report.arch}, no hardware"
+    if report.like is not None:
+        where += f"; the settings compiled were the first by the figures of {report.like}"
+    if verdict.best is verdict.upstream:
+        where += "; upstream's parameters kept"
+    return WmmaLine(
+        head_size=variant.head_size,
+        ncols=variant.ncols,
+        acc=variant.acc,
+        kq_stride=stride,
+        nwarps=nwarps,
+        min_waves=1,
+        source="; ".join(told),
+        measured_on=measured[verdict.variant] if verdict.kept else where,
+    )
+
+
+def _figures(figures: Figures) -> str:
+    return f"{figures.vgprs} registers, {figures.spills} spilled, {figures.waves} waves"

@@ -1,0 +1,82 @@
+"""What the tuner asks of a kernel that it can tune.
+
+Vocabulary: a *family* is one kernel with its parameters; a *variant* is one instantiation, named by a
+word such as ``64-16-f32``; a *setting* is a value for each parameter; a *candidate* is a setting of a
+variant. The *baseline* of a variant is upstream's setting. A *unit* is a small ``.cu`` file of ours that
+includes the kernel's own source and instantiates one candidate, so that it compiles in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["UNIT_FOLDER", "Candidate", "Family", "Setting", "Traits"]
+
+UNIT_FOLDER = "ggml/src/ggml-cuda/patchkit-tune"  # of the overlay; never part of a candidate branch
+
+Setting = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Candidate:
+    """One setting of one variant, the values in the order of the family's parameters."""
+
+    variant: str
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What follows from a candidate without compiling it.
+
+    ``threads`` per block; ``rows`` of KV (or of the inner dimension) that one turn of the main loop of
+    a block covers; ``columns`` of the result that one block computes.
+    """
+
+    threads: int
+    rows: int
+    columns: int
+
+
+class Family(Protocol):
+    """One kernel. ``parameters`` are the names of the values of a setting; ``kernel`` the function's."""
+
+    @property
+    def name(self) -> str:
+        """The word for ``--kernel``."""
+
+    @property
+    def kernel(self) -> str:
+        """The name of the device function."""
+
+    @property
+    def rocwmma(self) -> bool:
+        """Whether it is compiled with GGML_HIP_ROCWMMA_FATTN."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of a setting's values."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant, in the order of the table."""
+
+    def legal(self, variant: str) -> tuple[Setting, ...]:
+        """Every legal setting of a variant, sorted."""
+
+    def baseline(self, variant: str) -> Setting:
+        """Upstream's setting."""
+
+    def traits(self, candidate: Candidate) -> Traits:
+        """What follows from the candidate alone."""
+
+    def unit(self, candidate: Candidate) -> str:
+        """The path of its unit in the overlay."""
+
+    def checks(self, candidate: Candidate) -> tuple[str, ...]:
+        """Units of further instantiations that share the row; they must not be worse than upstream's."""
+
+    def sources(self) -> Mapping[str, bytes]:
+        """Every file of the overlay: the units of all candidates, and what they include."""

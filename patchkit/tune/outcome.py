@@ -1,0 +1,56 @@
+"""What is known of a candidate after the compiler: figures, or why there are none. Kept as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from patchkit.tune.isa import LoopMix
+
+__all__ = ["Failure", "Figures", "Outcome", "outcome_from_json", "outcome_to_json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One compiled instantiation.
+
+    Registers are per lane, ``scratch_bytes`` per lane, ``lds_bytes`` per block, ``waves`` per SIMD as the
+    compiler reports them, ``resident`` the same in whole blocks, ``threads`` per block. ``loop`` is what
+    one wave does in one turn of the main loop, ``latency`` its cycles by llvm-mca (None: not there).
+    """
+
+    vgprs: int
+    spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    lds_bytes: int
+    waves: int
+    resident: int
+    threads: int
+    loop: LoopMix
+    latency: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The compiler did not make it: the ``code`` of the error, and what it said."""
+
+    code: str
+    message: str
+
+
+Outcome = Figures | Failure
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, object]:
+    """Plain data."""
+    return asdict(outcome)
+
+
+def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
+    """The inverse; KeyError or TypeError when it is none of ours."""
+    if "code" in data:
+        return Failure(**data)
+    return Figures(**{**data, "loop": LoopMix(**data["loop"])})

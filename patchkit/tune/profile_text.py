@@ -1,0 +1,138 @@
+"""The winning table as text of a profile, and put into the file in one step.
+
+Only the ``[[tuning.wmma]]`` tables of the file change; that everything else reads as before is checked
+on the parsed text before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from patchkit.errors import Location
+from patchkit.tune.errors import ProfileNotWritten
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["WmmaLine", "replace_rows", "row_text", "write_profile"]
+
+_TABLE = "[[tuning.wmma]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaLine:
+    """One ``[[tuning.wmma]]`` table, the fields as the profile names them."""
+
+    head_size: int
+    ncols: int
+    acc: str
+    kq_stride: int
+    nwarps: int
+    min_waves: int
+    source: str
+    measured_on: str
+
+
+def row_text(row: WmmaLine) -> str:
+    """The table of one row, ending with a line break."""
+    lines = [_TABLE]
+    for name in WmmaLine.__dataclass_fields__:
+        value = getattr(row, name)
+        lines.append(f"{name} = {value}" if isinstance(value, int) else f"{name} = {_quoted(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def replace_rows(text: str, rows: Sequence[WmmaLine], where: str) -> str:
+    """The profile's text with these rows in place of those it has, where the first of them stood.
+
+    Raises:
+        ProfileNotWritten: the result would not read as the profile with these rows.
+    """
+    kept, place = _without(text.splitlines())
+    tables = "\n".join(row_text(row) for row in rows).splitlines()
+    before, after = kept[:place], kept[place:]
+    while before and not before[-1].strip():
+        before.pop()
+    joined = [*before, "", *tables, *(["", *after] if any(line.strip() for line in after) else [])]
+    made = "\n".join(joined).rstrip("\n") + "\n"
+    _check(text, made, rows, where)
+    return made
+
+
+def write_profile(path: Path, rows: Sequence[WmmaLine]) -> bool:
+    """Put the rows into the profile; whether that changed the file. It changes in one step or not at all.
+
+    Raises:
+        ProfileNotWritten: the text cannot be changed so.
+        CacheError: the disk refused.
+    """
+    with disk_errors(path, "writing the profile"):
+        text = path.read_text("utf-8")
+    made = replace_rows(text, rows, str(path))
+    if made == text:
+        return False
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with disk_errors(path, "writing the profile"):
+            partial.write_text(made, "utf-8")
+            partial.chmod(path.stat().st_mode & 0o777)
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return True
+
+
+def _without(lines: Sequence[str]) -> tuple[list[str], int]:
+    """The lines without the tables, and where the first of them began (the end when there is none)."""
+    kept: list[str] = []
+    place: int | None = None
+    inside = False
+    for line in lines:
+        if line.lstrip().startswith("["):
+            inside = line.strip() == _TABLE
+            if inside and place is None:
+                place = len(kept)
+        if not inside or line.lstrip().startswith("#"):
+            kept.append(line)
+    return kept, len(kept) if place is None else place
+
+
+def _check(text: str, made: str, rows: Sequence[WmmaLine], where: str) -> None:
+    wanted = [{name: getattr(row, name) for name in WmmaLine.__dataclass_fields__} for row in rows]
+    try:
+        old, new = tomllib.loads(text), tomllib.loads(made)
+    except tomllib.TOMLDecodeError as error:
+        raise _refused(where, f"it would not be TOML: {error}") from error
+    if new.get("tuning", {}).get("wmma", []) != wanted:
+        raise _refused(where, "the rows are not together, or are not written as [[tuning.wmma]]")
+    if dict(_others(old)) != dict(_others(new)):
+        raise _refused(where, "something else of the profile would change")
+
+
+def _others(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if name != "tuning":
+            yield name, value
+        elif rest := {table: rows for table, rows in value.items() if table != "wmma"}:
+            yield name, rest
+
+
+def _refused(where: str, why: str) -> ProfileNotWritten:
+    return ProfileNotWritten(
+        "the tuned rows cannot be put into the profile",
+        where=Location(path=where),
+        why=why,
+        hint="put the rows that patchkit tune --json shows in by hand",
+    )
+
+
+def _quoted(text: str) -> str:
+    r"""A TOML basic string: backslash, quote and control characters escaped."""
+    out = "".join(
+        f"\\u{ord(sign):04x}" if ord(sign) < 0x20 or ord(sign) == 0x7F else sign  # noqa: PLR2004 - ASCII
+        for sign in text.replace("\\", "\\\\").replace('"', '\\"')
+    )
+    return f'"{out}"'

@@ -1,0 +1,149 @@
+"""The best setting of each variant, from what the compiler made of all of them.
+
+Vocabulary: a *bench* stands for one version of the headers; a *verdict* is what was found for one variant.
+A variant's winner is confirmed last: the instantiations that share its row must not be worse than
+upstream's either, else the next one in the order is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.errors import Location
+from patchkit.occupancy.waves import HardwareLimits
+from patchkit.tune.cost import Judged, front, margin, not_worse, rank
+from patchkit.tune.errors import NothingCompiled
+from patchkit.tune.estimate import estimate
+from patchkit.tune.family import Candidate, Family, Setting
+from patchkit.tune.outcome import Failure, Figures, Outcome
+
+__all__ = ["Compiled", "Verdict", "choose", "judge"]
+
+# unit -> outcomes, one for each version of the headers in a fixed order
+Compiled = Mapping[str, tuple[Outcome, ...]]
+Ask = Callable[[Sequence[str]], Compiled]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One variant. ``order`` has the eligible candidates, the best first; ``best`` is confirmed.
+
+    ``kept`` says why a setting was taken that the order does not put first. ``failures`` are candidates
+    that did not compile, with the compiler's words. ``reachable`` is the most waves per SIMD, reported,
+    that any legal setting reaches with all headers.
+    """
+
+    variant: str
+    upstream: Judged
+    best: Judged
+    order: tuple[Judged, ...]
+    others: tuple[Judged, ...]
+    front: tuple[Judged, ...]
+    margin: str
+    kept: str | None
+    reachable: int
+    failures: tuple[tuple[Candidate, Failure], ...]
+
+
+def judge(
+    family: Family,
+    variant: str,
+    settings: Iterable[Setting],
+    compiled: Compiled,
+    *,
+    limits: HardwareLimits,
+    compute_units: int,
+) -> tuple[Judged, list[Judged], list[tuple[Candidate, Failure]]]:
+    """Upstream's candidate of a variant, all that compiled with every headers, and those that did not.
+
+    Raises:
+        NothingCompiled: upstream's own setting did not.
+    """
+    base = Candidate(variant, family.baseline(variant))
+    before = compiled[family.unit(base)]
+    judged: list[Judged] = []
+    failures: list[tuple[Candidate, Failure]] = []
+    for setting in sorted({*settings, base.setting}):
+        candidate = Candidate(variant, setting)
+        outcomes = compiled[family.unit(candidate)]
+        figures = tuple(each for each in outcomes if isinstance(each, Figures))
+        if len(figures) < len(outcomes):
+            failed = next(each for each in outcomes if isinstance(each, Failure))
+            failures.append((candidate, failed))
+            continue
+        worse = (not_worse(mine, theirs) for mine, theirs in zip(outcomes, before, strict=True))
+        traits = family.traits(candidate)
+        judged.append(
+            Judged(
+                candidate=candidate,
+                figures=figures,
+                estimates=tuple(estimate(each, traits, limits, compute_units) for each in figures),
+                refused=next((why for why in worse if why is not None), None),
+            )
+        )
+    upstream = next((each for each in judged if each.candidate == base), None)
+    if upstream is None:
+        failed = next(failure for candidate, failure in failures if candidate == base)
+        raise NothingCompiled(
+            f"{variant}: upstream's own setting does not compile for {limits.arch}",
+            where=Location(path=family.unit(base)),
+            why=failed.message,
+            hint="patchkit doctor shows the compiler",
+        )
+    return upstream, judged, failures
+
+
+def choose(
+    family: Family,
+    variant: str,
+    settings: Iterable[Setting],
+    compiled: Compiled,
+    ask: Ask,
+    *,
+    limits: HardwareLimits,
+    compute_units: int,
+    measured: Setting | None = None,
+) -> Verdict:
+    """The verdict on one variant.
+
+    ``measured`` is a setting that the profile has from hardware: where it is eligible it is kept, since a
+    measurement says more than any estimate. ``ask`` compiles the units that confirm a winner.
+
+    Raises:
+        NothingCompiled: upstream's own setting does not compile.
+    """
+    upstream, judged, failures = judge(
+        family, variant, settings, compiled, limits=limits, compute_units=compute_units
+    )
+    order = rank(judged, upstream)
+    wanted = [each for each in order if each.candidate.setting == measured]
+    kept = "measured on hardware; the profile says where" if wanted else None
+    best = next(each for each in [*wanted, *order] if _confirmed(family, each, upstream, ask))
+    if wanted and best is not wanted[0]:
+        kept = None
+    second = next((each for each in order if each is not best), None)
+    return Verdict(
+        variant=variant,
+        upstream=upstream,
+        best=best,
+        order=tuple(order),
+        others=tuple(each for each in judged if each.refused is not None),
+        front=tuple(front(judged)),
+        margin=margin(best, second, upstream),
+        kept=kept,
+        reachable=max(min(figures.waves for figures in each.figures) for each in judged),
+        failures=tuple(failures),
+    )
+
+
+def _confirmed(family: Family, judged: Judged, upstream: Judged, ask: Ask) -> bool:
+    if judged is upstream:
+        return True
+    mine, theirs = family.checks(judged.candidate), family.checks(upstream.candidate)
+    compiled = ask([*mine, *theirs]) if mine else {}
+    return all(
+        not_worse(after, before) is None
+        for ours, base in zip(mine, theirs, strict=True)
+        for after, before in zip(compiled[ours], compiled[base], strict=True)
+    )

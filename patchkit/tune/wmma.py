@@ -1,0 +1,158 @@
+"""flash_attn_ext_f16, the rocWMMA attention kernel: its legal settings and a unit for each.
+
+The kernel comes as the patch leaves it, cut behind its body: what follows in upstream's file launches
+it, and would instantiate every variant. The table of parameters beside it is the patch's own template,
+rendered once per setting, so the rules that the template asserts hold here too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.cxx.scopes import parse_scopes
+from patchkit.errors import Location
+from patchkit.occupancy.waves import HardwareLimits
+from patchkit.occupancy.wmma import (
+    UPSTREAM,
+    VARIANTS,
+    WmmaParams,
+    WmmaVariant,
+    legal_params,
+    vkq_stride,
+)
+from patchkit.source import SourceText
+from patchkit.tune.errors import KernelNotFound
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+
+__all__ = ["KERNEL_FILE", "TABLE_FILE", "WmmaFamily", "cut_behind", "name_of", "variant_of"]
+
+KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
+TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
+_KERNEL = "flash_attn_ext_f16"
+_TYPES = {"f16": "half", "f32": "float"}
+_SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
+
+Table = Callable[[Mapping[WmmaVariant, WmmaParams]], bytes]
+
+
+def name_of(variant: WmmaVariant) -> str:
+    """``64-16-f32``: head size, columns, accumulator."""
+    return f"{variant.head_size}-{variant.ncols}-{variant.acc}"
+
+
+def variant_of(name: str) -> WmmaVariant:
+    """The inverse of :func:`name_of`; KeyError for a name of none."""
+    return {name_of(variant): variant for variant in VARIANTS}[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaFamily:
+    """``kernel_file``: upstream's file with the patch; ``table`` renders the patch's table of settings."""
+
+    limits: HardwareLimits
+    kernel_file: bytes
+    table: Table
+    name: str = "wmma"
+    kernel: str = _KERNEL
+    rocwmma: bool = True
+    parameters: tuple[str, ...] = ("kq_stride", "nwarps")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All 23 of HIP."""
+        return tuple(name_of(variant) for variant in VARIANTS)
+
+    def legal(self, variant: str) -> tuple[Setting, ...]:
+        """By the rules of :mod:`patchkit.occupancy.wmma`."""
+        return tuple(
+            (params.kq_stride, params.nwarps) for params in legal_params(variant_of(variant), self.limits)
+        )
+
+    def baseline(self, variant: str) -> Setting:
+        """256 and 4, for every variant."""
+        del variant
+        return (UPSTREAM.kq_stride, UPSTREAM.nwarps)
+
+    def traits(self, candidate: Candidate) -> Traits:
+        """A turn of the loop covers kq_stride rows."""
+        stride, nwarps = candidate.setting
+        return Traits(
+            threads=nwarps * self.limits.wave_size, rows=stride, columns=variant_of(candidate.variant).ncols
+        )
+
+    def unit(self, candidate: Candidate) -> str:
+        """Without soft cap."""
+        return f"{_folder(candidate.setting)}/{candidate.variant}.cu"
+
+    def checks(self, candidate: Candidate) -> tuple[str, ...]:
+        """The variant with soft cap, which reads the same row."""
+        if variant_of(candidate.variant).head_size not in _SOFTCAP:
+            return ()
+        return (f"{_folder(candidate.setting)}/{candidate.variant}-softcap.cu",)
+
+    def sources(self) -> Mapping[str, bytes]:
+        """One folder per setting: the cut kernel, the rendered table, and the units.
+
+        Raises:
+            KernelNotFound: the file does not define the kernel exactly once.
+        """
+        kernel = cut_behind(SourceText(KERNEL_FILE, self.kernel_file), _KERNEL)
+        own_table = TABLE_FILE.rpartition("/")[2]
+        headers = [name for name in dict.fromkeys(_INCLUDE.findall(kernel)) if name.decode() != own_table]
+        by_setting: dict[Setting, list[WmmaVariant]] = {}
+        for variant in VARIANTS:
+            for setting in self.legal(name_of(variant)):
+                by_setting.setdefault(setting, []).append(variant)
+        files: dict[str, bytes] = {}
+        for setting, variants in by_setting.items():
+            folder = _folder(setting)
+            rows = {variant: WmmaParams(setting[0], setting[1]) for variant in variants}
+            files[f"{folder}/{own_table}"] = self.table(rows)
+            files[f"{folder}/kernel.cuh"] = kernel
+            for variant in variants:
+                candidate = Candidate(name_of(variant), setting)
+                files[self.unit(candidate)] = _unit(variant, setting, headers, softcap=False)
+                for check in self.checks(candidate):
+                    files[check] = _unit(variant, setting, headers, softcap=True)
+        return files
+
+
+def cut_behind(source: SourceText, function: str) -> bytes:
+    """The bytes of a file up to the end of a function.
+
+    Raises:
+        KernelNotFound: it does not define the function exactly once.
+    """
+    found = [entity for entity in parse_scopes(source).entities if entity.answers_to(function)]
+    found = [entity for entity in found if entity.kind == "function"]
+    if len(found) != 1:
+        raise KernelNotFound(
+            f"{source.path} defines {function} {len(found)} times, expected once",
+            where=Location(path=source.path),
+            hint="this build is outside of what this kernel can be tuned for; patchkit show lists the builds",
+        )
+    return source.data[: found[0].span.end] + b"\n"
+
+
+def _folder(setting: Setting) -> str:
+    return f"{UNIT_FOLDER}/wmma-s{setting[0]}-n{setting[1]}"
+
+
+def _unit(variant: WmmaVariant, setting: Setting, headers: Sequence[bytes], *, softcap: bool) -> bytes:
+    stride = vkq_stride(variant, WmmaParams(setting[0], setting[1]))
+    # The headers are named by their path too, so that whoever follows quoted includes finds them.
+    lines = [f'#include "../../{header.decode()}"' for header in headers]
+    arguments = (
+        f"{variant.head_size}, {variant.ncols}, {setting[1]}, {stride}, {_TYPES[variant.acc]}, "
+        f"{'true' if softcap else 'false'}"
+    )
+    lines += [
+        '#include "kernel.cuh"',
+        "fattn_kernel_t patchkit_tuned_kernel();",
+        f"fattn_kernel_t patchkit_tuned_kernel() {{ return {_KERNEL}<{arguments}>; }}",
+        "",
+    ]
+    return "\n".join(lines).encode()

@@ -1,0 +1,248 @@
+"""The order of candidates: what it puts first, what it refuses, and the front."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from patchkit.occupancy.waves import HardwareLimits, resident_waves
+from patchkit.tune.cost import front, margin, not_worse, rank, rank_key
+from patchkit.tune.errors import NothingCompiled
+from patchkit.tune.estimate import estimate, tail_share
+from patchkit.tune.family import Candidate, Traits
+from patchkit.tune.isa import LoopMix
+from patchkit.tune.outcome import Failure, Figures, outcome_from_json, outcome_to_json
+from patchkit.tune.search import choose
+
+LIMITS = HardwareLimits(
+    arch="gfx1151",
+    matrix="wmma",
+    wave_size=32,
+    simds_per_pool=4,
+    vgprs_per_simd=1536,
+    vgpr_granule=24,
+    max_vgprs_per_wave=256,
+    max_waves_per_simd=16,
+    lds_pool_bytes=131072,
+    lds_per_workgroup_bytes=65536,
+)
+CUS = 40
+LOOP = LoopMix(
+    instructions=600,
+    matrix=8,
+    dot=0,
+    valu=400,
+    lds=100,
+    lds_bytes=500,
+    loads=40,
+    stores=0,
+    scratch=0,
+    barriers=5,
+)
+
+
+def _figures(vgprs=200, spills=0, waves=7, lds=16000, threads=128, loop=LOOP, latency=4000) -> Figures:
+    return Figures(
+        vgprs=vgprs,
+        spills=spills,
+        sgpr_spills=0,
+        scratch_bytes=4 * spills,
+        lds_bytes=lds,
+        waves=waves,
+        resident=resident_waves(vgprs, lds, threads, LIMITS),
+        threads=threads,
+        loop=loop,
+        latency=latency,
+        seconds=1.0,
+    )
+
+
+class Synthetic:
+    """A family of one variant whose setting is a number; the figures are the test's."""
+
+    name = "synthetic"
+    kernel = "k"
+    rocwmma = False
+    parameters = ("n",)
+    variants = ("v",)
+
+    def __init__(self, base: int = 0, *, shared: bool = False) -> None:
+        self.base, self.shared = base, shared
+
+    def legal(self, _variant):
+        return ()
+
+    def baseline(self, _variant):
+        return (self.base,)
+
+    def traits(self, _candidate):
+        return Traits(threads=128, rows=128, columns=16)
+
+    def unit(self, candidate):
+        return f"{candidate.setting[0]}.cu"
+
+    def checks(self, candidate):
+        return (f"{candidate.setting[0]}-shared.cu",) if self.shared else ()
+
+    def sources(self):
+        return {}
+
+
+def _choose(outcomes, *, measured=None, checks=None, base=0):
+    compiled = {f"{n}.cu": (one if isinstance(one, tuple) else (one,)) for n, one in outcomes.items()}
+    return choose(
+        Synthetic(base, shared=checks is not None),
+        "v",
+        [(n,) for n in outcomes],
+        compiled,
+        lambda _units: checks or {},
+        limits=LIMITS,
+        compute_units=CUS,
+        measured=measured,
+    )
+
+
+def test_a_known_best_is_found_among_a_hundred() -> None:
+    chance = random.Random(7)
+    outcomes = {0: _figures(vgprs=256, spills=60, waves=5)}
+    for n in range(1, 100):
+        spills = chance.choice([0, 0, 5, 30, 70])
+        loop = replace(LOOP, instructions=chance.randrange(700, 2000))
+        outcomes[n] = _figures(
+            vgprs=256 if spills else chance.choice([140, 190, 230]), spills=spills, loop=loop
+        )
+    outcomes[57] = _figures(vgprs=230, waves=6, loop=replace(LOOP, instructions=500))
+    assert _choose(outcomes).best.candidate.setting == (57,)
+
+
+def test_fewer_spills_come_before_everything_else() -> None:
+    quick = _figures(vgprs=256, spills=3, waves=8, loop=replace(LOOP, instructions=10), latency=10)
+    slow = _figures(vgprs=250, spills=2, waves=5, loop=replace(LOOP, instructions=9000), latency=90000)
+    verdict = _choose({0: _figures(vgprs=256, spills=9, waves=5), 1: quick, 2: slow})
+    assert [each.candidate.setting for each in verdict.order] == [(2,), (1,), (0,)]
+    assert "spills" in verdict.margin
+
+
+def test_what_spills_more_at_equal_waves_is_never_ahead() -> None:
+    chance = random.Random(11)
+    upstream = _figures(vgprs=256, spills=99, waves=1, threads=128)
+    outcomes = {0: upstream}
+    for n in range(1, 200):
+        outcomes[n] = _figures(
+            vgprs=256,
+            spills=chance.randrange(0, 50),
+            waves=5,
+            loop=replace(LOOP, instructions=chance.randrange(100, 3000)),
+        )
+    order = [each.figures[0].spills for each in _choose(outcomes).order]
+    assert order == sorted(order)
+
+
+def test_the_estimate_decides_between_settings_that_have_enough_waves() -> None:
+    many = _figures(vgprs=100, waves=14, loop=replace(LOOP, instructions=900))
+    some = _figures(vgprs=240, waves=6, loop=replace(LOOP, instructions=500))
+    verdict = _choose({0: _figures(vgprs=256, waves=5), 1: many, 2: some})
+    assert verdict.best.candidate.setting == (2,)
+    assert verdict.margin.startswith("estimate")
+
+
+@pytest.mark.parametrize(
+    ("worse", "said"),
+    [
+        ({"spills": 10}, "spills 10"),
+        ({"waves": 4}, "4 waves"),
+        ({"lds": 65536}, "resident"),
+    ],
+)
+def test_what_is_worse_than_upstream_with_any_headers_is_refused(worse, said) -> None:
+    good, base = _figures(vgprs=192), _figures(vgprs=256, spills=9, waves=5)
+    refused = replace(good, **{key: value for key, value in worse.items() if key != "lds"})
+    if "lds" in worse:
+        refused = replace(refused, lds_bytes=65536, resident=resident_waves(192, 65536, 128, LIMITS))
+    verdict = _choose({0: (base, base), 1: (good, refused)})
+    assert verdict.best is verdict.upstream
+    (other,) = verdict.others
+    assert said in str(other.refused)
+
+
+def test_a_setting_from_hardware_is_kept_while_it_is_eligible() -> None:
+    base, fast = _figures(vgprs=256, waves=5), _figures(loop=replace(LOOP, instructions=300))
+    outcomes = {0: base, 1: fast, 2: _figures()}
+    assert _choose(outcomes, measured=(2,)).best.candidate.setting == (2,)
+    assert _choose(outcomes, measured=(2,)).kept is not None
+    spilling = {**outcomes, 2: _figures(spills=1)}
+    verdict = _choose(spilling, measured=(2,))
+    assert verdict.best.candidate.setting == (1,)
+    assert verdict.kept is None
+
+
+def test_a_winner_whose_sibling_is_worse_is_passed_over() -> None:
+    base, fast, second = _figures(vgprs=256, waves=5), _figures(latency=100), _figures()
+    checks = {f"{n}-shared.cu": (_figures(vgprs=256, waves=5),) for n in (0, 2)}
+    checks["1-shared.cu"] = (_figures(spills=1),)
+    loops = {1: replace(fast, loop=replace(LOOP, instructions=300))}
+    verdict = _choose({0: base, **loops, 2: second}, checks=checks)
+    assert verdict.order[0].candidate.setting == (1,)
+    assert verdict.best.candidate.setting == (2,)
+
+
+def test_what_did_not_compile_is_reported_and_not_ranked() -> None:
+    crash = Failure(code="COMPILER_CRASHED", message="clang crashed")
+    verdict = _choose({0: _figures(vgprs=256, waves=5), 1: crash})
+    assert verdict.failures == ((Candidate("v", (1,)), crash),)
+    assert verdict.best is verdict.upstream
+    assert not_worse(crash, _figures()) == "does not compile: clang crashed"
+
+
+def test_upstream_that_does_not_compile_is_an_error() -> None:
+    with pytest.raises(NothingCompiled, match="upstream's own"):
+        _choose({0: Failure(code="COMPILE_FAILED", message="no"), 1: _figures()})
+
+
+def test_the_front_has_no_beaten_one_and_every_other_is_beaten() -> None:
+    outcomes = {
+        0: _figures(vgprs=256, spills=9, waves=5),
+        1: _figures(vgprs=256, spills=0, waves=5, loop=replace(LOOP, instructions=5000)),
+        2: _figures(vgprs=190, spills=0, waves=8, loop=replace(LOOP, instructions=6000)),
+        3: _figures(vgprs=190, spills=4, waves=8, loop=replace(LOOP, instructions=7000)),
+    }
+    verdict = _choose(outcomes)
+    settings = {each.candidate.setting for each in verdict.front}
+    assert (3,) not in settings
+    assert {(0,), (1,), (2,)} <= settings
+    assert front([]) == []
+
+
+def test_the_order_is_total_and_says_where_it_decides() -> None:
+    verdict = _choose({0: _figures(vgprs=256, waves=5), 1: _figures(), 2: _figures()})
+    first, second, _ = verdict.order
+    assert first.candidate < second.candidate
+    assert rank_key(first, verdict.upstream) < rank_key(second, verdict.upstream)
+    assert margin(first, second, verdict.upstream) == "equal to 2"
+    assert margin(first, None, verdict.upstream) == "nothing else is eligible"
+    assert rank([], verdict.upstream) == []
+
+
+def test_more_resident_waves_hide_latency_until_issue_bounds() -> None:
+    traits = Traits(threads=128, rows=128, columns=16)
+    few = estimate(_figures(vgprs=256, latency=40000), traits, LIMITS, CUS)
+    many = estimate(_figures(vgprs=128, latency=40000), traits, LIMITS, CUS)
+    none = estimate(_figures(latency=None), traits, LIMITS, CUS)
+    assert (few.bound, many.bound, none.bound) == ("latency", "latency", "issue")
+    assert few.cycles > many.cycles > none.cycles
+    # 600 instructions, 8 of them 32 cycles, a wave per SIMD, 128 rows, 16 columns
+    assert none.cycles == pytest.approx((600 + 31 * 8) / 128 / 16)
+
+
+def test_the_tail_is_full_when_the_blocks_fill_the_slots() -> None:
+    # 512 tokens in blocks of 16 columns on 32 heads are 1024 blocks
+    assert tail_share(Traits(threads=128, rows=4096, columns=16), 1024) == 1.0
+    assert tail_share(Traits(threads=128, rows=4096, columns=16), 1000) == pytest.approx(0.512)
+    assert tail_share(Traits(threads=128, rows=256, columns=16), 1000) > 0.9  # KV is split
+
+
+@pytest.mark.parametrize("outcome", [_figures(), Failure(code="X", message="y")])
+def test_outcomes_survive_the_disk(outcome) -> None:
+    assert outcome_from_json(outcome_to_json(outcome)) == outcome
