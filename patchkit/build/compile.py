@@ -7,7 +7,10 @@ root of the tree as its folder and relative paths, so the output does not depend
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,9 +29,9 @@ from patchkit.build.sources import SourceTree
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain, hip_flags
 from patchkit.build.units import INCLUDE_FOLDERS
-from patchkit.errors import Location, ToolchainError
+from patchkit.errors import CacheError, Location, ToolchainError
 from patchkit.proc import Completed, tool_failure
-from patchkit.vcs.disk import disk_error_from_git
+from patchkit.vcs.disk import disk_error, disk_error_from_git
 
 __all__ = [
     "CompileFailed",
@@ -69,7 +72,7 @@ class CompileFailed(ToolchainError):
 
 
 class CompilerCrashed(ToolchainError):
-    """The compiler reported a bug of its own."""
+    """The compiler reported a bug of its own, or a signal ended it."""
 
     code = "COMPILER_CRASHED"
 
@@ -154,7 +157,7 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
 
     Raises:
         CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
-        CompilerCrashed, ToolCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
+        CompilerCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
         CacheError: the disk refused.
         RemarkMalformed, AssemblyMalformed, KernelsUnmatched: its output is not what clang 22 writes.
     """
@@ -243,18 +246,19 @@ def _load(job: Job, key: str, folder: Path, *, cached: bool) -> CompiledUnit:
 
 def _failure(job: Job, completed: Completed, kept: Path) -> Exception:
     stderr = completed.stderr.decode("utf-8", "replace")
-    refused = disk_error_from_git(stderr, kept.parent, f"compiling {job.unit}")
+    refused = _disk_refused(job, completed, stderr, kept)
     if refused is not None:
         return refused
-    if "PLEASE submit a bug report" in stderr:
+    if completed.returncode < 0 or "PLEASE submit a bug report" in stderr:
+        ended = tool_failure(completed).message if completed.returncode < 0 else "clang crashed"
         return CompilerCrashed(
-            f"clang crashed on {job.unit} ({job.which} pass, {job.arch})",
+            f"{ended} on {job.unit} ({job.which} pass, {job.arch})",
             where=Location(path=job.unit),
-            why="\n".join(stderr.splitlines()[-_SHOWN_ERRORS:]),
-            hint=f"what it said is in {kept}",
+            why="\n".join(stderr.splitlines()[:_SHOWN_ERRORS]) or "it wrote nothing to stderr",
+            hint=f"what it said is in {kept}; SIGKILL and 'out of memory' are a machine that has too little",
         )
     errors = tuple(found for found in parse_diagnostics(stderr) if found.kind == "error")
-    if not errors or completed.returncode < 0:
+    if not errors:
         return tool_failure(completed)
     failed = CompileFailed(
         f"{job.unit} does not compile for {job.arch} ({job.which} pass): {errors[0].text}",
@@ -264,3 +268,11 @@ def _failure(job: Job, completed: Completed, kept: Path) -> Exception:
     )
     failed.diagnostics = errors
     return failed
+
+
+def _disk_refused(job: Job, completed: Completed, stderr: str, kept: Path) -> CacheError | None:
+    doing = f"compiling {job.unit}"
+    # A limit on the size of files ends clang by a signal, of which a wrapper makes a status.
+    if completed.returncode in {-signal.SIGXFSZ, 128 + signal.SIGXFSZ}:
+        return disk_error(OSError(errno.EFBIG, os.strerror(errno.EFBIG)), kept.parent, doing)
+    return disk_error_from_git(stderr, kept.parent, doing)

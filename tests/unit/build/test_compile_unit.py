@@ -15,7 +15,7 @@ from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain
 from patchkit.errors import CacheError
-from patchkit.proc import ToolCrashed, ToolFailed, ToolMissing
+from patchkit.proc import ToolFailed, ToolMissing, ToolTimeout
 from patchkit.report import NullReporter
 from patchkit.vcs.disk import DiskFull
 
@@ -120,11 +120,24 @@ def test_a_prefix_that_moved_is_the_same_compiler(tree: SourceTree, compiler_of,
         ("echo 'ggml/src/a.cuh:3:7: error: no member x' >&2; exit 1", CompileFailed, "no member x"),
         ("echo 'PLEASE submit a bug report to ...' >&2; exit 139", CompilerCrashed, "clang crashed on"),
         ("echo 'error: unable to write: No space left on device' >&2; exit 1", DiskFull, "compiling"),
-        ("kill -SEGV $$", ToolCrashed, "SIGSEGV"),
+        ("kill -SEGV $$", CompilerCrashed, "ended by SIGSEGV on ggml/src/ggml-cuda/k.cu"),
+        ("kill -KILL $$", CompilerCrashed, "ended by SIGKILL"),
+        ("kill -XFSZ $$", DiskFull, "File too large"),
+        ("exit 153", DiskFull, "File too large"),
         ("exit 3", ToolFailed, "status 3"),
         ('touch "$HOME/x"; for w; do [ "$l" = -o ] && : > "$w"; l=$w; done', None, ""),
     ],
-    ids=["error", "crash", "disk full", "signal", "status", "no kernels"],
+    ids=[
+        "error",
+        "crash",
+        "disk full",
+        "signal",
+        "killed",
+        "size limit",
+        "size limit of a wrapper",
+        "status",
+        "no kernels",
+    ],
 )
 def test_each_failure_has_its_error_and_leaves_no_entry(
     tree: SourceTree, compiler_of, tmp_path: Path, script: str, error, says: str
@@ -137,10 +150,21 @@ def test_each_failure_has_its_error_and_leaves_no_entry(
         compile_unit(_job(tree), compiler)
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert all(path.parent.name == "failed" for path in left)
+    if error in {CompileFailed, CompilerCrashed}:
+        assert any(str(path) in (caught.value.hint or "") for path in left)  # what it said is kept
     if error is CompileFailed:
         assert str(caught.value.where[0]) == "ggml/src/a.cuh:3:7"
         assert left
         assert str(left[0]) in (caught.value.hint or "")
+
+
+def test_a_compiler_that_hangs_is_stopped_and_leaves_no_entry(
+    tree: SourceTree, compiler_of, tmp_path: Path
+) -> None:
+    with pytest.raises(ToolTimeout, match=r"did not end within 0\.2 s"):
+        compile_unit(_job(tree), compiler_of("sleep 60"), timeout_s=0.2)
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+    assert compile_unit(_job(tree), compiler_of(_GOOD)).kernels  # and the next run tries again
 
 
 def test_remarks_and_code_must_name_the_same_kernels(tree: SourceTree, compiler_of) -> None:
