@@ -17,7 +17,7 @@ from patchkit.build.parallel import workers
 from patchkit.build.remarks import Diagnostic, parse_diagnostics
 from patchkit.build.toolchain import hip_flags, rocwmma_for
 from patchkit.errors import Location, ToolchainError
-from patchkit.proc import run_tool
+from patchkit.proc import Completed, run_tool
 from patchkit.vcs.disk import disk_error_from_git, disk_errors
 
 __all__ = ["BuiltLibrary", "ConfigureFailed", "LibraryFailed", "LibraryToolsMissing", "build_library"]
@@ -28,6 +28,7 @@ _CMAKE = ">=4.0"
 _INSTALL = "pip install 'patchkit[library]'"
 _CONFIGURE_S, _BUILD_S = 600.0, 4 * 3600.0
 _SHOWN_ERRORS = 8
+_CONFIGURE_LOG, _BUILD_LOG = "patchkit-configure.log", "patchkit-build.log"  # in the build folder
 # Given by CMake itself, or by upstream's CMakeLists.txt.
 _OURS_ALONE = (
     "-x",
@@ -166,6 +167,7 @@ def _configure(
         reporter=compiler.reporter,
         stop=compiler.stop,
     )
+    log = _keep(build / _CONFIGURE_LOG, completed)
     if completed.returncode != 0:
         text = (completed.stderr or completed.stdout).decode("utf-8", "replace")
         if "unable to find a build program" in text:
@@ -174,7 +176,7 @@ def _configure(
             "upstream's CMake does not configure",
             where=Location(path=str(build)),
             why="\n".join(line[:200] for line in text.strip().splitlines()[-20:]),
-            hint="patchkit doctor shows the toolchain; with -v the command is shown",
+            hint=f"what it said is in {log}; patchkit doctor shows the toolchain",
         )
 
 
@@ -187,6 +189,7 @@ def _build(cmake: str, folder: Path, environment: Mapping[str, str], compiler: C
         reporter=compiler.reporter,
         stop=compiler.stop,
     )
+    log = _keep(folder / _BUILD_LOG, completed)
     # Ninja hands on what compilers write to either stream on its stdout.
     text = completed.stdout.decode("utf-8", "replace") + completed.stderr.decode("utf-8", "replace")
     if completed.returncode == 0:
@@ -199,10 +202,16 @@ def _build(cmake: str, folder: Path, environment: Mapping[str, str], compiler: C
         f"the library does not build: {errors[0].text if errors else 'see below'}",
         where=[found.where for found in errors[:_SHOWN_ERRORS]] or Location(path=str(folder)),
         why="\n".join(line[:200] for line in text.strip().splitlines()[-20:]),
-        hint=f"build it again with: cmake --build {folder} --target {_TARGET}",
+        hint=f"all that was said is in {log}; again with: cmake --build {folder} --target {_TARGET}",
     )
     failed.diagnostics = errors
     raise failed
+
+
+def _keep(path: Path, completed: Completed) -> Path:
+    with disk_errors(path, "keeping a build's log"):
+        path.write_bytes(completed.stdout + completed.stderr)
+    return path
 
 
 def _missing(why: str) -> LibraryToolsMissing:
