@@ -26,6 +26,7 @@ from patchkit.gates.isolation import IsolationGate
 from patchkit.gates.launch import LaunchGate
 from patchkit.gates.resources import ResourcesGate
 from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.repository import Repository
 
 __all__ = ["GATE_NAMES", "GPU_GATES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
 
@@ -107,8 +108,11 @@ def run_verify(
     only: Sequence[str],
     full: bool,
     environ: Mapping[str, str],
+    candidate: Candidate | None = None,
 ) -> Report:
     """Run the gates that need no GPU; evidence goes to ``<cache>/evidence/<tree>``.
+
+    ``candidate`` is one that no branch names yet; by default it is that of ``archs`` on ``upstream``.
 
     Raises:
         UnknownGate: ``only`` names none.
@@ -119,7 +123,10 @@ def run_verify(
     """
     _refuse_unknown(only)
     pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin.build)
+    if candidate is None:
+        repository, candidate = find_candidate(workspace, archs, pin.build)
+    else:
+        repository = Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter)
     toolchain = None
     if not only or set(only) - _WITHOUT_COMPILER:
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
