@@ -8,6 +8,7 @@ when used: it costs 140 ms.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +64,16 @@ class LibraryFailed(ToolchainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltLibrary:
-    """The library: its file, sizes in bytes and units, what was said and how long it took in seconds."""
+    """The library: its file, sizes in bytes and units, what was said and how long it took in seconds.
+
+    ``cached_by`` is the compiler cache that upstream's CMake found (``ccache``), if there is one.
+    """
 
     path: Path
     size_bytes: int
     units: int
     cmake: str
+    cached_by: str | None
     warnings: tuple[Diagnostic, ...]
     seconds: float
 
@@ -113,6 +118,7 @@ def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Bu
         size_bytes=path.stat().st_size,
         units=sum(source.path.suffix == ".cu" for source in target.sources),
         cmake=str(cmake.version),
+        cached_by=_compiler_cache(folder),
         warnings=tuple(found for found in parse_diagnostics(text) if found.kind == "warning"),
         seconds=seconds,
     )
@@ -206,6 +212,13 @@ def _build(cmake: str, folder: Path, environment: Mapping[str, str], compiler: C
     )
     failed.diagnostics = errors
     raise failed
+
+
+def _compiler_cache(folder: Path) -> str | None:
+    """The program that GGML_CCACHE, which is on by default, put in front of the compiler."""
+    text = (folder / "CMakeCache.txt").read_text("utf-8", "replace")
+    found = re.search(r"^GGML_S?CCACHE_FOUND:\w+=(/.+)$", text, re.MULTILINE)
+    return Path(found[1]).name if found else None
 
 
 def _keep(path: Path, completed: Completed) -> Path:

@@ -118,7 +118,8 @@ def _below(place: Location, root: Path) -> Location:
 def _library_line(one: BuiltLibrary) -> str:
     return (
         f"whole library: {one.path.name}, {one.units} units, {one.size_bytes / 1e6:.1f} MB, linked, "
-        f"cmake {one.cmake}, {one.seconds:.0f} s, {len(one.warnings)} warnings"
+        f"cmake {one.cmake}, {one.seconds:.0f} s"
+        f"{f' with {one.cached_by}' if one.cached_by else ''}, {len(one.warnings)} warnings"
     )
 
 
@@ -128,6 +129,7 @@ def _library_json(one: BuiltLibrary) -> dict[str, object]:
         "size_bytes": one.size_bytes,
         "units": one.units,
         "cmake": one.cmake,
+        "cached_by": one.cached_by,
         "seconds": one.seconds,
         "warnings": [f"{found.where}: {found.text}" for found in one.warnings],
     }

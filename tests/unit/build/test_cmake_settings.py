@@ -3,6 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from patchkit.build.cmake import _compiler_cache
 from patchkit.build.cmake_settings import cmake_settings
 from patchkit.build.toolchain import Toolchain
 from patchkit.sdk.prefix import STANDIN
@@ -34,3 +37,17 @@ def test_a_rocm_needs_no_macro_and_no_stand_in() -> None:
     flags = cmake_settings(rocm, ["gfx906"]).cache["CMAKE_HIP_FLAGS"]
     assert "WAVEFRONT" not in flags
     assert "isystem" not in flags
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("GGML_CCACHE_FOUND:FILEPATH=/usr/bin/ccache", "ccache"),
+        ("GGML_SCCACHE_FOUND:FILEPATH=/opt/sccache", "sccache"),
+        ("GGML_CCACHE_FOUND:FILEPATH=GGML_CCACHE_FOUND-NOTFOUND", None),
+        ("GGML_CCACHE:BOOL=ON", None),
+    ],
+)
+def test_the_compiler_cache_that_upstream_found_is_told(tmp_path: Path, line: str, found: str | None) -> None:
+    (tmp_path / "CMakeCache.txt").write_text(f"# a comment\nCMAKE_HOME:PATH=/x\n{line}\n")
+    assert _compiler_cache(tmp_path) == found

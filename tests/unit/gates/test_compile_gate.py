@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from patchkit.build.cmake import BuiltLibrary, LibraryFailed
 from patchkit.build.compile import CompileFailed
 from patchkit.build.remarks import Diagnostic
 from patchkit.errors import Location
@@ -51,3 +56,46 @@ def test_the_nearest_patch_of_an_upstream_line_is_named(make_subject) -> None:
     assert subject.patches_of(_FILE, 4) == ("two",)
     assert subject.patches_of(_FILE) == ("my-patch",)
     assert subject.patches_of("elsewhere", 3) == ()
+
+
+def test_an_error_of_the_whole_library_names_the_patch_of_its_line(
+    make_subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subject = replace(make_subject(authors={_FILE: (None, "my-patch")}), toolchain=SimpleNamespace())
+    failed = LibraryFailed(
+        "the library does not build: nowhere",
+        where=[Location(path=f"{subject.candidate}/{_FILE}", line=2, column=7)],
+        why="the end of the log",
+        hint="all that was said is in a file",
+    )
+    failed.diagnostics = (_found(2, "nowhere", "error"),)
+
+    def fail(*_: object) -> None:
+        raise failed
+
+    monkeypatch.setattr(compile_gate, "open_compiler", lambda *_: None)
+    monkeypatch.setattr(compile_gate, "compile_touched", lambda *_: [])
+    monkeypatch.setattr(compile_gate, "build_library", fail)
+    result = compile_gate.CompileGate(library=True).run(subject)
+    assert result.verdict == "failed"
+    (problem,) = result.problems
+    assert problem.code == "COMPILE_CANDIDATE"
+    assert (problem.where[0].path, problem.where[0].line, problem.where[0].label) == (_FILE, 2, "my-patch")
+    assert (problem.why, problem.hint) == (failed.why, failed.hint)
+
+
+def test_a_library_that_builds_is_described(make_subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = replace(make_subject(), toolchain=SimpleNamespace())
+    built = BuiltLibrary(
+        path=Path("/b/libggml-hip.so"), size_bytes=47_300_000, units=103, cmake="4.1", cached_by="ccache",
+        warnings=(), seconds=357.0,
+    )  # fmt: skip
+    monkeypatch.setattr(compile_gate, "open_compiler", lambda *_: None)
+    monkeypatch.setattr(compile_gate, "compile_touched", lambda *_: [])
+    monkeypatch.setattr(compile_gate, "build_library", lambda *_: built)
+    result = compile_gate.CompileGate(library=True).run(subject)
+    assert result.verdict == "passed"
+    assert result.not_run == ()
+    assert result.lines[1] == (
+        "whole library: libggml-hip.so, 103 units, 47.3 MB, linked, cmake 4.1, 357 s with ccache, 0 warnings"
+    )
