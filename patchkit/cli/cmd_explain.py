@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from patchkit.recorder.cases import Case
     from patchkit.recorder.log import Launch
 
-__all__ = ["HeadSizeMalformed", "ShapeOptions", "command"]
+__all__ = ["HeadSizeMalformed", "HeadSizeNotInBlocks", "ShapeOptions", "command"]
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -27,6 +27,12 @@ class HeadSizeMalformed(UsageError):
     """--head-size is neither a number nor two with a slash between."""
 
     code = "HEAD_SIZE_MALFORMED"
+
+
+class HeadSizeNotInBlocks(UsageError):
+    """A KV cache of a quantized type has rows of whole blocks."""
+
+    code = "HEAD_SIZE_NOT_IN_BLOCKS"
 
 
 class ShapeOptions(TypedDict):
@@ -84,9 +90,18 @@ def command(settings: Settings, arch: str, upstream: str | None, **shape: Unpack
 
 
 def _case(shape: ShapeOptions) -> Case:
-    from patchkit.recorder.cases import Case
+    from patchkit.recorder.cases import Case, whole_blocks
 
     size, size_v = _sizes(shape["head_size"])
+    kind = shape["kind"]
+    padded = whole_blocks(size, kind), whole_blocks(size_v, kind)
+    if padded != (size, size_v):
+        text = str(padded[0]) if padded[0] == padded[1] else f"{padded[0]}/{padded[1]}"
+        raise HeadSizeNotInBlocks(
+            f"there is no {kind} KV cache for head size {shape['head_size']}",
+            why=f"a row has to be whole blocks of {whole_blocks(1, kind)} values",
+            hint=f"--head-size {text}, which is what upstream's own test rounds it to, or --type f16",
+        )
     return Case(
         id="explained",
         head_size=size,
@@ -99,8 +114,8 @@ def _case(shape: ShapeOptions) -> Case:
         sinks=shape["sinks"],
         max_bias=shape["max_bias"],
         softcap=shape["softcap"],
-        type_k=shape["kind"],
-        type_v=shape["kind"],
+        type_k=kind,
+        type_v=kind,
     )
 
 
@@ -116,14 +131,35 @@ def _sizes(text: str) -> tuple[int, int]:
 def _lines(found: Explanation) -> Iterator[str]:
     yield f"{found.case} on {found.arch}, {found.branch}"
     yield f"with {found.tools}"
+    yield ""
+    yield from _verdict(found)
     for account in found.accounts:
         yield ""
         yield from _account(account)
 
 
+def _verdict(found: Explanation) -> Iterator[str]:
+    """What changes, and at which branch."""
+    before, after = (_families(account) for account in found.accounts)
+    yield f"{before} before the patches, {after} after" if before != after else f"{before}, before and after"
+    if found.turn is not None:
+        old, new = found.turn
+        yield f"  the selection turns at {new.where.path}:{new.where.line} (before: line {old.where.line})"
+
+
+def _attention(account: Account) -> list[Launch]:
+    return [launch for launch in account.selection.launches if launch.kernel.family != "other"]
+
+
+def _families(account: Account) -> str:
+    kinds = dict.fromkeys(launch.kernel.family.upper() for launch in _attention(account))
+    return " and ".join(kinds) or ("nothing" if account.selection.is_supported else "not supported")
+
+
 def _account(account: Account) -> Iterator[str]:
-    attention = [launch for launch in account.selection.launches if launch.kernel.family != "other"]
-    kernels = ", ".join(f"{launch.kernel.name} ({launch.kernel.family.upper()})" for launch in attention)
+    kernels = ", ".join(
+        f"{launch.kernel.name} ({launch.kernel.family.upper()})" for launch in _attention(account)
+    )
     nothing = "not supported: the CPU computes it"
     yield f"{account.side} the patches: {kernels or nothing}"
     told = account.selection.decisions

@@ -21,6 +21,7 @@ from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import Subject
 from patchkit.recorder.backend import RecordedBackend, build_backend
+from patchkit.recorder.branches import Decision
 from patchkit.recorder.cases import Case
 from patchkit.recorder.device import device_of
 from patchkit.recorder.log import Launch
@@ -75,13 +76,26 @@ class Explanation:
     tools: str
     accounts: tuple[Account, Account]
 
+    @property
+    def turn(self) -> tuple[Decision, Decision] | None:
+        """The first decision that came out otherwise, before and after; None when both end alike."""
+        before, after = (account.selection.decisions for account in self.accounts)
+        if not before or not after or before[-1].text == after[-1].text:
+            return None
+        for old, new in zip(before, after, strict=False):
+            if (old.kind, old.outcome) != (new.kind, new.outcome):
+                return old, new
+        return before[-1], after[-1]
+
     def as_json(self) -> dict[str, object]:
         """Plain data."""
+        turn = self.turn
         return {
             "arch": self.arch,
             "branch": self.branch,
             "case": str(self.case),
             "tools": self.tools,
+            "turn": {"before": turn[0].as_json(), "after": turn[1].as_json()} if turn is not None else None,
             "accounts": [account.as_json() for account in self.accounts],
         }
 

@@ -29,7 +29,8 @@ class SelectionUnreadable(ToolchainError):
 class Decision:
     """One branch. ``text`` is the condition, switched or returned value; ``outcome`` how it came out.
 
-    ``decided_by`` is the operand of && or || behind which nothing was evaluated, when there are several.
+    ``decided_by`` is the operand of && or || behind which nothing was evaluated; None when there is one
+    operand, and when all of them decided together (all of && held, none of || did).
     """
 
     where: Location
@@ -127,11 +128,7 @@ class _Walker:
         closing = self.scopes.match[opening]
         body_end = self._after(closing + 1, end)
         taken = self._was_visited(closing + 1, body_end)
-        operands = self._operands(opening + 1, closing)
-        decider = None
-        if len(operands) > 1:
-            reached = [operand for operand in operands[1:] if self._was_visited(*operand)]
-            decider = self._text(*(reached[-1] if reached else operands[0]))
+        decider = self._decider(opening + 1, closing, taken=taken)
         condition = Span(self._from(opening + 1), self._to(closing - 1))
         yield self._decision(at, "if", condition, "true" if taken else "false", decider)
         if taken:
@@ -193,17 +190,27 @@ class _Walker:
             at = match[at] + 1 if match.get(at, -1) > at else at + 1
         return at + 1
 
-    def _operands(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Ranges of tokens between the && and || at the top of a condition, of active lines only."""
+    def _decider(self, first: int, last: int, *, taken: bool) -> str | None:
+        """The operand at the top of a condition that settled it alone."""
+        operands, joined_by = self._operands(first, last)
+        if joined_by == ({b"&&"} if taken else {b"||"}) or len(operands) == 1:
+            return None
+        reached = [operand for operand in operands[1:] if self._was_visited(*operand)]
+        return self._text(*(reached[-1] if reached else operands[0]))
+
+    def _operands(self, first: int, last: int) -> tuple[list[tuple[int, int]], set[bytes]]:
+        """Token ranges between && and || at the top of a condition, in active lines; and which join them."""
         code, match = self.scopes.code, self.scopes.match
         found: list[tuple[int, int]] = []
+        joined_by: set[bytes] = set()
         start, at = first, first
         while at < last:
             if self._is_active(at) and code[at].text in {b"&&", b"||"}:
                 found.append((start, at))
+                joined_by.add(code[at].text)
                 start = at + 1
             at = match[at] + 1 if match.get(at, -1) > at else at + 1
-        return [*found, (start, last)]
+        return [*found, (start, last)], joined_by
 
     def _is_active(self, index: int) -> bool:
         return self.source.line_of(self._from(index)) in self.active

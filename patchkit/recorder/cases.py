@@ -25,6 +25,7 @@ __all__ = [
     "own_cases",
     "parse_support",
     "upstream_case",
+    "whole_blocks",
 ]
 
 # D of K and V: the switch of ggml_cuda_get_best_fattn_kernel (build 6900), 576/512 is the DeepSeek MLA pair.
@@ -235,8 +236,8 @@ def upstream_case(params: str, number: int) -> Case:
         type_v = values["type_V"] if "type_V" in values else values["type_KV"]
         return Case(
             id=f"upstream-{number}",
-            head_size=_whole_blocks(int(values["hsk"]), type_k),
-            head_size_v=_whole_blocks(int(values["hsv"]), type_v),
+            head_size=whole_blocks(int(values["hsk"]), type_k),
+            head_size_v=whole_blocks(int(values["hsv"]), type_v),
             kv_heads=int(values["nh"]),
             gqa=int(nr2),
             sequences=int(nr3),
@@ -255,7 +256,8 @@ def upstream_case(params: str, number: int) -> Case:
         raise _not_understood(params, f"missing or unreadable: {error}") from error
 
 
-def _whole_blocks(size: int, kind: str) -> int:
+def whole_blocks(size: int, kind: str) -> int:
+    """A head size rounded up to whole blocks of a ggml type: 32 values for the quantized ones, else 1."""
     block = _BLOCK.get(kind, _BLOCK["q8_0"] if kind.startswith("q") else 1)
     return -(-size // block) * block
 

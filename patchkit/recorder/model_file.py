@@ -23,13 +23,17 @@ _SPREAD = 0.02  # standard deviation of weights, as models are initialised
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallModel:
-    """Its shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each."""
+    """Its shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each.
+
+    ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention.
+    """
 
     head_size: int
     heads: int = 4
     kv_heads: int = 1
     layers: int = 2
     vocabulary: int = 512
+    spread: float = _SPREAD
 
     @property
     def name(self) -> str:
@@ -45,7 +49,10 @@ class SmallModel:
 def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
     """The GGUF file of a model, written once. Raises CacheError when the disk refuses."""
     store = Store(root=cache_root / "recorder" / "models")
-    key = key_of({"format": _FORMAT, "seed": _SEED, **asdict(model)})
+    shape = asdict(model)
+    if model.spread == _SPREAD:
+        del shape["spread"]  # files of the usual spread keep the names they had
+    key = key_of({"format": _FORMAT, "seed": _SEED, **shape})
     found = store.find(key)
     if found is None:
         reporter.step(f"writing {model.name}.gguf")
@@ -78,7 +85,7 @@ def _write(model: SmallModel, path: Path) -> None:
     writer.add_tokenizer_model("no_vocab")
 
     def weight(name: str, rows: int, columns: int) -> None:
-        values = random.standard_normal((rows, columns), dtype=np.float32) * _SPREAD
+        values = random.standard_normal((rows, columns), dtype=np.float32) * model.spread
         writer.add_tensor(name, values.astype(np.float16))
 
     def norm(name: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patchkit.cli.app import main
@@ -30,8 +32,9 @@ def _explanation() -> Explanation:
     after = Account(
         side="after", selection=Selection(is_supported=True, decisions=told, launches=(launch,)), code={}
     )
+    refused = (_decision(343, "return", "BEST_FATTN_KERNEL_NONE"),)
     before = Account(
-        side="before", selection=Selection(is_supported=False, decisions=told[1:], launches=()), code={}
+        side="before", selection=Selection(is_supported=False, decisions=refused, launches=()), code={}
     )
     return Explanation(
         arch="gfx1151", branch="candidate/x", case=_CASE, tools="clang 22", accounts=(before, after)
@@ -48,7 +51,22 @@ def test_both_sides_are_told_with_reason_and_geometry():
     assert "grid 1x15x8 of 32x4x1 (128 threads), dynamic LDS 0 bytes, 6 blocks per multiprocessor" in text
 
 
+def test_what_changes_comes_first_with_the_branch_that_turned():
+    lines = list(_lines(_explanation()))
+    assert lines[3] == "not supported before the patches, TILE after"
+    assert lines[4].strip() == "the selection turns at fattn.cu:307 (before: line 343)"
+
+
+def test_where_both_sides_end_alike_nothing_turns():
+    one = _explanation()
+    same = replace(one, accounts=(replace(one.accounts[1], side="before"), one.accounts[1]))
+    assert same.turn is None
+    assert list(_lines(same))[3:5] == ["TILE, before and after", ""]
+    assert same.as_json()["turn"] is None
+
+
 def test_the_json_has_the_same():
+    assert _explanation().as_json()["turn"]["after"]["decided_by"] == "a"
     document = _explanation().as_json()
     assert document["case"] == "D=128 gqa=4 kv=4096 tokens=1 f16"
     before, after = document["accounts"]
@@ -75,6 +93,9 @@ def test_another_head_size_is_refused(text):
         (["--head-size", "64", "--kv", "0"], "--kv"),
         (["--head-size", "64", "--kv", "256", "--type", "q3_k"], "--type"),
         (["--kv", "256"], "--head-size"),
+        (["--head-size", "80", "--kv", "256", "--type", "q8_0"], "HEAD_SIZE_NOT_IN_BLOCKS"),
+        (["--head-size", "80", "--kv", "256", "--type", "q4_0"], "hint: --head-size 96"),
+        (["--head-size", "72/40", "--kv", "256", "--type", "q4_0"], "hint: --head-size 96/64"),
     ],
 )
 def test_bad_options_end_with_the_code_of_usage_errors(options, says, capsys):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patchkit.recorder.branches import SelectionUnreadable, decisions
@@ -79,7 +81,7 @@ def test_the_operand_that_was_evaluated_last_decided():
 def test_nested_branches_are_followed_and_dropped_lines_are_no_operands():
     told = _told((9, 17), (12, 13), (16, 9), (16, 18), (20, 12), (21, 13), (24, 9))
     assert told[2:] == [
-        (16, "if", "true", "a > 1"),
+        (16, "if", "true", None),  # all three held: none of them alone decided
         (21, "if", "false", None),
         (24, "return", "40", None),
     ]
@@ -87,6 +89,25 @@ def test_nested_branches_are_followed_and_dropped_lines_are_no_operands():
         _places((9, 17), (12, 13), (16, 9), (16, 18), (25, 16), (28, 5)), _SOURCE, "choose", _ACTIVE
     )
     assert found[2].text == "c > 3 && b > 1 && a > 1"
+
+
+@pytest.mark.parametrize(
+    ("condition", "at", "outcome", "decided_by"),
+    [
+        ("a || b", [(1, 30)], "true", "a"),
+        ("a || b", [(1, 25), (1, 30)], "true", "b"),
+        ("a || b", [(1, 25), (2, 5)], "false", None),
+        ("a && b", [(2, 5)], "false", "a"),
+        ("a && b", [(1, 25), (2, 5)], "false", "b"),
+        ("a && b", [(1, 25), (1, 30)], "true", None),
+    ],
+)
+def test_an_operand_is_named_only_when_it_settled_the_matter_alone(condition, at, outcome, decided_by):
+    code = f"int f(int a) {{ if ({condition}) {{ return 1; }}\n    return 2;\n}}\n"
+    first = Place(function="f(int)", path="f.cu", line=1, column=0, entry=True)
+    places = [first, *(replace(first, line=line, column=column, entry=False) for line, column in at)]
+    found = decisions(places, SourceText("f.cu", code.encode()), "f", frozenset({1, 2, 3}))
+    assert (found[0].outcome, found[0].decided_by) == (outcome, decided_by)
 
 
 def test_only_the_last_call_counts_and_other_functions_do_not():
