@@ -38,7 +38,7 @@ from patchkit.sdk.versions import rocwmma_version
 from patchkit.tasks.pool import open_pool, run_tasks
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.mca import find_mca
-from patchkit.tune.measure import Bench, Order, measure, measure_elsewhere
+from patchkit.tune.measure import Bench, Order, is_kept, measure, measure_elsewhere, prepare
 from patchkit.tune.outcome import Outcome
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.search import Compiled, Verdict, choose
@@ -216,8 +216,12 @@ def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchP
 def _compile(run: _Run, units: Sequence[str], what: str) -> dict[str, tuple[Outcome, ...]]:
     """The outcomes of each unit, in the order of the headers; every one is kept as soon as it is there."""
     request, reporter = run.request, run.workspace.reporter
-    benches = {compiler.toolchain: _bench(run, compiler) for compiler in run.compilers}
-    orders = [_order(run, toolchain, unit) for unit in units for toolchain in benches]
+    benches = {compiler.toolchain: _bench(run, compiler, units) for compiler in run.compilers}
+    orders = {
+        _order(run, bench, unit): (unit, index)
+        for unit in units
+        for index, bench in enumerate(benches.values())
+    }
     # A worker of a cluster has folders in common with this process, and nothing else.
     here = request.scheduler is None
     work = partial(_measure_here, benches) if here else measure_elsewhere
@@ -226,22 +230,23 @@ def _compile(run: _Run, units: Sequence[str], what: str) -> dict[str, tuple[Outc
             run_tasks(
                 pool,
                 work,
-                orders,
+                list(orders),
                 reporter=reporter,
                 what=what,
                 unit="candidates",
                 stop=run.compilers[0].stop,
             )
         )
-    return {unit: tuple(found[_order(run, toolchain, unit)] for toolchain in benches) for unit in units}
+    by_place = {orders[order]: outcome for order, outcome in found.items()}
+    return {unit: tuple(by_place[unit, index] for index in range(len(benches))) for unit in units}
 
 
 def _measure_here(benches: Mapping[Toolchain, Bench], order: Order) -> Outcome:
     return measure(order.unit, benches[order.toolchain])
 
 
-def _bench(run: _Run, compiler: Compiler) -> Bench:
-    return Bench(
+def _bench(run: _Run, compiler: Compiler, units: Sequence[str]) -> Bench:
+    bench = Bench(
         compiler=compiler,
         tree=run.tree,
         limits=run.limits,
@@ -250,18 +255,23 @@ def _bench(run: _Run, compiler: Compiler) -> Bench:
         mca=run.mca,
         again=run.request.again,
     )
+    if run.family.prelude is None or all(is_kept(unit, bench) for unit in units):
+        return bench
+    run.workspace.reporter.step("precompiling what the candidates include")
+    return prepare(bench, run.family.prelude)
 
 
-def _order(run: _Run, toolchain: Toolchain, unit: str) -> Order:
+def _order(run: _Run, bench: Bench, unit: str) -> Order:
     return Order(
-        toolchain=toolchain,
+        toolchain=bench.compiler.toolchain,
         cache_root=run.workspace.cache_root,
         tree=run.tree.root,
-        limits=run.limits,
-        kernel=run.family.kernel,
-        rocwmma=run.family.rocwmma,
-        mca=run.mca,
-        again=run.request.again,
+        limits=bench.limits,
+        kernel=bench.kernel,
+        rocwmma=bench.rocwmma,
+        mca=bench.mca,
+        again=bench.again,
+        prelude=bench.prelude,
         unit=unit,
     )
 

@@ -78,5 +78,9 @@ class Family(Protocol):
     def checks(self, candidate: Candidate) -> tuple[str, ...]:
         """Units of further instantiations that share the row; they must not be worse than upstream's."""
 
+    @property
+    def prelude(self) -> str | None:
+        """The path of a header in the overlay with what every unit includes, if there is one."""
+
     def sources(self) -> Mapping[str, bytes]:
         """Every file of the overlay: the units of all candidates, and what they include."""

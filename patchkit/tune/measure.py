@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.build.compile import (
@@ -32,8 +32,9 @@ from patchkit.report import NullReporter
 from patchkit.tune.isa import loop_lines, mix_of
 from patchkit.tune.mca import turn_latency
 from patchkit.tune.outcome import Failure, Figures, Outcome, outcome_from_json, outcome_to_json
+from patchkit.tune.prelude import precompile, with_prelude
 
-__all__ = ["Bench", "Order", "measure", "measure_elsewhere"]
+__all__ = ["Bench", "Order", "is_kept", "measure", "measure_elsewhere", "prepare"]
 
 _FORMAT = 1  # of a kept outcome; a change makes every old one unknown
 _TIMEOUT_S = 300.0  # sixty times what the slowest candidate of build 6900 takes (5 s alone on a core)
@@ -45,7 +46,8 @@ _FILE = "outcome.json"
 class Bench:
     """Everything but the unit: a compiler, the tree with the units, a GPU, and llvm-mca if there is one.
 
-    ``kernel`` is the plain name of the function; a unit may hold others.
+    ``kernel`` is the plain name of the function; a unit may hold others. ``prelude`` is the precompiled
+    form of what every unit includes, if there is one; it saves time and changes no figure.
     """
 
     compiler: Compiler
@@ -55,6 +57,7 @@ class Bench:
     rocwmma: bool
     mca: Path | None
     again: bool = False
+    prelude: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class Order:
     rocwmma: bool
     mca: Path | None
     again: bool
+    prelude: Path | None
     unit: str
 
 
@@ -82,8 +86,23 @@ def measure_elsewhere(order: Order) -> Outcome:
         rocwmma=order.rocwmma,
         mca=order.mca,
         again=order.again,
+        prelude=order.prelude,
     )
     return measure(order.unit, bench)
+
+
+def prepare(bench: Bench, prelude: str) -> Bench:
+    """The bench with the header ``prelude`` of its tree precompiled, where the compiler can do that.
+
+    Raises:
+        ToolMissing, ToolStopped, ToolTimeout, CacheError: the compiler did not get that far.
+    """
+    return replace(bench, prelude=precompile(_job(prelude, bench), bench.compiler))
+
+
+def is_kept(unit: str, bench: Bench) -> bool:
+    """Whether :func:`measure` would compile nothing."""
+    return bench.compiler.store.find(_key(_job(unit, bench), bench)) is not None
 
 
 def measure(unit: str, bench: Bench) -> Outcome:
@@ -93,14 +112,7 @@ def measure(unit: str, bench: Bench) -> Outcome:
         ToolMissing, ToolStopped, CacheError: nothing was learnt about the unit.
         RemarkMalformed, AssemblyMalformed, KernelsUnmatched: the output is not what clang 22 writes.
     """
-    job = Job(
-        tree=bench.tree,
-        unit=unit,
-        arch=bench.limits.arch,
-        which="device",
-        rocwmma=bench.rocwmma,
-        flags=_FLAGS,
-    )
+    job = _job(unit, bench)
     key = _key(job, bench)
     kept = bench.compiler.store.find(key)
     if kept is not None:
@@ -108,11 +120,24 @@ def measure(unit: str, bench: Bench) -> Outcome:
         if not (bench.again and isinstance(outcome, Failure)):
             return outcome
     try:
-        outcome = _look_at(compile_unit(job, bench.compiler, timeout_s=_TIMEOUT_S), bench)
+        outcome = _look_at(
+            compile_unit(with_prelude(job, bench.prelude), bench.compiler, timeout_s=_TIMEOUT_S), bench
+        )
     except (CompileFailed, CompilerCrashed, ToolCrashed, ToolTimeout) as error:
         outcome = Failure(code=error.code, message=error.message)
     _keep(key, outcome, kept, bench)
     return outcome
+
+
+def _job(unit: str, bench: Bench) -> Job:
+    return Job(
+        tree=bench.tree,
+        unit=unit,
+        arch=bench.limits.arch,
+        which="device",
+        rocwmma=bench.rocwmma,
+        flags=_FLAGS,
+    )
 
 
 def _key(job: Job, bench: Bench) -> str:

@@ -58,6 +58,7 @@ class WmmaFamily:
     name: str = "wmma"
     kernel: str = _KERNEL
     rocwmma: bool = True
+    prelude: str | None = f"{UNIT_FOLDER}/wmma-prelude.cuh"
     parameters: tuple[str, ...] = ("kq_stride", "nwarps")
 
     @property
@@ -106,7 +107,9 @@ class WmmaFamily:
         for variant in VARIANTS:
             for setting in self.legal(name_of(variant)):
                 by_setting.setdefault(setting, []).append(variant)
-        files: dict[str, bytes] = {}
+        includes = [f'#include "../{name.decode()}"' for name in headers]
+        lines = ["#pragma once", *includes, "#include <rocwmma/rocwmma.hpp>", ""]
+        files = {f"{UNIT_FOLDER}/wmma-prelude.cuh": "\n".join(lines).encode()}
         for setting, variants in by_setting.items():
             folder = _folder(setting)
             rows = {variant: WmmaParams(setting[0], setting[1]) for variant in variants}

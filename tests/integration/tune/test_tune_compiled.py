@@ -18,7 +18,7 @@ from patchkit.tasks.pool import local_pool, run_tasks
 from patchkit.tune import measure as measuring
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Traits
 from patchkit.tune.mca import find_mca
-from patchkit.tune.measure import Bench, Order, measure, measure_elsewhere
+from patchkit.tune.measure import Bench, Order, is_kept, measure, measure_elsewhere, prepare
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.search import choose
 
@@ -62,6 +62,7 @@ class Sums:
     name: str = "sums"
     kernel: str = "sums"
     rocwmma: bool = False
+    prelude: str | None = f"{UNIT_FOLDER}/sums.cuh"
     parameters: tuple[str, ...] = ("n",)
     variants: tuple[str, ...] = ("only",)
 
@@ -81,13 +82,12 @@ class Sums:
         return ()
 
     def sources(self):
-        calls = "void (*pick())(const float *, float *, int); void (*pick())(const float *, float *, int)"
-        return {
-            self.unit(
-                Candidate("only", setting)
-            ): f"{SUMS}{calls} {{ return sums<{setting[0]}>; }}\n".encode()
-            for setting in self.legal("only")
-        }
+        kind = "void (*pick())(const float *, float *, int)"
+        files = {str(self.prelude): f"#pragma once\n{SUMS}".encode()}
+        for setting in self.legal("only"):
+            body = f'#include "sums.cuh"\n{kind}; {kind} {{ return sums<{setting[0]}>; }}\n'
+            files[self.unit(Candidate("only", setting))] = body.encode()
+        return files
 
 
 @pytest.fixture
@@ -171,6 +171,25 @@ def test_a_failure_is_tried_again_only_when_asked(bench, monkeypatch) -> None:
     assert measure(unit, made) == good
 
 
+def test_a_precompiled_prelude_changes_no_figure(bench, tmp_path) -> None:
+    family = Sums()
+    plain = bench(family.sources())
+    other = bench(family.sources(), cache=tmp_path / "other")
+    quick = prepare(other, str(family.prelude))
+    assert quick.prelude is not None
+    assert prepare(other, str(family.prelude)).prelude == quick.prelude
+    unit = family.unit(Candidate("only", (96,)))
+    assert not is_kept(unit, quick)
+    figures = [replace(measure(unit, each), seconds=0.0) for each in (plain, quick)]
+    assert figures[0] == figures[1]
+    assert is_kept(unit, quick)
+
+
+def test_a_prelude_that_does_not_compile_is_left_out(bench) -> None:
+    made = bench({_unit("plain"): b"int x;\n", f"{UNIT_FOLDER}/bad.cuh": b"#error no\n"})
+    assert prepare(made, f"{UNIT_FOLDER}/bad.cuh").prelude is None
+
+
 def test_an_interrupt_loses_only_what_is_under_way(bench) -> None:
     family = Sums()
     made = bench(family.sources())
@@ -207,6 +226,7 @@ def test_another_process_gives_the_same_figures(bench, tmp_path) -> None:
         rocwmma=False,
         mca=made.mca,
         again=False,
+        prelude=None,
         unit=unit,
     )
     with local_pool("processes", 1) as pool:

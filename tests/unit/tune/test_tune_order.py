@@ -65,6 +65,7 @@ class Synthetic:
     name = "synthetic"
     kernel = "k"
     rocwmma = False
+    prelude = None
     parameters = ("n",)
     variants = ("v",)
 
