@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from patchkit.cli.complaint import complain
+from patchkit.cli.publish_options import PublishOptions, publish_options, publish_request, published_lines
 from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup, ExitCode, UsageError
@@ -31,9 +33,11 @@ class GpuGatesMissing(UsageError):
     example=(
         "patchkit verify --no-gpu --arch gfx1151",
         "patchkit verify --no-gpu --arch gfx1151 --gate isolation --json",
+        "patchkit verify --no-gpu --arch gfx1151 --publish --accept-not-run",
     ),
 )
 @candidate_options
+@publish_options
 @click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
 @click.option(
@@ -47,10 +51,13 @@ def command(
     *,
     no_gpu: bool,
     full: bool,
+    **publishing: Unpack[PublishOptions],
 ) -> int:
     """Prove what can be proven of the candidate, and say what was not.
 
-    Exit code 1 when a gate fails. The evidence is kept in the cache folder, one JSON file per gate.
+    Exit code 1 when a gate fails. The evidence is kept in the cache folder, one JSON file per gate. With
+    --publish the candidate becomes a branch under the name that people pull, if the gates that the series
+    requires have passed; its last commit names every gate and the evidence.
     """
     from patchkit.flow.verify import failures, run_verify
 
@@ -59,6 +66,7 @@ def command(
             "verify needs --no-gpu: the gates that need a GPU are not there yet",
             hint="patchkit verify --no-gpu",
         )
+    request = publish_request(publishing, upstream)
     workspace = settings.workspace()
     report = run_verify(
         workspace,
@@ -69,10 +77,20 @@ def command(
         environ=os.environ,
     )
     terminal = settings.terminal
-    if settings.json:
-        terminal.document(report.as_json())
-    else:
+    if not settings.json:
         terminal.data("\n".join(_lines(report)))
+    published = None
+    if request is not None and not report.failed:
+        from patchkit.flow.publish import run_publish
+
+        published = run_publish(workspace, report, request, environ=os.environ)
+    if settings.json:
+        told = {"published": published.as_json()} if published is not None else {}
+        terminal.document({**report.as_json(), **told})
+    else:
+        if published is not None:
+            place = shlex.quote(str(workspace.cache_root / "upstream.git"))
+            terminal.data("\n".join(published_lines(published, place)))
         problems = failures(report)
         if problems:
             terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))

@@ -13,13 +13,16 @@ from pydantic import Field, model_validator
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["GATES", "GateName", "GatePolicy", "GatePolicyModel"]
+__all__ = ["GATES", "WITHOUT_GPU", "GateName", "GatePolicy", "GatePolicyModel"]
 
 GateName = Literal[
     "anchors", "isolation", "compile", "resources", "launch", "numerics", "backend-ops", "logits", "bench"
 ]
 GATES: tuple[GateName, ...] = get_args(GateName)
 """Every gate, in order of cost."""
+
+WITHOUT_GPU: tuple[GateName, ...] = GATES[: GATES.index("numerics")]
+"""Those that every machine with a compiler can run: nobody has a reason to publish without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

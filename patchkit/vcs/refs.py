@@ -7,10 +7,12 @@ only act that makes work visible, and it is one atomic update by git.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from patchkit.errors import GitError, Location
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import Finished
 
 __all__ = [
     "RefInTheWay",
@@ -21,10 +23,11 @@ __all__ = [
     "list_refs",
     "read_ref",
     "update_ref",
+    "update_refs",
 ]
 
 _ABSENT = "0" * 40
-_OURS = ("refs/patchkit", "refs/heads/candidate")
+_OURS = ("refs/patchkit", "refs/heads/candidate", "refs/heads/patchkit")
 _WHOLE = re.compile(rb"[0-9a-f]{40}\n")
 _CLASH = re.compile(r"'(?P<other>refs/[^']+)' exists; cannot create")
 
@@ -70,6 +73,22 @@ def update_ref(repository: Repository, name: str, new: str, expected_old: str | 
     _swap(repository, name, ("update-ref", "--no-deref", name, new, expected_old or _ABSENT), expected_old)
 
 
+def update_refs(repository: Repository, moves: Mapping[str, tuple[str, str | None]]) -> None:
+    """Move several refs, each ``name: (new, expected_old)``, all or none; raises as :func:`update_ref`."""
+    for name in moves:
+        _check_name(repository, name)
+    commands = ["start"]
+    commands += [f"update {name} {new} {old or _ABSENT}" for name, (new, old) in moves.items()]
+    text = "\n".join([*commands, "prepare", "commit", ""])
+    args = ("update-ref", "--no-deref", "--stdin")
+    finished = repository.git.attempt(*args, stdin=text.encode())
+    if finished.status == 0:
+        return
+    for name, (_, old) in moves.items():
+        _explain(repository, name, finished, old)
+    raise repository.git.failure(args, finished)
+
+
 def delete_ref(repository: Repository, name: str, expected_old: str) -> None:
     """Remove the ref if it is at ``expected_old``; raises as :func:`update_ref`."""
     _swap(repository, name, ("update-ref", "--no-deref", "-d", name, expected_old), expected_old)
@@ -97,14 +116,23 @@ def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
 
 
 def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: str | None) -> None:
+    _check_name(repository, name)
+    finished = repository.git.attempt(*args)
+    if finished.status != 0:
+        _explain(repository, name, finished, expected)
+        raise repository.git.failure(args, finished)
+
+
+def _check_name(repository: Repository, name: str) -> None:
     if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
         raise RefNameBad(
             f"git does not allow {name!r} as the name of a ref",
             where=Location(path=str(repository.path)),
         )
-    finished = repository.git.attempt(*args)
-    if finished.status == 0:
-        return
+
+
+def _explain(repository: Repository, name: str, finished: Finished, expected: str | None) -> None:
+    """Raise what a refused move of this ref means; nothing when it is not about where the ref is."""
     clash = _CLASH.search(finished.stderr)
     if clash is not None:
         raise RefInTheWay(
@@ -122,7 +150,6 @@ def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: st
             why="somebody else moved it; nothing was changed",
             hint="run the command again to start from where it is now",
         )
-    raise repository.git.failure(args, finished)
 
 
 def _shown(sha: str | None) -> str:

@@ -12,6 +12,7 @@ from patchkit.vcs.refs import (
     list_refs,
     read_ref,
     update_ref,
+    update_refs,
 )
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import GitFailed
@@ -79,3 +80,16 @@ def test_a_branch_of_the_user_in_the_way_is_named_and_kept(repo: Repository, bas
         update_ref(repo, NAME, base.commit, None)
     assert (caught.value.hint or "").endswith("branch -m candidate NEW-NAME")
     assert read_ref(repo, "refs/heads/candidate") == base.commit
+
+
+def test_several_refs_move_together_or_not_at_all(repo: Repository, base) -> None:
+    update_refs(repo, {"refs/heads/a": (base.commit, None), "refs/patchkit/b": (base.commit, None)})
+    assert read_ref(repo, "refs/heads/a") == read_ref(repo, "refs/patchkit/b") == base.commit
+    with pytest.raises(RefMoved, match="refs/heads/a moved"):
+        update_refs(repo, {"refs/heads/c": (base.commit, None), "refs/heads/a": (base.commit, "1" * 40)})
+    assert read_ref(repo, "refs/heads/c") is None
+    with pytest.raises(RefNameBad):
+        update_refs(repo, {"refs/heads/c": (base.commit, None), "refs/heads/..": (base.commit, None)})
+    with pytest.raises(RefInTheWay):
+        update_refs(repo, {"refs/heads/c": (base.commit, None), "refs/heads/a/b": (base.commit, None)})
+    assert read_ref(repo, "refs/heads/c") is None

@@ -1,0 +1,101 @@
+"""The options of ``verify`` that publish, and what a person is told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import click
+
+from patchkit.cli.settings import TEXT
+from patchkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from patchkit.flow.publish import Published, PublishRequest
+
+__all__ = [
+    "PublishOptionAlone",
+    "PublishOptions",
+    "publish_options",
+    "publish_request",
+    "published_lines",
+]
+
+
+class PublishOptionAlone(UsageError):
+    """An option says how to publish, and nothing is to be published."""
+
+    code = "PUBLISH_OPTION_ALONE"
+
+
+class PublishOptions(TypedDict):
+    """The values as click hands them over."""
+
+    publish: bool
+    accept_not_run: bool
+    push: str | None
+    force_push: bool
+    sign: bool | None
+
+
+def publish_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options."""
+    for option in (
+        click.option(
+            "--sign/--no-sign", default=None, help="Sign a tag (default: if your git has user.signingkey)."
+        ),
+        click.option("--force-push", is_flag=True, help="Replace what the remote has, exactly as listed."),
+        click.option("--push", type=TEXT, metavar="REMOTE", help="Push what was published there."),
+        click.option(
+            "--accept-not-run",
+            is_flag=True,
+            help="Publish although required gates did not run: as 'unproven', naming them.",
+        ),
+        click.option("--publish", is_flag=True, help="Publish the branch if the required gates passed."),
+    ):
+        function = option(function)
+    return function
+
+
+def publish_request(options: PublishOptions, upstream: str | None) -> PublishRequest | None:
+    """What to publish; None for nothing. Raises PublishOptionAlone, PushRemoteBad, before any work."""
+    if not options["publish"]:
+        names = {"accept_not_run": "--accept-not-run", "push": "--push", "force_push": "--force-push"}
+        given = [text for name, text in names.items() if options[name]]  # type: ignore[literal-required]
+        if options["sign"] is not None:
+            given.append("--sign" if options["sign"] else "--no-sign")
+        if given:
+            raise PublishOptionAlone(
+                f"{', '.join(given)}: nothing is published without --publish", hint="add --publish"
+            )
+        return None
+    from patchkit.flow.publish import PublishRequest, check_request
+
+    request = PublishRequest(
+        accept_not_run=options["accept_not_run"],
+        push=options["push"],
+        force_push=options["force_push"],
+        sign=options["sign"],
+        upstream=upstream,
+    )
+    check_request(request)
+    return request
+
+
+def published_lines(published: Published, repository: str) -> list[str]:
+    """What a person reads; ``repository`` is where the branch lies."""
+    state = "already published" if published.unchanged else "published"
+    lines = [f"{state}: {published.branch}  {published.tip[:12]}, on candidate {published.candidate[:12]}"]
+    if published.before is not None and not published.unchanged:
+        lines.append(f"  it was at {published.before[:12]}")
+    if not published.decision.proven:
+        lines.append(f"  UNPROVEN: {', '.join(published.decision.missing)} did not run")
+    lines.append(f"  evidence: {published.evidence_ref}")
+    if published.tag is not None:
+        lines.append(f"  signed tag: {published.tag}")
+    if published.pushed_to is not None:
+        lines.append(f"  pushed to {published.pushed_to}")
+        lines += [f"  replaced there: {one}" for one in published.replaced]
+    else:
+        lines.append(f"  get it with: git fetch {repository} {published.branch}")
+    return lines

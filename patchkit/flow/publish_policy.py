@@ -1,0 +1,91 @@
+"""May this be published, and under which name: what the policy of the series makes of a report.
+
+Vocabulary: a branch is *proven* when every required gate passed, else *unproven*: a word in its name, and
+one ``Gate-Not-Run:`` line per gate in its last commit. A gate that failed forbids both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.config.gate_policy import GATES, WITHOUT_GPU, GatePolicy
+from patchkit.errors import ExitCode, PatchkitError
+from patchkit.flow.verify import Report
+
+__all__ = ["Decision", "PublishGateFailed", "PublishNotProven", "decide"]
+
+
+class PublishGateFailed(PatchkitError):
+    """A gate failed: there is nothing to publish."""
+
+    code = "PUBLISH_GATE_FAILED"
+    exit_code = ExitCode.GATE_FAILED
+
+
+class PublishNotProven(PatchkitError):
+    """A required gate did not run, and nobody accepted that."""
+
+    code = "PUBLISH_NOT_PROVEN"
+    exit_code = ExitCode.GATE_FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """``passed`` gates, ``not_run`` ones with the reason, and the required ones among those: ``missing``."""
+
+    passed: tuple[str, ...]
+    not_run: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+
+    @property
+    def proven(self) -> bool:
+        """Whether every required gate passed."""
+        return not self.missing
+
+    def branch(self, archs: Sequence[str], build: int) -> str:
+        """The short name; the unproven one stands beside the other, and never moves it."""
+        return f"patchkit/{'+'.join(archs)}/b{build}{'' if self.proven else '-unproven'}"
+
+
+def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decision:
+    """What may be published.
+
+    A gate that the report does not know did not run: a report never proves by leaving something out.
+
+    Raises:
+        PublishGateFailed: a gate failed, required or not.
+        PublishNotProven: a required gate did not run, and ``accept_not_run`` is not given, or it is one
+            that needs no GPU.
+    """
+    results = {gate.result.gate: gate.result for gate in report.gates}
+    if report.stopped is not None:
+        raise PublishGateFailed(
+            f"the run ended in the middle ({report.stopped}); nothing was published",
+            hint=f"what it found until then lies in {report.folder}",
+        )
+    failed = [name for name, result in results.items() if result.verdict == "failed"]
+    if failed:
+        raise PublishGateFailed(
+            f"{', '.join(failed)} failed; nothing was published",
+            why="a branch is what passed, and a failed gate is never accepted",
+            hint=f"the evidence lies in {report.folder}",
+        )
+    passed = tuple(name for name in GATES if name in results and results[name].verdict == "passed")
+    not_run = tuple(
+        (name, results[name].summary if name in results else "no such result")
+        for name in GATES
+        if name not in passed
+    )
+    missing = tuple(name for name, _ in not_run if name in policy.required)
+    left_out = [name for name in missing if name in WITHOUT_GPU]
+    if left_out or (missing and not accept_not_run):
+        hint = "run them on a machine with the GPU, or add --accept-not-run, which publishes "
+        raise PublishNotProven(
+            f"required gates did not run: {', '.join(left_out or missing)}; nothing was published",
+            why="; ".join(f"{name}: {why}" for name, why in not_run if name in (left_out or missing)),
+            hint="they need no GPU: patchkit verify --no-gpu, without --gate"
+            if left_out
+            else f"{hint}the name with 'unproven' in it",
+        )
+    return Decision(passed=passed, not_run=not_run, missing=missing)

@@ -1,0 +1,172 @@
+"""Sending refs to a remote: all or none, and over nothing that was not looked at first.
+
+Vocabulary: to *replace* is to point a ref of the remote at a commit that does not have its old one among its
+ancestors. What the remote has is read first; the push then asks the remote to be still there (a lease), so
+that what somebody else pushed meanwhile is never lost, forced or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.errors import GitError, Location
+from patchkit.vcs.redact import redacted
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import Finished
+
+__all__ = [
+    "PushFailed",
+    "PushRejected",
+    "PushShallow",
+    "PushWouldReplace",
+    "RemoteUnread",
+    "Replaced",
+    "push_refs",
+]
+
+_SHOWN = 10  # commits of what would be replaced
+
+
+class RemoteUnread(GitError):
+    """The refs of the remote could not be read."""
+
+    code = "PUSH_REMOTE_UNREAD"
+
+
+class PushWouldReplace(GitError):
+    """The remote has something else under one of the names."""
+
+    code = "PUSH_WOULD_REPLACE"
+
+
+class PushRejected(GitError):
+    """The remote refused: a hook, a protected branch, or somebody pushed meanwhile."""
+
+    code = "PUSH_REJECTED"
+
+
+class PushShallow(GitError):
+    """The remote does not have upstream's history, and the cache has only the pinned commit of it."""
+
+    code = "PUSH_SHALLOW"
+
+
+class PushFailed(GitError):
+    """The push did not get through."""
+
+    code = "PUSH_FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A ref of the remote that pointed, or points, elsewhere: ``old``, and what was lost with it."""
+
+    name: str
+    old: str
+    lost: tuple[str, ...]
+
+    def __str__(self) -> str:
+        listed = "".join(f"\n  {line}" for line in self.lost)
+        return f"{self.name} at {self.old[:12]}{listed}"
+
+
+def push_refs(
+    repository: Repository,
+    url: str,
+    refs: Mapping[str, str],
+    *,
+    force: bool,
+    credential_helper: str | None,
+) -> tuple[Replaced, ...]:
+    """Point the refs of the remote at these objects; what was replaced (only with ``force``).
+
+    Args:
+        repository: has the objects.
+        url: of the remote, or an absolute path.
+        refs: object id by full name; the same name here and there.
+        force: whether something may be replaced.
+        credential_helper: the user's, since the rest of their configuration takes no part.
+
+    Raises:
+        RemoteUnread: nothing was sent.
+        PushWouldReplace: nothing was sent; the message lists what would be lost.
+        PushRejected, PushShallow, PushFailed: nothing changed there: the refs move together.
+    """
+    shown = redacted(url)
+    settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
+    there = _read(repository, url, tuple(refs), settings)
+    replaced = tuple(
+        Replaced(name=name, old=old, lost=_lost(repository, old, refs[name]))
+        for name, old in there.items()
+        if old != refs[name] and not _contains(repository, refs[name], old)
+    )
+    if replaced and not force:
+        raise PushWouldReplace(
+            f"{shown} has something else under {_plural(len(replaced), 'name')}; nothing was pushed",
+            where=Location(path=shown),
+            why="\n".join(str(one) for one in replaced),
+            hint="look at it; --force-push replaces exactly what is listed here, and nothing newer",
+        )
+    leases = [f"--force-with-lease={name}:{there.get(name, '')}" for name in refs]
+    args = [*settings, "push", "--porcelain", "--atomic", "--no-verify", *leases, url]
+    args += [f"{sha}:{name}" for name, sha in refs.items()]
+    finished = repository.git.attempt(*args)
+    if finished.status != 0:
+        raise _why(finished, shown)
+    return replaced
+
+
+def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequence[str]) -> dict[str, str]:
+    finished = repository.git.attempt(*settings, "ls-remote", "--refs", url, *names)
+    if finished.status != 0:
+        raise RemoteUnread(
+            f"the refs of {redacted(url)} cannot be read; nothing was pushed",
+            where=Location(path=redacted(url)),
+            why=finished.stderr.strip() or "it wrote nothing to stderr",
+            hint="check the address and your right to push there; ssh is never asked for a password here",
+        )
+    rows = (line.partition("\t") for line in finished.stdout.decode("utf-8", "replace").splitlines())
+    return {name: sha for sha, _, name in rows if name in names}
+
+
+def _contains(repository: Repository, new: str, old: str) -> bool:
+    if not repository.has_object(old):
+        return False
+    return repository.git.attempt("merge-base", "--is-ancestor", old, new).status == 0
+
+
+def _lost(repository: Repository, old: str, new: str) -> tuple[str, ...]:
+    if not repository.has_object(old):
+        return ("which this cache does not have: somebody else pushed it",)
+    finished = repository.git.attempt("log", "--oneline", f"--max-count={_SHOWN}", f"{new}..{old}", "--")
+    return tuple(finished.stdout.decode("utf-8", "replace").splitlines())
+
+
+def _why(finished: Finished, shown: str) -> GitError:
+    text = "\n".join([finished.stdout.decode("utf-8", "replace"), finished.stderr]).strip()
+    where = Location(path=shown)
+    if "shallow update not allowed" in text:
+        return PushShallow(
+            f"{shown} does not have the history of upstream; nothing was pushed",
+            where=where,
+            why="the cache holds the pinned commit without its history, which the remote then needs to have",
+            hint="push to a fork of llama.cpp, or push upstream's own branch there first",
+        )
+    if "[rejected]" in text or "[remote rejected]" in text:
+        return PushRejected(
+            f"{shown} refused; nothing was changed there",
+            where=where,
+            why=text,
+            hint="what is published here stays; run the command again when the remote takes it",
+        )
+    return PushFailed(
+        f"the push to {shown} failed; nothing was changed there",
+        where=where,
+        why=text or "git wrote nothing",
+        hint="what is published here stays; run the command again",
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,394 @@
+"""Publishing a candidate of the small upstream: what is written, what is refused, and what a remote gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.config.gate_policy import GATES
+from patchkit.errors import PatchkitError
+from patchkit.flow.publish import (
+    CandidateMoved,
+    NoSigningKey,
+    Published,
+    PublishRequest,
+    PushRemoteBad,
+    run_publish,
+)
+from patchkit.flow.publish_evidence import EvidenceMissing
+from patchkit.flow.publish_policy import PublishGateFailed, PublishNotProven
+from patchkit.flow.verify import Report, Timed
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import GateResult, Verdict
+from patchkit.report import NullReporter
+from patchkit.series_dir import find_series_dir
+from patchkit.vcs.disk import DiskFull
+from patchkit.vcs.push import PushFailed, PushRejected, PushWouldReplace, RemoteUnread
+from patchkit.vcs.refs import RefMoved
+from patchkit.vcs.signing import SigningFailed
+
+CANDIDATE = "refs/heads/candidate/gfx1151/b1"
+PROVEN = "refs/heads/patchkit/gfx1151/b1"
+UNPROVEN = f"{PROVEN}-unproven"
+
+
+@pytest.fixture
+def ready(finished_world, tmp_path: Path):
+    """A private copy of a world with a candidate."""
+    copy = tmp_path / "world"
+    shutil.copytree(finished_world.root, copy, symlinks=True)
+    world = replace(finished_world, root=copy)
+    _policy(world, optional=("numerics",))
+    return world
+
+
+def _policy(world, *, optional: Sequence[str]) -> None:
+    quoted = [json.dumps(list(names)) for names in (sorted({*GATES} - {*optional}), optional)]
+    text = f'[gates]\nrequired = {quoted[0]}\noptional = {quoted[1]}\nwhy = "for the test"\n'
+    (world.series / "patches" / "series.toml").write_text(f'folders = ["ggml/src/ggml-cuda/"]\n{text}')
+
+
+@pytest.fixture
+def report(ready) -> Callable[..., Report]:
+    """A report whose gates passed, except those named otherwise; its evidence lies where verify puts it."""
+
+    def make(**other: Verdict) -> Report:
+        tip, tree = ready.git("rev-parse", CANDIDATE, f"{CANDIDATE}^{{tree}}").split()
+        folder = ready.cache / "evidence" / tree
+        folder.mkdir(parents=True, exist_ok=True)
+        results = []
+        for name in GATES:
+            verdict = other.get(name.replace("-", "_"), "passed")
+            result = GateResult(gate=name, verdict=verdict, summary=f"{name} {verdict}")
+            if verdict != "not run":
+                text = {**result.as_json(), "where": str(ready.cache / "trees")}
+                (folder / f"{name}.json").write_text(json.dumps(text))
+            results.append(Timed(result=result, seconds=1.0))
+        made = Report(
+            branch=CANDIDATE.removeprefix("refs/heads/"),
+            archs=("gfx1151",),
+            base=ready.git("rev-parse", "refs/patchkit/pin/b1"),
+            tip=tip,
+            tree=tree,
+            proven_with=(),
+            gates=tuple(results),
+            folder=folder,
+        )
+        (folder / "report.json").write_text(json.dumps(made.as_json()))
+        return made
+
+    return make
+
+
+@pytest.fixture
+def publish(ready) -> Callable[..., Published]:
+    def run(report: Report, *, environ: Mapping[str, str] | None = None, **asked: object) -> Published:
+        workspace = Workspace(
+            series=find_series_dir(ready.series), cache_root=ready.cache, reporter=NullReporter()
+        )
+        return run_publish(workspace, report, PublishRequest(**asked), environ=environ or os.environ)
+
+    return run
+
+
+@pytest.fixture
+def remote(ready, tmp_path: Path) -> Path:
+    """A bare repository that has upstream's history, as a fork has."""
+    path = tmp_path / "fork.git"
+    subprocess.run(["git", "clone", "-q", "--bare", str(ready.upstream), str(path)], check=True)
+    return path
+
+
+def _message(world, name: str, *, at: Path | None = None) -> str:
+    return world.git("log", "-1", "--format=%B", name, at=at)
+
+
+def test_a_proven_branch_is_the_candidate_and_one_commit_that_changes_nothing(ready, report, publish) -> None:
+    made = report()
+    published = publish(made)
+    refs = ready.refs()
+    assert refs[PROVEN] == published.tip
+    assert ready.git("rev-parse", f"{PROVEN}^", f"{PROVEN}^{{tree}}").split() == [made.tip, made.tree]
+    assert refs[CANDIDATE] == made.tip
+    text = _message(ready, PROVEN)
+    assert text.count("Gate-Passed: ") == 9
+    assert "Gate-Not-Run" not in text
+    assert f"Patchkit-Evidence: {published.evidence_ref} {published.evidence}" in text
+    assert refs[published.evidence_ref] == published.evidence
+    assert ready.git("rev-list", "--count", published.evidence) == "1"
+    ready.git("fsck", "--strict", "--no-dangling")
+
+
+def test_the_evidence_is_whole_and_names_no_folder_of_this_machine(ready, report, publish) -> None:
+    published = publish(report(numerics="not run"))
+    names = ready.git("ls-tree", "-r", "--name-only", published.evidence).split()
+    assert sorted(names) == sorted([*(f"{n}.json" for n in GATES if n != "numerics"), "report.json"])
+    assert str(ready.cache) not in ready.git("show", f"{published.evidence}:report.json")
+    assert '"where": "$PATCHKIT_CACHE/trees"' in ready.git("show", f"{published.evidence}:bench.json")
+
+
+def test_the_evidence_of_an_earlier_run_is_not_published(ready, report, publish) -> None:
+    report()
+    published = publish(report(bench="not run"), accept_not_run=True)
+    assert "bench.json" not in ready.git("ls-tree", "-r", "--name-only", published.evidence)
+
+
+def test_again_says_so_and_moves_nothing(ready, report, publish) -> None:
+    first = publish(report())
+    before = ready.refs()
+    second = publish(report())
+    assert (second.unchanged, second.tip, second.evidence) == (True, first.tip, first.evidence)
+    assert ready.refs() == before
+    third = publish(report(numerics="not run"))
+    assert (third.unchanged, third.before) == (False, first.tip)
+    assert "Gate-Not-Run: numerics (numerics not run)" in _message(ready, PROVEN)
+
+
+@pytest.mark.parametrize("gate", ["anchors", "numerics", "bench"])
+def test_a_failed_gate_is_never_accepted(ready, report, publish, gate: str) -> None:
+    before = ready.refs()
+    with pytest.raises(PublishGateFailed, match=gate):
+        publish(report(**{gate: "failed"}), accept_not_run=True)
+    assert ready.refs() == before
+
+
+def test_a_run_that_ended_in_the_middle_publishes_nothing(ready, report, publish) -> None:
+    with pytest.raises(PublishGateFailed, match="TOOL_CRASHED"):
+        publish(replace(report(), stopped="TOOL_CRASHED"), accept_not_run=True)
+    assert PROVEN not in ready.refs()
+
+
+def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) -> None:
+    made = report(logits="not run", bench="not run")
+    with pytest.raises(PublishNotProven, match="logits, bench"):
+        publish(made)
+    assert set(ready.refs()) == {CANDIDATE, "refs/patchkit/pin/b1"}
+    published = publish(made, accept_not_run=True)
+    assert PROVEN not in ready.refs()
+    assert ready.refs()[UNPROVEN] == published.tip
+    text = _message(ready, UNPROVEN)
+    assert "Gate-Not-Run: bench (bench not run)" in text
+    assert "Required and not run: logits, bench." in " ".join(text.split())
+    assert "unproven" in text.splitlines()[0]
+
+
+def test_gates_that_need_no_gpu_are_not_accepted_as_missing(report, publish) -> None:
+    with pytest.raises(PublishNotProven, match="did not run: launch;") as caught:
+        publish(report(launch="not run", bench="not run"), accept_not_run=True)
+    assert "--no-gpu" in (caught.value.hint or "")
+
+
+def test_a_report_proves_nothing_by_leaving_a_gate_out(report, publish) -> None:
+    made = report()
+    short = replace(made, gates=tuple(gate for gate in made.gates if gate.result.gate != "bench"))
+    with pytest.raises(PublishNotProven, match="bench"):
+        publish(short)
+
+
+def test_a_gate_without_evidence_did_not_pass(ready, report, publish) -> None:
+    made = report()
+    (made.folder / "bench.json").unlink()
+    with pytest.raises(EvidenceMissing, match="bench"):
+        publish(made)
+    assert PROVEN not in ready.refs()
+
+
+def test_a_candidate_that_moved_is_not_published(ready, report, publish) -> None:
+    made = report()
+    ready.git("update-ref", CANDIDATE, "refs/patchkit/pin/b1")
+    with pytest.raises(CandidateMoved):
+        publish(made)
+    assert PROVEN not in ready.refs()
+
+
+def test_the_series_says_which_gates_are_required(ready, report, publish) -> None:
+    with pytest.raises(PublishNotProven):
+        publish(report(bench="not run"))
+    _policy(ready, optional=("bench",))
+    assert publish(report(bench="not run")).branch == "patchkit/gfx1151/b1"
+    with pytest.raises(PublishGateFailed):
+        publish(report(bench="failed"))
+
+
+def test_a_full_disk_publishes_nothing(ready, report, publish) -> None:
+    made = report()
+    (made.folder / "bench").mkdir()
+    (made.folder / "bench" / "big.log").write_bytes(os.urandom(300_000))
+    before = ready.refs()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(DiskFull):
+            publish(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    assert ready.refs() == before
+    assert publish(made).branch == "patchkit/gfx1151/b1"
+
+
+@pytest.mark.parametrize("name", ["_write", "update_refs"])
+def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatch, name: str) -> None:
+    made, before = report(), ready.refs()
+
+    def stop(*_args: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"patchkit.flow.publish.{name}", stop)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        publish(made)
+    assert ready.refs() == before
+    (note,) = caught.value.__notes__
+    assert note == "nothing was published" or "is where it was" in note
+
+
+def test_somebody_else_moves_the_branch_meanwhile(ready, report, publish, monkeypatch) -> None:
+    import patchkit.flow.publish as module
+
+    moved = module.write_note_commit
+
+    def meddle(*args: object, **named: object) -> object:
+        ready.git("update-ref", PROVEN, "refs/patchkit/pin/b1")
+        return moved(*args, **named)
+
+    monkeypatch.setattr(module, "write_note_commit", meddle)
+    with pytest.raises(RefMoved):
+        publish(report())
+    assert not [name for name in ready.refs() if "evidence" in name], "all refs move, or none"
+
+
+def test_a_push_brings_branch_and_evidence(ready, report, publish, remote: Path) -> None:
+    published = publish(report(), push=str(remote))
+    there = ready.git("for-each-ref", "--format=%(refname) %(objectname)", at=remote)
+    assert f"{PROVEN} {published.tip}" in there
+    assert f"{published.evidence_ref} {published.evidence}" in there
+    assert (published.pushed_to, published.replaced) == (str(remote), ())
+    assert publish(report(), push=str(remote)).unchanged
+
+
+def test_a_push_replaces_only_what_it_was_asked_to(ready, report, publish, remote: Path) -> None:
+    first = publish(report(), push=str(remote))
+    made = report(numerics="not run")
+    with pytest.raises(PushWouldReplace) as caught:
+        publish(made, push=str(remote))
+    assert f"{PROVEN} at {first.tip[:12]}" in (caught.value.why or "")
+    assert "9 gates passed" in (caught.value.why or "")
+    assert ready.git("rev-parse", PROVEN, at=remote) == first.tip
+    assert ready.refs()[PROVEN] != first.tip, "it is published here"
+    second = publish(made, push=str(remote), force_push=True)
+    assert ready.git("rev-parse", PROVEN, at=remote) == second.tip
+    assert [one.old for one in second.replaced] == [first.tip]
+
+
+def test_what_somebody_else_pushed_is_shown_and_kept(ready, report, publish, remote: Path) -> None:
+    tree = ready.git("rev-parse", "HEAD^{tree}", at=remote)
+    who = ("-c", "user.name=x", "-c", "user.email=x@y")
+    theirs = ready.git(*who, "commit-tree", "-m", "x", tree, at=remote)
+    ready.git("update-ref", PROVEN, theirs, at=remote)
+    with pytest.raises(PushWouldReplace) as caught:
+        publish(report(), push=str(remote))
+    assert "somebody else pushed it" in (caught.value.why or "")
+    assert ready.git("rev-parse", PROVEN, at=remote) == theirs
+
+
+def test_a_remote_that_refuses_keeps_everything(ready, report, publish, remote: Path) -> None:
+    hook = remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(PushRejected) as caught:
+        publish(report(), push=str(remote))
+    assert "not today" in (caught.value.why or "")
+    assert "patchkit" not in ready.git("for-each-ref", at=remote)
+    assert PROVEN in ready.refs()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [("/nowhere/at/all.git", RemoteUnread), ("ext::sh -c true", PushRemoteBad), ("-x", PushRemoteBad)],
+)
+def test_a_remote_that_is_none(ready, report, publish, url: str, kind: type[PatchkitError]) -> None:
+    with pytest.raises(kind):
+        publish(report(), push=url)
+    assert (PROVEN in ready.refs()) == (kind is RemoteUnread)
+
+
+@pytest.fixture
+def ssh_key(tmp_path: Path) -> Path:
+    if shutil.which("ssh-keygen") is None:
+        pytest.fail("signing is tested with ssh-keygen: apt install openssh-client")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    return key
+
+
+def _configure(key: Path) -> None:
+    settings = Path(os.environ["HOME"]) / ".gitconfig"
+    settings.write_text(f'[user]\n\tsigningkey = "{key}"\n[gpg]\n\tformat = ssh\n')
+
+
+def test_who_has_a_key_signs(ready, report, publish, remote: Path, ssh_key: Path, tmp_path: Path) -> None:
+    _configure(ssh_key)
+    published = publish(report(), push=str(remote))
+    assert published.tag == f"patchkit-gfx1151-b1-{published.tip[:12]}"
+    allowed = tmp_path / "allowed"
+    allowed.write_text(f"patchkit@localhost {ssh_key.with_suffix('.pub').read_text()}")
+    check = ["-c", f"gpg.ssh.allowedSignersFile={allowed}", "-c", "gpg.format=ssh"]
+    for place in (ready.repository, remote):
+        ready.git(*check, "verify-tag", published.tag, at=place)
+    assert ready.git("rev-parse", f"{published.tag}^{{commit}}") == published.tip
+    assert publish(report()).tag == published.tag
+    assert publish(report(numerics="not run"), sign=False).tag is None
+
+
+def test_a_key_that_does_not_work_publishes_nothing(ready, report, publish, ssh_key: Path) -> None:
+    _configure(ssh_key)
+    ssh_key.unlink()
+    before = ready.refs()
+    with pytest.raises(SigningFailed):
+        publish(report())
+    assert ready.refs() == before
+
+
+def test_asking_for_a_signature_without_a_key(ready, report, publish) -> None:
+    with pytest.raises(NoSigningKey):
+        publish(report(), sign=True)
+    assert PROVEN not in ready.refs()
+    assert publish(report()).tag is None
+
+
+def test_a_push_error_of_another_kind_is_told(report, publish, remote: Path) -> None:
+    shutil.rmtree(remote / "objects")
+    (remote / "objects").write_text("")
+    with pytest.raises((PushFailed, PushRejected, RemoteUnread)):
+        publish(report(), push=str(remote))
+
+
+def test_the_command_publishes_what_the_policy_lets_it(ready) -> None:
+    """Through the command line, with the one gate that needs no compiler required."""
+    argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
+    refused = ready.run(*argv, "--publish")
+    assert refused.returncode == 1
+    assert "error[PUBLISH_NOT_PROVEN]" in refused.stderr
+    assert not [name for name in ready.refs() if "heads/patchkit" in name]
+    _policy(ready, optional=GATES[1:])
+    done = ready.run(*argv, "--publish", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["published"]["branch"] == "patchkit/gfx1151/b1"
+    assert ready.refs()[PROVEN] == document["published"]["tip"]
+    again = ready.run(*argv, "--publish")
+    assert "already published: patchkit/gfx1151/b1" in again.stdout
+    alone = ready.run(*argv, "--push", "somewhere")
+    assert alone.returncode == 2
+    assert "error[PUBLISH_OPTION_ALONE]" in alone.stderr
