@@ -152,8 +152,16 @@ def _attention(account: Account) -> list[Launch]:
 
 
 def _families(account: Account) -> str:
-    kinds = dict.fromkeys(launch.kernel.family.upper() for launch in _attention(account))
+    kinds = dict.fromkeys(
+        f"{launch.kernel.family.upper()}{' (its code is a trap)' if _is_trap(launch, account) else ''}"
+        for launch in _attention(account)
+    )
     return " and ".join(kinds) or ("nothing" if account.selection.is_supported else "not supported")
+
+
+def _is_trap(launch: Launch, account: Account) -> bool:
+    code = account.code.get(launch.kernel.name.mangled)
+    return code is not None and code.is_trap
 
 
 def _account(account: Account) -> Iterator[str]:

@@ -16,6 +16,7 @@ from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import find_toolchain, rocwmma_for
 from patchkit.config.lock import load_lock
+from patchkit.config.profile import load_profile
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
@@ -106,11 +107,13 @@ def explain_case(
     """Run one case on both trees of the candidate for ``arch``.
 
     Raises:
+        UnknownArch, GenericTarget: there is no such profile.
         CandidateMissing, CandidateBroken: there is nothing to explain.
         ToolchainMissing: there is no compiler.
         ToolchainError: upstream or the recorder does not build, or the executed code cannot be told.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
+    load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
     repository, candidate = find_candidate(workspace, (arch,), pin.build)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from patchkit.build.compile import CompiledKernel
+from patchkit.build.remarks import ResourceRemark
 from patchkit.cli.app import main
 from patchkit.cli.cmd_explain import HeadSizeMalformed, _lines, _sizes
 from patchkit.errors import ExitCode, Location
@@ -55,6 +57,29 @@ def test_what_changes_comes_first_with_the_branch_that_turned():
     lines = list(_lines(_explanation()))
     assert lines[3] == "not supported before the patches, TILE after"
     assert lines[4].strip() == "the selection turns at fattn.cu:307 (before: line 343)"
+
+
+def test_a_kernel_that_is_a_trap_is_called_one_in_the_first_line():
+    one = _explanation()
+    before, after = one.accounts
+    (launch,) = after.selection.launches
+    figures = ResourceRemark(
+        name="k", sgprs=36, vgprs=41, scratch_bytes=0, waves=16, sgpr_spills=0, vgpr_spills=0, lds_bytes=0
+    )
+    code = {launch.kernel.name.mangled: CompiledKernel(figures=figures, threads=128, is_trap=True)}
+    trapped = replace(after, code=code)
+    lines = list(_lines(replace(one, accounts=(before, trapped))))
+    assert lines[3] == "not supported before the patches, TILE (its code is a trap) after"
+    assert any("ITS BODY IS A TRAP" in line for line in lines)
+    both = replace(one, accounts=(replace(trapped, side="before"), trapped))
+    assert list(_lines(both))[3] == "TILE (its code is a trap), before and after"
+
+
+def test_an_unknown_gpu_is_not_called_a_missing_candidate(capsys, tmp_path):
+    argv = ["explain", "--arch", "gfx1115", "--head-size", "64", "--kv", "256", "--cache-dir", str(tmp_path)]
+    assert main(argv) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert "error[ARCH_UNKNOWN]: no profile for 'gfx1115'" in told
 
 
 def test_where_both_sides_end_alike_nothing_turns():
