@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from patchkit.errors import Location, ToolchainError
 from patchkit.report import Reporter
@@ -30,6 +31,7 @@ __all__ = [
     "ToolNotStarted",
     "ToolStopped",
     "ToolTimeout",
+    "run_logged",
     "run_tool",
     "tool_environment",
     "tool_failure",
@@ -139,15 +141,54 @@ def run_tool(
     return completed
 
 
+def run_logged(
+    argv: Sequence[str],
+    *,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    reporter: Reporter,
+    stop: threading.Event | None = None,
+) -> Completed:
+    """Run a tool whose output goes to open files as it comes: what it wrote stays, however it ends.
+
+    The result's ``stdout`` and ``stderr`` are empty, its status is the caller's to look at. Both files may
+    be one. The other arguments are those of :func:`run_tool`.
+
+    Raises:
+        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`run_tool`.
+    """
+    environment = {**tool_environment(os.environ), **(env or {})}
+    program = _find(argv[0], environment)
+    reporter.command(shlex.join(argv))
+    began = time.monotonic()
+    process = _start([program, *argv[1:]], cwd, environment, feed=False, into=(stdout, stderr))
+    _communicate(process, argv, None, timeout_s, stop)
+    return Completed(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=b"",
+        stderr=b"",
+        seconds=time.monotonic() - began,
+    )
+
+
 def _start(
-    argv: Sequence[str], cwd: Path | None, environment: Mapping[str, str], *, feed: bool
+    argv: Sequence[str],
+    cwd: Path | None,
+    environment: Mapping[str, str],
+    *,
+    feed: bool,
+    into: tuple[IO[bytes], IO[bytes]] | None = None,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
             argv,
             stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=into[0] if into else subprocess.PIPE,
+            stderr=into[1] if into else subprocess.PIPE,
             cwd=cwd,
             env=environment,
             start_new_session=True,

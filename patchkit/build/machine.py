@@ -1,0 +1,121 @@
+"""One tree, built for one backend: which parts it has here, with which compiler and toolchain.
+
+Vocabulary: the *backend* is ``cpu``, ``hip`` or ``cuda``; every build has the CPU backend too, since
+llama.cpp cannot run without it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.cmake_settings import cmake_settings
+from patchkit.build.identity import toolchain_identity
+from patchkit.build.parts import BackendName, Part, cpu_part, gpu_part, programs_part
+from patchkit.build.sides import BuiltSide, Workshop, assemble, build_part
+from patchkit.build.toolchain import Toolchain, rocwmma_for
+from patchkit.errors import ToolchainError
+from patchkit.proc import ToolFailed, ToolMissing, run_tool
+from patchkit.report import Reporter
+
+__all__ = ["GATE_PROGRAMS", "CompilerMissing", "Source", "build_side"]
+
+GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
+_ANSWER_S = 60.0
+_NVCC = "nvcc"
+
+
+class CompilerMissing(ToolchainError):
+    """There is no C or C++ compiler for upstream's programs, or none for the GPU."""
+
+    code = "COMPILER_MISSING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An exported tree. ``tree`` is its hash; ``build`` and ``commit`` are what its programs print."""
+
+    root: Path
+    tree: str
+    build: int
+    commit: str
+
+
+def build_side(
+    source: Source,
+    backend: BackendName,
+    *,
+    archs: Sequence[str],
+    toolchain: Toolchain | None,
+    programs: Sequence[str] = GATE_PROGRAMS,
+    workshop: Workshop,
+) -> BuiltSide:
+    """Build what is missing of one tree and put it together.
+
+    Raises:
+        CompilerMissing: no compiler for it.
+        LibraryToolsMissing, ConfigureFailed, BuildFailed: as they say.
+        ToolTimeout, ToolStopped: it was ended.
+        CacheError: the disk refused.
+    """
+    compiler = _host_compiler(workshop.reporter)
+    wanted: list[tuple[Part, Sequence[str]]] = [
+        (
+            programs_part(source.root, build=source.build, commit=source.commit, compiler=compiler),
+            programs,
+        ),
+        (cpu_part(source.root, compiler=compiler), ("ggml-cpu",)),
+    ]
+    if backend == "hip":
+        part = _hip_part(source.root, archs, toolchain, compiler)
+        wanted.append((part, (part.library or "",)))
+    elif backend == "cuda":
+        part = _cuda_part(source.root, compiler, workshop.reporter)
+        wanted.append((part, (part.library or "",)))
+    built = [build_part(part, source.root, targets, workshop) for part, targets in wanted]
+    return assemble(source.tree, backend, built, programs, workshop)
+
+
+def _hip_part(tree: Path, archs: Sequence[str], toolchain: Toolchain | None, host: str) -> Part:
+    if toolchain is None:
+        raise CompilerMissing("building for HIP needs a HIP toolchain", hint="patchkit sdk install")
+    settings = cmake_settings(toolchain, archs)
+    entries: dict[str, str | bool] = {
+        **settings.cache,
+        "GGML_HIP": True,
+        "GPU_TARGETS": ";".join(archs),
+        "GGML_HIP_ROCWMMA_FATTN": all(rocwmma_for(toolchain, arch) is not None for arch in archs),
+        "CMAKE_INSTALL_RPATH": f"$ORIGIN;{toolchain.root / 'lib'}",
+    }
+    return gpu_part(
+        tree,
+        "hip",
+        entries=entries,
+        environment=settings.environment,
+        compiler=f"{host}; {toolchain_identity(toolchain)}",
+    )
+
+
+def _cuda_part(tree: Path, host: str, reporter: Reporter) -> Part:
+    nvcc = _version(_NVCC, reporter, "the CUDA toolkit")
+    entries: dict[str, str | bool] = {"GGML_CUDA": True, "CMAKE_CUDA_ARCHITECTURES": "native"}
+    return gpu_part(tree, "cuda", entries=entries, environment={}, compiler=f"{host}; {nvcc}")
+
+
+def _host_compiler(reporter: Reporter) -> str:
+    told = [_version(name, reporter, "a C and C++ compiler") for name in ("cc", "c++")]
+    return "; ".join([platform.machine(), *told])
+
+
+def _version(name: str, reporter: Reporter, what: str) -> str:
+    try:
+        done = run_tool([name, "--version"], timeout_s=_ANSWER_S, reporter=reporter)
+    except (ToolMissing, ToolFailed) as error:
+        raise CompilerMissing(
+            f"building upstream needs {what}",
+            why=error.message,
+            hint="install the packages g++ and ninja-build" if name != _NVCC else "put nvcc on PATH",
+        ) from error
+    return " | ".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[:4])

@@ -1,0 +1,173 @@
+"""What of upstream is built for a machine, in parts that are shared where their sources are equal.
+
+Vocabulary: a *part* is what one set of source folders makes: the *programs* with the libraries they link,
+the *CPU backend*, and the *GPU backend*; backends are modules that ggml loads at run time
+(``GGML_BACKEND_DL``). A part's *key* covers every file it reads, its options and its compiler, so baseline
+and candidate have one part in common wherever no patch changes what it is made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from patchkit.build.store import key_of
+
+__all__ = ["BackendName", "Part", "PartName", "cpu_part", "gpu_part", "programs_part"]
+
+BackendName = Literal["cpu", "hip", "cuda"]
+PartName = Literal["programs", "cpu", "gpu"]
+
+_FORMAT = 1  # of a build folder; a change makes every old one unknown
+_BACKENDS = "ggml/src"  # below it, every folder "ggml-*" is a backend
+# What CMake and the compilers read for the programs; the rest is documentation, scripts and Python.
+_READ = (
+    "CMakeLists.txt",
+    "cmake",
+    "common",
+    "ggml",
+    "include",
+    "licenses",
+    "src",
+    "tests",
+    "tools",
+    "vendor",
+)
+_READ_BY_BACKENDS = ("CMakeLists.txt", "cmake", "ggml")
+_GPU_FOLDERS: Mapping[BackendName, frozenset[str]] = {
+    "cpu": frozenset(),
+    "hip": frozenset({"ggml-cuda", "ggml-hip"}),
+    "cuda": frozenset({"ggml-cuda"}),
+}
+_GPU_LIBRARIES: Mapping[BackendName, str] = {"hip": "ggml-hip", "cuda": "ggml-cuda"}
+
+_EVERYWHERE: Mapping[str, str | bool] = {
+    "BUILD_SHARED_LIBS": True,
+    "CMAKE_BUILD_TYPE": "Release",
+    "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
+    "CMAKE_INSTALL_RPATH": "$ORIGIN",  # programs and libraries lie in one folder, wherever that is
+    "GGML_BACKEND_DL": True,
+    "GGML_CCACHE": False,  # we set the launcher ourselves, with the folders it needs
+    "GGML_NATIVE": False,  # upstream refuses it with GGML_BACKEND_DL
+    "GGML_OPENMP": False,  # ggml's own threads: one library less to find at run time
+    "LLAMA_CURL": False,
+    "LLAMA_OPENSSL": False,
+    "LLAMA_BUILD_EXAMPLES": False,
+}
+_PROGRAMS: Mapping[str, str | bool] = {
+    "LLAMA_BUILD_SERVER": True,
+    "LLAMA_BUILD_TESTS": True,
+    "LLAMA_BUILD_TOOLS": True,
+}
+_NO_PROGRAMS: Mapping[str, str | bool] = {
+    "LLAMA_BUILD_COMMON": False,
+    "LLAMA_BUILD_SERVER": False,
+    "LLAMA_BUILD_TESTS": False,
+    "LLAMA_BUILD_TOOLS": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of one tree. ``library`` is the target of a backend; the programs' are chosen when built.
+
+    ``sources`` is the digest of what it reads; ``environment`` goes to CMake.
+    """
+
+    name: PartName
+    backend: BackendName
+    sources: str
+    entries: Mapping[str, str | bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    library: str | None = None
+    compiler: str
+
+    @property
+    def key(self) -> str:
+        """64 hex digits over everything that determines the part."""
+        return key_of(
+            {
+                "format": _FORMAT,
+                "name": self.name,
+                "sources": self.sources,
+                "entries": dict(self.entries),
+                "environment": dict(self.environment),
+                "compiler": self.compiler,
+            }
+        )
+
+    @property
+    def folder_name(self) -> str:
+        """The name of its build folder."""
+        what = self.backend if self.name == "gpu" else self.name
+        return f"{what}-{self.key[:16]}"
+
+
+def programs_part(tree: Path, *, build: int, commit: str, compiler: str) -> Part:
+    """llama.cpp's programs and the libraries they link; ``build`` and ``commit`` are what they print."""
+    entries = {**_EVERYWHERE, **_PROGRAMS, "LLAMA_BUILD_NUMBER": str(build), "LLAMA_BUILD_COMMIT": commit}
+    return Part(
+        name="programs",
+        backend="cpu",
+        sources=_digest(tree, _READ, frozenset()),
+        entries=entries,
+        compiler=compiler,
+    )
+
+
+def cpu_part(tree: Path, *, compiler: str) -> Part:
+    """The CPU backend, for the instructions that upstream takes when it must not ask this machine."""
+    return Part(
+        name="cpu",
+        backend="cpu",
+        sources=_digest(tree, _READ_BY_BACKENDS, frozenset({"ggml-cpu"})),
+        entries={**_EVERYWHERE, **_NO_PROGRAMS},
+        library="ggml-cpu",
+        compiler=compiler,
+    )
+
+
+def gpu_part(
+    tree: Path,
+    backend: BackendName,
+    *,
+    entries: Mapping[str, str | bool],
+    environment: Mapping[str, str],
+    compiler: str,
+) -> Part:
+    """The backend of a GPU, with the entries of its toolchain."""
+    return Part(
+        name="gpu",
+        backend=backend,
+        sources=_digest(tree, _READ_BY_BACKENDS, _GPU_FOLDERS[backend]),
+        entries={**_EVERYWHERE, **_NO_PROGRAMS, "GGML_CPU": False, **entries},
+        environment=environment,
+        library=_GPU_LIBRARIES[backend],
+        compiler=compiler,
+    )
+
+
+def _digest(tree: Path, names: tuple[str, ...], backends: frozenset[str]) -> str:
+    digest = hashlib.sha256()
+    for path in _files(tree, names, backends):
+        name = path.relative_to(tree).as_posix()
+        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _files(tree: Path, names: tuple[str, ...], backends: frozenset[str]) -> Iterator[Path]:
+    """The files below ``names``; of the backends' folders only those in ``backends``."""
+    above = tree / _BACKENDS
+    for name in names:
+        top = tree / name
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
+            if not path.is_file():
+                continue
+            if above in path.parents:
+                first = path.relative_to(above).parts[0]
+                if first.startswith("ggml-") and (above / first).is_dir() and first not in backends:
+                    continue
+            yield path

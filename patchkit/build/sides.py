@@ -1,0 +1,221 @@
+"""Building a tree for this machine, and putting its parts together into one folder that runs.
+
+Vocabulary: a *side* is the baseline or the candidate; a *built side* is a folder with the programs, the
+libraries and the backends of one side, beside each other as ggml looks for them. Its files are hard links
+to the parts' own: two sides that differ in one backend have everything else in common.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.cmake_project import Project, build_targets
+from patchkit.build.parts import BackendName, Part
+from patchkit.build.store import key_of
+from patchkit.report import Reporter
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["BuiltPart", "BuiltSide", "Workshop", "assemble", "build_part", "put_file"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """Where things are built: ``<cache>/builds``, and who hears about it."""
+
+    cache_root: Path
+    reporter: Reporter
+    stop: threading.Event | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder of all builds."""
+        return self.cache_root / "builds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltPart:
+    """``folder`` holds the build and its logs; ``seconds`` is what it took now, 0 when it was there."""
+
+    part: Part
+    folder: Path
+    seconds: float
+    uses_ccache: bool
+
+    @property
+    def files(self) -> Path:
+        """Programs and libraries."""
+        return self.folder / "build" / "bin"
+
+    @property
+    def log(self) -> Path:
+        """What Ninja and the compilers said."""
+        return self.folder / "build.log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltSide:
+    """``folder`` is ready to run; ``module`` is the backend under test, ``cpu`` the CPU backend."""
+
+    tree: str
+    backend: BackendName
+    folder: Path
+    module: Path
+    cpu: Path
+    parts: tuple[BuiltPart, ...]
+
+    def program(self, name: str) -> Path:
+        """The path of one program."""
+        return self.folder / name
+
+    @property
+    def identity(self) -> str:
+        """One key over all parts."""
+        return key_of({"parts": [built.part.key for built in self.parts]})
+
+
+def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Workshop) -> BuiltPart:
+    """Build ``targets`` of a part, or find them built.
+
+    Raises what :func:`patchkit.build.cmake_project.build_targets` raises.
+    """
+    folder = workshop.root / part.folder_name
+    with _held(folder, workshop.reporter):
+        done = _built(folder)
+        if set(targets) <= set(done):
+            return BuiltPart(part=part, folder=folder, seconds=0.0, uses_ccache=False)
+        source = folder / "source"
+        with disk_errors(folder, "preparing a build"):
+            if not source.exists():  # the tree it led to may be gone; one of equal sources is as good
+                source.unlink(missing_ok=True)
+                # Through a link of one name in every folder, so that ccache sees the same paths.
+                source.symlink_to(os.path.relpath(tree, folder), target_is_directory=True)
+        ccache = shutil.which("ccache")
+        seconds = build_targets(
+            Project(
+                source=source,
+                folder=folder,
+                entries={**part.entries, **_launcher(part, ccache)},
+                environment={**part.environment, **_ccache_environment(workshop)},
+            ),
+            targets,
+            what=f"building {', '.join(targets)}",
+            reporter=workshop.reporter,
+            stop=workshop.stop,
+        )
+        stamp = folder / "built.json"
+        with disk_errors(stamp, "preparing a build"):
+            partial = stamp.with_name(".built.json.partial")
+            partial.write_text(json.dumps(sorted({*done, *targets})), "utf-8")
+            partial.replace(stamp)
+    return BuiltPart(part=part, folder=folder, seconds=round(seconds, 1), uses_ccache=ccache is not None)
+
+
+def assemble(
+    tree: str,
+    backend: BackendName,
+    parts: Sequence[BuiltPart],
+    programs: Sequence[str],
+    workshop: Workshop,
+) -> BuiltSide:
+    """Put the parts of one side into one folder. Raises CacheError when the disk refuses."""
+    key = key_of({"parts": [built.part.key for built in parts]})
+    folder = workshop.root / "sides" / f"{backend}-{key[:16]}"
+    modules: dict[str, Path] = {}
+    with disk_errors(folder, "putting a build together"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for built in parts:
+            if built.part.library is None:
+                for name in programs:
+                    put_file(built.files / name, folder / name)
+                for path in _libraries(built.files):
+                    put_file(path, folder / path.name)
+            else:
+                name = f"lib{built.part.library}.so"
+                modules[built.part.name] = folder / name
+                put_file(built.files / name, folder / name)
+    return BuiltSide(
+        tree=tree,
+        backend=backend,
+        folder=folder,
+        module=modules.get("gpu", modules["cpu"]),
+        cpu=modules["cpu"],
+        parts=tuple(parts),
+    )
+
+
+def put_file(source: Path, target: Path) -> None:
+    """A hard link, or a copy where the disk has none; links stay links; what is there and equal stays."""
+    if source.is_symlink():
+        pointed = source.readlink()
+        if not (target.is_symlink() and target.readlink() == pointed):
+            target.unlink(missing_ok=True)
+            target.symlink_to(pointed)
+        return
+    if target.exists():
+        if target.samefile(source):
+            return
+        target.unlink()
+    try:
+        os.link(source, target)
+    except OSError:
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.copy2(source, partial)
+        partial.replace(target)
+
+
+def _libraries(folder: Path) -> Iterator[Path]:
+    """The shared libraries the programs link; backends are parts of their own."""
+    for path in sorted(folder.glob("lib*.so*")):
+        if path.name.startswith(("libggml-cpu", "libggml-hip", "libggml-cuda")):
+            continue
+        yield path
+
+
+def _built(folder: Path) -> list[str]:
+    try:
+        targets = json.loads((folder / "built.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [str(name) for name in targets] if isinstance(targets, list) else []
+
+
+def _launcher(part: Part, ccache: str | None) -> dict[str, str]:
+    if ccache is None:
+        return {}
+    languages = ["C", "CXX"]
+    if part.name == "gpu":
+        languages.append("HIP" if part.backend == "hip" else "CUDA")
+    return {f"CMAKE_{language}_COMPILER_LAUNCHER": ccache for language in languages}
+
+
+def _ccache_environment(workshop: Workshop) -> dict[str, str]:
+    """A cache of our own; paths below the builds are made relative, so two trees share objects."""
+    return {
+        "CCACHE_DIR": str(workshop.cache_root / "ccache"),
+        "CCACHE_BASEDIR": str(workshop.root),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_MAXSIZE": "4G",
+    }
+
+
+@contextmanager
+def _held(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """The folder for this process alone: two Ninjas in one folder would spoil each other's work."""
+    with disk_errors(folder, "preparing a build"):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reporter.info(f"waiting for another patchkit that builds in {folder.name}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,262 @@
+"""The gate ``backend-ops``: upstream's test-backend-ops on both sides, and cases of ours where it has holes.
+
+Vocabulary: *upstream's cases* are those that test-backend-ops knows, compared with the CPU backend of the
+baseline; *our cases* are longer and wider, compared with the definition of attention in double precision.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from patchkit.errors import PatchkitError
+from patchkit.gates.backend_ops_errors import (
+    BackendOpsBroken,
+    BackendOpsFailed,
+    BackendOpsInexact,
+    BackendOpsNothingRun,
+    BackendOpsSupportLost,
+)
+from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, Tools, ops_of, run_ops, run_own
+from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.hardware import (
+    CandidateBuildFailed,
+    Machine,
+    Sides,
+    build_sides,
+    runs_folder,
+    sides_evidence,
+)
+from patchkit.programs.attention import Measured, gate_cases
+from patchkit.programs.backend_ops import Choice, Row
+from patchkit.programs.run import Place
+from patchkit.recorder.cases import Case
+
+__all__ = ["BackendOpsGate", "allowed_nmse", "judge_ops", "judge_own"]
+
+NAME = "backend-ops"
+# max_nmse_err of test_flash_attn_ext, tests/test-backend-ops.cpp of build 6900.
+UPSTREAM_LIMIT = 5e-4
+# Ours, chosen and not measured on an AMD GPU: another kernel may sum in another order. Upstream's CPU code,
+# which sums V in half precision, is 1e-4 from the definition at 4096 keys and 3.5e-4 at 16384 (measured).
+_FLOOR, _FACTOR = 1e-4, 3.0
+_TIMEOUT_S = 2 * 3600.0
+_SHOWN = 8
+_ATTENTION = "FLASH_ATTN_EXT"
+# By the names of both ends of the corpus (builds 6900 and 11549).
+_CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOpsGate:
+    """``ops`` are tested instead of those of the changed files; ``pattern`` narrows upstream's cases.
+
+    On the CPU the default is a sample: all cases of attention, twice, take half an hour of one core.
+    """
+
+    machine: Machine
+    ops: tuple[str, ...] = ()
+    pattern: str | None = None
+    cases: Sequence[Case] = field(default_factory=gate_cases)
+    timeout_s: float = _TIMEOUT_S
+
+    @property
+    def name(self) -> str:
+        """The gate's name."""
+        return NAME
+
+    def run(self, subject: Subject) -> GateResult:
+        """Build both sides, run both lists on both.
+
+        Raises:
+            ToolchainError: building or running the baseline failed.
+            CacheError: the disk refused.
+        """
+        try:
+            sides = build_sides(subject, self.machine.backend)
+        except CandidateBuildFailed as error:
+            return _failed(error)
+        place = Place(folder=runs_folder(subject, NAME, self.machine), reporter=subject.reporter)
+        tools = Tools(
+            subject=subject, machine=self.machine, sides=sides, place=place, timeout_s=self.timeout_s
+        )
+        ops = self.ops or ops_of(subject.changed_files) or (_ATTENTION, "MUL_MAT", "MUL_MAT_ID")
+        try:
+            subject.reporter.step(f"test-backend-ops of {', '.join(ops)} on {self.machine.device}")
+            upstream = run_ops(tools, Choice(ops=ops, pattern=self._pattern(ops)))
+            subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
+            own = run_own(tools, self.cases)
+        except BackendOpsBroken as error:
+            return _failed(error)
+        problems = [*judge_ops(upstream), *judge_own(own)]
+        return self._result(problems, ops, sides, upstream, own)
+
+    def _pattern(self, ops: Sequence[str]) -> str | None:
+        if self.pattern is None and self.machine.is_cpu and tuple(ops) == (_ATTENTION,):
+            return _CPU_SAMPLE
+        return self.pattern
+
+    def _result(
+        self,
+        problems: Sequence[PatchkitError],
+        ops: Sequence[str],
+        sides: Sides,
+        upstream: OpsRun,
+        own: OwnRun,
+    ) -> GateResult:
+        before, after = upstream.tests
+        passed = sum(row.has_passed for row in after)
+        ran = sum(row.is_supported for row in after)
+        measured = [one for one in own.after if one.is_supported]
+        pattern = self._pattern(ops)
+        worst = max(measured, key=lambda one: one.nmse, default=None)
+        lines = [
+            (
+                f"test-backend-ops {', '.join(ops)}: {passed} of {ran} cases pass, "
+                f"baseline {sum(row.has_passed for row in before)} of "
+                f"{sum(row.is_supported for row in before)}; {len(after) - ran} not supported"
+            )
+        ]
+        if worst is not None:
+            lines.append(
+                f"ours against double precision: {len(measured)} of {len(own.after)} cases ran, "
+                f"largest NMSE {worst.nmse:.1e} ({worst.case})"
+            )
+        unsupported = [one.case for one in own.after if not one.is_supported]
+        return GateResult(
+            gate=NAME,
+            verdict="failed" if problems else "passed",
+            summary=(
+                f"{ran} cases of upstream and {len(measured)} of ours ran on {self.machine.device}, "
+                f"both sides; {len(problems)} problems"
+            ),
+            problems=tuple(problems),
+            evidence={
+                "device": self.machine.device,
+                "backend": self.machine.backend,
+                "operations": list(ops),
+                "pattern": pattern,
+                "reference": "upstream's cases: the CPU backend of the baseline, loaded first in the same "
+                "process; ours: the definition of attention in double precision",
+                "sides": sides_evidence(sides),
+                "commands": [" ".join(run.argv) for run in upstream.runs],
+                "tests_run": ran,
+                "tests_passed": passed,
+                "baseline_tests_run": sum(row.is_supported for row in before),
+                "baseline_tests_passed": sum(row.has_passed for row in before),
+                "limits": {"nmse": UPSTREAM_LIMIT, "floor": _FLOOR, "factor_of_baseline": _FACTOR},
+                "own": [_own_json(old, new) for old, new in zip(own.before, own.after, strict=True)],
+            },
+            not_run=(
+                *((self.machine.note,) if self.machine.note else ()),
+                *((f"upstream's cases that do not match {pattern}: a sample ran",) if pattern else ()),
+                *((f"{len(unsupported)} of our cases: not supported by the backend",) if unsupported else ()),
+            ),
+            lines=tuple(lines),
+        )
+
+
+def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
+    """Every rule over upstream's cases."""
+    before, after = run.tests
+    if not any(row.is_supported for row in after):
+        yield BackendOpsNothingRun(
+            "no case of upstream's ran on the candidate",
+            why="test-backend-ops reports 0 of 0 as success",
+            hint="patchkit verify --gate launch shows what the candidate supports",
+        )
+        return
+    lost = _lost(run.support) or _lost(run.tests)
+    if lost:
+        yield BackendOpsSupportLost(
+            f"{len(lost)} cases are supported by the baseline and not by the candidate",
+            why="\n".join(lost[:_SHOWN]),
+            hint="patchkit explain shows which kernel a shape gets, and why",
+        )
+    baseline = {row.case: row for row in before}
+    failed = [row for row in after if row.is_supported and not row.has_passed]
+    own_fault = [row for row in failed if row.case not in baseline or baseline[row.case].has_passed]
+    if own_fault:
+        yield BackendOpsFailed(
+            f"{len(own_fault)} of {len(after)} cases give wrong numbers on the candidate",
+            why="\n".join(_told(row) for row in own_fault[:_SHOWN]),
+            hint="run one: the command is in the evidence, with -p and the variables in front of it",
+        )
+    if run.status != 0 and not failed:
+        yield BackendOpsFailed(
+            f"test-backend-ops ended with status {run.status}, and no row of its table failed",
+            hint="its output is kept beside the evidence",
+        )
+
+
+def judge_own(run: OwnRun) -> Iterator[PatchkitError]:
+    """Every rule over our cases."""
+    pairs = list(zip(run.before, run.after, strict=True))
+    if not any(new.is_supported for _, new in pairs):
+        yield BackendOpsNothingRun("no case of ours ran on the candidate", why="none is supported")
+        return
+    lost = [str(new.case) for old, new in pairs if old.is_supported and not new.is_supported]
+    if lost:
+        yield BackendOpsSupportLost(
+            f"{len(lost)} of our cases are supported by the baseline and not by the candidate",
+            why="\n".join(lost[:_SHOWN]),
+        )
+    wrong = [(old, new) for old, new in pairs if new.is_supported and _is_wrong(old, new)]
+    if wrong:
+        yield BackendOpsInexact(
+            f"{len(wrong)} of {len(pairs)} cases of ours are too far from the definition of attention",
+            why="\n".join(_distance(old, new) for old, new in itertools.islice(wrong, _SHOWN)),
+            hint="NMSE is the squared distance over the squared length; limits stand in the evidence",
+        )
+
+
+def allowed_nmse(baseline: float) -> float:
+    """The largest NMSE of a case, given the baseline's own.
+
+    Three times the baseline's, at least 1e-4, and upstream's own limit unless the baseline is beyond it.
+    """
+    return min(max(_FACTOR * baseline, _FLOOR), max(UPSTREAM_LIMIT, baseline))
+
+
+def _is_wrong(old: Measured, new: Measured) -> bool:
+    if not new.is_finite:
+        return True
+    limit = allowed_nmse(old.nmse) if old.is_supported else UPSTREAM_LIMIT
+    # One row may be further off than the mean of all: by as much as in the baseline, or ten times the limit.
+    row_limit = max(_FACTOR * old.worst, 10 * limit)
+    return not (new.nmse <= limit and new.worst <= row_limit)
+
+
+def _distance(old: Measured, new: Measured) -> str:
+    if not new.is_finite:
+        return f"{new.case}: a value is no number"
+    return (
+        f"{new.case}: NMSE {new.nmse:.1e}, baseline {old.nmse:.1e}; "
+        f"worst row {new.worst:.1e} at token,head,sequence {new.worst_at}"
+    )
+
+
+def _lost(sides: tuple[tuple[Row, ...], tuple[Row, ...]]) -> list[str]:
+    before, after = sides
+    now = {row.case for row in after if row.is_supported}
+    return [row.case for row in before if row.is_supported and row.case not in now]
+
+
+def _told(row: Row) -> str:
+    return f"{row.case}: {row.said or row.error}"
+
+
+def _own_json(old: Measured, new: Measured) -> dict[str, object]:
+    return {
+        "case": str(new.case),
+        "supported": [old.is_supported, new.is_supported],
+        "rows": new.rows,
+        "nmse": [old.nmse, new.nmse],
+        "worst_row": [old.worst, new.worst],
+        "finite": new.is_finite,
+    }
+
+
+def _failed(error: PatchkitError) -> GateResult:
+    return GateResult(gate=NAME, verdict="failed", summary=error.message, problems=(error,))

@@ -1,0 +1,176 @@
+"""What the gates that run programs have in common: both sides built, and the device they run on.
+
+Vocabulary: a *machine* is a backend and the name of one of its devices, as ggml calls it. An error of the
+baseline's build or run means that the gate could not be run; the same of the candidate alone is the
+candidate's fault, and the gate fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.cmake_project import BuildFailed
+from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.build.parts import BackendName
+from patchkit.build.sides import BuiltSide, Workshop
+from patchkit.errors import Location, ToolchainError
+from patchkit.gates.base import GateError, Subject
+
+__all__ = [
+    "CandidateBuildFailed",
+    "DeviceMissing",
+    "Machine",
+    "Sides",
+    "build_sides",
+    "check_device",
+    "machine_of",
+    "runs_folder",
+    "sides_evidence",
+]
+
+_DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
+
+
+class CandidateBuildFailed(GateError):
+    """The baseline builds and the candidate does not."""
+
+    code = "CANDIDATE_BUILD_FAILED"
+
+
+class DeviceMissing(ToolchainError):
+    """The device that a gate was to run on is not there, or is another GPU than the candidate's."""
+
+    code = "DEVICE_MISSING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """``device`` is the name that ggml gives it; programs skip every other one."""
+
+    backend: BackendName
+    device: str
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether no GPU takes part, so that no line of a GPU patch runs."""
+        return self.backend == "cpu"
+
+    @property
+    def note(self) -> str:
+        """What a run on the CPU proves, and what it does not; empty for a GPU."""
+        if not self.is_cpu:
+            return ""
+        return "on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Both trees, built."""
+
+    before: BuiltSide
+    after: BuiltSide
+
+
+def machine_of(backend: BackendName) -> Machine:
+    """The first device of a backend."""
+    return Machine(backend=backend, device=_DEVICES[backend])
+
+
+def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] = GATE_PROGRAMS) -> Sides:
+    """Build both trees, sharing what no patch changes.
+
+    Raises:
+        CandidateBuildFailed: only the candidate does not build.
+        The errors of :func:`patchkit.build.machine.build_side` for everything else.
+    """
+    workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
+
+    def build(root: Path, tree: str) -> BuiltSide:
+        return build_side(
+            Source(root=root, tree=tree, build=subject.build, commit=subject.baseline_tree[:9]),
+            backend,
+            archs=subject.archs,
+            toolchain=subject.toolchain,
+            programs=programs,
+            workshop=workshop,
+        )
+
+    subject.reporter.step(f"building the baseline for {backend}")
+    before = build(subject.baseline, subject.baseline_tree)
+    subject.reporter.step(f"building the candidate for {backend}")
+    try:
+        after = build(subject.candidate, subject.candidate_tree)
+    except BuildFailed as error:
+        raise _blamed(error, subject) from error
+    return Sides(before=before, after=after)
+
+
+def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
+    """The GPU that a backend reports is one of the candidate's. Raises DeviceMissing.
+
+    ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr.
+    """
+    if machine.backend != "hip":
+        return
+    lines = [line.strip() for line in talk.splitlines() if line.strip().startswith("Device ")]
+    first = next((line for line in lines if line.startswith("Device 0:")), "")
+    if not any(f" {arch} " in first.replace(",", " ") for arch in archs):
+        raise DeviceMissing(
+            f"the GPU here is not {' or '.join(archs)}",
+            where=Location(path=str(where)),
+            why=first or "the HIP backend reported no device",
+            hint="patchkit verify --no-gpu, or run it on the machine with that GPU",
+        )
+
+
+def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
+    """Where the output of a gate's programs is kept: beside its evidence."""
+    return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.backend}"
+
+
+def sides_evidence(sides: Sides) -> dict[str, object]:
+    """Which parts were built, and which both sides share."""
+    shared = {built.part.key for built in sides.before.parts} & {
+        built.part.key for built in sides.after.parts
+    }
+    return {
+        side: [
+            {
+                "part": built.part.name,
+                "key": built.part.key,
+                "shared": built.part.key in shared,
+                "log": str(built.log),
+                "compiler": built.part.compiler,
+            }
+            for built in one.parts
+        ]
+        for side, one in (("baseline", sides.before), ("candidate", sides.after))
+    }
+
+
+def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
+    places = []
+    for found in error.where:
+        path = _below(found.path, subject.candidate)
+        patches = ", ".join(subject.patches_of(path, found.line))
+        places.append(
+            Location(path=path, line=found.line, column=found.column, label=patches or None),
+        )
+    blamed = next((place.label for place in places if place.label), None)
+    return CandidateBuildFailed(
+        f"the candidate does not build, the baseline does: {error.message}",
+        where=places,
+        why=f"the nearest patch is {blamed}\n{error.why}" if blamed else error.why,
+        hint=error.hint,
+    )
+
+
+def _below(path: str, root: Path) -> str:
+    """A path of the tree, whether the compiler saw it through the link ``source`` or directly."""
+    for before in (f"{root}/", "/source/"):
+        _, found, rest = path.partition(before)
+        if found:
+            return rest
+    return path.removeprefix("../source/")

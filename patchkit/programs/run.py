@@ -1,0 +1,228 @@
+"""One run of a program that was built: its files, its end, and an error of its own for each bad end.
+
+Vocabulary: the *record* of a run is ``<name>.json`` beside ``<name>.out`` and ``<name>.err``. Its state is
+``running`` until the program has ended, so what a killed patchkit left behind says so itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.errors import Location, PatchkitError, ToolchainError
+from patchkit.proc import Completed, ToolTimeout, run_logged
+from patchkit.report import Reporter
+from patchkit.vcs.disk import DiskFull, disk_errors, is_full
+
+__all__ = [
+    "DeviceLost",
+    "OutputGarbled",
+    "Place",
+    "ProgramCrashed",
+    "ProgramFailed",
+    "ProgramHung",
+    "ProgramOutOfMemory",
+    "Ran",
+    "run_program",
+]
+
+_TAIL_LINES = 20
+# What ggml, its GPU backends, glibc and the C++ library say; seen at builds 6900 and 11549.
+_NO_MEMORY = (
+    "std::bad_alloc",
+    "out of memory",
+    "failed to allocate",
+    "unable to allocate",
+    "Cannot allocate memory",
+    "insufficient memory",
+)
+_LOST = (
+    "device is lost",
+    "device lost",
+    "hipErrorNoDevice",
+    "no ROCm-capable device",
+    "no CUDA-capable device",
+    "GPU is lost",
+    "GPU Hang",
+    "hipErrorIllegalAddress",
+    "unspecified launch failure",
+)
+
+
+class ProgramHung(ToolchainError):
+    """A program did not end in time and was stopped."""
+
+    code = "PROGRAM_HUNG"
+
+
+class ProgramCrashed(ToolchainError):
+    """A signal ended a program."""
+
+    code = "PROGRAM_CRASHED"
+
+
+class ProgramFailed(ToolchainError):
+    """A program ended with a status that says it could not do its work."""
+
+    code = "PROGRAM_FAILED"
+
+
+class ProgramOutOfMemory(ToolchainError):
+    """A program did not get the memory it asked for, or was killed for it."""
+
+    code = "PROGRAM_OUT_OF_MEMORY"
+
+
+class DeviceLost(ToolchainError):
+    """The GPU went away, or faulted, under a program."""
+
+    code = "DEVICE_LOST"
+
+
+class OutputGarbled(ToolchainError):
+    """What a program printed is not what it prints: garbled, cut off, or of another version."""
+
+    code = "PROGRAM_OUTPUT_GARBLED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where runs keep their files, and who hears about them."""
+
+    folder: Path
+    reporter: Reporter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A run that ended with an accepted status."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: Path
+    stderr: Path
+    seconds: float
+
+    def text(self) -> str:
+        """What it printed."""
+        return self.stdout.read_text("utf-8", "replace")
+
+    def talk(self) -> str:
+        """What it wrote to stderr."""
+        return self.stderr.read_text("utf-8", "replace")
+
+
+def run_program(
+    name: str,
+    argv: Sequence[str],
+    *,
+    place: Place,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float,
+    accept: frozenset[int] = frozenset({0}),
+) -> Ran:
+    """Run to the end, with the output in ``place.folder``/<name>.out and .err.
+
+    Raises:
+        ProgramHung, ProgramCrashed, ProgramFailed, ProgramOutOfMemory, DeviceLost: as they say.
+        DiskFull: it could not write its output.
+        ToolMissing, ToolNotStarted: it is not there, or is no program.
+        CacheError: the disk refused.
+    """
+    out, err, record = (place.folder / f"{name}.{ending}" for ending in ("out", "err", "json"))
+    told: dict[str, object] = {"command": shlex.join(argv), "env": dict(env or {}), "state": "running"}
+    with disk_errors(place.folder, "keeping the output of a program"):
+        place.folder.mkdir(parents=True, exist_ok=True)
+        _write(record, told)
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            try:
+                completed = run_logged(
+                    argv,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=env,
+                    timeout_s=timeout_s,
+                    reporter=place.reporter,
+                )
+                failure = None if completed.returncode in accept else _bad_end(completed, err)
+                if is_full(place.folder):
+                    failure = _full(place.folder)
+            except PatchkitError as error:
+                told |= {"state": error.code, "partial": True}
+                _write(record, told)
+                if isinstance(error, ToolTimeout):
+                    raise _hung(error, err) from error
+                raise
+            except BaseException:  # Ctrl-C: what was written so far stays, marked
+                told |= {"state": "interrupted", "partial": True}
+                _write(record, told)
+                raise
+        told |= {"status": completed.returncode, "seconds": round(completed.seconds, 2)}
+        told |= {"state": "ended"} if failure is None else {"state": failure.code, "partial": True}
+        _write(record, told)
+    if failure is not None:
+        raise failure
+    return Ran(
+        argv=tuple(argv), status=completed.returncode, stdout=out, stderr=err, seconds=completed.seconds
+    )
+
+
+def _write(path: Path, document: object) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    partial.replace(path)
+
+
+def _hung(error: ToolTimeout, err: Path) -> ProgramHung:
+    return ProgramHung(error.message, where=Location(path=str(err)), why=_tail(err), hint=error.hint)
+
+
+def _full(folder: Path) -> DiskFull:
+    return DiskFull(
+        "keeping the output of a program failed: no space is left",
+        where=Location(path=str(folder)),
+        hint=f"free some space there, or name another folder with --cache-dir (now {folder})",
+    )
+
+
+def _bad_end(completed: Completed, err: Path) -> PatchkitError:
+    name = Path(completed.argv[0]).name
+    status = completed.returncode
+    why = _tail(err)
+    where = Location(path=str(err))
+    hint = f"the command was: {shlex.join(completed.argv)}"
+    if status == -signal.SIGXFSZ:
+        return DiskFull(f"{name} met the limit of a file's size", where=where, hint="see: ulimit -f")
+    end = _signal_name(-status) if status < 0 else f"status {status}"
+    if status == -signal.SIGKILL:
+        return ProgramOutOfMemory(
+            f"{name} was killed",
+            where=where,
+            why=f"nothing of patchkit did; the system kills so when memory runs out\n{why}".rstrip(),
+            hint=f"look at: dmesg | tail; {hint}",
+        )
+    text = err.read_text("utf-8", "replace").lower()
+    if any(words.lower() in text for words in _LOST):
+        return DeviceLost(f"{name} lost the GPU ({end})", where=where, why=why, hint=hint)
+    if any(words.lower() in text for words in _NO_MEMORY):
+        return ProgramOutOfMemory(f"{name} ran out of memory ({end})", where=where, why=why, hint=hint)
+    if status < 0:
+        return ProgramCrashed(f"{name} was ended by {end}", where=where, why=why, hint=hint)
+    return ProgramFailed(f"{name} ended with {end}", where=where, why=why, hint=hint)
+
+
+def _tail(err: Path) -> str:
+    lines = err.read_text("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
+    return "\n".join(line[:200] for line in lines) or "it wrote nothing to stderr"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {os.strerror(number) if number < 0 else number}"
