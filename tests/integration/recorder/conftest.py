@@ -21,8 +21,8 @@ from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
 
 ROOT = Path(__file__).resolve().parents[3]
-# The target, its nearest relative, the other family member with the same registers, one without matrix units.
-_ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1151")
+# The target, its nearest relatives, one whose size is a guess, one without matrix units, one with 64 lanes.
+_ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1151", "gfx1153", "gfx906")
 
 
 @pytest.fixture(scope="session")
