@@ -410,13 +410,163 @@ COMPILED = [
     ),
 ]
 
+_NWARPS_ASKED = "ggml_cuda_fattn_wmma_get_nwarps(D, cols_per_block, sizeof(KQ_acc_t), "
+_STRIDE_ASKED = "ggml_cuda_fattn_wmma_get_kq_stride(D, cols_per_block, sizeof(KQ_acc_t), "
+_ASKED_CC = "ggml_cuda_info().devices[ctx.device].cc)"
+_BATCH_OF_ONE = "&& Q->ne[1] == 1)\n#endif"
+_PRUNED = "            (ncols2 != 1 && DV != 40 && DV != 512) ||\n"
+_RDNA_TABLE = "_get_config_amd_rdna(const int DKQ, const int DV, const int ncols) {\n"
+_SELECTION = (f"{CUDA}/fattn.cu",)
+
+# What only running the host code shows; plan, isolation, compile and resources let all but one of them pass.
+LAUNCH = [
+    Mutation(
+        id="nwarps-mismatch",
+        about="the launch keeps upstream's four warps, the kernel has eight",
+        level="candidate",
+        file=_WMMA_UNIT,
+        old=f"{_NWARPS_ASKED}{_ASKED_CC} : nwarps",
+        new="nwarps : nwarps",
+        catcher="launch",
+        code="LAUNCH_BLOCK_MISMATCH",
+        says="with 128 threads per block, compiled for 256",
+        units=(_WMMA_UNIT,),
+    ),
+    Mutation(
+        id="stride-not-passed",
+        about="the launch does not know the kernel's KQ stride",
+        level="candidate",
+        file=_WMMA_UNIT,
+        old=f"{_STRIDE_ASKED}{_ASKED_CC} : FATTN_KQ_STRIDE",
+        new="FATTN_KQ_STRIDE : FATTN_KQ_STRIDE",
+        catcher="launch",
+        code="LAUNCH_GRANULARITY",
+        says="with 1 parts of KV where 2 steps of 128 rows fit at once",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="other-columns-asked",
+        about="the launch asks the table for 16 columns whatever it launches",
+        level="candidate",
+        file=_WMMA_UNIT,
+        old=_NWARPS_ASKED,
+        new=_NWARPS_ASKED.replace("cols_per_block", "16"),
+        catcher="launch",
+        code="LAUNCH_BLOCK_MISMATCH",
+        says="flash_attn_ext_f16<80, 32, 4, 16, float, false> with 4 waves per block, the table says 8",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="other-accumulator-asked",
+        about="the launch asks the table for f16 accumulators whatever it launches",
+        level="candidate",
+        file=_WMMA_UNIT,
+        old=_STRIDE_ASKED,
+        new=_STRIDE_ASKED.replace("sizeof(KQ_acc_t)", "sizeof(half)"),
+        catcher="launch",
+        code="LAUNCH_GRANULARITY",
+        says="<96, 16, 4, 32, float, false> with 4 parts of KV, there are 2 steps of 256 rows",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="kernel-name-split",
+        about="host and device pass name different instances of the kernel",
+        level="candidate",
+        file=_WMMA_UNIT,
+        old="    constexpr int nwarps = 4;\n",
+        new="#if defined(__HIP_DEVICE_COMPILE__)\n    constexpr int nwarps = 4;\n#else\n"
+        "    constexpr int nwarps = 8;\n#endif\n",
+        catcher="launch",
+        code="LAUNCH_KERNEL_MISSING",
+        says="flash_attn_ext_f16<64, 16, 8, 64, float, false> of ggml/src/ggml-cuda/fattn-wmma-f16.cu",
+        units=(_WMMA_UNIT,),
+    ),
+    Mutation(
+        id="prune-left-in",
+        about="fattn-decode-tile without tile-unprune",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old=f"#if !({_DEVICE})\n{_PRUNED}#endif\n",
+        new=_PRUNED,
+        catcher="launch",
+        code="LAUNCH_KERNEL_TRAPS",
+        says="flash_attn_tile<64, 64, 1, 4, false>",
+        author="tile-unprune",
+    ),
+    Mutation(
+        id="decode-condition-inverted",
+        about="every batch but one of one token leaves WMMA",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old=_BATCH_OF_ONE,
+        new=_BATCH_OF_ONE.replace("==", "!="),
+        catcher="launch",
+        code="LAUNCH_DECODE_WMMA",
+        says="flash_attn_ext_f16<80, 16, 4, 16, float, false>",
+        author="fattn-decode-tile",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="decode-condition-dropped",
+        about="prefill leaves WMMA too",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old=_BATCH_OF_ONE,
+        new=")\n#endif",
+        catcher="launch",
+        code="LAUNCH_PREFILL_NOT_WMMA",
+        says="flash_attn_tile<64, 64, 4, 1, false>",
+        author="fattn-decode-tile",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="decode-condition-too-wide",
+        about="batches of two tokens leave WMMA too, which the patch does not say",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old=_BATCH_OF_ONE,
+        new=_BATCH_OF_ONE.replace("== 1", "<= 2"),
+        catcher="launch",
+        code="LAUNCH_FAMILY_CHANGED",
+        says="D=64 gqa=1 kv=256 tokens=2 f16: vec -> tile",
+        author="fattn-decode-tile",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="fallback-inverted",
+        about="the last resort falls back where TILE has a config",
+        level="candidate",
+        file=f"{CUDA}/fattn.cu",
+        old="&& !ggml_cuda_fattn_tile_has_config",
+        new="&& ggml_cuda_fattn_tile_has_config",
+        catcher="launch",
+        code="LAUNCH_DECODE_VEC",
+        says="flash_attn_ext_vec<64, 1, 1, 1, false>",
+        author="tile-config-guard",
+        units=_SELECTION,
+    ),
+    Mutation(
+        id="tile-config-missing",
+        about="a row of the RDNA TILE table is gone; isolation sees that too",
+        level="candidate",
+        file=f"{CUDA}/fattn-tile.cuh",
+        old=f"{_RDNA_TABLE}    GGML_CUDA_FATTN_TILE_CONFIG_CASE( 40,  40,  2,  64, 2,  32,  40)\n",
+        new=_RDNA_TABLE,
+        catcher="launch",
+        code="LAUNCH_SUPPORT_LOST",
+        says="hsk=40,hsv=40",
+        author="tile-unprune",
+        units=_SELECTION,
+    ),
+]
+
 
 def _gate(name: str) -> Gate:
     gates: dict[str, Gate] = {
         "isolation": IsolationGate(device_code="none"),
         "compile": CompileGate(),
         "resources": ResourcesGate(),
-        "launch": LaunchGate(deep=False),
+        "launch": LaunchGate(deep=False, others=()),
     }
     return gates[name]
 
@@ -473,7 +623,7 @@ def _mutant(
 
 @pytest.mark.hip
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", [*ISOLATION, *COMPILED], ids=lambda mutation: mutation.id)
+@pytest.mark.parametrize("mutation", [*ISOLATION, *COMPILED, *LAUNCH], ids=lambda mutation: mutation.id)
 def test_the_gate_notices(
     mutation: Mutation,
     series: SeriesDir,
@@ -497,7 +647,7 @@ def test_the_unbroken_candidate_passes(
     """Otherwise the mutations above would prove nothing."""
     subject = subject_of(series)
     monkeypatch.setattr(touched, "touched_units", lambda _: (_WMMA_UNIT, _TILE_UNIT))
-    for name in ("isolation", "compile", "resources"):
+    for name in ("isolation", "compile", "resources", "launch"):
         result = _gate(name).run(replace(subject))
         assert result.verdict == "passed", [problem.message for problem in result.problems]
 
@@ -505,4 +655,4 @@ def test_the_unbroken_candidate_passes(
 def test_the_table_of_the_documentation_is_this_one() -> None:
     text = (ROOT / "docs" / "gates.md").read_text("utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| (\w+) \| `([A-Z_]+)` \|", text, re.MULTILINE)
-    assert rows == [(one.id, one.catcher, one.code) for one in [*PLAN, *ISOLATION, *COMPILED]]
+    assert rows == [(one.id, one.catcher, one.code) for one in [*PLAN, *ISOLATION, *COMPILED, *LAUNCH]]
