@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sysconfig
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -203,8 +204,13 @@ def _start(
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What every tool gets of ``environ``, and messages in English for whoever parses them."""
-    return {**{name: environ[name] for name in _KEPT if name in environ}, "LC_ALL": "C"}
+    """What every tool gets of ``environ``, and messages in English for whoever parses them.
+
+    Programs that were installed beside patchkit (cmake, ninja) are found last on PATH: its environment
+    need not be activated.
+    """
+    path = os.pathsep.join([environ.get("PATH", os.defpath), sysconfig.get_path("scripts")])
+    return {**{name: environ[name] for name in _KEPT if name in environ}, "PATH": path, "LC_ALL": "C"}
 
 
 def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:

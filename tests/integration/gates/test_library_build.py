@@ -94,6 +94,7 @@ def test_without_ninja_the_error_says_what_to_install(
         if found is not None:
             (programs / name).symlink_to(found)
     monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr("patchkit.proc.sysconfig.get_path", lambda _: str(programs))
     with pytest.raises(LibraryToolsMissing) as caught:
         build_library(tree, tmp_path / "build", "gfx1151", compiler)
     assert caught.value.hint == "pip install 'patchkit[library]'"

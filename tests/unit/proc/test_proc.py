@@ -92,6 +92,20 @@ def test_the_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "CCACHE_DIR=/c" in seen
 
 
+def test_a_program_installed_beside_patchkit_is_found_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    beside, system = tmp_path / "venv", tmp_path / "system"
+    monkeypatch.setattr("patchkit.proc.sysconfig.get_path", lambda _: str(tmp_path / "venv"))
+    for folder, name in ((beside, "both"), (system, "both"), (beside, "one")):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\necho {folder.name}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(system))
+    told = [run_tool([name], reporter=NullReporter()).stdout for name in ("both", "one")]
+    assert told == [b"system\n", b"venv\n"]
+
+
 def test_the_working_folder_does_not_change_which_program_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
