@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.config.manifest import Patch
     from patchkit.flow.listing import Catalogue
 
 __all__ = ["command"]
@@ -27,7 +28,13 @@ def command(settings: Settings) -> None:
 def _document(catalogue: Catalogue) -> dict[str, object]:
     return {
         "patches": [
-            {"id": patch.id, "number": patch.number, "title": patch.title, "status": patch.status}
+            {
+                "id": patch.id,
+                "number": patch.number,
+                "title": patch.title,
+                "status": patch.status,
+                "builds": {"first": patch.builds.first, "last": patch.builds.last},
+            }
             for patch in catalogue.patches
         ],
         "archs": [
@@ -44,13 +51,20 @@ def _document(catalogue: Catalogue) -> dict[str, object]:
 
 
 def _text(catalogue: Catalogue) -> str:
-    lines = [f"{patch.number:04d}  {patch.id:<20}  {patch.title}" for patch in catalogue.patches]
-    lines.append("")
+    lines = [
+        f"{patch.number:04d}  {patch.id:<20}  {_builds(patch):<13}  {patch.title}"
+        for patch in catalogue.patches
+    ]
+    lines += ["", f"of the patches for b{catalogue.lock.default}, the default:"]
     for profile in catalogue.profiles:
         part = profile.facts.report("part")
-        on = len(profile.patches_by_default("on"))
-        opt_in = len(profile.patches_by_default("opt-in"))
+        on = catalogue.count("on", profile.arch)
+        opt_in = catalogue.count("opt-in", profile.arch)
         standing = [f"{on} on"] * bool(on) + [f"{opt_in} opt-in"] * bool(opt_in)
         patches = ", ".join(standing) or "none"
         lines.append(f"{profile.arch:<8}  {patches:<10}  {part.value if part else ''}")
     return "\n".join(lines)
+
+
+def _builds(patch: Patch) -> str:
+    return f"b{patch.builds.first}-" + (f"b{patch.builds.last}" if patch.builds.last is not None else "")

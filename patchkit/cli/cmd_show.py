@@ -11,6 +11,8 @@ from patchkit.cli.usage import near_misses
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from patchkit.config.manifest import Edit, Patch
     from patchkit.config.profile import ArchProfile
     from patchkit.flow.listing import Catalogue
@@ -135,7 +137,8 @@ def _arch_document(profile: ArchProfile) -> dict[str, object]:
             name: {"default": choice.default, "why": choice.why, "source": choice.source}
             for name, choice in profile.patches.items()
         },
-        "cmake": dict(profile.cmake_options(patched=bool(profile.patches_by_default("on")))),
+        "cmake": dict(profile.cmake),
+        "cmake_with_series": dict(profile.cmake_with_series),
         "where": str(profile.where),
     }
 
@@ -153,6 +156,11 @@ def _arch_text(profile: ArchProfile) -> str:
     lines += ["", "patches:"]
     lines += [f"  {name:<20} {choice.default:<6}  {choice.why}" for name, choice in profile.patches.items()]
     lines += [] if profile.patches else ["  none"]
-    options = profile.cmake_options(patched=bool(profile.patches_by_default("on")))
-    lines += ["", f"cmake: {' '.join(f'-D{name}={value}' for name, value in options)}"]
+    lines += ["", f"cmake: {_definitions(profile.cmake)}"]
+    if profile.cmake_with_series:
+        lines.append(f"with patches whose guard needs it: {_definitions(profile.cmake_with_series)}")
     return "\n".join(lines)
+
+
+def _definitions(options: Sequence[tuple[str, str]]) -> str:
+    return " ".join(f"-D{name}={value}" for name, value in options)

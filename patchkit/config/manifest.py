@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from patchkit.config.bench_rules import BenchRules, BenchRulesModel
 from patchkit.config.fate import ExpiresModel, Fate, ReplacementModel, UpstreamModel, make_fate
+from patchkit.config.kernel_moves import KernelMove, KernelMoveModel
 from patchkit.config.prose import check_texts
 from patchkit.config.resource_rules import ResourceRules, ResourceRulesModel
 from patchkit.config.selector import Selector, SelectorModel
@@ -156,6 +157,7 @@ class Patch:
     resources: ResourceRules
     fate: Fate
     bench: BenchRules
+    moves: tuple[KernelMove, ...]
     where: Location
 
 
@@ -268,6 +270,7 @@ class PatchModel(TomlModel):
     expires: ExpiresModel | None = None
     replaced_by: list[ReplacementModel] = Field(default_factory=list)
     bench: BenchRulesModel | None = None
+    moves: list[KernelMoveModel] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _fits_status(self) -> Self:
@@ -314,6 +317,7 @@ def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
         resources=model.resources.build() if model.resources is not None else ResourceRules(),
         fate=make_fate(model.status, model.links, model.upstream, model.expires, model.replaced_by),
         bench=model.bench.build() if model.bench is not None else BenchRules(),
+        moves=tuple(row.build() for row in model.moves),
         where=at(("id",)),
     )
 

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from patchkit.config.explain import near_miss
 from patchkit.config.facts import REQUIRED, Fact, FactMissing, Facts, FactsModel
-from patchkit.config.profile_data import ArchProfile, PatchChoice, ProfileInput, TunedWmma
+from patchkit.config.profile_data import (
+    ArchProfile,
+    PatchChoice,
+    ProfileInput,
+    TunedMmq,
+    TunedMmvqBatch,
+    TunedMmvqWarps,
+    TunedTile,
+    TunedWmma,
+)
 from patchkit.config.profile_model import FamilyModel, ProfileModel
-from patchkit.config.toml import Document, load_toml, validate
+from patchkit.config.toml import Document, TomlModel, load_toml, validate
 from patchkit.errors import ConfigError, Location, UsageError
 
 __all__ = [
@@ -34,6 +45,8 @@ __all__ = [
     "list_profiles",
     "load_profile",
 ]
+
+Row = TypeVar("Row")
 
 _GENERIC = re.compile(r"gfx\d+(-\d+)*-generic")
 _FEATURES = re.compile(r"(gfx[0-9a-f]+)(:[a-z]+[+-])+")
@@ -121,10 +134,11 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
             name: PatchChoice(patch=name, where=document.locate(("patches", name)), **choice.model_dump())
             for name, choice in sorted(model.patches.items())
         },
-        tuned_wmma=tuple(
-            TunedWmma(where=document.locate(("tuning", "wmma", index)), **row.model_dump())
-            for index, row in enumerate(model.tuning.wmma)
-        ),
+        tuned_wmma=_rows(document, "wmma", model.tuning.wmma, TunedWmma),
+        tuned_tile=_rows(document, "tile", model.tuning.tile, TunedTile),
+        tuned_mmq=_rows(document, "mmq", model.tuning.mmq, TunedMmq),
+        tuned_mmvq_batch=_rows(document, "mmvq_batch", model.tuning.mmvq_batch, TunedMmvqBatch),
+        tuned_mmvq_warps=_rows(document, "mmvq_warps", model.tuning.mmvq_warps, TunedMmvqWarps),
         cmake=tuple(model.build.cmake.items()),
         cmake_with_series=tuple(model.build.cmake_with_series.items()),
         build_why=model.build.why,
@@ -135,6 +149,16 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     _check_agreement(profile, arch, document)
     _check_tuning(profile)
     return profile
+
+
+def _rows(
+    document: Document, table: str, rows: Sequence[TomlModel], kind: Callable[..., Row]
+) -> tuple[Row, ...]:
+    """The rows of ``[[tuning.<table>]]``, each with its line."""
+    return tuple(
+        kind(where=document.locate(("tuning", table, index)), **row.model_dump())
+        for index, row in enumerate(rows)
+    )
 
 
 def _check_name(folder: Path, arch: str) -> None:
@@ -243,13 +267,18 @@ def _check_agreement(profile: ArchProfile, arch: str, document: Document) -> Non
 
 
 def _check_tuning(profile: ArchProfile) -> None:
-    seen: dict[tuple[int, int, str], TunedWmma] = {}
-    for row in profile.tuned_wmma:
-        variant = (row.head_size, row.ncols, row.acc)
-        first = seen.setdefault(variant, row)
-        if first is not row:
+    """No two rows for the same thing, in any table."""
+    named: dict[tuple[object, ...], Location] = {}
+    wmma = [(("head size", r.head_size, r.ncols, "columns", r.acc), r.where) for r in profile.tuned_wmma]
+    tile = [(("tile", r.head_size_k, r.head_size_v, r.ncols, "columns"), r.where) for r in profile.tuned_tile]
+    mmq = [(("mmq from", r.min_j, "columns"), r.where) for r in profile.tuned_mmq]
+    batch = [(("mmvq_batch", r.type), r.where) for r in profile.tuned_mmvq_batch]
+    warps = [(("mmvq_warps", r.type), r.where) for r in profile.tuned_mmvq_warps]
+    for variant, where in (*wmma, *tile, *mmq, *batch, *warps):
+        first = named.setdefault(variant, where)
+        if first is not where:
             raise DuplicateTuning(
-                f"two tuned rows for head size {row.head_size}, {row.ncols} columns, {row.acc}",
-                where=(row.where, first.where),
+                f"two tuned rows for {' '.join(str(part) for part in variant)}",
+                where=(where, first),
                 hint="keep one of them",
             )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from patchkit.config.facts import Facts
 from patchkit.config.profile_model import PatchDefault, WmmaAccumulator
 from patchkit.errors import Location
 
-__all__ = ["ArchProfile", "PatchChoice", "ProfileInput", "TunedWmma"]
+__all__ = [
+    "ArchProfile",
+    "PatchChoice",
+    "ProfileInput",
+    "TunedMmq",
+    "TunedMmvqBatch",
+    "TunedMmvqWarps",
+    "TunedTile",
+    "TunedWmma",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,57 @@ class TunedWmma:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTile:
+    """A row for upstream's table of the TILE attention kernel."""
+
+    head_size_k: int
+    head_size_v: int
+    ncols: int
+    nthreads: int
+    occupancy: int
+    nbatch_fa: int
+    nbatch_k: int
+    source: str
+    measured_on: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedMmq:
+    """The block of the quantized matrix kernel where it has at least ``min_j`` columns."""
+
+    min_j: int
+    nthreads: int
+    occupancy: int
+    i: int
+    source: str
+    measured_on: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedMmvqBatch:
+    """The most columns with which a matrix of ``type`` (``Q4_K``) takes the vector kernel."""
+
+    type: str
+    max_batch: int
+    source: str
+    measured_on: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedMmvqWarps:
+    """Waves per block of the vector kernel for one column of a matrix of ``type``."""
+
+    type: str
+    nwarps: int
+    source: str
+    measured_on: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileInput:
     """A file the profile was made from: path below the profiles folder, sha256 of its bytes."""
 
@@ -56,6 +116,10 @@ class ArchProfile:
     facts: Facts
     patches: Mapping[str, PatchChoice]
     tuned_wmma: tuple[TunedWmma, ...]
+    tuned_tile: tuple[TunedTile, ...]
+    tuned_mmq: tuple[TunedMmq, ...]
+    tuned_mmvq_batch: tuple[TunedMmvqBatch, ...]
+    tuned_mmvq_warps: tuple[TunedMmvqWarps, ...]
     cmake: tuple[tuple[str, str], ...]
     cmake_with_series: tuple[tuple[str, str], ...]
     build_why: str
@@ -76,8 +140,12 @@ class ArchProfile:
         """Ids of the patches with that default, sorted."""
         return tuple(sorted(name for name, choice in self.patches.items() if choice.default == default))
 
-    def cmake_options(self, *, patched: bool) -> tuple[tuple[str, str], ...]:
-        """CMake cache entries for a build, in order; ``patched``: with patches of the series applied."""
+    def cmake_options(self, macros: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
+        """CMake cache entries for a build, in order; ``macros`` are those of the applied patches' guards.
+
+        An option of ``cmake_with_series`` counts when a patch asks for the macro of its name: patches for
+        the rocWMMA kernel need it compiled, those of later builds do not.
+        """
         options = dict(self.cmake)
-        options.update(self.cmake_with_series if patched else ())
+        options.update((name, value) for name, value in self.cmake_with_series if name in macros)
         return tuple(options.items())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from patchkit.config.facts import FactsModel
 from patchkit.config.toml import TomlModel
@@ -41,10 +41,71 @@ class WmmaRowModel(TomlModel):
     measured_on: str = Field(min_length=3, description="Hardware, or the compiler that gave the figures")
 
 
+_QuantType = Annotated[str, Field(pattern=r"^[A-Z0-9_]+$", description="ggml_type without GGML_TYPE_")]
+_FRAGMENT_ROWS = 16  # rows of one matrix fragment, and of one wave's tile (mmq.cuh of build 11549)
+
+
+class TileRowModel(TomlModel):
+    """A row for the table of flash_attn_tile (fattn-tile.cuh); the names are upstream's."""
+
+    head_size_k: int = Field(gt=0)
+    head_size_v: int = Field(gt=0)
+    ncols: int = Field(gt=0, description="Query columns per block")
+    nthreads: int = Field(gt=0, le=512, multiple_of=32)
+    occupancy: int = Field(gt=0, le=8, description="Second value of __launch_bounds__: waves per SIMD")
+    nbatch_fa: int = Field(gt=0, le=256, multiple_of=32, description="KV rows per step")
+    nbatch_k: int = Field(gt=0, le=256, description="Elements of a K row in LDS at once")
+    source: str = Field(min_length=3)
+    measured_on: str = Field(min_length=3)
+
+
+class MmqRowModel(TomlModel):
+    """The block of mul_mat_q for every quantization, where J, its columns, is at least ``min_j``."""
+
+    min_j: int = Field(gt=0, multiple_of=8)
+    nthreads: int = Field(gt=0, le=512, multiple_of=32)
+    occupancy: int = Field(gt=0, le=8, description="Second value of __launch_bounds__: waves per SIMD")
+    i: int = Field(gt=0, multiple_of=32, description="Rows of the weight matrix per block")
+    source: str = Field(min_length=3)
+    measured_on: str = Field(min_length=3)
+
+    @model_validator(mode="after")
+    def _every_wave_writes_its_rows(self) -> Self:
+        rows = self.nthreads // 32 * _FRAGMENT_ROWS
+        if self.i != rows:
+            raise ValueError(
+                f"i must be nthreads/32*{_FRAGMENT_ROWS} = {rows}: each wave writes back {_FRAGMENT_ROWS}"
+                " rows, and another value corrupts the result without an error"
+            )
+        return self
+
+
+class MmvqBatchModel(TomlModel):
+    """Up to how many columns a matrix of one quantization takes the vector kernel (MMVQ)."""
+
+    type: _QuantType
+    max_batch: int = Field(gt=0, le=8, description="MMVQ_MAX_BATCH_SIZE is 8")
+    source: str = Field(min_length=3)
+    measured_on: str = Field(min_length=3)
+
+
+class MmvqWarpsModel(TomlModel):
+    """Waves per block of the vector kernel for one column (decode)."""
+
+    type: _QuantType
+    nwarps: int = Field(gt=0, le=8)
+    source: str = Field(min_length=3)
+    measured_on: str = Field(min_length=3)
+
+
 class TuningModel(TomlModel):
     """Explicit parameter tables."""
 
     wmma: tuple[WmmaRowModel, ...] = Field(default=(), strict=False)
+    tile: tuple[TileRowModel, ...] = Field(default=(), strict=False)
+    mmq: tuple[MmqRowModel, ...] = Field(default=(), strict=False)
+    mmvq_batch: tuple[MmvqBatchModel, ...] = Field(default=(), strict=False)
+    mmvq_warps: tuple[MmvqWarpsModel, ...] = Field(default=(), strict=False)
 
 
 class BuildModel(TomlModel):
@@ -52,7 +113,8 @@ class BuildModel(TomlModel):
 
     cmake: dict[str, str] = Field(description="Always")
     cmake_with_series: dict[str, str] = Field(
-        default_factory=dict, description="In addition, when patches of the series are applied"
+        default_factory=dict,
+        description="Each option that is also a macro in the guard of an applied patch, in addition",
     )
     why: str = Field(min_length=10)
 

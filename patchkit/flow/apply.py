@@ -162,8 +162,9 @@ def write_plan(
 def cmake_command(plan: Plan, source: Path | None) -> list[str]:
     """The configure command for these GPUs: the profiles' options, their targets joined."""
     options: dict[str, str] = {}
+    macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard_macros}
     for profile in plan.profiles:
-        for name, value in profile.cmake_options(patched=bool(plan.steps)):
+        for name, value in profile.cmake_options(macros):
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
     where = str(source) if source is not None else "llama.cpp"

@@ -6,10 +6,11 @@ reach the disk. ``archs``, ``guard`` and ``wmma`` are the whole context.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
 from patchkit.edits.guard import Guard, Target
 from patchkit.occupancy.table import WmmaRow, wmma_table
 from patchkit.occupancy.waves import HardwareLimits, limits_of
@@ -21,11 +22,15 @@ _ACC_BYTES = {"f16": 2, "f32": 4}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchView:
-    """One target: ``name`` gfx1151, its device ``macro``, and its own host expression."""
+    """One target: ``name`` gfx1151, its device ``macro``, its own host expression, and its tuned rows."""
 
     name: str
     macro: str
     only: Guard
+    tile: tuple[TunedTile, ...]
+    mmq: tuple[TunedMmq, ...]
+    mmvq_batch: tuple[TunedMmvqBatch, ...]
+    mmvq_warps: tuple[TunedMmvqWarps, ...]
 
     def host(self, cc: str = "cc") -> str:
         """C++ expression: the GPU with compute capability ``cc`` is this one."""
@@ -61,14 +66,31 @@ def make_guard(macros: Sequence[str], targets: Sequence[ArchProfile]) -> Guard:
     return Guard(macros=tuple(macros), targets=tuple(sorted(_target(profile) for profile in targets)))
 
 
-def make_context(guard: Guard, targets: Sequence[ArchProfile]) -> dict[str, object]:
-    """Everything a template may name. Raises what the profiles' facts raise when used for decisions."""
+def make_context(
+    guard: Guard, targets: Sequence[ArchProfile], names: Collection[str] = ()
+) -> dict[str, object]:
+    """Everything a template may name.
+
+    ``names`` are those that a patch declares: the table of the WMMA kernel is made for them only, since
+    not every GPU has one. Raises what the profiles' facts raise when used for decisions.
+    """
     ordered = sorted(targets, key=lambda profile: profile.arch)
-    archs = tuple(
-        ArchView(name=profile.arch, macro=profile.device_macro, only=make_guard(guard.macros, [profile]))
-        for profile in ordered
+    archs = tuple(_arch(guard, profile) for profile in ordered)
+    wmma = tuple(_wmma(profile) for profile in ordered) if "wmma" in names else ()
+    return {"archs": archs, "guard": guard, "wmma": wmma}
+
+
+def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
+    return ArchView(
+        name=profile.arch,
+        macro=profile.device_macro,
+        only=make_guard(guard.macros, [profile]),
+        tile=profile.tuned_tile,
+        # The row with the largest bound comes first: the first that fits is the one that counts.
+        mmq=tuple(sorted(profile.tuned_mmq, key=lambda row: -row.min_j)),
+        mmvq_batch=profile.tuned_mmvq_batch,
+        mmvq_warps=profile.tuned_mmvq_warps,
     )
-    return {"archs": archs, "guard": guard, "wmma": tuple(_wmma(profile) for profile in ordered)}
 
 
 def _target(profile: ArchProfile) -> Target:

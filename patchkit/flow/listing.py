@@ -14,6 +14,7 @@ from typing import TypeVar
 from patchkit.config.lock import Lock, load_lock
 from patchkit.config.manifest import Patch
 from patchkit.config.profile import ArchProfile, list_profiles, load_profile
+from patchkit.config.profile_model import PatchDefault
 from patchkit.config.series import load_series
 from patchkit.errors import ErrorGroup, PatchkitError
 from patchkit.series_dir import SeriesDir
@@ -37,11 +38,21 @@ class Catalogue:
         choice = profile.patches.get(patch)
         return choice.default if choice is not None else "off"
 
+    def count(self, default: PatchDefault, arch: str) -> int:
+        """How many patches for the default build a GPU has on, opt-in or off."""
+        of_build = [patch for patch in self.patches if patch.builds.covers(self.lock.default)]
+        return sum(self.standing(patch.id, arch) == default for patch in of_build)
+
 
 def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
-    """The GPUs that have at least one patch on, sorted. Raises the errors of the profiles."""
-    names = list_profiles(series.profiles)
-    return tuple(name for name in names if load_profile(series.profiles, name).patches_by_default("on"))
+    """The GPUs that have at least one patch on at the default build, sorted.
+
+    Raises the errors of the lock, the series and the profiles.
+    """
+    build = load_lock(series.lock).default
+    of_build = {patch.id for patch in load_series(series.patches).patches if patch.builds.covers(build)}
+    profiles = [load_profile(series.profiles, name) for name in list_profiles(series.profiles)]
+    return tuple(profile.arch for profile in profiles if of_build & set(profile.patches_by_default("on")))
 
 
 def load_catalogue(series: SeriesDir) -> Catalogue:

@@ -81,7 +81,8 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     """
     patch = selected.patch
     guard = make_guard(patch.guard_macros, selected.targets)
-    renderer = PatchRenderer(patch, patches / patch.folder, templates, make_context(guard, selected.targets))
+    context = make_context(guard, selected.targets, patch.context)
+    renderer = PatchRenderer(patch, patches / patch.folder, templates, context)
     archs = tuple(target.arch for target in guard.targets)
     job = _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files)
     errors: list[PatchkitError] = []

@@ -113,6 +113,9 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
     chosen = select_patches(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
+    for selected in chosen:
+        if not selected.targets and selected.patch.id in (*request.with_, *request.only):
+            reporter.warn(f"asked for, and not in the series: {selected.patch.id}, {selected.reason}")
     pinned = obtain(
         pin, cache=cache, source=request.source, upstream_url=request.upstream_url, reporter=reporter
     )

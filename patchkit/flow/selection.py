@@ -142,9 +142,10 @@ def _choose(
         elif default == "opt-in":
             why = choice.why if choice is not None else ""
             reasons.append(f"opt-in for {profile.arch} ({why}): add --with {patch.id}")
+        elif choice is not None:
+            reasons.append(f"off for {profile.arch}: {choice.why}")
         else:
-            why = choice.why if choice is not None else profile.note
-            reasons.append(f"off for {profile.arch}" + (f": {why}" if why else ""))
+            reasons.append(f"not for {profile.arch}" + ("" if profile.patches else f": {profile.note}"))
     return Selected(patch=patch, targets=tuple(targets), reason="; ".join(reasons) if not targets else "")
 
 

@@ -17,6 +17,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+OPT_IN = ("fattn-tile-rows", "fattn-d256-tile", "mmq-tile-table", "mmvq-batch-limits")
+WITH_ALL = [f"--with={name}" for name in OPT_IN]
+RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
+
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
 BUILDS = [row["build"] for row in CORPUS]
 
@@ -55,8 +59,6 @@ def plan(checkout, series, test_cache, build, *args):
     command += [
         "--cache-dir",
         str(test_cache / "corpus"),
-        "--arch",
-        "gfx1151",
         "--upstream",
         f"b{build}",
         "--json",
@@ -78,7 +80,7 @@ def plan(checkout, series, test_cache, build, *args):
 @pytest.mark.network
 @pytest.mark.parametrize("build", BUILDS)
 def test_inside_its_era_every_patch_places(checkout, corpus_series, test_cache, build):
-    code, report = plan(checkout, corpus_series, test_cache, build)
+    code, report = plan(checkout, corpus_series, test_cache, build, "--arch=gfx1151", *WITH_ALL)
     assert code == 0, report
     states = {patch["id"]: patch["state"] for patch in report["patches"]}
     inside = {
@@ -86,6 +88,12 @@ def test_inside_its_era_every_patch_places(checkout, corpus_series, test_cache, 
         "tile-unprune": 6900 <= build <= 9093,
         "fattn-decode-tile": 6900 <= build <= 9093,
         "tile-config-guard": 6900 <= build <= 7079,
+        "rocwmma-route-off": 9294 <= build <= 10068,
+        "fattn-tile-rows": build >= 10229,
+        "fattn-d256-tile": build >= 11063,
+        "mmq-tile-table": build >= 10229,
+        "mmvq-batch-limits": build >= 10229,
+        "mmvq-decode-warps": False,  # RDNA4's
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 
@@ -93,12 +101,24 @@ def test_inside_its_era_every_patch_places(checkout, corpus_series, test_cache, 
 @pytest.mark.upstream
 @pytest.mark.network
 @pytest.mark.parametrize("build", BUILDS)
-def test_outside_its_era_an_edit_is_confirmed_or_refused(checkout, all_builds, test_cache, build):
-    code, report = plan(checkout, all_builds, test_cache, build)
+def test_the_patch_for_rdna4_is_on_its_builds_and_alone(checkout, corpus_series, test_cache, build):
+    code, report = plan(checkout, corpus_series, test_cache, build, *RDNA4)
+    assert code == 0, report
+    applied = [patch["id"] for patch in report["patches"] if patch["state"] == "apply"]
+    assert applied == (["mmvq-decode-warps"] if build >= 9586 else [])
+
+
+@pytest.mark.upstream
+@pytest.mark.network
+@pytest.mark.parametrize("asked", [("--arch=gfx1151", *WITH_ALL), RDNA4], ids=["gfx1151", "gfx1200"])
+@pytest.mark.parametrize("build", BUILDS)
+def test_outside_its_era_an_edit_is_confirmed_or_refused(checkout, all_builds, test_cache, build, asked):
+    code, report = plan(checkout, all_builds, test_cache, build, *asked)
+    arch = asked[0].removeprefix("--arch=")
     if code == 0:
         for patch in report["patches"]:
             for edit in patch["edits"]:
-                assert edit["entity"] == "(file)" or f"{edit['side']} gfx1151" in edit["seen_in"]
+                assert edit["entity"] == "(file)" or f"{edit['side']} {arch}" in edit["seen_in"]
         return
     errors = report["error"]["errors"]
     assert errors

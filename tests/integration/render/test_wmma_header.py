@@ -46,7 +46,9 @@ def render(checkout: Path, archs: tuple[str, ...]) -> str:
     profiles = [load_profile(checkout / "arch_profiles", arch) for arch in archs]
     guard = make_guard(patch.guard_macros, profiles)
     folder = checkout / "patches" / patch.folder
-    renderer = PatchRenderer(patch, folder, checkout / "templates", make_context(guard, profiles))
+    renderer = PatchRenderer(
+        patch, folder, checkout / "templates", make_context(guard, profiles, patch.context)
+    )
     return renderer.file(patch.files[0].template, patch.files[0].where)
 
 

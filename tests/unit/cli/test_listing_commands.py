@@ -28,11 +28,13 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     assert code == 0
     numbers = [patch["number"] for patch in document["patches"]]
     assert numbers == sorted(numbers)
-    standing = {row["arch"]: set(row["patches"].values()) for row in document["archs"]}
+    standing = {row["arch"]: row["patches"] for row in document["archs"]}
     assert len(standing) == 16
-    assert standing["gfx1151"] == {"on"}
-    assert standing["gfx1100"] == {"opt-in"}
-    assert standing["gfx942"] == {"off"}
+    assert standing["gfx1151"]["wmma-tile-params"] == "on"
+    assert standing["gfx1151"]["mmq-tile-table"] == "opt-in"
+    assert standing["gfx1100"]["wmma-tile-params"] == "opt-in"
+    assert standing["gfx1201"]["mmvq-decode-warps"] == "opt-in"
+    assert set(standing["gfx942"].values()) == {"off"}
 
 
 def test_list_for_a_person_has_a_line_for_each(patchkit) -> None:
@@ -40,6 +42,7 @@ def test_list_for_a_person_has_a_line_for_each(patchkit) -> None:
     _, document, _ = patchkit("list", "--json")
     for row in json.loads(document)["patches"]:
         assert f"{row['id']} " in out
+        assert f"b{row['builds']['first']}-" in out
     assert "\ngfx1151   4 on  " in out
 
 

@@ -82,11 +82,11 @@ Write = Callable[..., Path]
 def write(tmp_path: Path) -> Write:
     """Writes the files above, with replacements in the profile, and gives the folder."""
 
-    def write(*changes: tuple[str, str], middle: str = MIDDLE, top: str = FAMILY) -> Path:
+    def write(*changes: tuple[str, str], middle: str = MIDDLE, top: str = FAMILY, more: str = "") -> Path:
         (tmp_path / "families").mkdir(exist_ok=True)
         (tmp_path / "families" / "top.toml").write_text(top)
         (tmp_path / "families" / "middle.toml").write_text(middle)
-        text = PROFILE
+        text = PROFILE + more
         for old, new in changes:
             assert text.count(old) >= 1
             text = text.replace(old, new)
@@ -130,10 +130,11 @@ def test_the_nearest_file_wins_fact_by_fact(write: Write) -> None:
     assert bandwidth.value == (90, 120)
 
 
-def test_build_options_with_and_without_the_series(write: Write) -> None:
+def test_build_options_follow_the_macros_that_patches_ask_for(write: Write) -> None:
     profile = load_profile(write(), "gfx1199")
-    assert dict(profile.cmake_options(patched=False))["ROCWMMA"] == "OFF"
-    assert profile.cmake_options(patched=True) == (
+    assert dict(profile.cmake_options())["ROCWMMA"] == "OFF"
+    assert dict(profile.cmake_options({"GGML_USE_HIP"}))["ROCWMMA"] == "OFF"
+    assert profile.cmake_options({"GGML_USE_HIP", "ROCWMMA"}) == (
         ("GGML_HIP", "ON"),
         ("GPU_TARGETS", "gfx1199"),
         ("ROCWMMA", "ON"),
@@ -271,3 +272,65 @@ def test_wrong_fields_of_a_family_are_named_in_its_file(write: Write) -> None:
         "middle.toml:5:12",
         "did you mean 'wmma'?",
     )
+
+
+LATER = """
+[[tuning.tile]]
+head_size_k = 256
+head_size_v = 256
+ncols = 32
+nthreads = 256
+occupancy = 3
+nbatch_fa = 64
+nbatch_k = 64
+source = "test"
+measured_on = "nothing"
+
+[[tuning.mmq]]
+min_j = 48
+nthreads = 128
+occupancy = 2
+i = 64
+source = "test"
+measured_on = "nothing"
+
+[[tuning.mmvq_batch]]
+type = "Q4_K"
+max_batch = 2
+source = "test"
+measured_on = "nothing"
+
+[[tuning.mmvq_warps]]
+type = "Q4_K"
+nwarps = 3
+source = "test"
+measured_on = "nothing"
+"""
+
+
+def test_rows_of_the_later_kernels_keep_their_place(write: Write) -> None:
+    profile = load_profile(write(more=LATER), "gfx1199")
+    assert [(row.ncols, row.nbatch_k) for row in profile.tuned_tile] == [(32, 64)]
+    assert [(row.nthreads, row.i) for row in profile.tuned_mmq] == [(128, 64)]
+    assert [(row.type, row.max_batch) for row in profile.tuned_mmvq_batch] == [("Q4_K", 2)]
+    assert [(row.type, row.nwarps) for row in profile.tuned_mmvq_warps] == [("Q4_K", 3)]
+    assert (
+        profile.tuned_mmvq_warps[0].where.line
+        == (PROFILE + LATER).split("\n").index("[[tuning.mmvq_warps]]") + 1
+    )
+
+
+@pytest.mark.parametrize("rows", [(128, 128), (256, 64), (64, 64)])
+def test_rows_and_threads_of_an_mmq_block_are_one_number(write: Write, rows: tuple[int, int]) -> None:
+    text = LATER.replace("nthreads = 128", f"nthreads = {rows[0]}").replace("i = 64", f"i = {rows[1]}")
+    with pytest.raises(ErrorGroup) as caught:
+        load_profile(write(more=text), "gfx1199")
+    assert "nthreads/32*16" in str(caught.value.errors[0].why)
+
+
+@pytest.mark.parametrize("table", ["tile", "mmq", "mmvq_batch", "mmvq_warps"])
+def test_two_rows_for_the_same_thing_are_refused(write: Write, table: str) -> None:
+    rows = LATER.split("\n\n")
+    twice = next(row for row in rows if f"[[tuning.{table}]]" in row)
+    with pytest.raises(DuplicateTuning):
+        load_profile(write(more=f"{LATER}\n{twice}\n"), "gfx1199")
