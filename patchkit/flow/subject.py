@@ -96,6 +96,7 @@ def _part(
         touched=tuple(path for state, path in changes if state != "A"),
         new_files=tuple(path for state, path in changes if state == "A"),
         resources=patch.resources,
+        moves=patch.moves,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from patchkit.build.toolchain import Toolchain
+from patchkit.config.kernel_moves import KernelMove
 from patchkit.config.profile import ArchProfile
 from patchkit.config.resource_rules import ResourceRules
 from patchkit.edits.guard import Guard
@@ -79,6 +80,7 @@ class PatchPart:
     touched: tuple[str, ...]
     new_files: tuple[str, ...]
     resources: ResourceRules = field(default_factory=ResourceRules)
+    moves: tuple[KernelMove, ...] = ()
 
     @property
     def archs(self) -> tuple[str, ...]:

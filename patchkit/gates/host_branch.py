@@ -1,4 +1,4 @@
-"""The host pass of HIP with rocWMMA on: one for all GPUs, so the guard there is a branch at run time.
+"""The host pass of HIP: one for all GPUs, so a guard that is live there is a branch at run time.
 
 Vocabulary: the tokens of this pass differ from the baseline's by design. Two variants of the candidate
 show that the difference is the branch and nothing else. With the regions *closed* (every generated

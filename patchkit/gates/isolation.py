@@ -1,9 +1,10 @@
 """Gate ``isolation``: nothing changes outside of what the patches are for.
 
-For CUDA, MUSA, HIP without rocWMMA, and every GPU outside of the guards, each touched unit is read by the
-preprocessor in both trees, host and device pass: the tokens must be equal. For some of those GPUs the
-device code is compiled and compared too. The host pass of HIP with rocWMMA on is one for all GPUs and
-holds the branch at run time; :mod:`patchkit.gates.host_branch` says what is proven of it instead.
+For CUDA, MUSA, and every GPU outside of the guards, each touched unit is read by the preprocessor in both
+trees, host and device pass: the tokens must be equal. For some of those GPUs the device code is compiled
+and compared too. A guard that asks for rocWMMA is *live* only with rocWMMA on: without it the targets'
+own readings must be equal as well. The host pass of HIP is one for all GPUs and holds the branch at run
+time where a guard is live; :mod:`patchkit.gates.host_branch` says what is proven of it instead.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, platform_units, units_including
 from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult, PatchPart, Subject
 from patchkit.gates.configurations import (
+    ROCWMMA_MACRO,
     Configuration,
     cuda_configurations,
     hip_configurations,
@@ -36,7 +38,7 @@ from patchkit.gates.isolation_errors import (
     UnitListDiffers,
 )
 from patchkit.gates.isolation_report import Compared, Findings, HostProof, isolation_result
-from patchkit.gates.readings import compare, explain, units_for
+from patchkit.gates.readings import Case, compare, explain, units_for
 
 __all__ = ["IsolationGate"]
 
@@ -89,7 +91,7 @@ class IsolationGate:
         jobs = [case for one in closed for case in units_for(touched[one.platform], [one])]
         cases = compare(jobs, trees, compiler)
         problems += explain(cases, trees, compiler, subject)
-        host = [one for one in configurations if _is_branch(one)]
+        host = [one for one in configurations if _is_branch(subject, one)]
         proof, found = self._host_branch(subject, trees, compiler, host, touched["hip"])
         problems += found
         compared, found = self._device_code(subject, trees, compiler, touched["hip"])
@@ -125,7 +127,7 @@ class IsolationGate:
         except HostExpressionForeign as error:
             return HostProof(closed=tuple(cases)), [*problems, error]
         names = tuple(sorted({case.unit for case in differing}))
-        pairs = [(unit, subject.archs[0]) for unit in names]
+        pairs = [(case.unit, subject.archs[0], case.configuration.rocwmma) for case in _distinct(differing)]
         compared = _compile_both(pairs, (trees[0], dead), compiler, "host", host_arch=subject.archs[0])
         for one in compared:
             if not one.equal:
@@ -139,8 +141,9 @@ class IsolationGate:
         compiler: Compiler,
         units: Sequence[str],
     ) -> tuple[list[Compared], list[PatchkitError]]:
+        has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
         pairs = [
-            (unit, arch)
+            (unit, arch, has_rocwmma)
             for arch in _sampled_archs(subject)
             for unit in (units if self.device_code == "all" else _sampled_units(subject, units))
             if self.device_code != "none"
@@ -196,16 +199,30 @@ def _unreached(
             )
 
 
-def _is_branch(configuration: Configuration) -> bool:
-    return configuration.platform == "hip" and configuration.which == "host" and configuration.rocwmma
+def _live(subject: Subject, configuration: Configuration) -> tuple[PatchPart, ...]:
+    """The patches whose guard can hold in a configuration of HIP; none elsewhere."""
+    if configuration.platform != "hip":
+        return ()
+    return tuple(
+        patch for patch in subject.patches if configuration.rocwmma or ROCWMMA_MACRO not in patch.guard.macros
+    )
+
+
+def _is_branch(subject: Subject, configuration: Configuration) -> bool:
+    return configuration.which == "host" and bool(_live(subject, configuration))
 
 
 def _is_open(subject: Subject, configuration: Configuration) -> bool:
     """Whether a patch may change what is read there."""
-    if configuration.platform != "hip" or not configuration.rocwmma:
-        return False
-    guarded = {arch for patch in subject.patches for arch in patch.archs}
-    return configuration.which == "host" or configuration.arch in guarded
+    live = _live(subject, configuration)
+    return bool(live) and (
+        configuration.which == "host" or any(configuration.arch in patch.archs for patch in live)
+    )
+
+
+def _distinct(cases: Sequence[Case]) -> list[Case]:
+    """One case for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
+    return list({(case.unit, str(case.before), str(case.after)): case for case in cases}.values())
 
 
 def _partly_guarded(subject: Subject) -> tuple[str, ...]:
@@ -239,23 +256,26 @@ def _sampled_units(subject: Subject, units: Sequence[str]) -> list[str]:
 
 
 def _compile_both(
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[str, str, bool]],
     trees: tuple[SourceTree, SourceTree],
     compiler: Compiler,
     which: Literal["host", "device"],
     *,
     host_arch: str,
 ) -> list[Compared]:
-    """Assembly of both trees, unit by unit; what the baseline itself does not compile to is said so."""
+    """Assembly of both trees, by unit, GPU and whether rocWMMA is on.
+
+    What the baseline itself does not compile to is said so.
+    """
     toolchain = compiler.toolchain
     wanted = rocwmma_for(toolchain, host_arch)
 
-    def work(pair: tuple[str, str]) -> Compared:
-        unit, arch = pair
+    def work(pair: tuple[str, str, bool]) -> Compared:
+        unit, arch, rocwmma = pair
         flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, wanted))
         texts = []
         for tree in trees:
-            job = Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=wanted is not None, flags=flags)
+            job = Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags)
             try:
                 texts.append(compile_unit(job, compiler).output.read_text("utf-8"))
             except CompileFailed as error:

@@ -17,7 +17,7 @@ from patchkit.gates.base import GateResult, Subject
 from patchkit.gates.launch_cast import build_sides, code_after, make_cast
 from patchkit.gates.launch_compared import check_graphs, check_unguarded
 from patchkit.gates.launch_errors import CandidateAborts
-from patchkit.gates.launch_geometry import Guarded
+from patchkit.gates.launch_geometry import TABLE_PATCH, Guarded
 from patchkit.gates.launch_lines import guarded_lines, other_lines
 from patchkit.gates.launch_report import arch_evidence, build_evidence, guarded_evidence
 from patchkit.gates.launch_rules import check_guarded, check_support, upstream_own
@@ -42,6 +42,12 @@ class LaunchGate:
 
     def run(self, subject: Subject) -> GateResult:
         """Record both trees and compare. Raises what the compiler, the recorder and the disk raise."""
+        if not subject.changed_files:
+            return GateResult(
+                gate=self.name,
+                verdict="passed",
+                summary="the candidate is upstream's tree: no patch changes a launch, nothing was recorded",
+            )
         if subject.toolchain is None:
             return GateResult(
                 gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
@@ -115,13 +121,15 @@ class _Found:
 
 def _rules(subject: Subject, device: PlayedDevice, touched: Sequence[Pair]) -> Guarded:
     mine = [pair for pair in touched if pair.arch == device.arch]
+    live = [patch for patch in subject.patches if device.arch in patch.archs]
+    names = {patch.id for patch in live}
+    # Not every GPU has a table, and without the patch nothing reads it.
+    table = wmma_table(subject.profiles[device.arch]) if TABLE_PATCH in names else ()
     return Guarded(
         device=device,
-        patches={patch.id for patch in subject.patches if device.arch in patch.archs},
-        rows={
-            (row.variant.head_size, row.variant.ncols, row.variant.acc): row
-            for row in wmma_table(subject.profiles[device.arch])
-        },
+        patches=names,
+        rows={(row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in table},
+        moves=tuple(move for patch in live for move in patch.moves),
         code=code_after(mine),
         code_before={pair.unit: {kernel.name: kernel for kernel in pair.before.kernels} for pair in mine},
     )

@@ -16,6 +16,7 @@ __all__ = [
     "DecodeOnVec",
     "DecodeOnWmma",
     "FamilyChanged",
+    "FamilyKept",
     "GranularityMismatch",
     "GraphChanged",
     "IllegalLaunch",
@@ -71,6 +72,12 @@ class FamilyChanged(GateError):
     """A case launches another attention kernel than before, and no patch says so."""
 
     code = "LAUNCH_FAMILY_CHANGED"
+
+
+class FamilyKept(GateError):
+    """A patch says that its GPUs leave a kernel, and a case still launches it."""
+
+    code = "LAUNCH_FAMILY_KEPT"
 
 
 class UnguardedChanged(GateError):

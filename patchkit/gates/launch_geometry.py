@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from patchkit.build.compile import CompiledKernel
+from patchkit.config.kernel_moves import KernelMove
 from patchkit.gates.base import GateError
 from patchkit.gates.launch_errors import BlockMismatch, GranularityMismatch, IllegalLaunch
 from patchkit.occupancy.table import WmmaRow
@@ -35,18 +36,22 @@ Code = Mapping[str, Mapping[str, CompiledKernel]]  # unit -> mangled name -> ker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What the rules for a guarded GPU need: its device, table and patches, and the code of both sides."""
+    """What the rules for a guarded GPU need: its device, table and patches, and the code of both sides.
+
+    ``moves`` are what its patches say of the kernels they leave.
+    """
 
     device: PlayedDevice
     patches: Collection[str]
     rows: Mapping[tuple[int, int, str], WmmaRow]
     code: Code
     code_before: Code
+    moves: tuple[KernelMove, ...] = ()
 
     @property
     def before(self) -> Guarded:
         """The baseline in the place of the candidate: its code, no patch, no table."""
-        return replace(self, patches=(), rows={}, code=self.code_before)
+        return replace(self, patches=(), rows={}, code=self.code_before, moves=())
 
 
 GeometryRule = Callable[[Case, Launch, Guarded], str | None]

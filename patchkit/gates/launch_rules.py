@@ -15,6 +15,7 @@ from patchkit.gates.launch_errors import (
     DecodeOnVec,
     DecodeOnWmma,
     FamilyChanged,
+    FamilyKept,
     KernelMissing,
     KernelTraps,
     NothingLaunched,
@@ -128,6 +129,12 @@ def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitE
         _SELECTION,
         _changed(pairs, guarded),
     )
+    check(
+        FamilyKept,
+        "a case still launches the attention kernel that a patch leaves",
+        _SELECTION,
+        _kept(pairs, guarded),
+    )
     check(KernelMissing, "a launched kernel is not in its code object", _WMMA_UNIT, _missing(pairs, guarded))
     check(KernelTraps, "a launched kernel is a trap", _SELECTION, _trapping(pairs, guarded))
     for kind, message, rule in GEOMETRY_RULES:
@@ -173,8 +180,18 @@ def _changed(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
             continue
         before = [launch.kernel.family for launch in attention(pair.before)]
         after = [launch.kernel.family for launch in attention(pair.after)]
+        if any(move.allows(pair.case.head_size, before, after) for move in guarded.moves):
+            continue
         if pair.before.is_supported and pair.after.is_supported and before != after:
             yield f"{pair.case}: {' '.join(before) or 'nothing'} -> {' '.join(after) or 'nothing'}"
+
+
+def _kept(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
+    for pair in pairs:
+        left = {move.origin for move in guarded.moves if move.covers(pair.case.head_size)}
+        for launch in attention(pair.after):
+            if launch.kernel.family in left:
+                yield f"{pair.case}: {launch.kernel.name}"
 
 
 def _missing(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:

@@ -30,6 +30,7 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
         rules: ResourceRules | None = None,
         authors: dict[str, tuple[str | None, ...]] | None = None,
         touched: tuple[str, ...] = (UNIT,),
+        macros: tuple[str, ...] = ("GGML_USE_HIP",),
     ) -> Subject:
         for name, files in (("baseline", before or {}), ("candidate", after or {})):
             for path, text in files.items():
@@ -37,7 +38,7 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text)
         profiles = {arch: load_profile(ROOT / "arch_profiles", arch) for arch in ("gfx1100", "gfx1151")}
-        guard = make_guard(("GGML_USE_HIP",), [profiles["gfx1151"]])
+        guard = make_guard(macros, [profiles["gfx1151"]])
         part = PatchPart(
             id="my-patch",
             commit="0" * 40,

@@ -10,6 +10,7 @@ from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain
 from patchkit.gates import isolation
 from patchkit.gates.configurations import (
+    Configuration,
     cuda_configurations,
     hip_configurations,
     musa_configurations,
@@ -17,6 +18,7 @@ from patchkit.gates.configurations import (
 )
 from patchkit.gates.host_branch import HostExpressionForeign, closed_tree, dead_tree
 from patchkit.gates.isolation_report import Compared
+from patchkit.gates.readings import Case
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 _REGION = "#if defined(GGML_USE_HIP) && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))"
@@ -65,8 +67,27 @@ def test_every_configuration_has_a_name_of_its_own(tmp_path: Path, make_subject)
     assert "-DGGML_HIP_ROCWMMA_FATTN" in on.flags
     off = next(one for one in hip if one.arch == "gfx906" and not one.rocwmma)
     assert "-DGGML_HIP_ROCWMMA_FATTN" not in off.flags
-    open_ = [one.name for one in hip if isolation._is_open(make_subject(), one)]
+    # A guard that asks for rocWMMA opens nothing without it; one that does not is live in both.
+    with_rocwmma = make_subject(macros=("GGML_USE_HIP", "GGML_HIP_ROCWMMA_FATTN"))
+    open_ = [one.name for one in hip if isolation._is_open(with_rocwmma, one)]
     assert open_ == ["hip gfx1151 device, rocWMMA on", "hip all host, rocWMMA on"]
+    both = [one.name for one in every if isolation._is_open(make_subject(), one)]
+    assert both == [*open_, "hip gfx1151 device, rocWMMA off", "hip all host, rocWMMA off"]
+    host = [one.name for one in every if isolation._is_branch(with_rocwmma, one)]
+    assert host == ["hip all host, rocWMMA on"]
+
+
+def test_readings_that_rocwmma_does_not_change_are_compiled_once() -> None:
+    on, off = (
+        Configuration(platform="hip", arch="all", which="host", rocwmma=rocwmma, flags=())
+        for rocwmma in (True, False)
+    )
+
+    def case(configuration: Configuration, before: str, after: str) -> Case:
+        return Case(configuration=configuration, unit="a.cu", before=before, after=after)
+
+    assert len(isolation._distinct([case(on, "1", "2"), case(off, "1", "2")])) == 1
+    assert len(isolation._distinct([case(on, "1", "2"), case(off, "3", "4")])) == 2
 
 
 def test_stand_ins_are_for_vendor_headers_only(tmp_path: Path) -> None:

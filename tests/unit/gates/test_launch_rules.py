@@ -8,6 +8,7 @@ import pytest
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
+from patchkit.config.kernel_moves import KernelMove
 from patchkit.config.profile import load_profile
 from patchkit.gates.launch_geometry import TABLE_PATCH, Guarded
 from patchkit.gates.launch_rules import (
@@ -129,6 +130,31 @@ def test_decode_on_vec_is_wrong_only_where_grouping_applies(rules, case, expecte
 def test_decode_may_change_only_with_the_patch_that_says_so(rules):
     rules = replace(rules, patches={TABLE_PATCH})
     assert _codes([_pair(_DECODE, _vec(), _tile())], rules) == ["LAUNCH_FAMILY_CHANGED"]
+
+
+_LEAVES = KernelMove(origin="wmma", to=("mma", "tile"), head_sizes=(), why="a test")
+
+
+def test_a_declared_move_is_no_change(rules):
+    moved = replace(rules, patches=(), rows={}, moves=(_LEAVES,))
+    assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], moved) == []
+    assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], replace(moved, moves=())) == [
+        "LAUNCH_FAMILY_CHANGED"
+    ]
+
+
+def test_a_move_is_about_its_families_and_head_sizes_only(rules):
+    moved = replace(rules, patches=(), rows={}, moves=(_LEAVES,))
+    assert _codes([_pair(_PREFILL, _old_wmma(), _vec())], moved) == ["LAUNCH_FAMILY_CHANGED"]
+    assert _codes([_pair(_PREFILL, _vec(), _tile())], moved) == ["LAUNCH_FAMILY_CHANGED"]
+    other = replace(moved, moves=(replace(_LEAVES, head_sizes=(256,)),))
+    assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], other) == ["LAUNCH_FAMILY_CHANGED"]
+
+
+def test_a_case_that_stays_where_the_patch_leaves_is_found(rules):
+    old_table = {_WMMA_UNIT: {_WMMA: _code(_WMMA, 128)}}
+    moved = replace(rules, patches=(), rows={}, code=old_table, moves=(_LEAVES,))
+    assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], moved) == ["LAUNCH_FAMILY_KEPT"]
 
 
 def test_prefill_that_leaves_wmma_breaks_two_rules(rules):
