@@ -23,10 +23,11 @@ class _Options(TypedDict):
     """The options of a request, named as its fields."""
 
     arch: str
-    kernel: Literal["wmma"]
+    kernel: Literal["wmma", "tile"]
     upstream: str | None
     headers: tuple[str, ...]
     variants: tuple[str, ...]
+    near: int | None
     like: str | None
     shortlist: int
     jobs: int | None
@@ -43,7 +44,7 @@ class _Options(TypedDict):
 )
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
 @click.option(
-    "--kernel", type=click.Choice(["wmma"]), default="wmma", show_default=True, help="Which kernel."
+    "--kernel", type=click.Choice(["wmma", "tile"]), default="wmma", show_default=True, help="Which kernel."
 )
 @click.option(
     "--upstream", "--pin", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
@@ -56,6 +57,9 @@ class _Options(TypedDict):
     help="rocWMMA's include folder, or the word stand-in; again: a setting must hold with each.",
 )
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one, as 64-16-f32.")
+@click.option(
+    "--near", type=click.IntRange(min=1), metavar="N", help="Only settings with N values unlike upstream's."
+)
 @click.option("--like", metavar="GFX", help="Compile only what is first by that GPU's report.")
 @click.option(
     "--shortlist",
@@ -100,10 +104,11 @@ def _lines(report: TuneReport, *, written: bool | None) -> list[str]:
     for index, name in enumerate(report.headers):
         before, after = report.spills(index)
         lines.append(f"spilled registers over all variants, {name}: upstream {before}, best {after}")
-    state = "has these settings" if report.reproduces else "has other settings: --write puts these there"
     if written is not None:
-        state = "was written" if written else "is as it was"
-    lines.append(f"the profile of {report.arch} {state}")
+        lines.append(f"the profile of {report.arch} {'was written' if written else 'is as it was'}")
+    elif report.current:
+        state = "has these settings" if report.reproduces else "has other settings: --write puts these there"
+        lines.append(f"the profile of {report.arch} {state}")
     lines.append("Not measured on hardware: the order is by the compiler's figures and an estimate.")
     return lines
 

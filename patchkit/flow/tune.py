@@ -7,7 +7,7 @@ Vocabulary: *headers* are one version of rocWMMA's; with several, a setting must
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Literal
 
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sources import SourceTree
-from patchkit.build.toolchain import RocWmma, Toolchain, find_toolchain, knows_arch, rocwmma_for
+from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.config.lock import load_lock
 from patchkit.config.profile import ArchProfile, TunedWmma, load_profile
 from patchkit.errors import Location, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
-from patchkit.flow.tune_kernels import make_overlay, wmma_family
+from patchkit.flow.tune_headers import headers_name, with_headers
+from patchkit.flow.tune_kernels import make_overlay, tile_family, wmma_family
 from patchkit.flow.tune_report import (
     COMPILER_ONLY,
     TuneReport,
@@ -33,8 +34,6 @@ from patchkit.flow.tune_report import (
 from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import HardwareLimits, limits_of
 from patchkit.occupancy.wmma import WmmaVariant
-from patchkit.sdk.prefix import STANDIN
-from patchkit.sdk.versions import rocwmma_version
 from patchkit.tasks.pool import open_pool, run_tasks
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.mca import find_mca
@@ -44,16 +43,9 @@ from patchkit.tune.profile_text import write_profile
 from patchkit.tune.search import Compiled, Verdict, choose
 from patchkit.tune.wmma import name_of
 
-__all__ = ["HeadersUnusable", "TableIncomplete", "TuneRequest", "UnknownVariant", "run_tune", "write_table"]
+__all__ = ["TableIncomplete", "TuneRequest", "UnknownVariant", "run_tune", "write_table"]
 
-KernelName = Literal["wmma"]
-STANDIN_NAME = "stand-in"
-
-
-class HeadersUnusable(UsageError):
-    """``--rocwmma`` names no rocWMMA, or one that does not know the GPU."""
-
-    code = "TUNE_HEADERS_UNUSABLE"
+KernelName = Literal["wmma", "tile"]
 
 
 class UnknownVariant(UsageError):
@@ -73,8 +65,9 @@ class TuneRequest:
     """What to tune.
 
     ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the toolchain. ``like``: compile
-    only the ``shortlist`` settings of each variant that are the first by that GPU's report. ``again``:
-    try what did not compile once more.
+    only the ``shortlist`` settings of each variant that are the first by that GPU's report. ``near``: only
+    settings that differ from upstream's in at most so many values. ``again``: try what did not compile
+    once more.
     """
 
     arch: str
@@ -82,6 +75,7 @@ class TuneRequest:
     upstream: str | None = None
     headers: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    near: int | None = None
     like: str | None = None
     shortlist: int = 3
     jobs: int | None = None
@@ -116,15 +110,19 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     limits = limits_of(profile)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
-    toolchains = _with_headers(toolchain, request)
+    toolchains = with_headers(toolchain, request.arch, request.headers)
     cache = open_cache(workspace.cache_root)
     pinned = obtain(pin, cache=cache, reporter=workspace.reporter)
     repository = cache.peek(workspace.reporter)
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
-    family = wmma_family(workspace, repository, pinned.commit, pin, profile)
+    family: Family = (
+        wmma_family(workspace, repository, pinned.commit, pin, profile)
+        if request.kernel == "wmma"
+        else tile_family(repository, pinned.commit, profile)
+    )
     variants = _variants(family, request.variants)
-    settings = {variant: family.legal(variant) for variant in variants}
+    settings = {variant: _near(family, variant, request.near) for variant in variants}
     if request.like is not None:
         settings = shortlist(
             read_report(workspace.cache_root, request.like, family.name, pin.build),
@@ -138,7 +136,9 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         request=request,
         workspace=workspace,
         family=family,
-        tree=make_overlay(repository, pinned.commit, family, workspace.cache_root / "trees"),
+        tree=make_overlay(
+            repository, pinned.commit, family.sources(settings), workspace.cache_root / "trees"
+        ),
         limits=limits,
         compilers=tuple(open_compiler(each, workspace.cache_root, workspace.reporter) for each in toolchains),
         mca=find_mca(toolchain, workspace.reporter),
@@ -150,12 +150,12 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         parameters=family.parameters,
         build=pin.build,
         compiler=f"clang {toolchain.clang_version}",
-        headers=tuple(_headers_name(each) for each in toolchains),
+        headers=tuple(headers_name(each) for each in toolchains),
         mca=run.mca is not None,
         like=request.like,
-        complete=not request.variants,
+        complete=not request.variants and request.near is None,
         verdicts=tuple(verdicts),
-        current={name: (row.kq_stride, row.nwarps) for name, row in _rows(profile).items()},
+        current=_current(profile) if request.kernel == "wmma" else {},
     )
     write_report(workspace.cache_root, report)
     return report
@@ -169,15 +169,25 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
         ProfileNotWritten, CacheError: the file cannot be changed.
     """
     path = workspace.series.profiles / f"{report.arch}.toml"
-    if not report.complete:
+    if not report.complete or report.kernel != "wmma":
         raise TableIncomplete(
-            "only a run over every variant gives a table",
+            "only a run over every variant of the wmma kernel gives a table",
             where=Location(path=str(path)),
             hint=f"patchkit tune --arch {report.arch} --write",
         )
     profile = load_profile(workspace.series.profiles, report.arch)
     measured = {name: row.measured_on for name, row in _rows(profile).items()}
     return write_profile(path, profile_rows(report, today, measured))
+
+
+def _near(family: Family, variant: str, near: int | None) -> tuple[Setting, ...]:
+    """The legal settings that differ from upstream's in at most ``near`` values."""
+    base = family.baseline(variant)
+    return tuple(
+        setting
+        for setting in family.legal(variant)
+        if near is None or sum(mine != theirs for mine, theirs in zip(setting, base, strict=True)) <= near
+    )
 
 
 def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchProfile) -> list[Verdict]:
@@ -196,7 +206,7 @@ def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchP
             checks.update(_compile(run, missing, "confirming"))
         return checks
 
-    measured = _measured(profile)
+    measured = _measured(profile) if family.name == "wmma" else {}
     compute_units = profile.facts.require_int("compute_units")
     return [
         choose(
@@ -276,43 +286,6 @@ def _order(run: _Run, bench: Bench, unit: str) -> Order:
     )
 
 
-def _with_headers(toolchain: Toolchain, request: TuneRequest) -> list[Toolchain]:
-    if not request.headers:
-        return [replace(toolchain, rocwmma=rocwmma_for(toolchain, request.arch))]
-    return [
-        replace(toolchain, rocwmma=_headers(name, request.arch)) for name in dict.fromkeys(request.headers)
-    ]
-
-
-def _headers(name: str, arch: str) -> RocWmma:
-    if name == STANDIN_NAME:
-        found = RocWmma(kind="stand-in", include=STANDIN, version=rocwmma_version(STANDIN))
-    else:
-        folder = Path(name).resolve()
-        if not (folder / "rocwmma" / "rocwmma.hpp").is_file():
-            raise HeadersUnusable(
-                f"there is no rocwmma/rocwmma.hpp in {name}",
-                where=Location(path=name),
-                hint=f"name its include folder, or: --rocwmma {STANDIN_NAME}",
-            )
-        found = RocWmma(kind="git", include=folder, version=rocwmma_version(folder))
-    if not knows_arch(found, arch):
-        raise HeadersUnusable(
-            f"the rocWMMA in {name} does not know {arch}",
-            where=Location(path=name),
-            why="its internal/config.hpp does not name it, and would refuse to compile",
-            hint=f"take a newer one, or: --rocwmma {STANDIN_NAME}",
-        )
-    return found
-
-
-def _headers_name(toolchain: Toolchain) -> str:
-    one = toolchain.rocwmma
-    return (
-        "none" if one is None else f"rocWMMA {one.version}{' stand-in' if one.kind == STANDIN_NAME else ''}"
-    )
-
-
 def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
     for name in wanted:
         if name not in family.variants:
@@ -324,6 +297,10 @@ def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
 
 def _rows(profile: ArchProfile) -> dict[str, TunedWmma]:
     return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
+
+
+def _current(profile: ArchProfile) -> dict[str, Setting]:
+    return {name: (row.kq_stride, row.nwarps) for name, row in _rows(profile).items()}
 
 
 def _measured(profile: ArchProfile) -> dict[str, Setting]:

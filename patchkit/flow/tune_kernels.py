@@ -27,13 +27,14 @@ from patchkit.occupancy.waves import limits_of
 from patchkit.occupancy.wmma import WmmaParams, WmmaVariant
 from patchkit.render.renderer import PatchRenderer
 from patchkit.tune.errors import KernelUntunable
-from patchkit.tune.family import Family
+from patchkit.tune.tile import TILE_FILE, TileFamily, make_tile_family
 from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily
 from patchkit.vcs.repository import Repository
 
-__all__ = ["WMMA_PATCH", "make_overlay", "wmma_family"]
+__all__ = ["WMMA_PATCH", "make_overlay", "tile_family", "wmma_family"]
 
 WMMA_PATCH = "wmma-tile-params"
+_RDNA_WAVE = 32
 
 
 def wmma_family(
@@ -69,6 +70,23 @@ def wmma_family(
     return WmmaFamily(limits=limits, kernel_file=placed.changes[KERNEL_FILE], table=table)
 
 
+def tile_family(repository: Repository, base: str, profile: ArchProfile) -> TileFamily:
+    """The attention kernel without matrix instructions, as upstream has it.
+
+    Raises:
+        KernelUntunable: the GPU has another table than RDNA's, or the build lacks the file.
+        KernelNotFound: the file is not what it is at builds 6900 to 11549.
+    """
+    limits = limits_of(profile)
+    if limits.wave_size != _RDNA_WAVE:
+        raise KernelUntunable(
+            f"{profile.arch} does not read RDNA's table", hint="patchkit list names the GPUs"
+        )
+    if not any(entry.path == TILE_FILE for entry in repository.list_files(base)):
+        raise KernelUntunable(f"this build has no {TILE_FILE}", hint="name another build with --pin")
+    return make_tile_family(limits, repository.read_blobs(base, [TILE_FILE])[TILE_FILE])
+
+
 def _render_table(
     workspace: Workspace, patch: Patch, profile: ArchProfile, rows: Mapping[WmmaVariant, WmmaParams]
 ) -> bytes:
@@ -99,15 +117,13 @@ def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> Tune
     )
 
 
-def make_overlay(repository: Repository, base: str, family: Family, trees: Path) -> SourceTree:
-    """The pin's GPU sources with the family's units, in ``trees``.
+def make_overlay(repository: Repository, base: str, files: Mapping[str, bytes], trees: Path) -> SourceTree:
+    """The pin's GPU sources with the family's ``files`` beside them, in ``trees``.
 
     Raises:
         TreeEntryRefused, CacheError: exporting failed.
-        KernelNotFound: the kernel is not there.
     """
     exported = export_tree(repository, base, trees)
-    files = family.sources()
     digest = hashlib.sha256()
     for path, data in sorted(files.items()):
         digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())

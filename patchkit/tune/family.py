@@ -8,7 +8,7 @@ includes the kernel's own source and instantiates one candidate, so that it comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,5 +82,8 @@ class Family(Protocol):
     def prelude(self) -> str | None:
         """The path of a header in the overlay with what every unit includes, if there is one."""
 
-    def sources(self) -> Mapping[str, bytes]:
-        """Every file of the overlay: the units of all candidates, and what they include."""
+    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
+        """The files of the overlay: units of these settings and of upstream's, and what they include.
+
+        The bytes of a unit and of what it includes do not depend on which others are asked for.
+        """

@@ -94,7 +94,7 @@ class WmmaFamily:
             return ()
         return (f"{_folder(candidate.setting)}/{candidate.variant}-softcap.cu",)
 
-    def sources(self) -> Mapping[str, bytes]:
+    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """One folder per setting: the cut kernel, the rendered table, and the units.
 
         Raises:
@@ -117,6 +117,9 @@ class WmmaFamily:
             files[f"{folder}/kernel.cuh"] = kernel
             for variant in variants:
                 candidate = Candidate(name_of(variant), setting)
+                wanted = [*settings.get(candidate.variant, ()), self.baseline(candidate.variant)]
+                if candidate.variant not in settings or setting not in wanted:
+                    continue
                 files[self.unit(candidate)] = _unit(variant, setting, headers, softcap=False)
                 for check in self.checks(candidate):
                     files[check] = _unit(variant, setting, headers, softcap=True)

@@ -81,7 +81,7 @@ class Sums:
     def checks(self, _candidate):
         return ()
 
-    def sources(self):
+    def sources(self, _settings=None):
         kind = "void (*pick())(const float *, float *, int)"
         files = {str(self.prelude): f"#pragma once\n{SUMS}".encode()}
         for setting in self.legal("only"):

@@ -87,7 +87,7 @@ class Synthetic:
     def checks(self, candidate):
         return (f"{candidate.setting[0]}-shared.cu",) if self.shared else ()
 
-    def sources(self):
+    def sources(self, _settings):
         return {}
 
 

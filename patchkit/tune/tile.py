@@ -1,0 +1,179 @@
+"""flash_attn_tile, the attention kernel without matrix instructions: RDNA's rows of its table.
+
+A *variant* is a head size and a number of columns, as ``256-32``; the row is shared by every way to share
+the columns among query heads, with and without soft cap. The unit instantiates the way with the most
+heads, up to eight, as models with grouped queries get it; the others are checks.
+
+The rules are facts about the kernel of build 11549 (fattn-tile.cuh), each an assertion or an assumption
+of its loops: a wave has 32 lanes; ``nbatch_fa`` is a multiple of the rows that the waves of a column take
+at once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields have 10, 4, 9 and 9 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.cxx.scopes import parse_scopes
+from patchkit.errors import Location
+from patchkit.occupancy.waves import HardwareLimits
+from patchkit.source import SourceText, Span
+from patchkit.tune.errors import KernelNotFound
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.tune.wmma import cut_behind
+
+__all__ = ["TILE_FILE", "TileFamily", "make_tile_family"]
+
+TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
+_KERNEL = "flash_attn_tile"
+_TABLE = "ggml_cuda_fattn_tile_get_config_amd_rdna"
+_ROW = re.compile(
+    rb"(\bGGML_CUDA_FATTN_TILE_CONFIG_CASE\s*\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,)"
+    rb"\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)"
+)
+_PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k")
+_HEAD_SIZES = (128, 256)
+_FEWEST_COLUMNS = 8  # below, a block decodes: bound by memory, not by what a table says
+_MOST_HEADS = 8
+_LANES = 32
+_COPY_HALVES = 8  # 16 bytes, ggml_cuda_get_max_cpy_bytes
+_SPACE: tuple[tuple[int, ...], ...] = (
+    (64, 128, 256, 512),
+    (1, 2, 3, 4, 5, 6, 7, 8),
+    (32, 64, 128, 256),
+    (32, 64, 128, 256),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileFamily:
+    """``kernel_file``: upstream's file; ``rows``: upstream's setting of each variant, in order."""
+
+    limits: HardwareLimits
+    kernel_file: bytes
+    rows: Mapping[str, Setting]
+    places: Mapping[str, Span]
+    name: str = "tile"
+    kernel: str = _KERNEL
+    rocwmma: bool = False
+    prelude: str | None = f"{UNIT_FOLDER}/tile-prelude.cuh"
+    parameters: tuple[str, ...] = _PARAMETERS
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Head sizes 128 and 256, blocks of eight columns and more."""
+        return tuple(self.rows)
+
+    def legal(self, variant: str) -> tuple[Setting, ...]:
+        """Every combination of usual values that keeps the rules; upstream's is always among them."""
+        head_size, columns = _numbers(variant)
+        found = {
+            (nthreads, occupancy, rows, halves)
+            for nthreads in _SPACE[0]
+            for occupancy in _SPACE[1]
+            for rows in _SPACE[2]
+            for halves in _SPACE[3]
+            if _holds(head_size, columns, nthreads, rows, halves)
+        }
+        return tuple(sorted(found | {self.rows[variant]}))
+
+    def baseline(self, variant: str) -> Setting:
+        """Upstream's row."""
+        return self.rows[variant]
+
+    def traits(self, candidate: Candidate) -> Traits:
+        """A turn of the loop covers nbatch_fa rows."""
+        return Traits(
+            threads=candidate.setting[0], rows=candidate.setting[2], columns=_numbers(candidate.variant)[1]
+        )
+
+    def unit(self, candidate: Candidate) -> str:
+        """With the most query heads per block, without soft cap."""
+        return f"{UNIT_FOLDER}/tile-{candidate.variant}/{'-'.join(map(str, candidate.setting))}.cu"
+
+    def checks(self, candidate: Candidate) -> tuple[str, ...]:
+        """One head per block, and soft cap: both read the same row."""
+        stem = self.unit(candidate).removesuffix(".cu")
+        return (f"{stem}-one-head.cu", f"{stem}-softcap.cu")
+
+    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
+        """One copy of the kernel per variant, its row made of macros that each unit defines."""
+        kernel = cut_behind(SourceText(TILE_FILE, self.kernel_file), _KERNEL)
+        headers = ("common.cuh", "fattn-common.cuh")
+        prelude = ["#pragma once", *(f'#include "../{name}"' for name in headers), ""]
+        files = {f"{UNIT_FOLDER}/tile-prelude.cuh": "\n".join(prelude).encode()}
+        macros = ", ".join(f"PATCHKIT_{name.upper()}" for name in _PARAMETERS)
+        for variant, chosen in settings.items():
+            span = self.places[variant]
+            edited = kernel[: span.start] + f" {macros})".encode() + kernel[span.end :]
+            files[f"{UNIT_FOLDER}/tile-{variant}/kernel.cuh"] = edited
+            for setting in [self.rows[variant], *chosen]:
+                files.update(self._units(Candidate(variant, setting), headers))
+        return files
+
+    def _units(self, candidate: Candidate, headers: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+        head_size, columns = _numbers(candidate.variant)
+        heads = min(_MOST_HEADS, columns)
+        one_head, softcap = self.checks(candidate)
+        for path, shared, capped in (
+            (self.unit(candidate), heads, "false"),
+            (one_head, 1, "false"),
+            (softcap, heads, "true"),
+        ):
+            kernel = f"{_KERNEL}<{head_size}, {head_size}, {columns // shared}, {shared}, {capped}>"
+            lines = [f'#include "../../{name}"' for name in headers]
+            lines += [
+                f"#define PATCHKIT_{name.upper()} {value}"
+                for name, value in zip(_PARAMETERS, candidate.setting, strict=True)
+            ]
+            lines += [
+                '#include "kernel.cuh"',
+                "fattn_kernel_t patchkit_tuned_kernel();",
+                f"fattn_kernel_t patchkit_tuned_kernel() {{ return {kernel}; }}",
+                "",
+            ]
+            yield path, "\n".join(lines).encode()
+
+
+def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
+    """The family of a build, from its file.
+
+    Raises:
+        KernelNotFound: the kernel or RDNA's table is not there, or the table has none of the rows.
+    """
+    source = SourceText(TILE_FILE, kernel_file)
+    tables = [each for each in parse_scopes(source).entities if each.answers_to(_TABLE)]
+    rows: dict[str, Setting] = {}
+    places: dict[str, Span] = {}
+    for table in tables if len(tables) == 1 else []:
+        for found in _ROW.finditer(kernel_file, table.span.start, table.span.end):
+            head_size, value_size, columns = (int(found[group]) for group in (2, 3, 4))
+            if head_size == value_size and head_size in _HEAD_SIZES and columns >= _FEWEST_COLUMNS:
+                variant = f"{head_size}-{columns}"
+                rows[variant] = tuple(int(found[group]) for group in (5, 6, 7, 8))
+                places[variant] = Span(found.end(1), found.end())
+    if not rows:
+        raise KernelNotFound(
+            f"{TILE_FILE} has no table {_TABLE} with rows for head sizes 128 and 256",
+            where=Location(path=TILE_FILE),
+            why=f"there are {len(tables)} functions of that name",
+            hint="builds from 2025-10-11 on (llama.cpp PR 16492) have it",
+        )
+    return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows, places=places)
+
+
+def _numbers(variant: str) -> tuple[int, int]:
+    head_size, columns = variant.split("-")
+    return int(head_size), int(columns)
+
+
+def _holds(head_size: int, columns: int, nthreads: int, rows: int, halves: int) -> bool:
+    waves = nthreads // _LANES
+    shared = max(1, waves // columns)  # waves that work on one column
+    return (
+        rows % (shared * _LANES) == 0
+        and (columns % waves == 0 or waves % columns == 0)
+        and halves % _COPY_HALVES == 0
+        and halves <= head_size
+    )

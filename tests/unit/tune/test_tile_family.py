@@ -1,0 +1,96 @@
+"""RDNA's table of the TILE kernel: its rows, its legal settings, and the units."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.occupancy.waves import HardwareLimits
+from patchkit.tune.errors import KernelNotFound
+from patchkit.tune.family import Candidate
+from patchkit.tune.tile import TILE_FILE, make_tile_family
+
+LIMITS = HardwareLimits(
+    arch="gfx1151",
+    matrix="wmma",
+    wave_size=32,
+    simds_per_pool=4,
+    vgprs_per_simd=1536,
+    vgpr_granule=24,
+    max_vgprs_per_wave=256,
+    max_waves_per_simd=16,
+    lds_pool_bytes=131072,
+    lds_per_workgroup_bytes=65536,
+)
+# In upstream's form, with rows of our own.
+FILE = b"""
+static constexpr int ggml_cuda_fattn_tile_get_config_amd(const int DKQ, const int DV, const int ncols) {
+    GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32,  64, 1,  32,  32)
+}
+static constexpr int ggml_cuda_fattn_tile_get_config_amd_rdna(const int DKQ, const int DV, const int ncols) {
+    GGML_CUDA_FATTN_TILE_CONFIG_CASE( 64,  64, 32, 128, 2,  64,  64)
+    GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256,  4, 128, 2,  64,  64)
+    GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 256, 3,  64, 128)
+    GGML_CUDA_FATTN_TILE_CONFIG_CASE(192, 128, 32, 256, 3,  64,  64)
+}
+template<int DKQ, int DV> static __global__ void flash_attn_tile(int x) {
+    x = 1;
+}
+static void launches() {}
+"""
+ROW = (256, 3, 64, 128)
+
+
+def test_only_the_rows_of_rdna_are_variants() -> None:
+    family = make_tile_family(LIMITS, FILE)
+    assert family.variants == ("256-32",)
+    assert family.baseline("256-32") == ROW
+
+
+def test_every_legal_setting_keeps_the_rules() -> None:
+    family = make_tile_family(LIMITS, FILE)
+    legal = family.legal("256-32")
+    assert ROW in legal
+    assert len(legal) == len(set(legal)) > 100
+    for nthreads, occupancy, rows, halves in legal:
+        waves = nthreads // 32
+        assert 32 % waves == 0
+        assert 1 <= occupancy <= 8
+        assert rows % 32 == 0
+        assert halves % 8 == 0
+        assert halves <= 256
+
+
+def test_waves_that_share_a_column_take_their_rows_at_once() -> None:
+    family = make_tile_family(LIMITS, FILE.replace(b"256, 256, 32, 256", b"256, 256,  8, 256"))
+    # 512 threads are 16 waves, two on each of the 8 columns: 64 rows at once
+    assert {rows for nthreads, _, rows, _ in family.legal("256-8") if nthreads == 512} == {64, 128, 256}
+
+
+def test_a_unit_defines_its_row_and_the_kernel_reads_it() -> None:
+    family = make_tile_family(LIMITS, FILE)
+    candidate = Candidate("256-32", (128, 4, 64, 64))
+    files = family.sources({"256-32": [candidate.setting]})
+    kernel = files["ggml/src/ggml-cuda/patchkit-tune/tile-256-32/kernel.cuh"].decode()
+    assert (
+        "CASE(256, 256, 32, PATCHKIT_NTHREADS, PATCHKIT_OCCUPANCY, PATCHKIT_NBATCH_FA, PATCHKIT_NBATCH_K)"
+        in kernel
+    )
+    assert "CASE(256, 256, 32,  64, 1,  32,  32)" in kernel  # the other table is as it was
+    assert "launches" not in kernel
+    unit = files[family.unit(candidate)].decode()
+    assert "#define PATCHKIT_NBATCH_K 64\n" in unit
+    assert "flash_attn_tile<256, 256, 4, 8, false>" in unit
+    one_head, softcap = (files[path].decode() for path in family.checks(candidate))
+    assert "flash_attn_tile<256, 256, 32, 1, false>" in one_head
+    assert "flash_attn_tile<256, 256, 4, 8, true>" in softcap
+    assert family.unit(Candidate("256-32", ROW)) in files
+    assert family.traits(candidate).rows == 64
+
+
+@pytest.mark.parametrize(
+    "text", [b"", FILE.replace(b"_rdna", b"_other"), FILE.replace(b"256, 256, 32", b"72, 72, 32")]
+)
+def test_a_file_without_the_rows_is_an_error(text) -> None:
+    with pytest.raises(KernelNotFound) as caught:
+        make_tile_family(LIMITS, text)
+    assert caught.value.where[0].path == TILE_FILE

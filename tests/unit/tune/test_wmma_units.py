@@ -1,0 +1,91 @@
+"""The units of the rocWMMA kernel: one instantiation each, the kernel cut behind its body."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.config.profile import load_profile
+from patchkit.occupancy.waves import limits_of
+from patchkit.occupancy.wmma import VARIANTS, WmmaParams, legal_params
+from patchkit.source import SourceText
+from patchkit.tune.errors import KernelNotFound
+from patchkit.tune.family import Candidate
+from patchkit.tune.wmma import WmmaFamily, cut_behind, name_of, variant_of
+
+KERNEL = b"""#include "common.cuh"
+#include "fattn-wmma-config.cuh"
+#include <rocwmma/rocwmma.hpp>
+template<int D> static __global__ void flash_attn_ext_f16(int x) {
+    x = D;
+}
+static void launches_every_variant() {}
+"""
+FOLDER = "ggml/src/ggml-cuda/patchkit-tune"
+
+
+@pytest.fixture
+def asked() -> list[dict]:
+    return []
+
+
+@pytest.fixture
+def family(checkout, asked) -> WmmaFamily:
+    def table(rows) -> bytes:
+        asked.append(dict(rows))
+        return f"// {sorted(set(rows.values()))}\n".encode()
+
+    limits = limits_of(load_profile(checkout / "arch_profiles", "gfx1151"))
+    return WmmaFamily(limits=limits, kernel_file=KERNEL, table=table)
+
+
+def test_names_of_variants_are_unique_and_read_back() -> None:
+    assert [variant_of(name_of(variant)) for variant in VARIANTS] == list(VARIANTS)
+    with pytest.raises(KeyError):
+        variant_of("64-8-f16")
+
+
+def test_the_space_is_that_of_the_rules(family) -> None:
+    for variant in VARIANTS:
+        assert {WmmaParams(*setting) for setting in family.legal(name_of(variant))} == {
+            *legal_params(variant, family.limits)
+        }
+        assert family.baseline(name_of(variant)) in family.legal(name_of(variant))
+
+
+def test_a_unit_instantiates_its_variant_with_its_setting(family) -> None:
+    candidate = Candidate("128-16-f16", (128, 8))
+    files = family.sources({"128-16-f16": [(128, 8)]})
+    unit = files[family.unit(candidate)].decode()
+    assert '#include "../../common.cuh"' in unit  # so that its closure has upstream's headers
+    assert "flash_attn_ext_f16<128, 16, 8, 128, half, false>" in unit
+    (softcap,) = family.checks(candidate)
+    assert "flash_attn_ext_f16<128, 16, 8, 128, half, true>" in files[softcap].decode()
+    assert family.checks(Candidate("64-16-f16", (128, 8))) == ()
+    kernel = files[f"{FOLDER}/wmma-s128-n8/kernel.cuh"]
+    assert b"flash_attn_ext_f16" in kernel
+    assert b"launches_every_variant" not in kernel
+    assert family.traits(candidate).threads == 256
+
+
+def test_only_units_that_were_asked_for_and_upstreams_are_made(family) -> None:
+    units = {path for path in family.sources({"64-16-f16": [(128, 8)]}) if path.endswith(".cu")}
+    assert units == {f"{FOLDER}/wmma-s128-n8/64-16-f16.cu", f"{FOLDER}/wmma-s256-n4/64-16-f16.cu"}
+
+
+def test_what_a_unit_includes_does_not_depend_on_what_else_is_asked_for(family) -> None:
+    few = family.sources({"64-16-f16": [(128, 8)]})
+    many = family.sources({name: family.legal(name) for name in family.variants})
+    assert {path: many[path] for path in few} == dict(few)
+
+
+def test_each_table_has_every_variant_that_the_setting_is_legal_for(family, asked) -> None:
+    family.sources({name: family.legal(name) for name in family.variants})
+    for rows in asked:
+        (params,) = set(rows.values())
+        assert all(params in legal_params(variant, family.limits) for variant in rows)
+
+
+@pytest.mark.parametrize("text", [b"", KERNEL + KERNEL])
+def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
+    with pytest.raises(KernelNotFound, match="flash_attn_ext_f16"):
+        cut_behind(SourceText("x.cu", text), "flash_attn_ext_f16")
