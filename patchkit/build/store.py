@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,21 @@ class Store:
         """The folder of an entry, or None."""
         folder = self._folder(key)
         return folder if folder.is_dir() else None
+
+    def obtain(self, key: str, fill: Callable[[Path], None]) -> Path:
+        """The folder of an entry; when there is none, ``fill`` gets the empty folder that becomes it.
+
+        Raises:
+            CacheError: the disk refused.
+        """
+        found = self.find(key)
+        if found is None:
+            with self.filling(key) as folder:
+                fill(folder)
+            found = self.find(key)
+        if found is None:
+            raise AssertionError(f"the store lost {key}")
+        return found
 
     @contextmanager
     def filling(self, key: str) -> Iterator[Path]:

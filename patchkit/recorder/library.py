@@ -36,6 +36,7 @@ __all__ = [
 SELECTION_UNIT = "ggml/src/ggml-cuda/fattn.cu"
 
 _TIMEOUT_S = 600.0
+_LIBRARY = "libggml-hip.so"
 # Loaded at run time by the programs (GGML_BACKEND_DL), so that both sides share the programs. -O1 because
 # nothing here runs long; what host code decides does not depend on it.
 HOST_FLAGS = ("-O1", "-w", "-DGGML_BACKEND_DL")
@@ -124,22 +125,15 @@ def _marker_name(unit: str) -> str:
 def _markers(units: Sequence[str], compiler: Compiler) -> Path:
     """The folder of what stands where device code would be; native/launches.cpp reads it back."""
     key = key_of({"what": "markers", "units": list(units)})
-    found = compiler.store.find(key)
-    if found is None:
-        with compiler.store.filling(key) as folder:
-            for unit in units:
-                (folder / _marker_name(unit)).write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
-        found = compiler.store.find(key)
-    if found is None:
-        raise AssertionError(f"the store lost {key}")
-    return found
+
+    def fill(folder: Path) -> None:
+        for unit in units:
+            (folder / _marker_name(unit)).write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
+
+    return compiler.store.obtain(key, fill)
 
 
 def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path) -> Path:
-    found = compiler.store.find(key)
-    if found is not None:
-        return found / "libggml-hip.so"
-    compiler.reporter.step("linking the host library")
     argv = [
         *nice(),
         *cxx_of(compiler.toolchain),
@@ -152,19 +146,15 @@ def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: P
         f"-L{libraries}",
         "-lggml-base",
     ]
-    with compiler.store.filling(key) as folder:
+
+    def fill(folder: Path) -> None:
+        compiler.reporter.step("linking the host library")
         try:
-            run_tool(
-                [*argv, "-o", str(folder / "libggml-hip.so")],
-                timeout_s=_TIMEOUT_S,
-                reporter=compiler.reporter,
-            )
+            run_tool([*argv, "-o", str(folder / _LIBRARY)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
         except ToolFailed as error:
             raise _link_error(error) from error
-    place = compiler.store.find(key)
-    if place is None:
-        raise AssertionError(f"the store lost {key}")
-    return place / "libggml-hip.so"
+
+    return compiler.store.obtain(key, fill) / _LIBRARY
 
 
 def _link_error(error: ToolFailed) -> ToolchainError:

@@ -53,15 +53,12 @@ def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
     if model.spread == _SPREAD:
         del shape["spread"]  # files of the usual spread keep the names they had
     key = key_of({"format": _FORMAT, "seed": _SEED, **shape})
-    found = store.find(key)
-    if found is None:
+
+    def fill(folder: Path) -> None:
         reporter.step(f"writing {model.name}.gguf")
-        with store.filling(key) as folder:
-            _write(model, folder / "model.gguf")
-        found = store.find(key)
-    if found is None:
-        raise AssertionError(f"the store lost {key}")
-    return found / "model.gguf"
+        _write(model, folder / "model.gguf")
+
+    return store.obtain(key, fill) / "model.gguf"
 
 
 def _write(model: SmallModel, path: Path) -> None:

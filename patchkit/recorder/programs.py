@@ -98,31 +98,28 @@ def build_programs(tree: Path, compiler: Compiler) -> Programs:
             "sources": _digest(tree),
         }
     )
-    found = compiler.store.find(key)
-    if found is not None:
-        return Programs(folder=found, key=key)
-    compiler.reporter.step("building test-backend-ops and llama-bench")
-    with compiler.store.filling(key) as folder, tempfile.TemporaryDirectory(dir=folder.parent) as build:
-        try:
-            _build(tree, Path(build), compiler)
-        except ToolMissing as error:
-            raise CMakeMissing(
-                "upstream's programs need CMake and Ninja",
-                why=error.message,
-                hint="install the packages cmake and ninja-build, or: pip install cmake ninja",
-            ) from error
-        except ToolFailed as error:
-            raise ProgramsNotBuilt(
-                "upstream's test-backend-ops and llama-bench do not build",
-                why=error.why,
-                hint=error.hint,
-            ) from error
-        for path in (Path(build) / "bin").iterdir():
-            shutil.copy2(path, folder / path.name, follow_symlinks=False)
-    place = compiler.store.find(key)
-    if place is None:
-        raise AssertionError(f"the store lost {key}")
-    return Programs(folder=place, key=key)
+
+    def fill(folder: Path) -> None:
+        compiler.reporter.step("building test-backend-ops and llama-bench")
+        with tempfile.TemporaryDirectory(dir=folder.parent) as build:
+            try:
+                _build(tree, Path(build), compiler)
+            except ToolMissing as error:
+                raise CMakeMissing(
+                    "upstream's programs need CMake and Ninja",
+                    why=error.message,
+                    hint="install the packages cmake and ninja-build, or: pip install cmake ninja",
+                ) from error
+            except ToolFailed as error:
+                raise ProgramsNotBuilt(
+                    "upstream's test-backend-ops and llama-bench do not build",
+                    why=error.why,
+                    hint=error.hint,
+                ) from error
+            for path in (Path(build) / "bin").iterdir():
+                shutil.copy2(path, folder / path.name, follow_symlinks=False)
+
+    return Programs(folder=compiler.store.obtain(key, fill), key=key)
 
 
 def _build(tree: Path, build: Path, compiler: Compiler) -> None:

@@ -149,16 +149,15 @@ class Session:
                 "traced": traced,
             }
         )
-        found = store.find(key)
-        if found is None:
-            with store.filling(key) as folder, tempfile.TemporaryDirectory(dir=folder.parent) as work:
-                completed = self._spawn(argv, files, Path(work), folder / "log.jsonl", traced=traced)
-                (folder / "stdout").write_bytes(completed.stdout)
-                digest = hashlib.sha256((folder / "log.jsonl").read_bytes()).hexdigest()
-                (folder / "digest").write_text(digest, "ascii")
-            found = store.find(key)
-        if found is None:
-            raise AssertionError(f"the store lost {key}")
+
+        def fill(folder: Path) -> None:
+            log = folder / "log.jsonl"
+            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+                completed = self._spawn(argv, files, Path(work), log, traced=traced)
+            (folder / "stdout").write_bytes(completed.stdout)
+            (folder / "digest").write_text(hashlib.sha256(log.read_bytes()).hexdigest(), "ascii")
+
+        found = store.obtain(key, fill)
         return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
 
     def _spawn(

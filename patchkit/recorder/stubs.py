@@ -101,11 +101,9 @@ def _built(
 ) -> Path:
     digests = {source: hashlib.sha256((_NATIVE / source).read_bytes()).hexdigest() for source in sources}
     key = key_of({"compiler": compiler.identity, "sources": digests, **parts})
-    found = compiler.store.find(key)
-    if found is not None:
-        return found
-    compiler.reporter.step(f"building the launch recorder: {parts['what']}")
-    with compiler.store.filling(key) as folder:
+
+    def fill(folder: Path) -> None:
+        compiler.reporter.step(f"building the launch recorder: {parts['what']}")
         try:
             run_tool(
                 [*nice(), *argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter
@@ -119,7 +117,5 @@ def _built(
             ) from error
         for link in links:
             (folder / link).symlink_to(name)
-    place = compiler.store.find(key)
-    if place is None:
-        raise AssertionError(f"the store lost {key}")
-    return place
+
+    return compiler.store.obtain(key, fill)

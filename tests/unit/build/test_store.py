@@ -1,0 +1,51 @@
+"""The store of what compilers made: entries are filled once, whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.store import Store, key_of
+
+_KEY = key_of({"what": "test"})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(root=tmp_path / "store")
+
+
+def _never(_: Path) -> None:
+    raise AssertionError("it was there already")
+
+
+def test_an_entry_is_filled_once_and_found_again(store: Store) -> None:
+    made = store.obtain(_KEY, lambda folder: (folder / "a").write_text("x") and None)
+    assert (made / "a").read_text() == "x"
+    assert store.obtain(_KEY, _never) == made
+    assert store.find(_KEY) == made
+
+
+def test_what_fails_while_filling_leaves_nothing(store: Store) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        store.obtain(_KEY, fill)
+    assert store.find(_KEY) is None
+    assert [path for path in store.root.rglob("*") if path.is_file()] == []
+
+
+def test_an_entry_that_somebody_else_made_meanwhile_is_as_good(store: Store) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "mine").write_text("x")
+        store.obtain(_KEY, lambda other: (other / "theirs").write_text("x") and None)
+
+    assert [path.name for path in store.obtain(_KEY, fill).iterdir()] == ["theirs"]
+
+
+def test_keys_depend_on_values_and_not_on_their_order() -> None:
+    assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1})
+    assert key_of({"a": 1}) != key_of({"a": 2})
