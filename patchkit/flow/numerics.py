@@ -1,0 +1,98 @@
+"""Measuring the patched kernel's numbers on an NVIDIA GPU, here or on a machine without patchkit.
+
+Vocabulary: see :mod:`patchkit.numerics.bundle`. A *measurement* is a judged bundle; its evidence lies
+beside that of the other gates of the candidate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.config.lock import load_lock
+from patchkit.errors import PatchkitError
+from patchkit.flow.candidates import find_candidate
+from patchkit.flow.subject import make_subject
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.numerics import judge_bundle, make_bundle, run_bundle
+from patchkit.numerics.manifest import Manifest
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["Measurement", "build_numerics", "judge_numerics_bundle", "run_numerics_bundle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """``result`` is the gate's answer, ``evidence`` the file it was written to."""
+
+    result: GateResult
+    evidence: Path
+
+    @property
+    def problems(self) -> tuple[PatchkitError, ...]:
+        """What speaks against the candidate, or against the measurement."""
+        return self.result.problems
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data, the evidence included."""
+        return {
+            "ok": self.result.verdict == "passed",
+            **self.result.as_json(),
+            "evidence_file": str(self.evidence),
+        }
+
+
+def build_numerics(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: str | None,
+    folder: Path,
+    all_legal: bool,
+    isolation: bool,
+) -> Manifest:
+    """Write the bundle of a candidate; raises what finding the candidate and making a bundle raise."""
+    subject = _subject(workspace, archs, upstream)
+    workspace.reporter.step(f"writing the bundle to {folder}")
+    return make_bundle(subject, folder, all_legal=all_legal, isolation=isolation)
+
+
+def run_numerics_bundle(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: str | None,
+    folder: Path,
+    environ: Mapping[str, str],
+) -> Measurement:
+    """Build and run a bundle on this machine, then judge it."""
+    subject = _subject(workspace, archs, upstream)
+    run_bundle(folder, subject, environ)
+    return _judged(workspace, subject, folder)
+
+
+def judge_numerics_bundle(
+    workspace: Workspace, *, archs: Sequence[str], upstream: str | None, folder: Path
+) -> Measurement:
+    """Judge the results that a bundle brought back from another machine."""
+    return _judged(workspace, _subject(workspace, archs, upstream), folder)
+
+
+def _subject(workspace: Workspace, archs: Sequence[str], upstream: str | None) -> Subject:
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    repository, candidate = find_candidate(workspace, archs, pin.build)
+    return make_subject(workspace, repository, candidate, None)
+
+
+def _judged(workspace: Workspace, subject: Subject, folder: Path) -> Measurement:
+    result = judge_bundle(folder, subject)
+    path = workspace.cache_root / "evidence" / subject.candidate_tree / "numerics.json"
+    with disk_errors(path, "writing evidence"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(json.dumps(result.as_json(), indent=1) + "\n", "utf-8")
+        partial.replace(path)
+    return Measurement(result=result, evidence=path)

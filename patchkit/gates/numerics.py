@@ -1,0 +1,244 @@
+"""Whether the patched attention kernel computes right: run on an NVIDIA GPU, where its interface exists too.
+
+The kernel is forced on in a CUDA build (:mod:`patchkit.gates.numerics_force`), compiled once per setting
+of its table, and run over upstream's cases and ours against sums in double precision. The same bundle
+compares what CUDA makes of baseline and candidate. It proves indexing, barriers and the use of shared
+memory for these settings; it says nothing of rocWMMA's fragment code, of AMD's rounding, or of speed on
+AMD.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.parallel import workers
+from patchkit.errors import Location, PatchkitError, ToolchainError
+from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.numerics_errors import ResultsForeign
+from patchkit.gates.numerics_force import ROWS_FILE, WMMA_UNIT, forced_definitions, forced_tree, wmma_patch
+from patchkit.gates.numerics_judge import judge_numerics
+from patchkit.numerics.bundle import BundleInputs, write_bundle
+from patchkit.numerics.cuda import CudaHeadersMissing, NvccMissing, NvidiaGpuMissing, find_cuda, find_gpus
+from patchkit.numerics.manifest import Manifest, load_manifest
+from patchkit.numerics.results import load_results
+from patchkit.numerics.sets import ALTERNATIVES, Point, Table, legal_table
+from patchkit.occupancy.table import wmma_table
+from patchkit.occupancy.waves import limits_of
+from patchkit.proc import run_tool
+from patchkit.vcs.disk import DiskFull, disk_errors
+
+__all__ = [
+    "MEASURED",
+    "BundleBuildFailed",
+    "KernelNotPatched",
+    "NinjaMissing",
+    "NumericsGate",
+    "judge_bundle",
+    "make_bundle",
+    "run_bundle",
+]
+
+# GPUs whose tables are always measured, beside those of the candidate: one of each kind of matrix unit.
+MEASURED = ("gfx1151", "gfx1100", "gfx1201")
+_RUN_S = 4 * 3600.0
+
+
+class KernelNotPatched(ToolchainError):
+    """No patch of the candidate changes the WMMA attention kernel: there are no numbers to measure."""
+
+    code = "NUMERICS_NOTHING_TO_MEASURE"
+
+
+class NinjaMissing(ToolchainError):
+    """There is no ninja to build a bundle with."""
+
+    code = "NINJA_MISSING"
+
+
+class BundleBuildFailed(ToolchainError):
+    """The bundle does not compile with this CUDA."""
+
+    code = "NUMERICS_BUILD_FAILED"
+
+
+def make_bundle(
+    subject: Subject, folder: Path, *, all_legal: bool = False, isolation: bool = True
+) -> Manifest:
+    """Write the bundle of a candidate to a new folder.
+
+    Args:
+        subject: the candidate; no toolchain is needed.
+        folder: must not hold anything.
+        all_legal: also measure every setting that any table may ever choose.
+        isolation: also compare CUDA builds of baseline and candidate.
+
+    Raises:
+        KernelNotPatched: the candidate leaves the kernel alone.
+        CannotForce, BundleExists, BuildListMissing, CacheError: as they say.
+    """
+    patch = wmma_patch(subject)
+    if patch is None:
+        raise KernelNotPatched(
+            f"no patch of the candidate for {', '.join(subject.archs)} changes the WMMA attention kernel",
+            where=Location(path=WMMA_UNIT),
+            hint="patchkit list shows the patches and where they are on",
+        )
+    archs = dict.fromkeys((*subject.archs, *(arch for arch in MEASURED if arch in subject.profiles)))
+    tables = [_table(subject, arch) for arch in archs]
+    first = subject.profiles[subject.archs[0]]
+    inputs = BundleInputs(
+        candidate_tree=subject.candidate_tree,
+        baseline_tree=subject.baseline_tree,
+        archs=subject.archs,
+        build=subject.build,
+        trees={
+            "baseline": subject.baseline,
+            "candidate": subject.candidate,
+            "forced": forced_tree(subject, patch),
+        },
+        changed_files=subject.changed_files,
+        kernel=WMMA_UNIT,
+        definitions=forced_definitions(patch),
+        rows_file=ROWS_FILE,
+        tables=(*(table for table in tables if table.points), ALTERNATIVES),
+        extra=(legal_table(limits_of(first)),) if all_legal else (),
+        isolation=isolation,
+        machine=platform.machine(),
+    )
+    return write_bundle(inputs, folder)
+
+
+def run_bundle(folder: Path, subject: Subject, environ: Mapping[str, str]) -> None:
+    """Build and run a bundle on this machine; its results lie in it afterwards.
+
+    Raises:
+        NvccMissing, CudaHeadersMissing, NvidiaGpuMissing, NinjaMissing: this machine cannot.
+        BundleBuildFailed: it does not compile here.
+        DiskFull: the disk refused.
+        ToolTimeout, ToolFailed, ToolCrashed: run.sh did not come to its end.
+    """
+    reporter = subject.reporter
+    gpu = find_gpus(reporter)[0]
+    cuda = find_cuda(environ, reporter)
+    env = {
+        "NVCC": str(cuda.nvcc),
+        "CUDA_FLAGS": " ".join(cuda.flags),
+        "CUDA_ARCH": gpu.arch,
+        "JOBS": str(workers()),
+        "NINJA": _ninja(environ),
+    }
+    env |= {name: environ[name] for name in ("CC", "CXX", "CUDA_VISIBLE_DEVICES") if name in environ}
+    reporter.step(f"building and running the kernel's numbers on {gpu.name}")
+    script = ["sh", str(folder / "run.sh")]
+    done = run_tool(script, env=env, timeout_s=_RUN_S, check=False, reporter=reporter)
+    if done.returncode != 0:
+        raise _run_error(done.returncode, done.stderr, folder)
+
+
+def judge_bundle(folder: Path, subject: Subject) -> GateResult:
+    """What the results in a bundle prove of a candidate.
+
+    Raises:
+        NotABundle, ResultsMissing, OutputGarbled, CacheError: as they say.
+    """
+    manifest = load_manifest(folder)
+    if (manifest.candidate_tree, manifest.baseline_tree) != (subject.candidate_tree, subject.baseline_tree):
+        problem = ResultsForeign(
+            f"the results in {folder} are of candidate {manifest.candidate_tree[:12]}",
+            where=Location(path=str(folder)),
+            why=f"the candidate to judge is {subject.candidate_tree[:12]} on {subject.baseline_tree[:12]}",
+            hint=f"patchkit numerics build --arch {subject.archs[0]} --out DIR",
+        )
+        return GateResult(gate="numerics", verdict="failed", summary=problem.message, problems=(problem,))
+    return judge_numerics(manifest, load_results(folder))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsGate:
+    """The gate on this machine. ``required``: a machine that cannot run it is an error, not a 'not run'."""
+
+    environ: Mapping[str, str]
+    required: bool = False
+
+    @property
+    def name(self) -> str:
+        """``numerics``."""
+        return "numerics"
+
+    def run(self, subject: Subject) -> GateResult:
+        """Make the bundle in the cache, build what is not built yet, run it and judge what came back."""
+        try:
+            find_gpus(subject.reporter)
+            find_cuda(self.environ, subject.reporter)
+            folder = _kept_bundle(subject)
+            run_bundle(folder, subject, self.environ)
+        except (NvidiaGpuMissing, NvccMissing, CudaHeadersMissing, NinjaMissing, KernelNotPatched) as error:
+            if self.required:
+                raise
+            return GateResult(gate=self.name, verdict="not run", summary=_reason(error))
+        return judge_bundle(folder, subject)
+
+
+def _kept_bundle(subject: Subject) -> Path:
+    """The bundle in the cache, under a name that says what is in it: built objects are used again."""
+    root = subject.cache_root / "numerics"
+    with disk_errors(root, "making a bundle"):
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=root) as scratch:
+            made = Path(scratch) / "bundle"
+            make_bundle(subject, made)
+            digest = hashlib.sha256()
+            for path in sorted(found for found in made.rglob("*") if found.is_file()):
+                digest.update(path.relative_to(made).as_posix().encode() + b"\0" + path.read_bytes())
+            folder = root / f"{subject.candidate_tree[:16]}-{digest.hexdigest()[:16]}"
+            if not folder.is_dir():
+                made.rename(folder)
+    return folder
+
+
+def _ninja(environ: Mapping[str, str]) -> str:
+    beside = Path(sys.executable).with_name("ninja")
+    found = environ.get("NINJA") or shutil.which("ninja", path=environ.get("PATH")) or str(beside)
+    if not Path(found).is_file():
+        raise NinjaMissing(
+            "there is no ninja",
+            why="a bundle is built with it",
+            hint="pip install ninja, or the package ninja-build, or set NINJA",
+        )
+    return found
+
+
+def _reason(error: PatchkitError) -> str:
+    return f"{error.message}: {error.why}" if error.why else error.message
+
+
+def _table(subject: Subject, arch: str) -> Table:
+    rows = wmma_table(subject.profiles[arch])
+    points: Sequence[Point] = [Point(row.variant, row.params.kq_stride, row.params.nwarps) for row in rows]
+    return Table(name=arch, points=tuple(points))
+
+
+def _run_error(status: int, stderr: bytes, folder: Path) -> PatchkitError:
+    why = stderr.decode("utf-8", "replace").strip()[-2000:] or "it wrote nothing to stderr"
+    hint = f"sh {folder}/run.sh"
+    match status:  # as run.sh says in its head
+        case 3:
+            return NvccMissing("run.sh finds no nvcc", why=why, hint=hint)
+        case 4:
+            return NvidiaGpuMissing("run.sh finds no NVIDIA GPU", why=why, hint=hint)
+        case 6:
+            return DiskFull("run.sh could not write its results", why=why, hint=f"df -h {folder}")
+        case _:
+            return BundleBuildFailed(
+                "the bundle could not be built and run",
+                where=Location(path=str(folder / "results" / "build.log")),
+                why=why,
+                hint=hint,
+            )
