@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "list": "List the patches and the GPUs.",
         "show": "Show one patch or one GPU in full.",
         "verify": "Prove what can be proven of the candidate without a GPU.",
+        "numerics": "Measure the patched kernel's numbers on an NVIDIA GPU, here or elsewhere.",
         "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",
         "diff": "Show what the candidate changes in upstream.",
