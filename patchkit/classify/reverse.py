@@ -78,7 +78,8 @@ def _without(
             return None
         before = step.before.get(path)
         if before is None:
-            if not same_tokens(path, ours, after):
+            expected = bare(path, after, conditions) if form == "bare" else after
+            if not same_tokens(path, ours, expected):
                 return None
             changed[path] = None
             continue

@@ -22,6 +22,7 @@ __all__ = [
     "RemoteSilent",
     "RemoteUnreachable",
     "RemoteUrlBad",
+    "checked_url",
     "fetch_commit",
 ]
 
@@ -81,7 +82,7 @@ def fetch_commit(
         SourceError: one of the errors above.
         CacheError: the disk refused.
     """
-    where, url = _checked(url), redacted(url)
+    where, url = checked_url(url), redacted(url)
     args = (
         "fetch",
         "--progress",
@@ -107,7 +108,8 @@ def fetch_commit(
         raise _why(url, commit, finished, repository.git.failure(args, finished))
 
 
-def _checked(url: str) -> str:
+def checked_url(url: str) -> str:
+    """The address as git gets it: an absolute path, or the URL. Raises RemoteUrlBad."""
     found = _SCHEME.match(url)
     if not url or url.startswith("-") or (found and (found[2] == "::" or found[1] not in _SCHEMES)):
         raise RemoteUrlBad(

@@ -30,13 +30,12 @@ __all__ = ["Comparison", "classify_series"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is compared with what; ``old`` is None when there is no last rendering at all."""
+    """What is compared with what; ``last`` has the last rendering of each patch that has one."""
 
     series: SeriesDir
     build: int
     chosen: tuple[Selected, ...]
     files: UpstreamFiles
-    old: UpstreamFiles | None
     last: Mapping[str, Rendering]
     reporter: Reporter
 
@@ -104,8 +103,8 @@ def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Clas
     if rendering.placed is not None:
         return _compared(comparison, last, rendering, ())
     resemblances: tuple[Location, ...] = ()
-    if last is not None and comparison.old is not None:
-        followed, resemblances = follow(comparison.old, files, rendering)
+    if last is not None:
+        followed, resemblances = follow(last, rendering)
         if followed is not None:
             again = render_patch(followed.selected, files, comparison.series)
             if again.placed is not None:
@@ -147,17 +146,31 @@ def _conflict(
 def _compared(
     comparison: Comparison, last: Rendering | None, rendering: Rendering, moves: tuple[Move, ...]
 ) -> tuple[Classified, Rendering | None]:
-    verdict = compare_rendering(comparison.old, last, comparison.files, rendering, moves, comparison.reporter)
+    verdict = compare_rendering(last, rendering, moves, comparison.reporter)
     return verdict, rendering if verdict.patch_class in GOOD else None
 
 
 def _not_chosen(comparison: Comparison, selected: Selected, gone: tuple[Gone, ...]) -> Classified:
     builds = selected.patch.builds
     if builds.covers(comparison.build):
-        return _verdict(selected, "off", selected.reason)
+        era = _era_of_requirements(comparison, selected)
+        if not era:
+            return _verdict(selected, "off", selected.reason)
+        if gone and comparison.build > builds.first:
+            return _retired(selected, gone, ())
+        return _verdict(selected, "out of era", f"with {era}: {selected.reason}", gone=gone)
     if builds.last is not None and comparison.build > builds.last and gone:
         return _retired(selected, gone, ())
     return _verdict(selected, "out of era", selected.reason.removeprefix("out of era: "), gone=gone)
+
+
+def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
+    """The requirements of a patch that are out of era themselves, if that is what keeps it out."""
+    if "does not apply" not in selected.reason:
+        return ""
+    builds = {each.patch.id: each.patch.builds for each in comparison.chosen}
+    out = [each.patch for each in selected.patch.requires if not builds[each.patch].covers(comparison.build)]
+    return ", ".join(out)
 
 
 def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[PatchkitError, ...]) -> Classified:

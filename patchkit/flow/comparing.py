@@ -42,9 +42,7 @@ class Followed:
 
 
 def compare_rendering(
-    old: UpstreamFiles | None,
     last: Rendering | None,
-    files: UpstreamFiles,
     rendering: Rendering,
     moves: tuple[Move, ...],
     reporter: Reporter,
@@ -56,9 +54,9 @@ def compare_rendering(
     patch = rendering.patch
     drift: tuple[Drift, ...] = ()
     agreement = Agreement(verdict="no last rendering")
-    if old is not None and last is not None and last.placed is not None and rendering.placed is not None:
-        drift = tuple(dict.fromkeys(_drifts(old, last, files, rendering)))
-        moves = (*moves, *_moves(old, last, files, rendering))
+    if last is not None and last.placed is not None and rendering.placed is not None:
+        drift = tuple(dict.fromkeys(_drifts(last, rendering)))
+        moves = (*moves, *_moves(last, rendering))
         agreement = compare_derivations(
             last.before, last.placed.changes, rendering.before, rendering.placed.changes, reporter
         )
@@ -121,9 +119,8 @@ def _pairs(last: Rendering, rendering: Rendering) -> Iterator[tuple[Edit, Edit]]
             yield before[edit.id], edit
 
 
-def _drifts(
-    old: UpstreamFiles, last: Rendering, files: UpstreamFiles, rendering: Rendering
-) -> Iterator[Drift]:
+def _drifts(last: Rendering, rendering: Rendering) -> Iterator[Drift]:
+    old, files = last.upstream, rendering.upstream
     for was, now in _pairs(last, rendering):
         if was.file in old.base and now.file in files.base:
             drift = find_drift(_entity(old, was), _entity(files, now))
@@ -136,18 +133,17 @@ def _entity(files: UpstreamFiles, edit: Edit) -> tuple[ScopeMap, Entity]:
     return scopes, find_entity(scopes, edit.function or "", edit.parameters, edit.where)
 
 
-def _moves(old: UpstreamFiles, last: Rendering, files: UpstreamFiles, rendering: Rendering) -> Iterator[Move]:
+def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
+    old, files = last.upstream, rendering.upstream
     for was, now in _pairs(last, rendering):
         left = old.scopes(SourceText(was.file, last.before[was.file]))
         right = files.scopes(SourceText(now.file, rendering.before[now.file]))
         yield from find_moves((left, resolve_anchor(left, was)), (right, resolve_anchor(right, now)))
 
 
-def follow(
-    old: UpstreamFiles, files: UpstreamFiles, failed: Rendering
-) -> tuple[Followed | None, tuple[Location, ...]]:
+def follow(last: Rendering, failed: Rendering) -> tuple[Followed | None, tuple[Location, ...]]:
     """The patch with its lost functions found again, if all of them are; else what resembles them."""
-    patch = failed.patch
+    old, files, patch = last.upstream, failed.upstream, failed.patch
     targets: dict[tuple[str, str], Target] = {}
     moves: list[Move] = []
     resemblances: list[Location] = []

@@ -22,9 +22,13 @@ __all__ = ["Rendering", "render_patch", "render_series", "with_patch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """``before`` has the edited files that exist; ``placed`` is None when ``errors`` say why."""
+    """``before`` has the edited files that exist; ``placed`` is None when ``errors`` say why.
+
+    ``upstream`` is what it was rendered on, without any patch.
+    """
 
     selected: Selected
+    upstream: UpstreamFiles
     before: Mapping[str, bytes]
     placed: PlacedPatch | None
     errors: tuple[PatchkitError, ...] = ()
@@ -39,12 +43,13 @@ def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) ->
     """Place one patch on the current state of ``files`` and leave that as it is."""
     found = {edit.file: files.read(edit.file) for edit in selected.patch.edits}
     before = {path: data for path, data in found.items() if data is not None}
+    upstream = files.fresh()
     try:
         placed = place_patch(selected, files, series.patches, series.templates)
     except PatchkitError as exc:
         errors = exc.errors if isinstance(exc, ErrorGroup) else (exc,)
-        return Rendering(selected=selected, before=before, placed=None, errors=errors)
-    return Rendering(selected=selected, before=before, placed=placed)
+        return Rendering(selected=selected, upstream=upstream, before=before, placed=None, errors=errors)
+    return Rendering(selected=selected, upstream=upstream, before=before, placed=placed)
 
 
 def render_series(

@@ -1,0 +1,115 @@
+"""``patchkit bump``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+import click
+
+from patchkit.cli.complaint import complain
+from patchkit.cli.settings import TEXT, Settings, verb
+from patchkit.errors import ErrorGroup, ExitCode
+
+if TYPE_CHECKING:
+    from patchkit.flow.bump import Bump
+    from patchkit.flow.bump_commit import BumpCommitted
+
+__all__ = ["command"]
+
+
+class _Options(TypedDict):
+    to: str
+    archs: tuple[str, ...]
+    with_: tuple[str, ...]
+    source: Literal["auto", "git", "sdist"]
+    upstream_url: str | None
+    no_verify: bool
+    keep_default: bool
+    commit: bool
+
+
+@verb(
+    "bump",
+    example=(
+        "patchkit bump --to b11549",
+        "patchkit bump --to latest --upstream-url ~/llama.cpp --commit",
+    ),
+)
+@click.option(
+    "--to",
+    type=TEXT,
+    default="latest",
+    show_default=True,
+    metavar="PIN",
+    help="A build, a commit, or latest.",
+)
+@click.option(
+    "--arch", "archs", multiple=True, metavar="GFX", help="One candidate's GPUs (default: all in the lock)."
+)
+@click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in.")
+@click.option(
+    "--source",
+    type=click.Choice(["auto", "git", "sdist"]),
+    default="auto",
+    show_default=True,
+    help="Where the new pin comes from.",
+)
+@click.option("--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to ask for builds.")
+@click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
+@click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
+@click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
+def command(settings: Settings, **options: Unpack[_Options]) -> int:
+    """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
+
+    All or nothing: when a patch needs a person (exit code 3) or a gate fails (1), lock and branches stay as
+    they are. The report is kept in the cache folder.
+    """
+    from patchkit.flow.bump import BumpRequest, run_bump
+    from patchkit.flow.bump_commit import commit_lock, find_home
+    from patchkit.flow.bump_report import bump_json, bump_lines, bump_message, keep_report
+    from patchkit.flow.verify import failures
+
+    workspace = settings.workspace()
+    if options["commit"]:
+        find_home(workspace.series, workspace.reporter)  # told before the work, not after it
+    request = BumpRequest(
+        to=options["to"],
+        archs=options["archs"],
+        with_=options["with_"],
+        source=options["source"],
+        upstream_url=options["upstream_url"],
+        verify=not options["no_verify"],
+        keep_default=options["keep_default"],
+    )
+    branches: list[BumpCommitted] = []
+
+    def commit(done: Bump) -> None:
+        branches.append(
+            commit_lock(
+                workspace.series,
+                done.lock,
+                branch=f"bump/{done.new.name}",
+                message=bump_message(done),
+                date=done.new.committed,
+                reporter=workspace.reporter,
+            )
+        )
+
+    bump = run_bump(request, workspace, os.environ, finish=commit if options["commit"] else None)
+    kept = keep_report(bump, workspace.cache_root)
+    document, lines = bump_json(bump) | {"report": str(kept)}, bump_lines(bump)
+    for made in branches:
+        document |= {"commit": {"branch": made.branch, "commit": made.commit}}
+        lines.append(f"committed as {made.commit[:12]} on {made.branch} of {made.repository}")
+    terminal = settings.terminal
+    if settings.json:
+        terminal.document(document)
+    else:
+        terminal.data("\n".join([*lines, f"report: {kept}"]))
+        problems = [
+            problem for each in bump.made if each.report is not None for problem in failures(each.report)
+        ]
+        if problems:
+            terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+    return {"done": ExitCode.OK, "blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED}[bump.state]

@@ -1,0 +1,105 @@
+"""What a bump says about itself: as data, as lines for a terminal, as the message of its commit.
+
+Vocabulary: a *report* is kept in ``reports/<name>.json`` of the cache folder; ``status`` counts the conflicts
+in them.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from patchkit.classify.model import GOOD
+from patchkit.flow.bump import Bump, Candidates
+from patchkit.flow.sweep_text import detail_lines
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["bump_json", "bump_lines", "bump_message", "keep_report"]
+
+
+def bump_json(bump: Bump) -> dict[str, object]:
+    """Plain data."""
+    return {
+        "state": bump.state,
+        "from": {"build": bump.old.build, "commit": bump.old.commit, "tree": bump.old.tree},
+        "to": {"build": bump.new.build, "commit": bump.new.commit, "tree": bump.new.tree},
+        "candidates": [
+            {
+                "archs": list(made.archs),
+                "branch": made.branch,
+                "tip": made.tip,
+                "tree": made.tree,
+                "applied": list(made.patches),
+                "blocked": list(made.blocked),
+                "patches": [verdict.as_json() for verdict in made.verdicts],
+                "gates": made.report.as_json() if made.report is not None else None,
+            }
+            for made in bump.made
+        ],
+    }
+
+
+def bump_lines(bump: Bump) -> list[str]:
+    """For a person: every patch with its class, what is in the way, what was proven."""
+    name = (bump.new.commit or bump.new.tree)[:12]
+    lines = [f"{bump.old.name} -> {bump.new.name} ({name})"]
+    for made in bump.made:
+        lines += ["", f"for {' '.join(made.archs)}:", *_candidate(bump, made)]
+    lines.append("")
+    match bump.state:
+        case "done":
+            lines.append("done: the lock and the branches are those of the new pin")
+        case "blocked":
+            lines.append("BLOCKED: nothing was changed; see above what to do first")
+        case "refuted":
+            lines.append("FAILED: a gate does not pass; nothing was changed")
+    return lines
+
+
+def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
+    for verdict in made.verdicts:
+        yield from (f"  {line}" for line in detail_lines(bump.new.name, verdict))
+    if made.blocked:
+        yield "  first to do:"
+        yield from (f"    {line}" for line in made.blocked)
+        return
+    count = sum(verdict.patch_class in GOOD for verdict in made.verdicts)
+    yield f"  {made.branch}  {(made.tip or '')[:12]}  {count} patches  tree {(made.tree or '')[:12]}"
+    if made.report is None:
+        yield "  no gate was run: nothing of this candidate is proven but its places"
+        return
+    for gate in made.report.gates:
+        result = gate.result
+        yield f"  {result.verdict:<8} {result.gate}: {result.summary}"
+
+
+def bump_message(bump: Bump) -> str:
+    """Subject and body of the commit that moves the lock."""
+    lines = [f"Bump llama.cpp to {bump.new.name}", ""]
+    for made in bump.made:
+        lines += [f"{' '.join(made.archs)}, from {bump.old.name}:", ""]
+        for verdict in made.verdicts:
+            text = f"{verdict.id}: {verdict.patch_class}: {' '.join(verdict.reason.split())}"
+            lines += textwrap.wrap(
+                text, 72, initial_indent="- ", subsequent_indent="  ", break_long_words=False
+            )
+        gates = made.report.gates if made.report is not None else ()
+        passed = [gate.result.gate for gate in gates if gate.result.verdict == "passed"]
+        others = [gate.result.gate for gate in gates if gate.result.verdict != "passed"]
+        lines += ["", f"Passed: {', '.join(passed) or 'no gate was run'}."]
+        lines += [f"Not run: {', '.join(others)}."] if others else []
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def keep_report(bump: Bump, cache_root: Path) -> Path:
+    """Write the report into the cache folder; raises CacheError."""
+    path = cache_root / "reports" / f"bump-b{bump.old.build}-b{bump.new.build}.json"
+    with disk_errors(path, "writing the report"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(json.dumps(bump_json(bump), indent=1) + "\n", "utf-8")
+        partial.replace(path)
+    return path

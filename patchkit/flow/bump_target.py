@@ -1,0 +1,124 @@
+"""Which upstream a bump goes to: a build, a commit or the latest, and where that is known from.
+
+Vocabulary: the *catalogue* is ``patches/upstreams.toml``: trees that are known by hash and come as source
+packages. The lock is asked first, then the catalogue, then the git remote, unless the source is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from patchkit.config.lock import GitSource, Lock, Pin, load_lock
+from patchkit.errors import Location, UsageError
+from patchkit.fetch.builds import list_builds, read_pin
+from patchkit.fetch.cache import Cache
+from patchkit.report import Reporter
+from patchkit.vcs.redact import redacted
+
+__all__ = ["BumpTargetUnknown", "RemoteUnknown", "catalogue_pins", "find_target_pin", "remote_url"]
+
+_BUILD = re.compile(r"b?([1-9][0-9]*)")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+
+
+class BumpTargetUnknown(UsageError):
+    """``--to`` names nothing that lock, catalogue or remote know."""
+
+    code = "BUMP_TARGET_UNKNOWN"
+
+
+class RemoteUnknown(UsageError):
+    """A git remote is needed, and neither the lock nor the command line names one."""
+
+    code = "BUMP_REMOTE_UNKNOWN"
+
+
+def catalogue_pins(path: Path) -> tuple[Pin, ...]:
+    """The pins of the catalogue; none when there is no such file. Raises the errors of reading one."""
+    return load_lock(path).pins if path.is_file() else ()
+
+
+def remote_url(lock: Lock, wanted: str | None) -> str:
+    """The git remote to ask: the named one, else that of the newest pin that has one.
+
+    Raises RemoteUnknown.
+    """
+    if wanted is not None:
+        return wanted
+    for pin in sorted(lock.pins, key=lambda pin: -pin.build):
+        for source in pin.sources:
+            if isinstance(source, GitSource):
+                return source.url
+    raise RemoteUnknown(
+        "no git remote is known",
+        where=Location(path=lock.path),
+        hint="name one with --upstream-url, or take a build of patches/upstreams.toml",
+    )
+
+
+def find_target_pin(
+    wanted: str,
+    *,
+    lock: Lock,
+    catalogue: Path,
+    source: Literal["auto", "git", "sdist"],
+    upstream_url: str | None,
+    cache: Cache,
+    reporter: Reporter,
+) -> Pin:
+    """The pin that ``wanted`` names: ``b11549``, ``11549``, a commit (seven digits or more) or ``latest``.
+
+    Raises:
+        BumpTargetUnknown: nobody knows it.
+        RemoteUnknown, RemoteHasNoBuilds: the remote would have to be asked, and cannot be.
+        SourceError, GitError, CacheError: fetching the commit failed.
+    """
+    name = wanted.strip().lower()
+    known = () if source == "git" or upstream_url is not None else (*lock.pins, *catalogue_pins(catalogue))
+    for pin in known:
+        if _is_named(pin, name):
+            return pin
+    if source == "sdist":
+        raise _unknown(wanted, [pin.build for pin in known], str(catalogue))
+    url = remote_url(lock, upstream_url)
+    builds = list_builds(url, reporter)
+    build = _choose(name, builds)
+    if build is None:
+        raise _unknown(wanted, list(builds), redacted(url))
+    in_lock = next((pin for pin in lock.pins if (pin.build, pin.commit) == (build, builds[build])), None)
+    if in_lock is not None:
+        return in_lock
+    with cache.hold(reporter) as repository:
+        return read_pin(repository, url, build, builds[build], reporter=reporter)
+
+
+def _is_named(pin: Pin, name: str) -> bool:
+    if name in (pin.name, str(pin.build)):
+        return True
+    return _COMMIT.fullmatch(name) is not None and pin.commit is not None and pin.commit.startswith(name)
+
+
+def _choose(name: str, builds: Mapping[int, str]) -> int | None:
+    if name == "latest":
+        return max(builds)
+    number = _BUILD.fullmatch(name)
+    if number is not None and int(number[1]) in builds:
+        return int(number[1])
+    if _COMMIT.fullmatch(name) is None:
+        return None
+    found = [build for build, commit in builds.items() if commit.startswith(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _unknown(wanted: str, builds: list[int], where: str) -> BumpTargetUnknown:
+    number = _BUILD.fullmatch(wanted.strip().lower())
+    near = sorted(builds, key=lambda build: abs(build - int(number[1])) if number else -build)[:3]
+    return BumpTargetUnknown(
+        f"'{wanted}' is no build, commit or tag that is known",
+        where=Location(path=where),
+        why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
+        hint="a build like b11549, its commit, or latest; --source git asks the git remote",
+    )

@@ -1,0 +1,176 @@
+"""Room for a bump to work in: a copy of the series with its next lock, and what to put back if it fails.
+
+Vocabulary: the *stage* is a folder of the cache with copies of patches, templates and profiles, and the lock
+as it will be. Until :func:`publish` nothing outside of it changes but the cache's objects, and the ref
+that keeps a verified pin. A *journal* names the refs that publishing moves: who finds one of a run that was
+killed puts them back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from patchkit.config.lock import Lock, load_lock
+from patchkit.config.lock_text import format_lock, write_lock
+from patchkit.errors import ConfigError, GitError, Location, PatchkitError
+from patchkit.fetch.cache import Cache
+from patchkit.report import Reporter
+from patchkit.series_dir import SeriesDir
+from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.refs import delete_ref, read_ref, update_ref
+from patchkit.vcs.repository import Repository
+
+__all__ = ["SeriesChanged", "forget_ref", "open_stage", "publish", "recover"]
+
+_JOURNAL = "bump.journal"
+_PREFIX = "bump-"
+_PARTS = ("patches", "templates", "arch_profiles")
+
+
+class SeriesChanged(ConfigError):
+    """The series was changed while a bump worked on a copy of it."""
+
+    code = "BUMP_SERIES_CHANGED"
+
+
+@contextmanager
+def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDir]:
+    """A copy of the series with ``lock`` in the place of its own; gone when the context ends.
+
+    Stages of processes that are gone are removed. Raises CacheError.
+    """
+    with disk_errors(cache.root, "making room for the bump"):
+        cache.root.mkdir(parents=True, exist_ok=True)
+        for remains in cache.root.glob(f"{_PREFIX}*"):
+            if remains.is_dir() and not _is_alive(remains.name):
+                shutil.rmtree(remains, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=cache.root))
+    try:
+        with disk_errors(folder, "making room for the bump"):
+            for name in _PARTS:
+                if (series.root / name).is_dir():
+                    shutil.copytree(series.root / name, folder / name)
+            (folder / "templates").mkdir(exist_ok=True)
+        stage = SeriesDir(root=folder, origin=series.origin)
+        write_lock(stage.lock, lock)
+        yield stage
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(name: str) -> bool:
+    """Whether the process that a stage is named after still runs; it, or another one of its number."""
+    number = name.removeprefix(_PREFIX).partition("-")[0]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def publish(
+    cache: Cache,
+    repository: Repository,
+    series: SeriesDir,
+    stage: SeriesDir,
+    refs: Mapping[str, str],
+    before: bytes,
+    finish: Callable[[], None],
+) -> None:
+    """Move the refs, then the lock; all of it, or nothing.
+
+    Args:
+        cache: held by the caller.
+        repository: of the cache.
+        series: whose lock must still be ``before``.
+        stage: has the next lock.
+        refs: new object ids by full name.
+        before: the lock as it was when the work began.
+        finish: puts the next lock where it belongs; what it raises undoes the rest.
+
+    Raises:
+        SeriesChanged: series or lock are not what the stage was copied from.
+        RefMoved, GitError, CacheError, LockNotWritten: nothing was changed.
+    """
+    _refuse_changes(series, stage, before)
+    lock = load_lock(stage.lock)
+    old = {name: read_ref(repository, name) for name in refs}
+    journal = cache.root / _JOURNAL
+    with disk_errors(journal, "writing the journal"):
+        partial = journal.with_name(f".{_JOURNAL}.partial")
+        rows = {name: {"old": old[name], "new": refs[name]} for name in refs}
+        text = format_lock(lock)
+        partial.write_text(json.dumps({"refs": rows, "lock": str(series.lock), "text": text}), "utf-8")
+        partial.replace(journal)
+    try:
+        for name, new in refs.items():
+            if old[name] != new:
+                update_ref(repository, name, new, old[name])
+        finish()
+    except BaseException:
+        _put_back(repository, rows)
+        journal.unlink(missing_ok=True)
+        raise
+    journal.unlink(missing_ok=True)
+
+
+def recover(cache: Cache, repository: Repository, reporter: Reporter) -> None:
+    """Put back the refs of a bump that was killed between moving them and writing the lock.
+
+    The caller holds the cache. Raises GitError, CacheError.
+    """
+    journal = cache.root / _JOURNAL
+    if not journal.is_file():
+        return
+    with suppress(ValueError, KeyError, TypeError):
+        found = json.loads(journal.read_text("utf-8"))
+        lock = Path(found["lock"])
+        if not lock.is_file() or lock.read_text("utf-8") != found["text"]:
+            reporter.warn("a bump was killed while it published; its refs are put back")
+            _put_back(repository, found["refs"])
+    journal.unlink(missing_ok=True)
+
+
+def _put_back(repository: Repository, rows: Mapping[str, Mapping[str, str | None]]) -> None:
+    for name, row in rows.items():
+        new, old = row["new"], row["old"]
+        if new is None or new == old or read_ref(repository, name) != new:
+            continue
+        with suppress(GitError):
+            if old is None:
+                delete_ref(repository, name, new)
+            else:
+                update_ref(repository, name, old, new)
+
+
+def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
+    changed = [] if series.lock.read_bytes() == before else [series.lock]
+    for name in _PARTS:
+        for path in sorted((stage.root / name).rglob("*")):
+            original = series.root / path.relative_to(stage.root)
+            if path.is_file() and original != series.lock:
+                same = original.is_file() and original.read_bytes() == path.read_bytes()
+                changed += [] if same else [original]
+    if changed:
+        raise SeriesChanged(
+            f"{changed[0].name} changed while the bump was working",
+            where=[Location(path=str(path)) for path in changed[:8]],
+            why="what was proven was made of the files as they were",
+            hint="run the bump again",
+        )
+
+
+def forget_ref(repository: Repository, name: str, had: str | None) -> None:
+    """Remove a ref that this run made, if it did; for a bump that fails."""
+    now = read_ref(repository, name)
+    if had is None and now is not None:
+        with suppress(PatchkitError):
+            delete_ref(repository, name, now)

@@ -1,0 +1,104 @@
+"""Upstreams that set traps: the real pinned tree with scripted edits, and the class each patch gets there.
+
+Vocabulary: a *trap* is a function from the files of the pin to those of a later upstream that never was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.classify.model import Classified
+from patchkit.config.lock import load_lock
+from patchkit.config.manifest import Patch
+from patchkit.config.profile import load_profile
+from patchkit.config.series import Series, load_series
+from patchkit.fetch.cache import open_cache
+from patchkit.fetch.pin import find_pinned
+from patchkit.flow.classifying import Comparison, classify_series
+from patchkit.flow.rendering import Rendering, render_series
+from patchkit.flow.selection import select_patches
+from patchkit.flow.upstream import UpstreamFiles, read_upstream
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir, find_series_dir
+
+SEEDS = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard")
+CUDA = "ggml/src/ggml-cuda/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """The pin, the seed series rendered on it, and how to classify it on anything else."""
+
+    series_dir: SeriesDir
+    series: Series
+    profile: object
+    files: UpstreamFiles
+    last: Mapping[str, Rendering]
+
+    def read(self, name: str) -> str:
+        return self.files.base[CUDA + name].decode()
+
+    def classify(
+        self,
+        changes: Mapping[str, str | bytes | None],
+        *,
+        build: int = 6901,
+        patches: Callable[[Patch], Patch] = lambda patch: patch,
+    ) -> dict[str, Classified]:
+        """``changes``: new text by name below the CUDA folder, None for a file that is gone."""
+        base = dict(self.files.base)
+        gone = set()
+        for name, text in changes.items():
+            if text is None:
+                del base[CUDA + name]
+                gone.add(CUDA + name)
+            else:
+                base[CUDA + name] = text if isinstance(text, bytes) else text.encode()
+        series = replace(self.series, patches=tuple(patches(patch) for patch in self.series.patches))
+        found, _ = classify_series(
+            Comparison(
+                series=self.series_dir,
+                build=build,
+                chosen=select_patches(series, [self.profile], build, only=(), without=(), with_=()),
+                files=UpstreamFiles(base, self.files.names - gone),
+                last=self.last,
+                reporter=NullReporter(),
+            )
+        )
+        return {verdict.id: verdict for verdict in found}
+
+
+def ground_on(checkout: Path, warm_cache: Path, series_dir: SeriesDir, patches: tuple[str, ...]) -> Ground:
+    series = load_series(series_dir.patches)
+    series = replace(series, patches=tuple(patch for patch in series.patches if patch.id in patches))
+    profile = load_profile(series_dir.profiles, "gfx1151")
+    pin = load_lock(checkout / "patches" / "upstream.lock").pin(6900)
+    repository = open_cache(warm_cache).peek(NullReporter())
+    pinned = find_pinned(repository, pin)
+    files = read_upstream(repository, pinned.commit, series.folders)
+    chosen = select_patches(series, [profile], 6900, only=(), without=(), with_=())
+    renderings = render_series(chosen, files, series_dir)
+    assert [each.errors for each in renderings] == [()] * len(patches)
+    return Ground(
+        series_dir=series_dir,
+        series=series,
+        profile=profile,
+        files=files.fresh(),
+        last={each.patch.id: each for each in renderings},
+    )
+
+
+@pytest.fixture
+def make_ground(checkout: Path, warm_cache: Path) -> Callable[[Path, tuple[str, ...]], Ground]:
+    """A ground of a series folder of the test's own."""
+    return lambda folder, patches: ground_on(checkout, warm_cache, find_series_dir(folder), patches)
+
+
+@pytest.fixture(scope="session")
+def ground(checkout: Path, warm_cache: Path) -> Ground:
+    """The seed series on build 6900."""
+    return ground_on(checkout, warm_cache, find_series_dir(checkout), SEEDS)

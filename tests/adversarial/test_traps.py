@@ -1,0 +1,344 @@
+"""What upstream may do to the code under a patch, one trap at a time, and the class that must come of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from patchkit.config.fate import Fate, Replacement
+
+CHOICE = "ggml_cuda_get_best_fattn_kernel"
+PRUNE = (
+    "#ifdef GGML_USE_WMMA_FATTN\n"
+    "            (ncols2 != 1 && DV != 40 && DV != 512) ||\n"
+    "#endif // GGML_USE_WMMA_FATTN\n"
+)
+
+
+def swap(text, old, new, count=1):
+    assert text.count(old) == count, (old, text.count(old))
+    return text.replace(old, new)
+
+
+def classes(found):
+    return {name: verdict.patch_class for name, verdict in found.items()}
+
+
+def function_of(text, name):
+    """The text of a function definition of one line's header, by its braces in column 0."""
+    found = re.search(rf"^[^\n]*\b{name}\([^;{{]*\{{\n.*?^\}}\n", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def test_nothing_changed_is_clean_by_both_derivations(ground):
+    found = ground.classify({})
+    assert set(classes(found).values()) == {"clean"}
+    assert {verdict.agreement.verdict for verdict in found.values()} == {"agree"}
+    assert not any(verdict.drift or verdict.moves for verdict in found.values())
+
+
+def test_a_renamed_function_is_followed_and_shown(ground):
+    text = ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_choose_fattn")
+    found = ground.classify({"fattn.cu": text})
+    assert classes(found) == {
+        "wmma-tile-params": "clean",
+        "tile-unprune": "clean",
+        "fattn-decode-tile": "moved",
+        "tile-config-guard": "moved",
+    }
+    move = found["fattn-decode-tile"].moves[0]
+    assert move.how == "renamed"
+    assert "'ggml_cuda_choose_fattn'" in move.detail
+    assert found["fattn-decode-tile"].agreement.verdict == "agree"
+
+
+def test_a_function_renamed_and_changed_is_not_followed_but_named(ground):
+    text = ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_choose_fattn")
+    text = swap(
+        text, "Q->ne[0] != 40 && Q->ne[0] != 576", "Q->ne[0] != 40 && Q->ne[0] != 72 && Q->ne[0] != 576"
+    )
+    found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
+    assert found.patch_class == "conflict"
+    (problem,) = found.problems
+    assert problem.code == "ENTITY_NOT_FOUND"
+    assert any("'ggml_cuda_choose_fattn' has 9" in (place.label or "") for place in problem.where)
+
+
+def test_a_function_split_in_two_is_a_conflict_for_what_is_in_the_other_half(ground):
+    text = ground.read("fattn.cu")
+    head, middle, tail = text.partition("    // If there are no tensor cores available,")
+    assert middle
+    body, brace, rest = tail.partition("\n}\n")
+    helper = "static best_fattn_kernel fattn_without_tensor_cores(const ggml_tensor * Q) {\n"
+    helper += f"{middle}{body}{brace}"
+    position = head.index(f"static best_fattn_kernel {CHOICE}")
+    text = (
+        f"{head[:position]}{helper}\n{head[position:]}    return fattn_without_tensor_cores(Q);{brace}{rest}"
+    )
+    found = ground.classify({"fattn.cu": text})
+    assert found["tile-config-guard"].patch_class == "conflict"
+    (problem,) = found["tile-config-guard"].problems
+    assert any("fattn_without_tensor_cores" in (place.label or "") for place in problem.where)
+    assert found["fattn-decode-tile"].patch_class == "clean"
+    assert [drift.entity for drift in found["fattn-decode-tile"].drift] == [CHOICE]
+
+
+def test_a_function_moved_to_another_file_is_followed_there(ground):
+    text = ground.read("fattn.cu")
+    function = function_of(text, CHOICE)
+    new = '#pragma once\n#include "common.cuh"\n#include "fattn-common.cuh"\n\n' + function
+    found = ground.classify({"fattn.cu": swap(text, function, ""), "fattn-choice.cuh": new})
+    assert classes(found)["fattn-decode-tile"] == "moved"
+    assert classes(found)["tile-config-guard"] == "moved"
+    move = found["tile-config-guard"].moves[0]
+    assert (move.how, move.after.path) == ("another file", "ggml/src/ggml-cuda/fattn-choice.cuh")
+
+
+def test_a_twin_is_a_conflict_that_names_both(ground):
+    text = ground.read("fattn.cu")
+    twin = f"static best_fattn_kernel {CHOICE}(const int cc) {{\n"
+    twin += "    return cc ? BEST_FATTN_KERNEL_TILE : BEST_FATTN_KERNEL_NONE;\n}\n\n"
+    position = text.index(f"static best_fattn_kernel {CHOICE}")
+    found = ground.classify({"fattn.cu": text[:position] + twin + text[position:]})["fattn-decode-tile"]
+    assert found.patch_class == "conflict"
+    (problem,) = found.problems
+    assert problem.code == "ENTITY_AMBIGUOUS"
+    assert len([place for place in problem.where if place.path.endswith("fattn.cu")]) == 2
+
+
+def test_a_reordered_condition_is_moved_and_both_statements_are_shown(ground):
+    text = swap(
+        ground.read("fattn.cu"),
+        "if (ggml_cuda_should_use_wmma_fattn(cc) && K->ne[1] % FATTN_KQ_STRIDE == 0",
+        "if (K->ne[1] % FATTN_KQ_STRIDE == 0 && ggml_cuda_should_use_wmma_fattn(cc)",
+    )
+    found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
+    assert found.patch_class == "moved"
+    (move,) = found.moves
+    assert move.how == "statement"
+    assert "FATTN_KQ_STRIDE == 0 && ggml_cuda_should_use_wmma_fattn" in move.detail
+    assert found.drift
+
+
+def test_a_statement_that_changed_its_place_in_the_function_is_moved(ground):
+    text = ground.read("fattn.cu")
+    start = text.index("    // Use the WMMA kernel if possible:")
+    end = text.index("    // If there are no tensor cores available,")
+    earlier = text.index("    // If Turing tensor cores available, use them:")
+    block = text[start:end]
+    found = ground.classify({"fattn.cu": text[:earlier] + block + text[earlier:start] + text[end:]})
+    assert found["fattn-decode-tile"].patch_class == "moved"
+    assert found["fattn-decode-tile"].moves[0].how == "order"
+
+
+ROW_PATCH = """\
+id = "tile-row"
+title = "another row for head size 256"
+why = "The row of upstream leaves registers unused."
+links = ["https://example.invalid/1"]
+status = "not-submitted"
+without = "the row is upstream's"
+builds = { first = 1, why = "the table exists" }
+expected = { effect = "none", source = "nobody measured it" }
+guard = { macros = ["GGML_USE_HIP"] }
+
+[[edit]]
+id = "row"
+file = "ggml/src/ggml-cuda/fattn-tile.cuh"
+function = "ggml_cuda_fattn_tile_get_config_amd_rdna"
+at = { table_row = "256, 256, 8", of = "GGML_CUDA_FATTN_TILE_CONFIG_CASE" }
+verb = "change_to"
+side = "device"
+text = "GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 8, 128, 8, 32, 256)"
+"""
+
+
+def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, checkout, tmp_path):
+    folder = tmp_path / "series"
+    (folder / "patches" / "0001-tile-row").mkdir(parents=True)
+    (folder / "patches" / "series.toml").write_text('folders = ["ggml/src/ggml-cuda/"]\n')
+    (folder / "patches" / "0001-tile-row" / "patch.toml").write_text(ROW_PATCH)
+    (folder / "templates").mkdir()
+    shutil.copytree(checkout / "arch_profiles", folder / "arch_profiles")
+    profile = folder / "arch_profiles" / "gfx1151.toml"
+    row = 'tile-row = { default = "on", why = "for the test", source = "the test" }\n'
+    profile.write_text(re.sub(r"(?m)^\[patches\]\n", "[patches]\n" + row, profile.read_text()))
+    ground = make_ground(folder, ("tile-row",))
+    text = ground.read("fattn-tile.cuh")
+    table = function_of(text, "ggml_cuda_fattn_tile_get_config_amd_rdna")
+    rows = re.sub(r"GGML_CUDA_FATTN_TILE_CONFIG_CASE\((.*)\)", r"    { \1 },", table)
+    rows = rows.replace(") {\n", ") {\n    static constexpr fattn_tile_row rows[] = {\n", 1)
+    rows = rows.replace("\n    return 0;", "    };\n    return find_row(rows, DKQ, DV, ncols);")
+    found = ground.classify({"fattn-tile.cuh": swap(text, table, rows)})["tile-row"]
+    assert found.patch_class == "conflict"
+    (problem,) = found.problems
+    assert problem.code == "ANCHOR_NOT_FOUND"
+    assert any(place.path.endswith("fattn-tile.cuh") and place.line for place in problem.where)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        ("tile-config-guard",),
+        ("fattn-decode-tile",),
+        ("tile-unprune", "fattn-decode-tile"),
+        ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard"),
+    ],
+    ids="+".join,
+)
+@pytest.mark.parametrize("form", ["guarded", "bare"])
+def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
+    from patchkit.classify.reverse import bare
+    from patchkit.flow.context import make_guard
+    from patchkit.flow.rendering import render_patch
+
+    files = ground.files.fresh()
+    for name in taken:
+        rendering = render_patch(ground.last[name].selected, files, ground.series_dir)
+        files.write(rendering.placed.changes)
+    guard = make_guard(("GGML_USE_HIP", "GGML_HIP_ROCWMMA_FATTN"), [ground.profile])
+    conditions = frozenset({guard.device, guard.region})
+    changes = {}
+    for path in files.paths:
+        data = files.read(path)
+        if data != ground.files.base.get(path):
+            name = path.removeprefix("ggml/src/ggml-cuda/")
+            changes[name] = bare(path, data, conditions) if form == "bare" else data
+    found = ground.classify(changes)
+    assert {name for name, each in classes(found).items() if each == "upstreamed"} == set(taken)
+    assert all("put in again by structure" in found[name].proof[0] for name in taken)
+    others = {name: found[name] for name in found if name not in taken}
+    if taken == ("tile-config-guard",):
+        # What was merged asks for the rocWMMA kernel a second time: which of both is no matter of guessing.
+        ambiguous = others.pop("fattn-decode-tile")
+        assert [problem.code for problem in ambiguous.problems] == ["ANCHOR_AMBIGUOUS"]
+        assert "requires 'fattn-decode-tile'" in others.pop("tile-unprune").reason
+    assert {verdict.patch_class for verdict in others.values()} <= {"clean", "moved"}
+
+
+def test_half_of_a_change_merged_is_not_upstreamed(ground):
+    changes = ground.last["tile-config-guard"].placed.changes
+    header = {path: data for path, data in changes.items() if path.endswith(".cuh")}
+    found = ground.classify({path.rpartition("/")[2]: data for path, data in header.items()})
+    assert found["tile-config-guard"].patch_class == "conflict"
+    assert [problem.code for problem in found["tile-config-guard"].problems] == ["NEW_FILE_EXISTS"]
+
+
+MERGED_DIFFERENTLY = (
+    "if (ggml_cuda_should_use_wmma_fattn(cc) && K->ne[1] % FATTN_KQ_STRIDE == 0",
+    (
+        "if (ggml_cuda_should_use_wmma_fattn(cc) && !(GGML_CUDA_CC_IS_RDNA3(cc) && Q->ne[1] == 1) && "
+        "K->ne[1] % FATTN_KQ_STRIDE == 0"
+    ),
+)
+
+
+def test_a_change_merged_differently_is_never_clean(ground):
+    text = swap(ground.read("fattn.cu"), *MERGED_DIFFERENTLY)
+    found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
+    assert found.patch_class == "moved"
+    assert found.agreement.verdict == "does not apply"
+    assert "GGML_CUDA_CC_IS_RDNA3" in found.moves[0].detail
+    assert any("GGML_CUDA_CC_IS_RDNA3" in unit for drift in found.drift for unit in drift.added)
+
+
+def test_a_change_merged_differently_as_the_patch_foresaw_is_superseded(ground):
+    foreseen = Replacement(
+        file="ggml/src/ggml-cuda/fattn.cu",
+        function=CHOICE,
+        tokens="!(GGML_CUDA_CC_IS_RDNA3(cc) && Q->ne[1] == 1)",
+        why="upstream keeps a batch of one off the rocWMMA kernel itself",
+    )
+
+    def declare(patch):
+        return (
+            replace(patch, fate=Fate(replaced_by=(foreseen,))) if patch.id == "fattn-decode-tile" else patch
+        )
+
+    text = swap(ground.read("fattn.cu"), *MERGED_DIFFERENTLY)
+    found = ground.classify({"fattn.cu": text}, patches=declare)
+    assert found["fattn-decode-tile"].patch_class == "superseded"
+    assert found["fattn-decode-tile"].reason == foreseen.why
+    # Its pair goes with it: alone it only compiles kernels that nothing launches.
+    assert found["tile-unprune"].patch_class == "conflict"
+    assert "requires 'fattn-decode-tile', which is superseded" in found["tile-unprune"].reason
+    assert ground.classify({}, patches=declare)["fattn-decode-tile"].patch_class == "clean"
+
+
+def test_a_deleted_file_retires_the_patch(ground):
+    found = ground.classify({"fattn-wmma-f16.cu": None})
+    assert found["wmma-tile-params"].patch_class == "retired"
+    assert "file ggml/src/ggml-cuda/fattn-wmma-f16.cu" in map(str, found["wmma-tile-params"].gone)
+    assert "b6900 to b9093" in found["wmma-tile-params"].reason
+    assert found["fattn-decode-tile"].patch_class == "clean"
+
+
+def test_a_deleted_function_retires_the_patch(ground):
+    text = ground.read("fattn.cu")
+    found = ground.classify({"fattn.cu": swap(text, function_of(text, CHOICE), "")})
+    assert found["fattn-decode-tile"].patch_class == "retired"
+    assert found["fattn-decode-tile"].gone[0].what == "function"
+
+
+def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground):
+    word = b"GGML_HIP_ROCWMMA_FATTN"
+    changes = {
+        path.removeprefix("ggml/src/ggml-cuda/"): data.replace(word, b"GGML_HIP_OTHER")
+        for path, data in ground.files.base.items()
+        if word in data and path.startswith("ggml/src/ggml-cuda/")
+    }
+    found = ground.classify(changes, build=20000)
+    assert set(classes(found).values()) == {"retired"}
+    assert all("option GGML_HIP_ROCWMMA_FATTN" in map(str, verdict.gone) for verdict in found.values())
+
+
+def test_another_if_around_the_place_is_moved(ground):
+    text = ground.read("fattn-tile.cuh")
+    new = f"#ifndef GGML_TILE_KEEP_ALL\n{PRUNE}#endif // GGML_TILE_KEEP_ALL\n"
+    found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, new)})["tile-unprune"]
+    assert found.patch_class == "moved"
+    assert found.moves[0].how == "nesting"
+    assert "GGML_TILE_KEEP_ALL" in found.moves[0].detail
+
+
+def churn(text):
+    """What a formatter does: other indentation, braces on lines of their own, no blank lines, other stars."""
+    lines = []
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        if line.endswith("\\") or line.lstrip().startswith("#"):
+            lines.append(line)
+            continue
+        indent = len(line) - len(line.lstrip(" "))
+        line = "\t" * (indent // 4) + line.strip()  # noqa: PLW2901
+        lines += [line[:-2], "{"] if line.endswith(") {") and "//" not in line else [line]
+    return "\n".join(lines).replace(" * __restrict__ ", "* __restrict__ ") + "\n"
+
+
+def test_a_reformatted_tree_is_clean(ground):
+    changes = {
+        path.removeprefix("ggml/src/ggml-cuda/"): churn(data.decode())
+        for path, data in ground.files.base.items()
+        if path.startswith("ggml/src/ggml-cuda/fattn") and b'R"' not in data
+    }
+    assert len(changes) > 5
+    found = ground.classify(changes)
+    assert set(classes(found).values()) == {"clean"}
+    assert not any(verdict.drift for verdict in found.values())
+    # Nothing is merged as text any more: there is one derivation, and the proof says so.
+    assert any("one derivation only" in each for verdict in found.values() for each in verdict.proof)
+
+
+def test_the_group_itself_removed_is_a_conflict_with_intent(ground):
+    text = ground.read("fattn-tile.cuh")
+    found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, "")})
+    assert found["tile-unprune"].patch_class == "conflict"
+    assert "trap for every variant" in found["tile-unprune"].intent
+    assert (
+        found["fattn-decode-tile"].patch_class == "conflict"
+    )  # decode would launch what is not known to exist

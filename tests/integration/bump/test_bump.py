@@ -1,0 +1,164 @@
+"""Following a small upstream: what is done, what is refused, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from patchkit.config.lock import load_lock
+
+
+def bump(river, *args):
+    done = river.run("bump", *args, "--json")
+    document = json.loads(done.stdout)
+    return done.returncode, document
+
+
+def classes(document):
+    (made,) = document["candidates"]
+    return {patch["id"]: patch["class"] for patch in made["patches"]}
+
+
+def test_a_bump_moves_lock_and_branch_together(river):
+    code, document = bump(river, "--to", "b2", "--no-verify")
+    assert code == 0
+    assert document["state"] == "done"
+    assert classes(document) == {"demo-launch-bounds": "clean", "demo-twin": "clean"}
+    lock = load_lock(river.lock)
+    assert (lock.default, [pin.build for pin in lock.pins]) == (2, [1, 2])
+    assert lock.pin(2).commit == river.git("rev-parse", "b2", at=river.upstream)
+    (made,) = document["candidates"]
+    assert river.state()["refs/heads/candidate/gfx1151/b2"] == made["tip"]
+    recorded = lock.result(2, ("gfx1151",), ("demo-launch-bounds", "demo-twin"))
+    assert recorded.commit == made["tip"]
+    assert river.left_over() == []
+    # What the lock now says is what apply makes, to the last byte, in an empty cache too.
+    again = river.run("apply", "--arch", "gfx1151", "--json", "--cache-dir", str(river.root / "empty"))
+    assert json.loads(again.stdout)["commits"][-1]["commit"] == made["tip"]
+    assert json.loads(again.stdout)["lock_state"] == "as the lock records"
+
+
+def test_the_same_bump_again_changes_nothing(river):
+    assert bump(river, "--to", "b2", "--no-verify")[0] == 0
+    before = river.state()
+    assert bump(river, "--to", "b2", "--no-verify")[0] == 0
+    assert river.state() == before
+
+
+@pytest.mark.parametrize("wanted", ["2", "b2", "commit"])
+def test_a_target_is_a_build_or_a_commit(river, wanted):
+    to = river.git("rev-parse", "b2", at=river.upstream)[:10] if wanted == "commit" else wanted
+    code, document = bump(river, "--to", to, "--no-verify")
+    assert (code, document["to"]["build"]) == (0, 2)
+
+
+def test_the_default_may_stay(river):
+    assert bump(river, "--to", "b2", "--no-verify", "--keep-default")[0] == 0
+    assert load_lock(river.lock).default == 1
+
+
+def test_with_commit_the_lock_is_on_a_branch_and_the_files_stay(river):
+    before = river.state()
+    code, document = bump(river, "--to", "b2", "--no-verify", "--commit")
+    assert code == 0
+    after = river.state()
+    assert after["lock"] == before["lock"]
+    assert river.git("status", "--porcelain", at=river.home) == ""
+    assert document["commit"]["branch"] == "bump/b2"
+    assert after["home refs/heads/bump/b2"] == document["commit"]["commit"]
+    assert after["home refs/heads/main"] == before["home refs/heads/main"]
+    shown = river.git("show", "--stat", "--format=%s%n%b", "bump/b2", at=river.home)
+    assert "Bump llama.cpp to b2" in shown
+    assert "demo-twin: clean" in shown
+    assert "no gate was run" in shown
+    assert "1 file changed" in shown
+    text = river.git("show", "bump/b2:patches/upstream.lock", at=river.home)
+    assert "default = 2" in text
+
+
+def test_commit_without_a_repository_is_told_before_the_work(river, tmp_path):
+    river.git("worktree", "prune", at=river.home)
+    (river.home / ".git").rename(tmp_path / "elsewhere.git")
+    done = river.run("bump", "--to", "b2", "--no-verify", "--commit", "--json")
+    assert done.returncode == 5
+    assert json.loads(done.stdout)["error"]["code"] == "BUMP_SERIES_NOT_IN_GIT"
+
+
+def test_drift_of_an_edited_function_needs_the_gates(river):
+    before = river.state()
+    code, document = bump(river, "--to", "b3", "--no-verify")
+    assert code == 2
+    assert document["error"]["code"] == "BUMP_GATES_NEEDED"
+    assert "demo-launch-bounds: demo_kernel" in document["error"]["why"]
+    assert river.state() == before
+    assert river.left_over() == []
+
+
+def test_a_renamed_function_blocks_with_its_new_name(river):
+    before = river.state()
+    code, document = bump(river, "--to", "b4", "--no-verify")
+    assert (code, document["state"]) == (3, "blocked")
+    assert classes(document) == {"demo-launch-bounds": "moved", "demo-twin": "clean"}
+    (made,) = document["candidates"]
+    (first,) = made["blocked"]
+    assert "'demo_launch' is now 'demo_run'" in first
+    assert river.state() == before
+
+
+def test_a_patch_whose_function_is_gone_is_retired_by_its_range(river):
+    code, document = bump(river, "--to", "latest", "--no-verify")
+    assert (code, document["to"]["build"]) == (0, 5)
+    assert classes(document) == {"demo-launch-bounds": "clean", "demo-twin": "retired"}
+    (made,) = document["candidates"]
+    assert made["applied"] == ["demo-launch-bounds"]
+
+
+def test_a_patch_that_claims_a_build_without_its_function_blocks(river):
+    path = river.home / "patches" / "0002-demo-twin" / "patch.toml"
+    path.write_text(path.read_text().replace("last = 4, ", ""))
+    assert river.run("lock", "--arch", "gfx1151").returncode == 0
+    before = river.state()
+    code, document = bump(river, "--to", "b5", "--no-verify")
+    assert (code, document["state"]) == (3, "blocked")
+    assert classes(document)["demo-twin"] == "retired"
+    (first,) = document["candidates"][0]["blocked"]
+    assert "[builds] last = 1 in patches/0002-demo-twin/patch.toml" in first
+    assert river.state() == before
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [
+        (["--to", "b77"], "BUMP_TARGET_UNKNOWN", 2),
+        (["--to", "nonsense"], "BUMP_TARGET_UNKNOWN", 2),
+        (["--to", "b2", "--source", "sdist"], "BUMP_TARGET_UNKNOWN", 2),
+        (["--to", "latest", "--upstream-url", "nowhere"], "REMOTE_HAS_NO_BUILDS", 7),
+        (["--to", "latest", "--upstream-url", "ext::sh"], "REMOTE_URL_BAD", 7),
+    ],
+)
+def test_a_target_that_nobody_knows_is_told_with_what_is_near(river, args, code, exit_code):
+    before = river.state()
+    done = river.run("bump", *args, "--no-verify", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], done.returncode) == (code, exit_code)
+    assert error["hint"]
+    assert river.state() == before
+
+
+def test_a_build_that_is_pinned_otherwise_is_refused(river):
+    assert bump(river, "--to", "b2", "--no-verify")[0] == 0
+    river.lock.write_text(
+        river.lock.read_text().replace(river.git("rev-parse", "b2^{tree}", at=river.upstream), "1" * 40)
+    )
+    done = river.run("bump", "--to", "b2", "--upstream-url", str(river.upstream), "--no-verify", "--json")
+    assert done.returncode == 2
+
+
+def test_without_a_recorded_candidate_the_gpu_must_be_named(river):
+    text = river.lock.read_text()
+    river.lock.write_text(text[: text.index("[[result]]")])
+    done = river.run("bump", "--to", "b2", "--no-verify", "--json")
+    assert done.returncode == 2
+    assert "--arch" in json.loads(done.stdout)["error"]["hint"]
+    assert bump(river, "--to", "b2", "--no-verify", "--arch", "gfx1151")[0] == 0

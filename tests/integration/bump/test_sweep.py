@@ -1,0 +1,126 @@
+"""The matrix of a small upstream: from a file of pins, from a git remote by halving, on a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def classes(document):
+    return {pin["build"]: [patch["class"] for patch in pin["patches"]] for pin in document["pins"]}
+
+
+def test_a_remote_is_searched_for_the_first_break_of_each_patch(river):
+    done = river.run("sweep", "--arch", "gfx1151", "--from", "b1", "--to", "latest", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    found = classes(document)
+    assert (found[1], found[5]) == (["clean", "clean"], ["clean", "retired"])
+    (only,) = document["breaks"]
+    assert (only["patch"], only["good"], only["bad"], only["class"]) == ("demo-twin", 4, 5, "retired")
+    commit = river.git("rev-parse", "b5", at=river.upstream)
+    assert only["upstream_commit"] == f"{commit[:12]} (change 5)"
+    text = river.run("sweep", "--arch", "gfx1151", "--from", "b1", "--to", "b5").stdout
+    assert f"demo-twin: good until b4, retired at b5 by {commit[:12]} (change 5)" in text
+
+
+def test_a_sweep_moves_nothing_that_anybody_sees(river):
+    before = river.state()
+    assert river.run("sweep", "--arch", "gfx1151", "--from", "b1", "--to", "b3").returncode == 0
+    after = {name: sha for name, sha in river.state().items() if not name.startswith("refs/patchkit/pin/")}
+    assert after == {name: sha for name, sha in before.items() if not name.startswith("refs/patchkit/pin/")}
+
+
+@pytest.fixture
+def pins(river):
+    """Two pins in a file of their own."""
+    assert river.run("bump", "--to", "b2", "--no-verify", "--keep-default").returncode == 0
+    path = river.root / "pins.toml"
+    path.write_bytes(river.lock.read_bytes())
+    return path
+
+
+def test_a_file_of_pins_gives_the_same_matrix_in_every_form(river, pins):
+    done = river.run("sweep", "--arch", "gfx1151", "--corpus", str(pins), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert classes(document) == {1: ["clean", "clean"], 2: ["clean", "clean"]}
+    assert [pin["compared_with"] for pin in document["pins"]] == [None, 1]
+    text = river.run("sweep", "--arch", "gfx1151", "--corpus", str(pins), "--jobs", "1").stdout
+    assert re.search(r"^b2 +clean +clean$", text, re.MULTILINE)
+    table = river.run("sweep", "--arch", "gfx1151", "--corpus", str(pins), "--markdown").stdout
+    assert "| b2 | clean | clean |" in table
+
+
+def test_a_conflict_is_exit_code_3_with_both_sides_and_the_intent(river, pins):
+    path = river.home / "patches" / "0002-demo-twin" / "patch.toml"
+    path.write_text(path.read_text().replace("const int scale = 2", "const int scale = 77"))
+    done = river.run("sweep", "--arch", "gfx1151", "--corpus", str(pins))
+    assert done.returncode == 3
+    assert "b2 demo-twin: conflict" in done.stdout
+    assert "ANCHOR_NOT_FOUND" in done.stdout
+    assert "ggml/src/ggml-cuda/demo.cu:" in done.stdout
+    assert "intent: The twin needs another scale." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["--from", "b77"], "SWEEP_BUILD_UNKNOWN"),
+        (["--from", "b3", "--to", "b2"], "SWEEP_BUILD_UNKNOWN"),
+        (["--from", "b1", "--corpus", "x.toml"], "SWEEP_OPTIONS_CLASH"),
+        (["--scheduler", "nonsense"], "SCHEDULER_ADDRESS"),
+    ],
+)
+def test_what_cannot_be_swept_is_said(river, pins, args, code):
+    extra = [] if "--from" in args else ["--corpus", str(pins)]
+    done = river.run("sweep", "--arch", "gfx1151", *args, *extra, "--json")
+    assert done.returncode == 2, done.stderr
+    assert json.loads(done.stdout)["error"]["code"] == code
+
+
+def _start(river, name, *args):
+    with (river.root / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", *args], stdout=log, stderr=log, env=river.environ, cwd=river.root
+        )
+
+
+def test_a_cluster_gives_the_same_matrix(river, pins):
+    scheduler = _start(
+        river, "scheduler", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+        "--no-dashboard",
+    )  # fmt: skip
+    worker = None
+    try:
+        address = None
+        for _ in range(600):
+            found = re.search(rb"tcp://127\.0\.0\.1:\d+", (river.root / "scheduler.log").read_bytes())
+            if found is not None:
+                address = found[0].decode()
+                break
+            time.sleep(0.1)
+        assert address is not None, (river.root / "scheduler.log").read_text()
+        worker = _start(
+            river, "worker", "distributed.cli.dask_worker", address, "--no-dashboard", "--no-nanny",
+            "--nthreads", "1",
+        )  # fmt: skip
+        args = ["sweep", "--arch", "gfx1151", "--corpus", str(pins), "--json"]
+        done = river.run(*args, "--scheduler", address)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == json.loads(river.run(*args).stdout)
+    finally:
+        for process in filter(None, (worker, scheduler)):
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            if process.poll() is None:
+                os.kill(process.pid, 9)
+                process.wait(30)
