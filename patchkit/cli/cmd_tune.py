@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
-from patchkit.cli.settings import TEXT, Settings, verb
-from patchkit.errors import ExitCode
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from patchkit.flow.tune_report import TuneReport
     from patchkit.tune.cost import Judged
     from patchkit.tune.search import Verdict
 
-__all__ = ["command"]
+__all__ = ["ModelMissing", "command"]
+
+
+class ModelMissing(UsageError):
+    """``--device`` without a model."""
+
+    code = "TUNE_MODEL_MISSING"
 
 
 class _Options(TypedDict):
@@ -71,16 +79,40 @@ class _Options(TypedDict):
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once; one per core by default.")
 @click.option("--scheduler", metavar="URL", help="A Dask scheduler, as tcp://host:8786.")
 @click.option("--again", is_flag=True, help="Try what did not compile before once more.")
+@click.option(
+    "--device",
+    "builds",
+    type=FOLDER,
+    metavar="DIR",
+    help="Race builds on this machine's GPU: folders named upstream, and 128-8 and the like.",
+)
+@click.option(
+    "--model", type=FOLDER, metavar="FILE", help="With --device: a GGUF of the variant's head size."
+)
+@click.option(
+    "--gpu", default="ROCm0", show_default=True, help="With --device: llama-bench's name of the GPU."
+)
 @click.option("--write", is_flag=True, help="Put the table into the GPU's profile.")
-def command(settings: Settings, *, write: bool, **options: Unpack[_Options]) -> int:
+def command(
+    settings: Settings,
+    *,
+    builds: Path | None,
+    model: Path | None,
+    gpu: str,
+    write: bool,
+    **options: Unpack[_Options],
+) -> int:
     """Find the best parameters of a kernel by what the compiler makes of all legal ones.
 
-    Nothing runs on a GPU: the figures are the compiler's, and the speed is an estimate. What was compiled
-    is kept, so an interrupted run goes on where it was. The report is kept in the cache folder.
+    Without --device nothing runs on a GPU: the figures are the compiler's, and the speed is an estimate.
+    What was compiled is kept, so an interrupted run goes on where it was. The report is kept in the cache
+    folder.
     """
     from patchkit.flow.tune import TuneRequest, run_tune, write_table
 
     workspace = settings.workspace()
+    if builds is not None:
+        return _race(settings, builds, model, gpu, write=write, options=options)
     request = TuneRequest(**options)
     report = run_tune(workspace, request, os.environ)
     written = write_table(workspace, report, datetime.now(UTC).date()) if write else None
@@ -89,6 +121,44 @@ def command(settings: Settings, *, write: bool, **options: Unpack[_Options]) -> 
         terminal.document({"ok": True, "written": written, **report.as_json()})
     else:
         terminal.data("\n".join(_lines(report, written=written)))
+    return ExitCode.OK
+
+
+def _race(
+    settings: Settings, builds: Path, model: Path | None, gpu: str, *, write: bool, options: _Options
+) -> int:
+    from patchkit.flow.tune_device import DeviceRequest, run_device, write_winner
+    from patchkit.runner.base import LocalRunner
+
+    if model is None:
+        raise ModelMissing("--device needs a model to run", hint="name it: --model FILE.gguf")
+    workspace = settings.workspace()
+    request = DeviceRequest(
+        arch=options["arch"],
+        upstream=options["upstream"],
+        variants=options["variants"],
+        builds=builds,
+        model=model,
+        device=None if gpu == "none" else gpu,
+    )
+    result = run_device(workspace, request, LocalRunner(reporter=workspace.reporter))
+    written = write_winner(workspace, result, datetime.now(UTC).date()) if write else None
+    terminal = settings.terminal
+    if settings.json:
+        terminal.document({"ok": True, "written": written, **result.as_json()})
+        return ExitCode.OK
+    lines = [
+        f"{result.variant} on {result.arch}, build {result.build}, {result.model}; speeds beside upstream's"
+    ]
+    for standing in result.race.standings:
+        effect = standing.comparison.effect
+        lines.append(
+            f"  {_setting(standing.arm):<8} measured {exp(effect.middle):.3f} ({exp(effect.low):.3f} to "
+            f"{exp(effect.high):.3f}, {standing.comparison.rounds} rounds)  "
+            f"estimated {result.estimated[standing.arm]:.3f}"
+        )
+    winner = "nobody wins" if result.race.winner is None else f"{_setting(result.race.winner)} wins"
+    terminal.data("\n".join([*lines, f"{winner}: {result.race.why}"]))
     return ExitCode.OK
 
 

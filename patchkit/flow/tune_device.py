@@ -1,0 +1,246 @@
+"""``patchkit tune --device``: the first settings of a variant against each other on the GPU itself.
+
+Vocabulary: a *build* is a folder with llama-bench and its libraries; ``upstream`` is the pin's, and the
+others are named by their setting, as ``128-8``. A build differs from another in one row of the table, so
+that what is measured is that row; the model must have the variant's head size. Outputs are kept, and an
+interrupted race goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+
+from patchkit.bench.options import BenchPlan
+from patchkit.bench.rounds import Arm as BenchArm
+from patchkit.bench.rounds import Rounds
+from patchkit.bench.statistics import Comparison, compare
+from patchkit.config.lock import load_lock
+from patchkit.config.profile import load_profile
+from patchkit.errors import Location, UsageError
+from patchkit.flow.tune_report import read_report, report_path
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.bench_run import BenchSession, BenchSetup, open_session
+from patchkit.runner.base import Runner
+from patchkit.tune.halving import Arm, Race, race
+from patchkit.tune.profile_text import WmmaLine, write_profile
+from patchkit.tune.wmma import variant_of
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["BuildsMissing", "DeviceRequest", "DeviceResult", "VariantUnclear", "run_device", "write_winner"]
+
+_UPSTREAM = "upstream"
+_LEAST = 0.01  # a smaller gain is not worth a row of its own
+
+
+class BuildsMissing(UsageError):
+    """The folder of ``--device`` lacks builds to compare, or the model is not there."""
+
+    code = "TUNE_BUILDS_MISSING"
+
+
+class VariantUnclear(UsageError):
+    """``--device`` measures one variant at a time."""
+
+    code = "TUNE_VARIANT_UNCLEAR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """``builds`` holds the folders, ``device`` is llama-bench's name of the GPU, as ROCm0; None: the CPU."""
+
+    arch: str
+    upstream: str | None
+    variants: tuple[str, ...]
+    builds: Path
+    model: Path
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceResult:
+    """How the race ended; ``estimated`` and ``measured`` are speeds beside upstream's setting, by setting."""
+
+    arch: str
+    build: int
+    variant: str
+    model: str
+    race: Race
+    estimated: Mapping[Arm, float]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "arch": self.arch,
+            "build": self.build,
+            "variant": self.variant,
+            "model": self.model,
+            "winner": list(self.race.winner) if self.race.winner is not None else None,
+            "why": self.race.why,
+            "standings": [
+                {
+                    "setting": list(standing.arm),
+                    "rounds": standing.comparison.rounds,
+                    "verdict": standing.comparison.verdict,
+                    "measured": math.exp(standing.comparison.effect.middle),
+                    "low": math.exp(standing.comparison.effect.low),
+                    "high": math.exp(standing.comparison.effect.high),
+                    "noise": math.exp(standing.comparison.noise.reach) - 1,
+                    "estimated": self.estimated[standing.arm],
+                }
+                for standing in self.race.standings
+            ],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lane:
+    """One arm's measurement so far."""
+
+    session: BenchSession
+    arguments: tuple[str, ...]
+    rounds: Rounds = field(default_factory=Rounds)
+
+    def compare(self, count: int) -> Comparison:
+        """The comparison over ``count`` rounds, measuring those that are missing."""
+        for number in range(self.rounds.count, count):
+            self.session.add_round(number, self.arguments, self.rounds)
+        baseline, candidate, again = (self._times(arm) for arm in ("baseline", "candidate", "again"))
+        return compare(baseline, candidate, again, least=_LEAST)
+
+    def _times(self, arm: BenchArm) -> list[float]:
+        """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
+        by_test = [self.rounds.medians(test, arm) for test in self.rounds.tests]
+        return [statistics.geometric_mean(times) for times in zip(*by_test, strict=True)]
+
+
+def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> DeviceResult:
+    """Race the builds that are there, in the order of the report, and keep the result.
+
+    Raises:
+        VariantUnclear, ReportMissing, BuildsMissing: there is nothing to race.
+        BenchFailed and its like: a program did not end well; what was measured before is kept.
+        CacheError: the disk refused.
+    """
+    if len(request.variants) != 1:
+        raise VariantUnclear(
+            "--device measures one variant at a time",
+            hint="name it: --variant 64-32-f32, for a model of that head size",
+        )
+    (variant,) = request.variants
+    build = load_lock(workspace.series.lock).pin(request.upstream).build
+    report = read_report(workspace.cache_root, request.arch, "wmma", build)
+    entry = next((each for each in report["variants"] if each["variant"] == variant), None)
+    if entry is None:
+        raise VariantUnclear(f"the report has no variant '{variant}'", hint="patchkit tune shows their names")
+    arms = [tuple(setting) for setting in entry["order"]]
+    arms = [arm for arm in arms if _folder(request.builds, arm).is_dir()]
+    _check(request, arms)
+    plan = BenchPlan(generated=(), device=request.device)
+    with ExitStack() as stack:
+        lanes: dict[Arm, _Lane] = {}
+
+        def measure(arm: Arm, count: int) -> Comparison:
+            if arm not in lanes:
+                setup = BenchSetup(
+                    baseline=request.builds / _UPSTREAM,
+                    candidate=_folder(request.builds, arm),
+                    model=request.model,
+                    plan=plan,
+                    baseline_tree=_UPSTREAM,
+                    candidate_tree=f"{variant} {_name(arm)}",
+                )
+                folder = workspace.cache_root / "tune" / "runs"
+                session = stack.enter_context(
+                    open_session(setup, folder, runner=runner, reporter=workspace.reporter)
+                )
+                lanes[arm] = _Lane(session=session, arguments=session.arguments())
+            workspace.reporter.step(f"{variant} {_name(arm)}: {count} rounds")
+            return lanes[arm].compare(count)
+
+        found = race(arms, measure)
+        for lane in lanes.values():
+            lane.session.close()
+    costs = {tuple(each["setting"]): each["estimates"][0]["cost"] for each in entry["candidates"]}
+    base = costs[tuple(entry["upstream"])]
+    result = DeviceResult(
+        arch=request.arch,
+        build=build,
+        variant=variant,
+        model=request.model.name,
+        race=found,
+        estimated={arm: base / costs[arm] for arm in arms},
+    )
+    _write(report_path(workspace.cache_root, request.arch, f"wmma-{variant}-device", build), result)
+    return result
+
+
+def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> bool:
+    """Put the measured winner into the profile, in place of what the compiler's figures chose.
+
+    Nothing is written without a winner. Raises ProfileNotWritten, CacheError.
+    """
+    if result.race.winner is None:
+        return False
+    profile = load_profile(workspace.series.profiles, result.arch)
+    variant = variant_of(result.variant)
+    first = result.race.standings[0].comparison
+    gain = f"{math.expm1(first.effect.middle) * 100:+.1f} % ({first.rounds} rounds, estimate "
+    gain += f"{(result.estimated[result.race.winner] - 1) * 100:+.0f} %)"
+    told = f"{today.isoformat()}: {result.model}, {gain}"
+    rows = [
+        WmmaLine(**{name: getattr(row, name) for name in WmmaLine.__dataclass_fields__})
+        for row in profile.tuned_wmma
+    ]
+    changed = [
+        replace(
+            row,
+            kq_stride=result.race.winner[0],
+            nwarps=result.race.winner[1],
+            measured_on=f"{result.arch} by patchkit tune --device, {told}",
+        )
+        if (row.head_size, row.ncols, row.acc) == (variant.head_size, variant.ncols, variant.acc)
+        else row
+        for row in rows
+    ]
+    return write_profile(workspace.series.profiles / f"{result.arch}.toml", changed)
+
+
+def _check(request: DeviceRequest, arms: list[Arm]) -> None:
+    why = None
+    if not (request.builds / _UPSTREAM).is_dir():
+        why = f"it has no folder '{_UPSTREAM}'"
+    elif not arms:
+        why = "none of its folders is named like an eligible setting, as 128-8"
+    elif not request.model.is_file():
+        why = f"there is no model {request.model}"
+    if why is not None:
+        raise BuildsMissing(
+            "there is nothing to measure",
+            where=Location(path=str(request.builds)),
+            why=why,
+            hint="docs/tune.md says how to make the builds",
+        )
+
+
+def _name(arm: Arm) -> str:
+    return "-".join(str(value) for value in arm)
+
+
+def _folder(builds: Path, arm: Arm) -> Path:
+    return builds / _name(arm)
+
+
+def _write(path: Path, result: DeviceResult) -> None:
+    with disk_errors(path, "writing the result"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        partial.write_text(json.dumps(result.as_json(), indent=1) + "\n", "utf-8")
+        partial.replace(path)
