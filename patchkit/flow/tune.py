@@ -16,7 +16,7 @@ from typing import Literal
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import Pin, load_lock
 from patchkit.config.profile import ArchProfile, TunedWmma, load_profile
 from patchkit.errors import Location, UsageError
 from patchkit.fetch.cache import open_cache
@@ -42,6 +42,7 @@ from patchkit.tune.outcome import Outcome
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.search import Compiled, Verdict, choose
 from patchkit.tune.wmma import name_of
+from patchkit.vcs.repository import Repository
 
 __all__ = ["TableIncomplete", "TuneRequest", "UnknownVariant", "run_tune", "write_table"]
 
@@ -116,22 +117,8 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     repository = cache.peek(workspace.reporter)
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
-    family: Family = (
-        wmma_family(workspace, repository, pinned.commit, pin, profile)
-        if request.kernel == "wmma"
-        else tile_family(repository, pinned.commit, profile)
-    )
-    variants = _variants(family, request.variants)
-    settings = {variant: _near(family, variant, request.near) for variant in variants}
-    if request.like is not None:
-        settings = shortlist(
-            read_report(workspace.cache_root, request.like, family.name, pin.build),
-            family,
-            settings,
-            limits=limits,
-            compute_units=profile.facts.require_int("compute_units"),
-            most=request.shortlist,
-        )
+    family = _family(workspace, repository, pinned.commit, pin, profile, request.kernel)
+    settings = _settings(workspace, request, family, pin.build, profile)
     run = _Run(
         request=request,
         workspace=workspace,
@@ -159,6 +146,39 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     )
     write_report(workspace.cache_root, report)
     return report
+
+
+def _family(
+    workspace: Workspace,
+    repository: Repository,
+    base: str,
+    pin: Pin,
+    profile: ArchProfile,
+    kernel: KernelName,
+) -> Family:
+    match kernel:
+        case "wmma":
+            return wmma_family(workspace, repository, base, pin, profile)
+        case "tile":
+            return tile_family(repository, base, profile)
+
+
+def _settings(
+    workspace: Workspace, request: TuneRequest, family: Family, build: int, profile: ArchProfile
+) -> dict[str, tuple[Setting, ...]]:
+    """What is to be compiled of each variant, upstream's setting aside."""
+    variants = _variants(family, request.variants)
+    settings = {variant: _near(family, variant, request.near) for variant in variants}
+    if request.like is None:
+        return settings
+    return shortlist(
+        read_report(workspace.cache_root, request.like, family.name, build),
+        family,
+        settings,
+        limits=limits_of(profile),
+        compute_units=profile.facts.require_int("compute_units"),
+        most=request.shortlist,
+    )
 
 
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:

@@ -123,8 +123,12 @@ def report_path(cache_root: Path, arch: str, kernel: str, build: int) -> Path:
 
 
 def write_report(cache_root: Path, report: TuneReport) -> Path:
-    """Keep a report; it replaces the one of an earlier run in one step. Raises CacheError."""
-    path = report_path(cache_root, report.arch, report.kernel, report.build)
+    """Keep a report; it replaces that of an earlier run of its kind in one step. Raises CacheError.
+
+    A run that compiled a short list only never replaces the report of the whole space.
+    """
+    name = report.kernel if report.like is None else f"{report.kernel}-like-{report.like}"
+    path = report_path(cache_root, report.arch, name, report.build)
     with disk_errors(path, "writing the report"):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
