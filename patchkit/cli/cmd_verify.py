@@ -11,21 +11,24 @@ import click
 from patchkit.cli.complaint import complain
 from patchkit.cli.publish_options import PublishOptions, publish_options, publish_request, published_lines
 from patchkit.cli.request import candidate_options, choose_candidate
-from patchkit.cli.settings import Settings, verb
+from patchkit.cli.settings import FOLDER, Settings, verb
 from patchkit.errors import ErrorGroup, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from patchkit.build.parts import BackendName
     from patchkit.flow.verify import Report, Timed
 
-__all__ = ["GpuGatesMissing", "command"]
+__all__ = ["HardwareRefused", "command"]
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 
 
-class GpuGatesMissing(UsageError):
-    """``verify`` without ``--no-gpu``: the gates that need a GPU do not exist yet."""
+class HardwareRefused(UsageError):
+    """``--no-gpu`` together with an option about the device to run on."""
 
-    code = "GPU_GATES_MISSING"
+    code = "HARDWARE_REFUSED"
 
 
 @verb(
@@ -33,12 +36,19 @@ class GpuGatesMissing(UsageError):
     example=(
         "patchkit verify --no-gpu --arch gfx1151",
         "patchkit verify --no-gpu --arch gfx1151 --gate isolation --json",
+        "patchkit verify --arch gfx1151 --backend cpu --gate backend-ops --gate logits",
         "patchkit verify --no-gpu --arch gfx1151 --publish --accept-not-run",
     ),
 )
 @candidate_options
 @publish_options
 @click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU.")
+@click.option(
+    "--backend",
+    type=click.Choice(["hip", "cuda", "cpu"]),
+    help="Also run the gates that need a device, on this one (default: hip, if the GPU is here).",
+)
+@click.option("--model", type=FOLDER, metavar="GGUF", help="A model for logits, instead of small ones.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
 @click.option(
     "--full", is_flag=True, help="Also build the whole library, and compare more device code. Slow."
@@ -50,27 +60,35 @@ def command(
     gates: tuple[str, ...],
     *,
     no_gpu: bool,
+    backend: BackendName | None,
+    model: Path | None,
     full: bool,
     **publishing: Unpack[PublishOptions],
 ) -> int:
     """Prove what can be proven of the candidate, and say what was not.
 
+    Gates that need the GPU run when this machine has it. With --backend cpu they run on the CPU backend,
+    under names of their own, which shows that they work and proves nothing of the GPU.
+
     Exit code 1 when a gate fails. The evidence is kept in the cache folder, one JSON file per gate. With
     --publish the candidate becomes a branch under the name that people pull, if the gates that the series
     requires have passed; its last commit names every gate and the evidence.
     """
+    from patchkit.flow.hardware import choose_hardware
     from patchkit.flow.verify import failures, run_verify
 
-    if not no_gpu:
-        raise GpuGatesMissing(
-            "verify needs --no-gpu: the gates that need a GPU are not there yet",
-            hint="patchkit verify --no-gpu",
+    if no_gpu and (backend or model):
+        raise HardwareRefused(
+            "--no-gpu runs nothing on a device, and --backend or --model say on which and with what",
+            hint="leave out one of them",
         )
     request = publish_request(publishing, upstream)
     workspace = settings.workspace()
+    chosen = choose_candidate(workspace, archs, upstream)
     report = run_verify(
         workspace,
-        archs=choose_candidate(workspace, archs, upstream),
+        archs=chosen,
+        hardware=choose_hardware(chosen, backend, model=model, no_gpu=no_gpu),
         upstream=upstream,
         only=gates,
         full=full,
@@ -100,8 +118,9 @@ def command(
 def _lines(report: Report) -> list[str]:
     lines = [f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"]
     lines += [f"with {told}" for told in report.proven_with]
+    width = max(len(gate.result.gate) for gate in report.gates) + 1
     for gate in report.gates:
-        lines += _gate(gate)
+        lines += _gate(gate, width)
     lines += ["", f"evidence: {report.folder}"]
     ran = [gate.result.gate for gate in report.gates if gate.result.verdict == "passed"]
     if report.failed:
@@ -113,9 +132,9 @@ def _lines(report: Report) -> list[str]:
     return lines
 
 
-def _gate(gate: Timed) -> list[str]:
+def _gate(gate: Timed, width: int) -> list[str]:
     result = gate.result
-    head = f"{_MARKS[result.verdict]:<7}{result.gate:<12}"
+    head = f"{_MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":
         return [f"{head}not run: {result.summary}"]
     lines = ["", f"{head}{result.summary} ({gate.seconds:.1f} s)"]

@@ -18,6 +18,7 @@ from patchkit.config.lock import load_lock
 from patchkit.errors import CacheError, PatchkitError, UsageError
 from patchkit.flow.anchors_gate import AnchorsGate
 from patchkit.flow.candidates import Candidate, find_candidate
+from patchkit.flow.hardware import CPU_GATES, Hardware, choose_hardware
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import Gate, GateResult, Subject
@@ -28,17 +29,10 @@ from patchkit.gates.resources import ResourcesGate
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository
 
-__all__ = ["GATE_NAMES", "GPU_GATES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
+__all__ = ["GATE_NAMES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
 
-# Gates that need the GPU, or another one; they come with later steps of the ladder.
-GPU_GATES: Mapping[str, str] = {
-    "numerics": "needs an NVIDIA GPU",
-    "backend-ops": "needs the GPU",
-    "logits": "needs the GPU",
-    "bench": "needs the GPU",
-}
 GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
-_WITHOUT_COMPILER = {"anchors"}
+_WITHOUT_COMPILER = {"anchors", *CPU_GATES}
 
 
 class UnknownGate(UsageError):
@@ -109,10 +103,12 @@ def run_verify(
     full: bool,
     environ: Mapping[str, str],
     candidate: Candidate | None = None,
+    hardware: Hardware | None = None,
 ) -> Report:
-    """Run the gates that need no GPU; evidence goes to ``<cache>/evidence/<tree>``.
+    """Run the gates; evidence goes to ``<cache>/evidence/<tree>``.
 
-    ``candidate`` is one that no branch names yet; by default it is that of ``archs`` on ``upstream``.
+    ``candidate`` is one that no branch names yet; by default it is that of ``archs`` on ``upstream``. Without
+    ``hardware`` only the gates run that need no GPU.
 
     Raises:
         UnknownGate: ``only`` names none.
@@ -121,7 +117,9 @@ def run_verify(
         ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
             gates before it found.
     """
-    _refuse_unknown(only)
+    hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
+    only = tuple(hardware.own_name(name) for name in only)
+    _refuse_unknown(only, hardware)
     pin = load_lock(workspace.series.lock).pin(upstream)
     if candidate is None:
         repository, candidate = find_candidate(workspace, archs, pin.build)
@@ -139,25 +137,37 @@ def run_verify(
         CompileGate(library=full),
         ResourcesGate(),
         LaunchGate(),
+        *hardware.gates,
     )
+    not_here = _not_here(only, hardware)
     results: list[Timed] = []
     try:
         for made in _run(gates, subject, only, folder):
             results.append(made)  # noqa: PERF402 - kept when the next one raises
-    except PatchkitError as error:
+    except (PatchkitError, KeyboardInterrupt) as error:
         # What an earlier run proved must not stand beside a run that ended in the middle.
         stopped = gates[len(results)].name
-        broken = GateResult(gate=stopped, verdict="not run", summary=error.message, problems=(error,))
+        broken = _broken(stopped, error)
         results.append(Timed(result=broken, seconds=0.0))
         results += [_skipped(gate.name, f"gate {stopped} could not run") for gate in gates[len(results) :]]
-        report = _report(candidate, subject, toolchain, [*results, *_not_here(only)], folder, error.code)
+        report = _report(candidate, subject, toolchain, [*results, *not_here], folder, _code(error))
         with contextlib.suppress(CacheError):  # a full disk is being told already
             _write(folder / f"{stopped}.json", broken.as_json())
             _write(folder / "report.json", report.as_json())
         raise
-    report = _report(candidate, subject, toolchain, [*results, *_not_here(only)], folder)
+    report = _report(candidate, subject, toolchain, [*results, *not_here], folder)
     _write(folder / "report.json", report.as_json())
     return report
+
+
+def _broken(gate: str, error: PatchkitError | KeyboardInterrupt) -> GateResult:
+    if isinstance(error, PatchkitError):
+        return GateResult(gate=gate, verdict="not run", summary=error.message, problems=(error,))
+    return GateResult(gate=gate, verdict="not run", summary="interrupted; what it had found is not kept")
+
+
+def _code(error: PatchkitError | KeyboardInterrupt) -> str:
+    return error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
 
 
 def _report(
@@ -204,19 +214,21 @@ def _skipped(name: str, why: str) -> Timed:
     return Timed(result=GateResult(gate=name, verdict="not run", summary=why), seconds=0.0)
 
 
-def _not_here(only: Sequence[str]) -> list[Timed]:
-    return [_skipped(name, "not asked for" if only else why) for name, why in GPU_GATES.items()]
+def _not_here(only: Sequence[str], hardware: Hardware) -> list[Timed]:
+    return [_skipped(name, "not asked for" if only else why) for name, why in hardware.not_here.items()]
 
 
-def _refuse_unknown(only: Sequence[str]) -> None:
+def _refuse_unknown(only: Sequence[str], hardware: Hardware) -> None:
+    here = (*GATE_NAMES, *(gate.name for gate in hardware.gates))
     for name in only:
-        if name in GPU_GATES:
+        if name in here:
+            continue
+        if name in hardware.not_here:
             raise UnknownGate(
-                f"gate '{name}' cannot run here: it {GPU_GATES[name]}",
-                hint=f"gates without a GPU: {', '.join(GATE_NAMES)}",
+                f"gate '{name}' cannot run here: it {hardware.not_here[name]}",
+                hint=f"gates that can: {', '.join(here)}",
             )
-        if name not in GATE_NAMES:
-            raise UnknownGate(f"there is no gate '{name}'", hint=f"gates: {', '.join(GATE_NAMES)}")
+        raise UnknownGate(f"there is no gate '{name}'", hint=f"gates: {', '.join(here)}")
 
 
 def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]:

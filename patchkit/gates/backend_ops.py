@@ -63,8 +63,8 @@ class BackendOpsGate:
 
     @property
     def name(self) -> str:
-        """The gate's name."""
-        return NAME
+        """The gate's name on this machine."""
+        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Build both sides, run both lists on both.
@@ -76,7 +76,7 @@ class BackendOpsGate:
         try:
             sides = build_sides(subject, self.machine.backend)
         except CandidateBuildFailed as error:
-            return _failed(error)
+            return _failed(self.name, error)
         place = Place(folder=runs_folder(subject, NAME, self.machine), reporter=subject.reporter)
         tools = Tools(
             subject=subject, machine=self.machine, sides=sides, place=place, timeout_s=self.timeout_s
@@ -88,7 +88,7 @@ class BackendOpsGate:
             subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
             own = run_own(tools, self.cases)
         except BackendOpsBroken as error:
-            return _failed(error)
+            return _failed(self.name, error)
         problems = [*judge_ops(upstream), *judge_own(own)]
         return self._result(problems, ops, sides, upstream, own)
 
@@ -125,7 +125,7 @@ class BackendOpsGate:
             )
         unsupported = [one.case for one in own.after if not one.is_supported]
         return GateResult(
-            gate=NAME,
+            gate=self.name,
             verdict="failed" if problems else "passed",
             summary=(
                 f"{ran} cases of upstream and {len(measured)} of ours ran on {self.machine.device}, "
@@ -258,5 +258,5 @@ def _own_json(old: Measured, new: Measured) -> dict[str, object]:
     }
 
 
-def _failed(error: PatchkitError) -> GateResult:
-    return GateResult(gate=NAME, verdict="failed", summary=error.message, problems=(error,))
+def _failed(gate: str, error: PatchkitError) -> GateResult:
+    return GateResult(gate=gate, verdict="failed", summary=error.message, problems=(error,))

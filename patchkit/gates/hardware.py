@@ -57,6 +57,10 @@ class Machine:
         """Whether no GPU takes part, so that no line of a GPU patch runs."""
         return self.backend == "cpu"
 
+    def gate_name(self, name: str) -> str:
+        """A gate's name on this machine: on the CPU it is another gate, which proves nothing of a GPU."""
+        return f"{name}@cpu" if self.is_cpu else name
+
     @property
     def note(self) -> str:
         """What a run on the CPU proves, and what it does not; empty for a GPU."""

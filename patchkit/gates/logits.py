@@ -75,8 +75,8 @@ class LogitsGate:
 
     @property
     def name(self) -> str:
-        """The gate's name."""
-        return NAME
+        """The gate's name on this machine."""
+        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Run every scene of every model three times: reference, baseline, candidate.
@@ -98,11 +98,11 @@ class LogitsGate:
                 for scene in self.scenes
             ]
         except (CandidateBuildFailed, LogitsBroken) as error:
-            return GateResult(gate=NAME, verdict="failed", summary=error.message, problems=(error,))
+            return GateResult(gate=self.name, verdict="failed", summary=error.message, problems=(error,))
         problems = tuple(judge_logits(pairs))
         worst = max(pairs, key=lambda pair: pair.after.nmse)
         return GateResult(
-            gate=NAME,
+            gate=self.name,
             verdict="failed" if problems else "passed",
             summary=(
                 f"{len(pairs)} scenes of {len({pair.model for pair in pairs})} models on "

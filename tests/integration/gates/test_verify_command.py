@@ -35,11 +35,21 @@ def applied(pin_cache: Path, patchkit) -> Path:
     return pin_cache
 
 
-def test_gates_of_a_gpu_are_not_pretended(pin_cache: Path, patchkit) -> None:
-    code, _, err = patchkit("verify", "--arch", "gfx1151", cache=pin_cache)
+def test_gates_of_a_gpu_are_not_pretended(applied: Path, patchkit, monkeypatch) -> None:
+    monkeypatch.setattr("patchkit.flow.hardware.detect_gpus", lambda: ("gfx1100",))
+    code, out, err = patchkit("verify", "--arch", "gfx1151", "--json", "--gate", "anchors", cache=applied)
+    assert code == 0, err
+    rows = {gate["gate"]: gate["verdict"] for gate in json.loads(out)["gates"]}
+    assert {rows[name] for name in ("numerics", "backend-ops", "logits", "bench")} == {"not run"}
+    code, _, err = patchkit("verify", "--arch", "gfx1151", "--gate", "logits", cache=applied)
     assert code == ExitCode.USAGE
-    assert "error[GPU_GATES_MISSING]" in err
-    assert "hint: patchkit verify --no-gpu" in err
+    assert "gate 'logits' cannot run here: it needs gfx1151; this machine has gfx1100" in err
+
+
+def test_no_gpu_and_a_backend_contradict_each_other(pin_cache: Path, patchkit) -> None:
+    code, _, err = patchkit("verify", "--no-gpu", "--backend", "cpu", "--arch", "gfx1151", cache=pin_cache)
+    assert code == ExitCode.USAGE
+    assert "error[HARDWARE_REFUSED]" in err
 
 
 def test_there_must_be_a_candidate_and_a_compiler(pin_cache: Path, patchkit, monkeypatch) -> None:

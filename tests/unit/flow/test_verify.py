@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from patchkit.flow import verify
+from patchkit.flow.hardware import choose_hardware
 from patchkit.gates.base import GateError, GateResult
 from patchkit.report import NullReporter
 
@@ -62,7 +63,8 @@ def test_what_is_not_asked_for_is_listed(tmp_path: Path) -> None:
 
 
 def test_gates_that_need_a_gpu_are_never_passed() -> None:
-    rows = [timed.result for timed in verify._not_here(())]
+    nothing = choose_hardware(("gfx1151",), None, model=None, no_gpu=True)
+    rows = [timed.result for timed in verify._not_here((), nothing)]
     assert [row.gate for row in rows] == ["numerics", "backend-ops", "logits", "bench"]
     assert {row.verdict for row in rows} == {"not run"}
     assert all("GPU" in row.summary for row in rows)
@@ -71,7 +73,9 @@ def test_gates_that_need_a_gpu_are_never_passed() -> None:
 @pytest.mark.parametrize(("name", "says"), [("bench", "cannot run here"), ("isolat", "there is no gate")])
 def test_an_unknown_gate_is_refused(name: str, says: str) -> None:
     with pytest.raises(verify.UnknownGate, match=says) as caught:
-        verify._refuse_unknown(("isolation", name))
+        verify._refuse_unknown(
+            ("isolation", name), choose_hardware(("gfx1151",), None, model=None, no_gpu=True)
+        )
     assert "isolation" in (caught.value.hint or "")
 
 

@@ -1,0 +1,81 @@
+"""``patchkit build``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.build.parts import BackendName
+    from patchkit.build.sides import BuiltSide
+    from patchkit.flow.build import BuildReport
+
+__all__ = ["command"]
+
+
+@verb(
+    "build",
+    example=(
+        "patchkit build --arch gfx1151",
+        "patchkit build --arch gfx1151 --backend cpu --json",
+    ),
+)
+@candidate_options
+@click.option(
+    "--backend",
+    type=click.Choice(["hip", "cuda", "cpu"]),
+    default="hip",
+    show_default=True,
+    help="What to build for; the CPU backend is always built too.",
+)
+@click.option("--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more.")
+def command(
+    settings: Settings,
+    archs: tuple[str, ...],
+    upstream: str | None,
+    backend: BackendName,
+    programs: tuple[str, ...],
+) -> None:
+    """Build the baseline and the candidate, side by side.
+
+    What no patch changes is built once for both; an interrupted build goes on where it was. The folders,
+    with the whole log of Ninja and the compilers, are in the cache folder and are printed.
+    """
+    from patchkit.flow.build import PROGRAMS, run_build
+
+    workspace = settings.workspace()
+    report = run_build(
+        workspace,
+        archs=choose_archs(workspace, archs),
+        upstream=upstream,
+        backend=backend,
+        programs=programs or PROGRAMS,
+        environ=os.environ,
+    )
+    if settings.json:
+        settings.terminal.document(report.as_json())
+    else:
+        settings.terminal.data("\n".join(_lines(report)))
+
+
+def _lines(report: BuildReport) -> list[str]:
+    lines = [f"{report.branch}, build {report.build}, for {report.backend}"]
+    for name, side in (("baseline", report.sides.before), ("candidate", report.sides.after)):
+        lines += _side(name, side, report)
+    lines += ["", "Built is not proven: patchkit verify"]
+    return lines
+
+
+def _side(name: str, side: BuiltSide, report: BuildReport) -> list[str]:
+    lines = ["", f"{name}: {side.folder}"]
+    for built in side.parts:
+        took = f"{built.seconds:.0f} s" if built.seconds else "was there"
+        shared = ", one for both sides" if report.is_shared(built.part.key) else ""
+        ccache = ", with ccache" if built.uses_ccache else ""
+        lines.append(f"  {built.part.name:<9}{took}{ccache}{shared}; log: {built.log}")
+    return lines

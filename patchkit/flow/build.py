@@ -1,0 +1,122 @@
+"""``build``: baseline and candidate, compiled for this machine.
+
+Vocabulary: as in :mod:`patchkit.build.sides`. What no patch changes is built once and serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.build.machine import GATE_PROGRAMS
+from patchkit.build.parts import BackendName
+from patchkit.build.sides import BuiltSide
+from patchkit.build.toolchain import Toolchain, find_toolchain
+from patchkit.config.lock import load_lock
+from patchkit.flow.candidates import Candidate, find_candidate
+from patchkit.flow.subject import make_subject
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import Subject
+from patchkit.gates.hardware import Sides, build_sides
+
+__all__ = ["PROGRAMS", "BuildReport", "prepare_subject", "run_build"]
+
+# What a user wants to run; the gates need only the first two.
+PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """Both sides, ready to run."""
+
+    branch: str
+    backend: BackendName
+    build: int
+    sides: Sides
+    programs: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "ok": True,
+            "branch": self.branch,
+            "backend": self.backend,
+            "build": self.build,
+            "programs": list(self.programs),
+            "baseline": self._side(self.sides.before),
+            "candidate": self._side(self.sides.after),
+        }
+
+    def _side(self, side: BuiltSide) -> dict[str, object]:
+        return {
+            "tree": side.tree,
+            "folder": str(side.folder),
+            "parts": [
+                {
+                    "part": built.part.name,
+                    "folder": str(built.folder),
+                    "log": str(built.log),
+                    "seconds": built.seconds,
+                    "ccache": built.uses_ccache,
+                    "shared": self.is_shared(built.part.key),
+                }
+                for built in side.parts
+            ],
+        }
+
+    def is_shared(self, key: str) -> bool:
+        """Whether both sides have the part."""
+        return all(any(built.part.key == key for built in side.parts) for side in self._both)
+
+    @property
+    def _both(self) -> tuple[BuiltSide, BuiltSide]:
+        return self.sides.before, self.sides.after
+
+
+def prepare_subject(
+    workspace: Workspace,
+    archs: Sequence[str],
+    upstream: str | None,
+    backend: BackendName,
+    environ: Mapping[str, str],
+) -> tuple[Subject, Candidate]:
+    """The candidate with its trees exported; for HIP with the toolchain to compile with.
+
+    Raises:
+        CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to build.
+        ToolchainMissing: no HIP compiler.
+    """
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    repository, candidate = find_candidate(workspace, archs, pin.build)
+    toolchain: Toolchain | None = None
+    if backend == "hip":
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    return make_subject(workspace, repository, candidate, toolchain), candidate
+
+
+def run_build(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: str | None,
+    backend: BackendName,
+    programs: Sequence[str] = PROGRAMS,
+    environ: Mapping[str, str],
+) -> BuildReport:
+    """Build both sides in ``<cache>/builds``; a second time only what is missing.
+
+    Raises:
+        CandidateBuildFailed: the candidate does not build, the baseline does.
+        CompilerMissing, LibraryToolsMissing, ConfigureFailed, BuildFailed: nothing can be built.
+        The errors of :func:`prepare_subject`.
+        CacheError: the disk refused.
+    """
+    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
+    sides = build_sides(subject, backend, programs)
+    return BuildReport(
+        branch=candidate.branch,
+        backend=backend,
+        build=candidate.build,
+        sides=sides,
+        programs=tuple(programs),
+    )

@@ -1,0 +1,78 @@
+"""Which gates run on hardware here, and why the others do not.
+
+Vocabulary: the *ladder* is all gates in order of cost; its last rungs need a device to run on. On the CPU
+backend the same programs run, under names of their own (``logits@cpu``): they show that the ladder works and
+that nothing outside of the GPU's code broke, and never stand for a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.parts import BackendName
+from patchkit.flow.gpus import detect_gpus
+from patchkit.gates.backend_ops import BackendOpsGate
+from patchkit.gates.base import Gate
+from patchkit.gates.hardware import machine_of
+from patchkit.gates.logits import LogitsGate
+
+__all__ = ["CPU_GATES", "GPU_GATES", "Hardware", "choose_hardware"]
+
+# In order of cost; the reasons are those of a machine without any GPU.
+GPU_GATES: Mapping[str, str] = {
+    "numerics": "needs an NVIDIA GPU",
+    "backend-ops": "needs the GPU",
+    "logits": "needs the GPU",
+    "bench": "needs the GPU",
+}
+CPU_GATES = ("backend-ops@cpu", "logits@cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """``gates`` can run here; ``not_here`` says of every other one of the ladder why it cannot."""
+
+    backend: BackendName | None
+    gates: tuple[Gate, ...]
+    not_here: Mapping[str, str]
+
+    def own_name(self, asked: str) -> str:
+        """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
+        on_cpu = f"{asked}@cpu"
+        return on_cpu if self.backend == "cpu" and on_cpu in CPU_GATES else asked
+
+
+def choose_hardware(
+    archs: Sequence[str], backend: BackendName | None, *, model: Path | None, no_gpu: bool = False
+) -> Hardware:
+    """The gates for a backend; without one, for the candidate's GPU if this machine has it.
+
+    Args:
+        archs: the GPUs of the candidate.
+        backend: what was asked for.
+        model: a GGUF of the user's, for the gates that run models.
+        no_gpu: run none of them.
+    """
+    if no_gpu:
+        return Hardware(backend=None, gates=(), not_here=GPU_GATES)
+    found = detect_gpus()
+    if backend is None and set(found) & set(archs):
+        backend = "hip"
+    if backend is None:
+        here = f"this machine has {', '.join(found)}" if found else "this machine has none"
+        why = f"needs {' or '.join(archs)}; {here}"
+        return Hardware(
+            backend=None,
+            gates=(),
+            not_here={**dict.fromkeys(GPU_GATES, why), "numerics": GPU_GATES["numerics"]},
+        )
+    machine = machine_of(backend)
+    gates: tuple[Gate, ...] = (BackendOpsGate(machine=machine), LogitsGate(machine=machine, model=model))
+    running = {gate.name for gate in gates}
+    return Hardware(
+        backend=backend,
+        gates=gates,
+        not_here={name: why for name, why in GPU_GATES.items() if name not in running},
+    )

@@ -1,0 +1,39 @@
+"""Which gates run on hardware, and under which names."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.flow import hardware
+from patchkit.flow.hardware import CPU_GATES, GPU_GATES, choose_hardware
+
+
+def test_without_the_gpu_every_row_says_what_is_missing(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1100",))
+    chosen = choose_hardware(("gfx1151",), None, model=None)
+    assert (chosen.backend, chosen.gates) == (None, ())
+    assert set(chosen.not_here) == set(GPU_GATES)
+    assert chosen.not_here["logits"] == "needs gfx1151; this machine has gfx1100"
+    assert "NVIDIA" in chosen.not_here["numerics"]
+
+
+def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
+    chosen = choose_hardware(("gfx1151",), None, model=None)
+    assert chosen.backend == "hip"
+    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits"]
+    assert not {"backend-ops", "logits"} & set(chosen.not_here)
+
+
+def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
+    chosen = choose_hardware(("gfx1151",), "cpu", model=None)
+    assert tuple(gate.name for gate in chosen.gates) == CPU_GATES
+    assert set(chosen.not_here) == set(GPU_GATES)
+    assert chosen.own_name("logits") == "logits@cpu"
+    assert chosen.own_name("isolation") == "isolation"
+
+
+@pytest.mark.parametrize("backend", [None, "hip"])
+def test_other_backends_keep_the_names(backend) -> None:
+    assert choose_hardware(("gfx1151",), backend, model=None).own_name("logits") == "logits"
