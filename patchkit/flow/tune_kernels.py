@@ -97,7 +97,7 @@ def _render_table(
         patch,
         workspace.series.patches / patch.folder,
         workspace.series.templates,
-        make_context(guard, (target,)),
+        make_context(guard, (target,), patch.context),
     )
     (file,) = (file for file in patch.files if file.path == TABLE_FILE)
     return renderer.file(file.template, file.where).encode()
