@@ -1,0 +1,107 @@
+"""The later eras on their real trees: what the lock records, what a user is told, both sides of each knob.
+
+The trees come from the cache that the corpus uses, so nothing is downloaded twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from patchkit.config.lock import load_lock
+
+pytestmark = [pytest.mark.upstream, pytest.mark.network]
+
+LOCK = load_lock(Path(__file__).parents[2] / "patches" / "upstream.lock")
+LATER = [result for result in LOCK.results if result.build != LOCK.default]
+LATER_NAMES = [f"b{result.build}-{'+'.join(result.archs)}-{len(result.patches)}" for result in LATER]
+
+
+@pytest.fixture
+def patchkit(checkout, test_cache):
+    """Runs a command on the corpus's cache; gives its stdout and stderr."""
+
+    def run(*args):
+        with FileLock(test_cache / "corpus.lock"):
+            done = subprocess.run(
+                [sys.executable, "-m", "patchkit", *args, "--cache-dir", str(test_cache / "corpus")],
+                env={**os.environ, "PYTHONPATH": str(checkout)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 0, done.stderr
+        return done.stdout, done.stderr
+
+    return run
+
+
+def test_each_era_has_a_recorded_result():
+    recorded = {(result.build, result.archs): result.patches for result in LATER}
+    assert (10068, ("gfx1151",)) in recorded
+    assert (11549, ("gfx1151",)) in recorded
+    assert (11549, ("gfx1200",)) in recorded
+    # The default series of the newest pin is empty, and that is recorded, too.
+    empty = LOCK.result(11549, ["gfx1151"], [])
+    assert empty is not None
+    assert empty.tree == LOCK.pin(11549).tree
+
+
+@pytest.mark.parametrize("result", LATER, ids=LATER_NAMES)
+def test_the_result_is_the_one_the_lock_records(patchkit, result):
+    asked = [f"--arch={arch}" for arch in result.archs] + [f"--with={name}" for name in result.patches]
+    out, _ = patchkit("apply", "--json", "--upstream", str(result.build), *asked)
+    applied = json.loads(out)
+    assert applied["lock_state"] == "as the lock records"
+    assert applied["tree"] == result.tree
+    assert [made["id"] for made in applied["commits"]] == list(result.patches)
+    # The option exists up to build 10068; a patch without it in its guard never turns it on.
+    rocwmma = "ON" if "rocwmma-route-off" in result.patches else "OFF"
+    assert f"-DGGML_HIP_ROCWMMA_FATTN={rocwmma}" in applied["cmake"]
+
+
+@pytest.mark.parametrize("name", ["b11549", "11549", "B11549"])
+def test_a_pin_goes_by_its_number_with_and_without_the_letter(patchkit, name):
+    out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", name)
+    assert json.loads(out)["pin"]["build"] == 11549
+
+
+def test_a_patch_asked_for_outside_its_era_is_said_on_stderr(patchkit):
+    asked = ("--with", "rocwmma-route-off", "--with", "mmvq-batch-limits")
+    out, err = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
+    states = {patch["id"]: patch["state"] for patch in json.loads(out)["patches"]}
+    assert states["rocwmma-route-off"] == "skipped"
+    assert states["mmvq-batch-limits"] == "apply"
+    assert "asked for, and not in the series: rocwmma-route-off, out of era: for b9294 to b10068" in err
+    assert "mmvq-batch-limits, " not in err
+
+
+def test_both_sides_of_each_knob_read_the_profile(patchkit):
+    asked = [f"--with={name}" for name in ("fattn-tile-rows", "mmq-tile-table")]
+    out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
+    text = {edit["id"]: edit["text"] for patch in json.loads(out)["patches"] for edit in patch["edits"]}
+    row = "GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 32, 256, 3, 64, 64)"
+    assert row in text["host-rows"]
+    assert row in text["device-rows"]
+    tuned = "return ggml_cuda_mmq_tuned_gfx1151(ggml_cuda_mmq_get_config_rdna3_5(type, J, fallback));"
+    assert tuned in text["host-config"]
+    assert tuned in text["device-config"]
+    assert "GGML_CUDA_CC_OFFSET_AMD + 0x1151" in text["host-config"]
+    assert "GGML_CUDA_CC" not in text["device-config"]
+
+
+def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
+    asked = ("--arch", "gfx1200", "--arch", "gfx1201", "--with", "mmvq-decode-warps")
+    out, _ = patchkit("plan", "--json", "--upstream", "b11549", *asked)
+    (patch,) = (patch for patch in json.loads(out)["patches"] if patch["state"] == "apply")
+    assert patch["targets"] == ["gfx1200", "gfx1201"]
+    text = {edit["id"]: edit["text"] for edit in patch["edits"]}
+    for macro, cc in (("__gfx1200__", "0x1200"), ("__gfx1201__", "0x1201")):
+        assert f"#if defined({macro})" in text["kernel-warps"]
+        assert f"GGML_CUDA_CC_OFFSET_AMD + {cc}" in text["launch-warps"]
