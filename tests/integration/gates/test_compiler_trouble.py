@@ -208,7 +208,8 @@ def test_ctrl_c_ends_the_compilers_and_leaves_no_entry(
     for pid in mark.read_text().split():
         assert not Path(f"/proc/{pid}/cmdline").exists() or b"sleep" not in _command(pid)
     assert _entries(applied) == []
-    assert not (applied / "evidence" / _TREE / "compile.json").exists()
+    report = json.loads((applied / "evidence" / _TREE / "report.json").read_text())
+    assert (report["ok"], report["stopped"]) == (False, "INTERRUPTED")
 
 
 def _command(pid: str) -> bytes:
