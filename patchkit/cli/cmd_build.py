@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_archs
+from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(
     workspace = settings.workspace()
     report = run_build(
         workspace,
-        archs=choose_archs(workspace, archs),
+        archs=choose_candidate(workspace, archs, upstream),
         upstream=upstream,
         backend=backend,
         programs=programs or PROGRAMS,

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "build": "Build the baseline and the candidate for this machine, side by side.",
         "verify": "Prove what can be proven of the candidate, and say what was not.",
         "numerics": "Measure the patched kernel's numbers on an NVIDIA GPU, here or elsewhere.",
+        "package": "Make a wheel of the candidate's programs.",
         "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",
         "diff": "Show what the candidate changes in upstream.",

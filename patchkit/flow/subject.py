@@ -64,6 +64,7 @@ def make_subject(
         toolchain=toolchain,
         cache_root=workspace.cache_root,
         reporter=workspace.reporter,
+        base=candidate.base,
     )
 
 

@@ -92,7 +92,8 @@ class PatchPart:
 class Subject:
     """One candidate.
 
-    ``baseline`` and ``candidate`` are exported trees, the hashes are those of git. ``archs`` are the GPUs
+    ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
+    commit. ``archs`` are the GPUs
     the candidate is for, ``profiles`` all that there are. ``authors`` says, per changed file of the
     candidate, which patch each line comes from (None: upstream); index 0 is line 1.
     """
@@ -109,6 +110,7 @@ class Subject:
     toolchain: Toolchain | None
     cache_root: Path
     reporter: Reporter
+    base: str = ""
 
     @property
     def changed_files(self) -> tuple[str, ...]:

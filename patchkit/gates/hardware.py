@@ -93,7 +93,12 @@ def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] 
 
     def build(root: Path, tree: str) -> BuiltSide:
         return build_side(
-            Source(root=root, tree=tree, build=subject.build, commit=subject.baseline_tree[:9]),
+            Source(
+                root=root,
+                tree=tree,
+                build=subject.build,
+                commit=subject.base[:9] or subject.baseline_tree[:9],
+            ),
             backend,
             archs=subject.archs,
             toolchain=subject.toolchain,

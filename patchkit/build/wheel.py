@@ -1,0 +1,177 @@
+"""A wheel of programs that were built: installed by pip, run by their own names.
+
+Vocabulary: the *package* holds programs and libraries in one folder ``bin``, as ggml looks for backends
+beside the program; its *scripts* replace themselves by the program of their name. scikit-build-core makes the
+wheel from a CMake project that only installs files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.cmake import LibraryToolsMissing
+from patchkit.build.sides import BuiltSide
+from patchkit.errors import Location, ToolchainError
+from patchkit.proc import ToolFailed, run_tool
+from patchkit.report import Reporter
+from patchkit.vcs.disk import disk_error_from_git, disk_errors
+
+__all__ = ["WheelContents", "WheelNotMade", "make_wheel"]
+
+_TIMEOUT_S = 1800.0
+_BACKEND = "scikit_build_core.build"
+# In a process of its own: a build backend works in the current folder.
+_BUILD = f"import sys; from {_BACKEND} import build_wheel; build_wheel(sys.argv[1])"
+
+_CMAKE = """\
+cmake_minimum_required(VERSION 3.18...4.4)
+project(package LANGUAGES NONE)
+install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/bin/" DESTINATION "%s/bin" USE_SOURCE_PERMISSIONS)
+"""
+
+_INIT = '''\
+"""llama.cpp's programs, build {build}, for {what}: made by patchkit."""
+
+import os
+import pathlib
+import sys
+
+FOLDER = pathlib.Path(__file__).parent / "bin"
+INFORMATION = {information}
+
+
+def _run(name):
+    program = FOLDER / name
+    os.execv(program, [str(program), *sys.argv[1:]])
+'''
+
+
+class WheelNotMade(ToolchainError):
+    """scikit-build-core does not make the wheel."""
+
+    code = "WHEEL_NOT_MADE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelContents:
+    """What goes into a wheel. ``name`` is the distribution's; ``information`` is kept in the package."""
+
+    name: str
+    version: str
+    summary: str
+    programs: tuple[str, ...]
+    licence: Path
+    information: dict[str, str]
+
+    @property
+    def module(self) -> str:
+        """The import name."""
+        return self.name.replace("-", "_")
+
+
+def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter: Reporter) -> Path:
+    """The wheel, in ``folder``; one of that name is replaced.
+
+    Raises:
+        LibraryToolsMissing: scikit-build-core is not installed.
+        WheelNotMade: it refused.
+        CacheError: the disk refused.
+    """
+    with disk_errors(folder, "making a wheel"):
+        folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".wheel-", dir=folder))
+    try:
+        with disk_errors(folder, "making a wheel"):
+            project = work / "project"
+            _write_project(project, side, contents)
+            (work / "dist").mkdir()
+        _build(project, work / "dist", reporter)
+        with disk_errors(folder, "making a wheel"):
+            (made,) = (work / "dist").glob("*.whl")
+            return made.replace(folder / made.name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_project(project: Path, side: BuiltSide, contents: WheelContents) -> None:
+    package = project / contents.module
+    package.mkdir(parents=True)
+    binaries = project / "bin"
+    binaries.mkdir()
+    for path in sorted(side.folder.iterdir()):
+        if path.name in contents.programs or (path.name.startswith("lib") and ".so" in path.name):
+            shutil.copy2(path, binaries / path.name)  # links become files: a wheel holds none
+    shutil.copy2(contents.licence, project / "LICENSE")
+    (package / "__init__.py").write_text(_init_text(contents), "utf-8")
+    (project / "CMakeLists.txt").write_text(_CMAKE % contents.module, "utf-8")
+    (project / "pyproject.toml").write_text(_pyproject_text(contents), "utf-8")
+
+
+def _init_text(contents: WheelContents) -> str:
+    text = _INIT.format(
+        build=contents.information["build"],
+        what=contents.information["for"],
+        information=json.dumps(contents.information, indent=4, sort_keys=True),
+    )
+    entries = "".join(
+        f'\n\ndef {_function(name)}():\n    """Run {name}."""\n    _run("{name}")\n'
+        for name in contents.programs
+    )
+    return text + entries
+
+
+def _pyproject_text(contents: WheelContents) -> str:
+    scripts = "\n".join(
+        f'{name} = "{contents.module}:{_function(name)}"' for name in _commands(contents.programs)
+    )
+    return f"""\
+[build-system]
+requires = ["scikit-build-core"]
+build-backend = "{_BACKEND}"
+
+[project]
+name = "{contents.name}"
+version = "{contents.version}"
+description = {json.dumps(contents.summary)}
+requires-python = ">=3.9"
+license = "MIT"
+license-files = ["LICENSE"]
+
+[project.scripts]
+{scripts}
+
+[tool.scikit-build]
+wheel.packages = ["{contents.module}"]
+wheel.py-api = "py3"
+wheel.platlib = true
+"""
+
+
+def _commands(programs: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(programs))
+
+
+def _function(program: str) -> str:
+    return program.replace("-", "_")
+
+
+def _build(project: Path, dist: Path, reporter: Reporter) -> None:
+    try:
+        run_tool(
+            [sys.executable, "-c", _BUILD, str(dist)], cwd=project, timeout_s=_TIMEOUT_S, reporter=reporter
+        )
+    except ToolFailed as error:
+        text = error.why or ""
+        if "No module named 'scikit_build_core'" in text:
+            raise LibraryToolsMissing(
+                "making a wheel needs scikit-build-core", why=text, hint="pip install 'patchkit[library]'"
+            ) from error
+        raise disk_error_from_git(text, dist, "making a wheel") or WheelNotMade(
+            "the wheel could not be made", where=Location(path=str(project)), why=text, hint=error.hint
+        ) from error
