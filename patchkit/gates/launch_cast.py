@@ -28,8 +28,8 @@ from patchkit.recorder.session import Figures
 __all__ = ["Cast", "build_sides", "code_after", "make_cast"]
 
 # hip/amd_detail/amd_hip_runtime.h (HIP 6.4) makes the second into the first: the only line in which the host
-# pass of a unit of build 6900 differs between the two wave sizes (clang -E of 7 units). Members of that name
-# are the device properties, asked at run time.
+# pass of a unit of build 6900 differs between the two wave sizes (clang -E of all 103 units). Members of that
+# name are the device properties, asked at run time.
 _WAVE_SIZE = re.compile(rb"(?<![.\w])(?<!->)(warpSize|__AMDGCN_WAVEFRONT_SIZE(__)?)\b")
 
 
