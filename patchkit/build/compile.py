@@ -18,6 +18,7 @@ from typing import Literal
 
 from patchkit.build.assembly import KernelText, parse_kernels
 from patchkit.build.compiler import Compiler, run_clang
+from patchkit.build.kv_types import kv_definitions
 from patchkit.build.remarks import (
     REMARK_FLAG,
     Diagnostic,
@@ -142,6 +143,7 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
         *hip_flags(toolchain, job.arch, which=job.which),
         *_WARNINGS,
         *hip_definitions(rocwmma=job.rocwmma),
+        *kv_definitions(job.tree.root),
         *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
         *([REMARK_FLAG] if job.which == "device" and job.form == "assembly" else []),
         "-S" if job.form == "assembly" else "-c",

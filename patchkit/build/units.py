@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from patchkit.build.kv_types import kv_units
 from patchkit.errors import Location, ToolchainError
 
 __all__ = [
@@ -65,7 +66,7 @@ def hip_units(tree: Path) -> tuple[str, ...]:
 
 
 def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
-    """The units of one backend: the ``file(GLOB ... "*.cu")`` lines of its CMake list, default options.
+    """The units of one backend: what its CMake list globs and adds with default options.
 
     Raises:
         BuildListMissing: the list is gone, or none of its globs matches.
@@ -75,7 +76,9 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
     folder = posixpath.dirname(path)
     units: set[str] = set()
     if file.is_file():
-        for pattern in _globs(file.read_text("utf-8", "replace").splitlines()):
+        text = file.read_text("utf-8", "replace")
+        units |= set(kv_units(tree, text))
+        for pattern in _globs(text.splitlines()):
             joined = posixpath.normpath(posixpath.join(folder, pattern))
             units |= {found.relative_to(tree).as_posix() for found in tree.glob(joined)}
     if not units:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.build.compiler import Compiler
+from patchkit.build.kv_types import kv_definitions
 from patchkit.build.parallel import run_parallel
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
 from patchkit.build.sources import SourceTree
@@ -93,7 +94,8 @@ def units_for(
 
 
 def _reading(configuration: Configuration, unit: str, tree: SourceTree) -> Reading:
-    return Reading(tree=tree, unit=unit, flags=configuration.flags, name=configuration.name)
+    flags = (*configuration.flags, *kv_definitions(tree.root))
+    return Reading(tree=tree, unit=unit, flags=flags, name=configuration.name)
 
 
 def _spread(cases: Sequence[Case]) -> Iterator[Case]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.build.compile import hip_definitions
 from patchkit.build.compiler import Compiler, nice
+from patchkit.build.kv_types import kv_definitions
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import hip_flags
 from patchkit.build.units import INCLUDE_FOLDERS
@@ -69,6 +70,7 @@ def active_lines(tree: SourceTree, unit: str, arch: str, compiler: Compiler) -> 
             str(compiler.toolchain.clang),
             *hip_flags(compiler.toolchain, arch, which="host"),
             *hip_definitions(rocwmma=True),
+            *kv_definitions(tree.root),
             *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
             *HOST_FLAGS,
             "-E",
