@@ -111,7 +111,6 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     limits = limits_of(profile)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
-    toolchains = with_headers(toolchain, request.arch, request.headers)
     cache = open_cache(workspace.cache_root)
     pinned = obtain(pin, cache=cache, reporter=workspace.reporter)
     repository = cache.peek(workspace.reporter)
@@ -119,6 +118,7 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         raise AssertionError("the pin was obtained, and there is no repository")
     family = _family(workspace, repository, pinned.commit, pin, profile, request.kernel)
     settings = _settings(workspace, request, family, pin.build, profile)
+    toolchains = with_headers(toolchain, request.arch, request.headers)
     run = _Run(
         request=request,
         workspace=workspace,

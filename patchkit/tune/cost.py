@@ -12,11 +12,12 @@ Among the eligible ones the order is, each only where the ones before are equal:
 2. waves per SIMD that are missing to five as the compiler reports them, at worst over the headers;
 3. resident waves that are missing to six: registers and LDS together, in whole blocks;
 4. the estimate (:mod:`patchkit.tune.estimate`), as a share of upstream's, summed over the headers;
+   upstream's own counts a tenth less, so that an estimate alone must be ahead by that to displace it;
 5. barriers per KV row, LDS bytes per KV row, and the share of matrix instructions, more being better;
 6. the values of the setting, so that the order is total.
 
-Five and six are judgement: below five waves nothing hides memory on these GPUs' 16 slots, and nobody has
-measured what more than six bring; the estimate, in which more waves hide latency, decides from there.
+Five, six and the tenth are judgement: below five waves little hides memory, and nobody has measured what
+more than six bring; the estimate, in which more waves hide latency, decides from there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = ["FEWEST_WAVES", "Judged", "front", "margin", "not_worse", "rank", "ra
 
 FEWEST_WAVES = 5
 _ENOUGH_RESIDENT = 6
+_UPSTREAM_COUNTS = 0.9
 
 Key = tuple[float | int, ...]
 _KEY_NAMES = (
@@ -79,12 +81,13 @@ def rank_key(judged: Judged, upstream: Judged) -> Key:
     spills = sum(mine.spills / max(1, theirs.spills) for mine, theirs in pairs)
     waves = min(figures.waves for figures in judged.figures)
     resident = min(figures.resident for figures in judged.figures)
+    kept = _UPSTREAM_COUNTS if judged.candidate == upstream.candidate else 1.0
     estimates = zip(judged.estimates, upstream.estimates, strict=True)
     return (
         round(spills, 6),
         max(0, FEWEST_WAVES - waves),
         max(0, _ENOUGH_RESIDENT - resident),
-        round(sum(mine.cost / theirs.cost for mine, theirs in estimates), 6),
+        round(kept * sum(mine.cost / theirs.cost for mine, theirs in estimates), 6),
         round(max(each.barriers_per_row for each in judged.estimates), 6),
         round(max(each.lds_bytes_per_row for each in judged.estimates), 3),
         -round(min(each.matrix_share for each in judged.estimates), 6),

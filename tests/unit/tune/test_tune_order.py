@@ -226,6 +226,13 @@ def test_the_order_is_total_and_says_where_it_decides() -> None:
     assert rank([], verdict.upstream) == []
 
 
+def test_an_estimate_alone_must_be_a_tenth_ahead_of_upstreams() -> None:
+    base = _figures()
+    near, far = (_figures(loop=replace(LOOP, instructions=number)) for number in (540, 440))
+    assert _choose({0: base, 1: near}).best.candidate.setting == (0,)
+    assert _choose({0: base, 2: far}).best.candidate.setting == (2,)
+
+
 def test_more_resident_waves_hide_latency_until_issue_bounds() -> None:
     traits = Traits(threads=128, rows=128, columns=16)
     few = estimate(_figures(vgprs=256, latency=40000), traits, LIMITS, CUS)

@@ -1,0 +1,101 @@
+"""``patchkit tune`` on the real kernel with a real compiler."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+VARIANT = "128-16-f32"
+
+
+@pytest.fixture
+def cache(pin_cache, test_cache, hip_toolchain) -> Path:
+    """The pin, the SDK of the tests, and what the tests compiled before."""
+    assert hip_toolchain.clang.exists()
+    (test_cache / "gates" / "objects").mkdir(parents=True, exist_ok=True)
+    (pin_cache / "objects").symlink_to(test_cache / "gates" / "objects")
+    (pin_cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")
+    return pin_cache
+
+
+@pytest.fixture
+def tune(cache, capsys):
+    def run(*arguments: str) -> tuple[int, dict]:
+        argv = ["tune", "--rocwmma", "stand-in", "--json", "--cache-dir", str(cache), "--variant", VARIANT]
+        code = main([*argv, *arguments])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def _objects(test_cache: Path) -> set[str]:
+    return {path.name for path in (test_cache / "gates" / "objects").glob("*/*") if len(path.name) == 64}
+
+
+def test_the_best_is_never_worse_than_upstream_and_a_second_run_compiles_nothing(tune, test_cache) -> None:
+    code, first = tune("--arch", "gfx1151", "--near", "1")
+    assert code == 0, first
+    (variant,) = first["variants"]
+    by_setting = {tuple(each["setting"]): each for each in variant["candidates"]}
+    upstream, best = by_setting[256, 4]["figures"][0], by_setting[tuple(variant["best"])]["figures"][0]
+    assert best["spills"] <= upstream["spills"]
+    assert best["waves"] >= upstream["waves"]
+    assert best["resident"] >= upstream["resident"]
+    # Head size 128, 16 columns, float: 21248 bytes of LDS by the formula and by upstream's own code.
+    assert (upstream["lds_bytes"], upstream["threads"]) == (21248, 128)
+    assert upstream["loop"]["matrix"] == 64  # 256 rows in steps of 4*16, 8 products for K and as many for V
+    assert not first["complete"]
+    assert {each["setting"][0] == 256 or each["setting"][1] == 4 for each in variant["candidates"]} == {True}
+
+    before = _objects(test_cache)
+    code, second = tune("--arch", "gfx1151", "--near", "1")
+    assert (code, second) == (0, first)
+    assert _objects(test_cache) == before
+
+
+def test_a_relative_compiles_only_what_is_first_by_the_report(tune, cache) -> None:
+    code, found = tune("--arch", "gfx1100", "--like", "gfx1151")
+    assert (code, found["error"]["code"]) == (2, "TUNE_REPORT_MISSING")
+    code, full = tune("--arch", "gfx1151", "--near", "1")
+    assert code == 0
+    path = cache / "tune" / "gfx1151-wmma-b6900.json"
+    path.write_text(json.dumps({**full, "complete": True}))
+    code, found = tune("--arch", "gfx1100", "--like", "gfx1151", "--shortlist", "1")
+    assert code == 0
+    (variant,) = found["variants"]
+    compiled = {tuple(each["setting"]) for each in variant["candidates"]}
+    assert compiled == {(256, 4), tuple(full["variants"][0]["best"])}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--arch", "gfx906"), 2, "TUNE_KERNEL_UNTUNABLE"),
+        (("--arch", "gfx1151", "--variant", "64-8-f16"), 2, "TUNE_VARIANT_UNKNOWN"),
+        (("--arch", "gfx1151", "--near", "1", "--write"), 2, "TUNE_TABLE_INCOMPLETE"),
+        (("--arch", "gfx1151", "--rocwmma", "/nowhere"), 2, "TUNE_HEADERS_UNUSABLE"),
+        (("--arch", "gfx1151", "--scheduler", "elsewhere"), 2, "SCHEDULER_ADDRESS"),
+        (("--arch", "gfx1151", "--device", "/nowhere"), 2, "TUNE_MODEL_MISSING"),
+    ],
+)
+def test_what_cannot_be_is_said(tune, arguments, code, said) -> None:
+    found, document = tune(*arguments)
+    assert (found, document["error"]["code"]) == (code, said)
+
+
+def test_headers_that_do_not_know_the_gpu_are_refused(tune, tmp_path) -> None:
+    folder = tmp_path / "include"
+    (folder / "rocwmma" / "internal").mkdir(parents=True)
+    (folder / "rocwmma" / "rocwmma.hpp").write_text("")
+    (folder / "rocwmma" / "internal" / "config.hpp").write_text("__gfx1100__")
+    code, document = tune("--arch", "gfx1151", "--rocwmma", str(folder))
+    assert (code, document["error"]["code"]) == (2, "TUNE_HEADERS_UNUSABLE")
+    assert "does not know gfx1151" in document["error"]["message"]
+    shutil.rmtree(folder)
