@@ -9,26 +9,22 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from patchkit.cli.complaint import complain
+from patchkit.cli.hardware_options import HardwareOptions, check_hardware, hardware_options, make_hardware
 from patchkit.cli.publish_options import PublishOptions, publish_options, publish_request, published_lines
 from patchkit.cli.request import candidate_options, choose_candidate
-from patchkit.cli.settings import FOLDER, Settings, verb
-from patchkit.errors import ErrorGroup, ExitCode, UsageError
+from patchkit.cli.settings import Settings, verb
+from patchkit.errors import ErrorGroup, ExitCode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from patchkit.build.parts import BackendName
     from patchkit.flow.verify import Report, Timed
 
-__all__ = ["HardwareRefused", "command"]
+__all__ = ["command"]
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 
 
-class HardwareRefused(UsageError):
-    """``--no-gpu`` together with an option about the device to run on."""
-
-    code = "HARDWARE_REFUSED"
+class _Options(PublishOptions, HardwareOptions):
+    """What the two groups of options give."""
 
 
 @verb(
@@ -42,13 +38,7 @@ class HardwareRefused(UsageError):
 )
 @candidate_options
 @publish_options
-@click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU.")
-@click.option(
-    "--backend",
-    type=click.Choice(["hip", "cuda", "cpu"]),
-    help="Also run the gates that need a device, on this one (default: hip, if the GPU is here).",
-)
-@click.option("--model", type=FOLDER, metavar="GGUF", help="A model for logits, instead of small ones.")
+@hardware_options
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
 @click.option(
     "--full", is_flag=True, help="Also build the whole library, and compare more device code. Slow."
@@ -59,11 +49,8 @@ def command(
     upstream: str | None,
     gates: tuple[str, ...],
     *,
-    no_gpu: bool,
-    backend: BackendName | None,
-    model: Path | None,
     full: bool,
-    **publishing: Unpack[PublishOptions],
+    **options: Unpack[_Options],
 ) -> int:
     """Prove what can be proven of the candidate, and say what was not.
 
@@ -74,21 +61,16 @@ def command(
     --publish the candidate becomes a branch under the name that people pull, if the gates that the series
     requires have passed; its last commit names every gate and the evidence.
     """
-    from patchkit.flow.hardware import choose_hardware
     from patchkit.flow.verify import failures, run_verify
 
-    if no_gpu and (backend or model):
-        raise HardwareRefused(
-            "--no-gpu runs nothing on a device, and --backend or --model say on which and with what",
-            hint="leave out one of them",
-        )
-    request = publish_request(publishing, upstream)
+    check_hardware(options)
+    request = publish_request(options, upstream)
     workspace = settings.workspace()
     chosen = choose_candidate(workspace, archs, upstream)
     report = run_verify(
         workspace,
         archs=chosen,
-        hardware=choose_hardware(chosen, backend, model=model, no_gpu=no_gpu),
+        hardware=make_hardware(workspace, chosen, options),
         upstream=upstream,
         only=gates,
         full=full,

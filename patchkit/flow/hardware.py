@@ -15,8 +15,11 @@ from patchkit.build.parts import BackendName
 from patchkit.flow.gpus import detect_gpus
 from patchkit.gates.backend_ops import BackendOpsGate
 from patchkit.gates.base import Gate
+from patchkit.gates.bench_device import BenchOnDevice
 from patchkit.gates.hardware import machine_of
 from patchkit.gates.logits import LogitsGate
+from patchkit.report import NullReporter
+from patchkit.runner.base import LocalRunner, Runner
 
 __all__ = ["CPU_GATES", "GPU_GATES", "Hardware", "choose_hardware"]
 
@@ -27,7 +30,8 @@ GPU_GATES: Mapping[str, str] = {
     "logits": "needs the GPU",
     "bench": "needs the GPU",
 }
-CPU_GATES = ("backend-ops@cpu", "logits@cpu")
+CPU_GATES = ("backend-ops@cpu", "logits@cpu", "bench@cpu")
+_HERE_ONLY = "runs on this machine only: run it on the other one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,12 @@ class Hardware:
 
 
 def choose_hardware(
-    archs: Sequence[str], backend: BackendName | None, *, model: Path | None, no_gpu: bool = False
+    archs: Sequence[str],
+    backend: BackendName | None,
+    *,
+    model: Path | None,
+    no_gpu: bool = False,
+    runner: Runner | None = None,
 ) -> Hardware:
     """The gates for a backend; without one, for the candidate's GPU if this machine has it.
 
@@ -54,11 +63,13 @@ def choose_hardware(
         backend: what was asked for.
         model: a GGUF of the user's, for the gates that run models.
         no_gpu: run none of them.
+        runner: where programs run, if not here; it is taken to have the GPU.
     """
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=GPU_GATES)
     found = detect_gpus()
-    if backend is None and set(found) & set(archs):
+    elsewhere = runner is not None and not isinstance(runner, LocalRunner)
+    if backend is None and (elsewhere or set(found) & set(archs)):
         backend = "hip"
     if backend is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
@@ -69,10 +80,16 @@ def choose_hardware(
             not_here={**dict.fromkeys(GPU_GATES, why), "numerics": GPU_GATES["numerics"]},
         )
     machine = machine_of(backend)
-    gates: tuple[Gate, ...] = (BackendOpsGate(machine=machine), LogitsGate(machine=machine, model=model))
+    only_here: tuple[Gate, ...] = (BackendOpsGate(machine=machine), LogitsGate(machine=machine, model=model))
+    bench = BenchOnDevice(machine=machine, runner=runner or LocalRunner(reporter=NullReporter()), model=model)
+    gates: tuple[Gate, ...] = (bench,) if elsewhere else (*only_here, bench)
     running = {gate.name for gate in gates}
     return Hardware(
         backend=backend,
         gates=gates,
-        not_here={name: why for name, why in GPU_GATES.items() if name not in running},
+        not_here={
+            name: _HERE_ONLY if elsewhere and any(gate.name == name for gate in only_here) else why
+            for name, why in GPU_GATES.items()
+            if name not in running
+        },
     )

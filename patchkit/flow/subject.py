@@ -97,6 +97,7 @@ def _part(
         touched=tuple(path for state, path in changes if state != "A"),
         new_files=tuple(path for state, path in changes if state == "A"),
         resources=patch.resources,
+        bench=patch.bench,
         moves=patch.moves,
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from patchkit.build.toolchain import Toolchain
+from patchkit.config.bench_rules import BenchRules
 from patchkit.config.kernel_moves import KernelMove
 from patchkit.config.profile import ArchProfile
 from patchkit.config.resource_rules import ResourceRules
@@ -80,6 +81,7 @@ class PatchPart:
     touched: tuple[str, ...]
     new_files: tuple[str, ...]
     resources: ResourceRules = field(default_factory=ResourceRules)
+    bench: BenchRules = field(default_factory=BenchRules)
     moves: tuple[KernelMove, ...] = ()
 
     @property

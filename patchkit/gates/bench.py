@@ -12,7 +12,6 @@ from pathlib import Path
 
 from patchkit.bench.judge import Judged, Promise, judge, promises_for
 from patchkit.bench.rounds import Rounds
-from patchkit.config.bench_rules import BenchRules
 from patchkit.errors import Location, PatchkitError
 from patchkit.gates.base import GateResult, Subject
 from patchkit.gates.bench_conditions import Conditions, summarise
@@ -31,25 +30,21 @@ tests/property/test_bench_power.py."""
 class BenchGate:
     """Runs where ``runner`` says.
 
-    ``head_size`` is the model's, for the promises that name one (None: unknown). ``rules`` are
-    the patches' [bench] tables, by patch id.
+    ``head_size`` is the model's, for the promises that name one (None: unknown, so none is asked for).
+    ``name`` differs where no GPU takes part.
     """
 
     setup: BenchSetup
     runner: Runner
-    rules: tuple[tuple[str, BenchRules], ...]
     head_size: int | None = None
     rounds: int = ROUNDS
-
-    @property
-    def name(self) -> str:
-        """The name it goes by on the command line."""
-        return "bench"
+    name: str = "bench"
 
     def run(self, subject: Subject) -> GateResult:
         """Measure and judge; raises what :meth:`BenchSession.add_round` raises."""
-        promise = promises_for(self.rules, subject.archs, self.head_size)
-        folder = subject.cache_root / "evidence" / subject.candidate_tree / "bench"
+        rules = [(patch.id, patch.bench) for patch in subject.patches]
+        promise = promises_for(rules, subject.archs, self.head_size)
+        folder = subject.cache_root / "evidence" / subject.candidate_tree / self.name
         with open_session(self.setup, folder, runner=self.runner, reporter=subject.reporter) as session:
             rounds, looks, judged = self._measure(session, promise)
             session.close()
@@ -92,7 +87,7 @@ def _result(
     else:
         summary = head
     return GateResult(
-        gate="bench",
+        gate=gate.name,
         verdict="failed" if problems else "not run" if still_open else "passed",
         summary=summary,
         problems=problems,

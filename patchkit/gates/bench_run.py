@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +35,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSetup:
-    """What is measured. The two folders hold ``llama-bench`` and its libraries; ``timeout_s`` is per run."""
+    """What is measured. The two folders hold ``llama-bench`` and its libraries; ``timeout_s`` is per run.
+
+    ``check_talk`` looks at what each run writes to stderr, and raises when it ran where it must not.
+    """
 
     baseline: Path
     candidate: Path
@@ -44,6 +47,7 @@ class BenchSetup:
     baseline_tree: str
     candidate_tree: str
     timeout_s: float = 3600.0
+    check_talk: Callable[[str, Path], None] | None = None
 
     def folder_of(self, arm: Arm) -> Path:
         """The programs of an arm: the baseline's for both arms of the baseline."""
@@ -130,6 +134,8 @@ class BenchSession:
         if done.returncode != 0:
             _keep(failed, done.stdout + done.stderr)
             raise bench_failure(done, what, failed)
+        if self.setup.check_talk is not None:
+            self.setup.check_talk(done.stderr.decode("utf-8", "replace"), self.folder)
         self._accept(done, kept, failed)
 
     def _accept(self, done: Completed, kept: Path, failed: Path) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from patchkit.flow import hardware
 from patchkit.flow.hardware import CPU_GATES, GPU_GATES, choose_hardware
+from patchkit.report import NullReporter
+from patchkit.runner.choose import choose_runner
 
 
 def test_without_the_gpu_every_row_says_what_is_missing(monkeypatch) -> None:
@@ -21,7 +23,7 @@ def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("gfx1151",), None, model=None)
     assert chosen.backend == "hip"
-    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits"]
+    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
     assert not {"backend-ops", "logits"} & set(chosen.not_here)
 
 
@@ -32,6 +34,15 @@ def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
     assert set(chosen.not_here) == set(GPU_GATES)
     assert chosen.own_name("logits") == "logits@cpu"
     assert chosen.own_name("isolation") == "isolation"
+
+
+def test_another_machine_is_taken_to_have_the_gpu_and_runs_bench_only(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: ())
+    there = choose_runner("ssh://box", config=None, environ={}, reporter=NullReporter())
+    chosen = choose_hardware(("gfx1151",), None, model=None, runner=there)
+    assert [gate.name for gate in chosen.gates] == ["bench"]
+    assert "this machine only" in chosen.not_here["logits"]
+    assert "NVIDIA" in chosen.not_here["numerics"]
 
 
 @pytest.mark.parametrize("backend", [None, "hip"])

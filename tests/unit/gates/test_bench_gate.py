@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,11 @@ def bench(tmp_path: Path, make_subject: Callable[..., Subject]) -> Callable[...,
         gate = BenchGate(
             setup=setup,
             runner=LocalRunner(reporter=NullReporter()),
-            rules=(("my-patch", rules or BenchRules()),),
             rounds=rounds,
         )
-        return gate.run(make_subject())
+        subject = make_subject()
+        (part,) = subject.patches
+        return gate.run(replace(subject, patches=(replace(part, bench=rules or BenchRules()),)))
 
     return run
 
