@@ -1,0 +1,160 @@
+"""Which files decide which part, and how parts become a side."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.ninja import follow, last_status
+from patchkit.build.parts import cpu_part, gpu_part, programs_part
+from patchkit.build.sides import BuiltPart, Workshop, assemble, build_part, put_file
+from patchkit.report import NullReporter
+
+FILES = (
+    "CMakeLists.txt",
+    "cmake/build-info.cmake",
+    "src/llama.cpp",
+    "tests/test-backend-ops.cpp",
+    "ggml/CMakeLists.txt",
+    "ggml/src/ggml.c",
+    "ggml/src/ggml-backend.cpp",
+    "ggml/src/ggml-cpu/ops.cpp",
+    "ggml/src/ggml-cuda/fattn.cu",
+    "ggml/src/ggml-hip/CMakeLists.txt",
+    "ggml/src/ggml-vulkan/vk.cpp",
+    "docs/build.md",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name in FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return root
+
+
+def keys(tree: Path) -> dict[str, str]:
+    return {
+        "programs": programs_part(tree, build=6900, commit="c22473b58", compiler="c").key,
+        "cpu": cpu_part(tree, compiler="c").key,
+        "hip": gpu_part(tree, "hip", entries={}, environment={}, compiler="c").key,
+        "cuda": gpu_part(tree, "cuda", entries={}, environment={}, compiler="c").key,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ("src/llama.cpp", {"programs"}),
+        ("tests/test-backend-ops.cpp", {"programs"}),
+        ("ggml/src/ggml.c", {"programs", "cpu", "hip", "cuda"}),
+        ("ggml/src/ggml-backend.cpp", {"programs", "cpu", "hip", "cuda"}),
+        ("CMakeLists.txt", {"programs", "cpu", "hip", "cuda"}),
+        ("ggml/src/ggml-cpu/ops.cpp", {"cpu"}),
+        ("ggml/src/ggml-cuda/fattn.cu", {"hip", "cuda"}),
+        ("ggml/src/ggml-hip/CMakeLists.txt", {"hip"}),
+        ("ggml/src/ggml-vulkan/vk.cpp", set()),
+        ("docs/build.md", set()),
+    ],
+)
+def test_a_file_changes_the_parts_that_read_it(tree: Path, changed: str, parts: set[str]) -> None:
+    before = keys(tree)
+    (tree / changed).write_text("changed")
+    after = keys(tree)
+    assert {name for name in before if before[name] != after[name]} == parts
+
+
+def test_a_new_file_changes_a_part_too(tree: Path) -> None:
+    before = keys(tree)
+    (tree / "ggml/src/ggml-cuda/new.cuh").write_text("")
+    after = keys(tree)
+    assert {name for name in before if before[name] != after[name]} == {"hip", "cuda"}
+
+
+def test_compiler_and_options_are_part_of_the_key(tree: Path) -> None:
+    plain = gpu_part(tree, "hip", entries={}, environment={}, compiler="c")
+    assert plain.key != gpu_part(tree, "hip", entries={}, environment={}, compiler="d").key
+    assert plain.key != gpu_part(tree, "hip", entries={"X": True}, environment={}, compiler="c").key
+    assert plain.key != gpu_part(tree, "hip", entries={}, environment={"X": "1"}, compiler="c").key
+    assert plain.library == "ggml-hip"
+
+
+def built(tmp_path: Path, name: str, files: dict[str, str], library: str | None) -> BuiltPart:
+    folder = tmp_path / name
+    (folder / "build/bin").mkdir(parents=True)
+    for file, text in files.items():
+        (folder / "build/bin" / file).write_text(text)
+    tree = tmp_path / "empty"
+    tree.mkdir(exist_ok=True)
+    part = cpu_part(tree, compiler=name)
+    if library is None:
+        part = programs_part(tree, build=1, commit="c", compiler=name)
+    return BuiltPart(part=part, folder=folder, seconds=0.0, uses_ccache=False)
+
+
+def test_a_side_has_the_programs_the_libraries_and_its_own_backend(tmp_path: Path) -> None:
+    programs = built(
+        tmp_path,
+        "programs",
+        {"llama-bench": "b", "llama-cli": "c", "libllama.so": "l", "libggml-cpu.so": "of another part"},
+        None,
+    )
+    cpu = built(tmp_path, "cpu", {"libggml-cpu.so": "cpu", "libggml-base.so": "not this one"}, "ggml-cpu")
+    workshop = Workshop(cache_root=tmp_path, reporter=NullReporter())
+    side = assemble("t", "cpu", [programs, cpu], ["llama-bench"], workshop)
+    assert {path.name for path in side.folder.iterdir()} == {"llama-bench", "libllama.so", "libggml-cpu.so"}
+    assert side.cpu.read_text() == "cpu"
+    assert side.module == side.cpu
+    more = assemble("t", "cpu", [programs, cpu], ["llama-bench", "llama-cli"], workshop)
+    assert more.folder == side.folder
+    assert more.program("llama-cli").read_text() == "c"
+
+
+def test_files_are_linked_and_follow_a_new_build(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("one")
+    put_file(source, target)
+    assert target.samefile(source)
+    source.unlink()
+    source.write_text("two")
+    put_file(source, target)
+    assert target.read_text() == "two"
+    link = tmp_path / "lib.so"
+    link.symlink_to("lib.so.0")
+    put_file(link, tmp_path / "there")
+    assert (tmp_path / "there").readlink() == Path("lib.so.0")
+
+
+def test_what_is_built_is_not_built_again(tmp_path: Path, tree: Path) -> None:
+    part = cpu_part(tree, compiler="c")
+    workshop = Workshop(cache_root=tmp_path, reporter=NullReporter())
+    folder = workshop.root / part.folder_name
+    folder.mkdir(parents=True)
+    (folder / "built.json").write_text('["ggml-cpu"]')
+    made = build_part(part, tree, ["ggml-cpu"], workshop)
+    assert (made.seconds, made.folder) == (0.0, folder)
+    assert not (folder / "build").exists()
+
+
+def test_status_lines_of_ninja() -> None:
+    assert last_status(b"[1/75] a\nfoo [9/9] x\n[12/75] b\nmore") == (12, 75)
+    assert last_status(b"no status [1/2] here") is None
+
+
+def test_progress_follows_the_log_and_not_what_was_there_before(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    log.write_bytes(b"[75/75] of an earlier run\n")
+    told: list[tuple[int, int | None]] = []
+
+    class Reporter(NullReporter):
+        def progress(self, *_):
+            return nullcontext(lambda done, total=None: told.append((done, total)))
+
+    with follow(log, Reporter(), "building"), log.open("ab") as file:
+        file.write(b"[1/3] a\n[3/3] b\n")
+    assert told[-1] == (3, 3)
+    assert (75, 75) not in told

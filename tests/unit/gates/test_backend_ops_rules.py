@@ -1,0 +1,103 @@
+"""The rules of the gate backend-ops, on rows that break them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from patchkit.gates.backend_ops import allowed_nmse, judge_ops, judge_own
+from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, ops_of
+from patchkit.gates.hardware import DeviceMissing, check_device, machine_of
+from patchkit.programs.attention import Measured, gate_cases
+from patchkit.programs.backend_ops import Row
+
+ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
+OTHER = replace(ROW, params="hsk=128")
+CASE = gate_cases()[0]
+MEASURED = Measured(case=CASE, is_supported=True, rows=8, nmse=1e-5, worst=2e-5, worst_at="0,0,0")
+
+
+def run(before, after, *, status=0, support=None) -> OpsRun:
+    return OpsRun(
+        support=support or (tuple(before), tuple(after)),
+        tests=(tuple(before), tuple(after)),
+        status=status,
+        runs=(),
+    )
+
+
+def codes(problems) -> list[str]:
+    return [problem.code for problem in problems]
+
+
+def test_equal_sides_pass() -> None:
+    assert codes(judge_ops(run([ROW, OTHER], [ROW, OTHER]))) == []
+    assert codes(judge_own(OwnRun(before=(MEASURED,), after=(MEASURED,)))) == []
+
+
+def test_a_case_that_only_the_candidate_fails_is_its_fault() -> None:
+    bad = replace(OTHER, error="test failed", said="NMSE = 0.1 > 0.0005")
+    (problem,) = judge_ops(run([ROW, OTHER], [ROW, bad], status=1))
+    assert problem.code == "BACKEND_OPS_FAILED"
+    assert "NMSE = 0.1" in (problem.why or "")
+    assert codes(judge_ops(run([ROW, bad], [ROW, bad], status=1))) == []
+
+
+def test_a_case_no_longer_supported_is_no_pass() -> None:
+    gone = replace(OTHER, is_supported=False)
+    assert codes(judge_ops(run([ROW, OTHER], [ROW, gone]))) == ["BACKEND_OPS_SUPPORT_LOST"]
+    only_support = ((ROW, OTHER), (ROW, gone))
+    assert codes(judge_ops(run([ROW], [ROW], support=only_support))) == ["BACKEND_OPS_SUPPORT_LOST"]
+
+
+def test_nothing_run_is_a_failure() -> None:
+    none = replace(ROW, is_supported=False)
+    assert codes(judge_ops(run([none], [none]))) == ["BACKEND_OPS_NOTHING_RUN"]
+    assert codes(judge_ops(run([], []))) == ["BACKEND_OPS_NOTHING_RUN"]
+    refused = replace(MEASURED, is_supported=False)
+    assert codes(judge_own(OwnRun(before=(refused,), after=(refused,)))) == ["BACKEND_OPS_NOTHING_RUN"]
+
+
+def test_a_status_without_a_failed_row_is_not_passed_over() -> None:
+    assert codes(judge_ops(run([ROW], [ROW], status=1))) == ["BACKEND_OPS_FAILED"]
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"nmse": 2e-4},
+        {"nmse": math.nan},
+        {"worst": 2e-3},
+        {"worst": math.inf},
+        {"is_finite": False},
+    ],
+)
+def test_a_case_too_far_from_the_definition_fails(worse) -> None:
+    (problem,) = judge_own(OwnRun(before=(MEASURED,), after=(replace(MEASURED, **worse),)))
+    assert problem.code == "BACKEND_OPS_INEXACT"
+    assert str(CASE) in (problem.why or "")
+
+
+def test_the_limit_follows_the_baseline_within_bounds() -> None:
+    assert allowed_nmse(0.0) == pytest.approx(1e-4)
+    assert allowed_nmse(1e-4) == pytest.approx(3e-4)
+    assert allowed_nmse(3.5e-4) == pytest.approx(5e-4)  # upstream's own limit
+    assert allowed_nmse(7e-4) == pytest.approx(7e-4)  # a baseline beyond it may not get worse
+
+
+def test_changed_files_name_their_operations() -> None:
+    folder = "ggml/src/ggml-cuda/"
+    assert ops_of([folder + "fattn.cu", folder + "fattn-tile.cuh"]) == ("FLASH_ATTN_EXT",)
+    assert ops_of([folder + "mmq.cuh"]) == ("MUL_MAT", "MUL_MAT_ID")
+    assert ops_of([folder + "fattn.cu", folder + "common.cuh"]) == ()
+
+
+def test_another_gpu_than_the_candidates_is_refused(tmp_path) -> None:
+    talk = "ggml_cuda_init: found 1 ROCm devices:\n  Device 0: AMD Radeon, gfx1151 (0x1151), VMM: no\n"
+    check_device(machine_of("hip"), talk, ("gfx1151",), tmp_path)
+    for other in (talk.replace("gfx1151", "gfx1100"), "", talk.replace("Device 0", "Device 1")):
+        with pytest.raises(DeviceMissing, match="the GPU here is not gfx1151"):
+            check_device(machine_of("hip"), other, ("gfx1151",), tmp_path)
+    check_device(machine_of("cpu"), "", ("gfx1151",), tmp_path)

@@ -1,0 +1,47 @@
+"""The rules of the gate logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from patchkit.gates.logits import Pair, allowed_distance, judge_logits
+from patchkit.programs.logits import Distance, scenes
+
+NEAR = Distance(
+    rows=25,
+    vocabulary=512,
+    nmse=2e-5,
+    worst=4e-5,
+    worst_row=3,
+    kl=4e-5,
+    kl_worst=1e-4,
+    same_top=25,
+    is_finite=True,
+)
+
+
+def pair(after: Distance) -> Pair:
+    return Pair(model="m", scene=scenes()[0], before=NEAR, after=after)
+
+
+def test_as_near_as_the_baseline_passes() -> None:
+    assert not list(judge_logits([pair(NEAR), pair(replace(NEAR, nmse=5e-5))]))
+
+
+@pytest.mark.parametrize("worse", [{"nmse": 7e-5}, {"kl": 2e-4}, {"nmse": math.nan}, {"kl": math.inf}])
+def test_further_than_three_times_the_baseline_fails(worse) -> None:
+    (problem,) = judge_logits([pair(replace(NEAR, **worse))])
+    assert problem.code == "LOGITS_FAR"
+    assert "the baseline has 2.0e-05" in (problem.why or "")
+
+
+def test_values_that_are_no_numbers_fail_by_themselves() -> None:
+    (problem,) = judge_logits([pair(replace(NEAR, is_finite=False))])
+    assert problem.code == "LOGITS_NOT_FINITE"
+
+
+def test_a_baseline_without_any_distance_leaves_room() -> None:
+    assert allowed_distance(replace(NEAR, nmse=0.0, kl=0.0)) == (5e-5, 1e-4)

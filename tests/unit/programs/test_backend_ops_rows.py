@@ -1,0 +1,61 @@
+"""Reading the table of test-backend-ops."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.programs.backend_ops import Choice, loaded_backends, parse_rows
+from patchkit.programs.run import OutputGarbled
+
+HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
+PASSED = '"CPU","FLASH_ATTN_EXT","hsk=64,kv=113","test","1","",""\n'
+REFUSED = '"CPU","FLASH_ATTN_EXT","hsk=72,kv=113","test","0","not supported",""\n'
+# As build 6900 prints a failure: the size of the error comes first, on the same line.
+WRONG = (
+    '[FLASH_ATTN_EXT] NMSE = 0.010000000 > 0.000500000 "CPU","FLASH_ATTN_EXT","hsk=80,kv=113","test","1",'
+    '"test failed",""\n'
+)
+
+
+def test_rows_are_read_with_what_was_said_before_them() -> None:
+    rows = parse_rows("Testing 2 devices\n" + HEADER + PASSED + REFUSED + WRONG, where="x.out")
+    assert [row.has_passed for row in rows] == [True, False, False]
+    assert [row.is_supported for row in rows] == [True, False, True]
+    assert rows[0].case == "FLASH_ATTN_EXT(hsk=64,kv=113)"
+    assert rows[2].said == "[FLASH_ATTN_EXT] NMSE = 0.010000000 > 0.000500000"
+    assert rows[2].error == "test failed"
+
+
+def test_a_table_without_rows_is_one() -> None:
+    assert parse_rows(HEADER, where="x.out") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no table"),
+        ("\x00\x01garbage\n", "there is no table"),
+        (HEADER.replace("op_params", "params") + PASSED, "lacks a column"),
+        (HEADER + PASSED + PASSED[:40], "cut off or garbled"),
+        (HEADER + PASSED.replace('"1"', '"maybe"'), "neither supported nor not"),
+        (HEADER + PASSED.replace('"",""', '""'), "cut off or garbled"),
+    ],
+)
+def test_anything_else_is_an_error_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(OutputGarbled, match=says) as caught:
+        parse_rows(text, where="x.out")
+    assert caught.value.where[0].path == "x.out"
+
+
+def test_what_was_loaded_is_read_in_order() -> None:
+    talk = (
+        "load_backend: loaded CPU backend from /a/libggml-cpu.so\n"
+        "ggml_cuda_init: found 1 ROCm devices:\n"
+        "load_backend: loaded ROCm backend from /b/libggml-hip.so\n"
+    )
+    assert loaded_backends(talk) == (("CPU", "/a/libggml-cpu.so"), ("ROCm", "/b/libggml-hip.so"))
+
+
+def test_the_choice_of_cases_is_two_options() -> None:
+    assert Choice(ops=("MUL_MAT", "MUL_MAT_ID")).words == ["-o", "MUL_MAT,MUL_MAT_ID"]
+    assert Choice(ops=("FLASH_ATTN_EXT",), pattern="hsk=64").words == ["-o", "FLASH_ATTN_EXT", "-p", "hsk=64"]

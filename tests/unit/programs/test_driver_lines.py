@@ -1,0 +1,80 @@
+"""Reading what our drivers print, and what they are asked."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from patchkit.programs.attention import gate_cases, parse_measured
+from patchkit.programs.logits import parse_distance, scenes
+from patchkit.programs.run import OutputGarbled
+
+CASES = gate_cases()[:2]
+DONE = "own-0 done rows=8 nmse=3.303e-04 worst=5.8e-04 at=0,5,0 finite=1\n"
+
+
+def test_measured_lines_are_read_in_order() -> None:
+    first, second = parse_measured(DONE + "own-1 unsupported\n", CASES, where="x")
+    assert (first.rows, first.nmse, first.worst_at, first.is_finite) == (8, 3.303e-04, "0,5,0", True)
+    assert first.is_supported
+    assert not second.is_supported
+
+
+def test_no_number_is_read_as_such() -> None:
+    text = "own-0 done rows=8 nmse=-nan worst=nan at=0,5,0 finite=0\n"
+    (one,) = parse_measured(text, CASES[:1], where="x")
+    assert math.isnan(one.nmse)
+    assert not one.is_finite
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DONE, "is missing"),
+        ("", "is missing"),
+        (DONE + "own-1 done rows=8 nm", "cannot be read"),
+        (DONE + DONE, "cannot be read"),
+    ],
+)
+def test_a_case_without_its_line_is_an_error(text: str, says: str) -> None:
+    with pytest.raises(OutputGarbled, match=says):
+        parse_measured(text, CASES, where="x")
+
+
+def test_our_cases_are_those_that_upstream_lacks() -> None:
+    cases = gate_cases()
+    assert len({case.id for case in cases}) == len(cases)
+    assert {case.tokens for case in cases} == {1, 2, 3, 33, 512, 1024}
+    assert {case.head_size for case in cases} == {40, 64, 80, 96, 112, 128, 256, 576}
+    assert all(case.kv >= 4096 for case in cases)
+    assert {case.gqa for case in cases} == {1, 2, 4, 8, 16}
+    assert {case.type_k for case in cases} == {"f16", "q8_0"}
+    assert any(case.sinks for case in cases)
+    assert any(case.sequences == 3 for case in cases)
+    assert {case.head_size for case in cases if case.softcap} == {128, 256}
+    assert not any(case.is_quantized and case.head_size % 32 for case in cases)
+
+
+def test_a_distance_is_one_whole_line() -> None:
+    line = (
+        "rows=25 vocabulary=512 nmse=1.3e-05 worst=3.2e-05 at=24 kl=2.1e-05 kl_worst=5.6e-05 "
+        "same_top=24 finite=1\n"
+    )
+    distance = parse_distance(line, where="x")
+    assert (distance.rows, distance.nmse, distance.same_top, distance.is_finite) == (25, 1.3e-05, 24, True)
+    for broken in ("", line[:-1], line[:30], line + line):
+        with pytest.raises(OutputGarbled):
+            parse_distance(broken, where="x")
+
+
+def test_scenes_are_longer_than_a_physical_batch_and_interleave() -> None:
+    every = scenes()
+    assert all(scene.tokens * scene.sequences > scene.ubatch for scene in every)
+    assert {scene.sequences for scene in every} == {1, 2}
+    assert {scene.is_unified for scene in every} == {True, False}
+    assert {scene.type_v for scene in every} == {"f16", "q8_0"}
+    for scene in every:
+        # llama.cpp refuses a quantized V cache without flash attention.
+        assert scene.as_reference().flash == (scene.type_v == "q8_0")
+        assert "device=ROCm0" in scene.words("ROCm0")

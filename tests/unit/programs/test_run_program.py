@@ -1,0 +1,120 @@
+"""Every way in which a program ends, with real processes; what it wrote stays, marked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from patchkit.programs import run as run_module
+from patchkit.programs.run import (
+    DeviceLost,
+    Place,
+    ProgramCrashed,
+    ProgramFailed,
+    ProgramHung,
+    ProgramOutOfMemory,
+    run_program,
+)
+from patchkit.report import NullReporter
+from patchkit.vcs.disk import DiskFull
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(folder=tmp_path / "runs", reporter=NullReporter())
+
+
+def run(place: Place, script: str, *, timeout_s: float = 60.0, accept: frozenset[int] = frozenset({0})):
+    return run_program("one", ["/bin/sh", "-c", script], place=place, timeout_s=timeout_s, accept=accept)
+
+
+def record(place: Place) -> dict:
+    return json.loads((place.folder / "one.json").read_text())
+
+
+def test_output_and_record_are_kept(place: Place) -> None:
+    ran = run(place, "echo out; echo err >&2; exit 1", accept=frozenset({0, 1}))
+    assert (ran.status, ran.text(), ran.talk()) == (1, "out\n", "err\n")
+    assert record(place)["state"] == "ended"
+    assert "partial" not in record(place)
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "says"),
+    [
+        ("echo part; kill -SEGV $$", ProgramCrashed, "ended by SIGSEGV"),
+        ("echo part; echo no such thing >&2; exit 3", ProgramFailed, "ended with status 3"),
+        ("echo part; kill -KILL $$", ProgramOutOfMemory, "was killed"),
+        ("echo part; echo 'what(): std::bad_alloc' >&2; kill -ABRT $$", ProgramOutOfMemory, "out of memory"),
+        ("echo part; echo 'ggml_backend: failed to allocate' >&2; exit 2", ProgramOutOfMemory, "memory"),
+        ("echo part; echo 'ROCm error: device lost' >&2; kill -ABRT $$", DeviceLost, "lost the GPU"),
+        ("echo part; kill -XFSZ $$", DiskFull, "limit of a file's size"),
+    ],
+)
+def test_each_bad_end_has_its_error_and_leaves_what_was_written(
+    place: Place, script: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        run(place, script)
+    assert (place.folder / "one.out").read_text() == "part\n"
+    assert record(place)["partial"] is True
+    assert record(place)["state"] == error.code
+
+
+def test_a_program_that_hangs_is_stopped(place: Place) -> None:
+    with pytest.raises(ProgramHung, match="did not end within") as caught:
+        run(place, "echo part; echo where >&2; sleep 600", timeout_s=0.5)
+    assert caught.value.why == "where"
+    assert (place.folder / "one.out").read_text() == "part\n"
+    assert record(place) == {**record(place), "state": "TOOL_TIMEOUT", "partial": True}
+
+
+def test_a_full_disk_is_not_taken_for_a_short_answer(place: Place, monkeypatch) -> None:
+    monkeypatch.setattr(run_module, "is_full", lambda _: True)
+    with pytest.raises(DiskFull):
+        run(place, "echo part")
+    assert record(place)["partial"] is True
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = Place(folder=tmp_path / "file" / "runs", reporter=NullReporter())
+    with pytest.raises(Exception, match="keeping the output of a program failed"):
+        run(place, "true")
+
+
+_INTERRUPTED = """
+import sys
+from pathlib import Path
+from patchkit.programs.run import Place, run_program
+from patchkit.report import NullReporter
+place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
+run_program("one", ["/bin/sh", "-c", "echo part; sleep 600"], place=place, timeout_s=60)
+"""
+
+
+def test_ctrl_c_leaves_the_record_marked(place: Place) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, str(place.folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+    )
+    out = place.folder / "one.out"
+    deadline = time.monotonic() + 60
+    while not (out.exists() and out.read_text()):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    assert record(place)["state"] == "running"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    assert record(place)["state"] == "interrupted"
+    assert record(place)["partial"] is True
+    assert out.read_text() == "part\n"
