@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from patchkit.build.cmake import ConfigureFailed, LibraryToolsMissing
 from patchkit.build.cmake_project import BuildFailed, Project, build_targets
 from patchkit.proc import ToolStopped
 from patchkit.report import NullReporter
-
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18...4.4)
