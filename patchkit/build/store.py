@@ -7,18 +7,22 @@ the store is a cache, the next run makes what is missing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Store", "key_of"]
+__all__ = ["Store", "key_of", "remove_stale"]
+
+_STALE_S = 86400.0  # no build of one entry takes a day: whoever filled it was killed
 
 
 def key_of(parts: Mapping[str, object]) -> str:
@@ -62,6 +66,7 @@ class Store:
         folder = self._folder(key)
         with disk_errors(folder, "writing to the cache"):
             folder.parent.mkdir(parents=True, exist_ok=True)
+            remove_stale(folder.parent.glob(".partial-*"))
             partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
         try:
             yield partial
@@ -84,3 +89,12 @@ class Store:
 
     def _folder(self, key: str) -> Path:
         return self.root / key[:2] / key
+
+
+def remove_stale(partials: Iterable[Path]) -> None:
+    """Remove what killed runs left of what they were making; what is younger may be somebody's work."""
+    now = time.time()
+    for folder in partials:
+        with contextlib.suppress(OSError):  # another run removes it at the same moment
+            if now - folder.stat().st_mtime > _STALE_S:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.build.store import remove_stale
 from patchkit.errors import CacheError, Location
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository, TreeEntry, git_path
@@ -22,7 +22,6 @@ from patchkit.vcs.repository import Repository, TreeEntry, git_path
 __all__ = ["ExportedTree", "TreeEntryRefused", "export_tree", "overlay_tree"]
 
 _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
-_STALE_S = 24 * 3600.0  # a half-made folder of a killed run may go after that
 
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
 
@@ -102,7 +101,7 @@ def overlay_tree(base: Path, changes: Mapping[str, bytes], name: str, *, below: 
 
 def _begin(directory: Path, name: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    _remove_stale(directory.glob(".*.partial-*"))
+    remove_stale(directory.glob(".*.partial-*"))
     return Path(tempfile.mkdtemp(prefix=f".{name}.partial-", dir=directory))
 
 
@@ -114,13 +113,6 @@ def _finish(partial: Path, root: Path) -> None:
         # Somebody else made the same tree meanwhile; theirs is as good.
         if not root.is_dir():
             raise
-
-
-def _remove_stale(folders: Iterable[Path]) -> None:
-    now = time.time()
-    for folder in folders:
-        if now - folder.stat().st_mtime > _STALE_S:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_unsafe(entry: TreeEntry, root: Path) -> None:

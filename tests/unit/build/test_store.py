@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,14 @@ def test_an_entry_that_somebody_else_made_meanwhile_is_as_good(store: Store) -> 
 def test_keys_depend_on_values_and_not_on_their_order() -> None:
     assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1})
     assert key_of({"a": 1}) != key_of({"a": 2})
+
+
+def test_what_a_killed_run_left_goes_after_a_day(store: Store) -> None:
+    folder = store.root / _KEY[:2]
+    for name, age_s in (("old", 90_000), ("young", 3_600)):
+        partial = folder / f".partial-{name}"
+        partial.mkdir(parents=True)
+        (partial / "output").write_text("half")
+        os.utime(partial, (time.time() - age_s,) * 2)
+    store.obtain(_KEY, lambda made: (made / "a").write_text("x") and None)
+    assert sorted(path.name for path in folder.iterdir()) == [".partial-young", _KEY]
