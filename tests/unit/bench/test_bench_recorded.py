@@ -1,8 +1,8 @@
-"""Real measurements of llama-bench of build 6900 on a CPU, 20 times 10 rounds each: equal builds, a slower one.
+"""Real measurements of llama-bench of build 6900 on a CPU, 20 times 10 rounds: equal builds, a slower one.
 
 Recorded at real-time priority on a busy machine of two cores: the medians of seven repetitions, one thread,
-a model of 2 MB. The slower build waits a ninth longer in every graph, which is a tenth fewer tokens per second
-of the time that graphs take.
+a model of 2 MB. The slower build waits a ninth longer in every graph, which is a tenth fewer tokens
+per second of the time that graphs take.
 """
 
 from __future__ import annotations
