@@ -86,10 +86,10 @@ def _other(profile: ArchProfile) -> tuple[PlayedDevice, list[str]]:
         return device_of(profile), []
     except FactNotForDecisions:
         device = device_of(profile, guess_units=True)
-    fact = profile.facts.report("compute_units")
-    value, source = (fact.value, fact.source) if fact is not None else ("?", "?")
-    told = f"played with {value} compute units, which its profile does not vouch for ({source})"
-    return device, [f"grids of {profile.arch}: {told}"]
+    units = profile.facts.by_name["compute_units"].value
+    return device, [
+        f"grids of {profile.arch}: played with {units} compute units, which its profile only guesses"
+    ]
 
 
 def build_sides(subject: Subject, compiler: Compiler, touched: Sequence[Pair]) -> Sides | CompileFailed:

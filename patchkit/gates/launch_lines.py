@@ -41,7 +41,7 @@ def guarded_lines(compared: Comparison, pairs: Sequence[CasePair], own: Sequence
 
 
 def other_lines(comparisons: Sequence[Comparison]) -> list[str]:
-    """The GPUs that no patch is for: one line for all that launch the same, one for each that does not."""
+    """The GPUs that no patch is for: all that launch the same together, a line for each that does not."""
     same: dict[tuple[int, int], list[str]] = defaultdict(list)
     lines = []
     for compared in comparisons:
@@ -55,7 +55,8 @@ def other_lines(comparisons: Sequence[Comparison]) -> list[str]:
                 f"{sum(runs)} of {len(runs)} model runs identical"
             )
     for (cases, count), archs in same.items():
-        lines.append(f"{' '.join(archs)}: all {cases} cases and {count} model runs launch the same")
+        lines.append(f"the same launches in all {cases} cases and {count} model runs, {len(archs)} GPUs:")
+        lines.append(f"  {' '.join(archs)}")
     return lines
 
 

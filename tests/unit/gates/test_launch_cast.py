@@ -60,7 +60,7 @@ def test_the_wave_size_asked_at_run_time_leaves_nobody_out(subject, code):
 def test_a_guessed_figure_is_played_and_named(subject):
     cast = make_cast(subject, None)
     (remark,) = [remark for remark in cast.remarks if "gfx1153" in remark]
-    assert remark.startswith("grids of gfx1153: played with 4 compute units, which its profile does not")
+    assert remark == "grids of gfx1153: played with 4 compute units, which its profile only guesses"
 
 
 def test_others_can_be_limited_by_name(subject):

@@ -116,7 +116,8 @@ def test_gpus_that_launch_the_same_share_a_line_and_others_stand_out(compared):
     other = compared(_VEC, _TILE, "gfx1100")
     assert other_lines([*same, other]) == [
         "gfx1100: 4 cases DIFFERENT, 0 of 2 model runs identical",
-        "gfx1030 gfx906: all 4 cases and 2 model runs launch the same",
+        "the same launches in all 4 cases and 2 model runs, 2 GPUs:",
+        "  gfx1030 gfx906",
     ]
 
 
