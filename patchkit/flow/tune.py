@@ -118,7 +118,9 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         raise AssertionError("the pin was obtained, and there is no repository")
     family = _family(workspace, repository, pinned.commit, pin, profile, request.kernel)
     settings = _settings(workspace, request, family, pin.build, profile)
-    toolchains = with_headers(toolchain, request.arch, request.headers)
+    toolchains = [toolchain]
+    if family.rocwmma:
+        toolchains = with_headers(toolchain, request.arch, request.headers)
     run = _Run(
         request=request,
         workspace=workspace,
@@ -137,7 +139,7 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         parameters=family.parameters,
         build=pin.build,
         compiler=f"clang {toolchain.clang_version}",
-        headers=tuple(headers_name(each) for each in toolchains),
+        headers=tuple(headers_name(each) for each in toolchains) if family.rocwmma else ("without rocWMMA",),
         mca=run.mca is not None,
         like=request.like,
         complete=not request.variants and request.near is None,

@@ -22,7 +22,7 @@ more than six bring; the estimate, in which more waves hide latency, decides fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from patchkit.tune.estimate import Estimate
@@ -121,11 +121,15 @@ def _setting(judged: Judged) -> str:
 
 
 def front(judged: Sequence[Judged]) -> list[Judged]:
-    """The Pareto front over spills, reported and resident waves and the estimate, each at worst."""
-    points = {each.candidate: _point(each) for each in judged if each.figures}
-    return [
-        each for each in judged if each.candidate in points and not _beaten(points[each.candidate], points)
-    ]
+    """The Pareto front over spills, reported and resident waves and the estimate, each at worst.
+
+    Of candidates that are equal in all of these the first one stands for the others.
+    """
+    first: dict[tuple[float, ...], Judged] = {}
+    for each in judged:
+        if each.figures:
+            first.setdefault(_point(each), each)
+    return [each for point, each in first.items() if not _beaten(point, first)]
 
 
 def _point(judged: Judged) -> tuple[float, ...]:
@@ -137,8 +141,8 @@ def _point(judged: Judged) -> tuple[float, ...]:
     )
 
 
-def _beaten(point: tuple[float, ...], points: Mapping[Candidate, tuple[float, ...]]) -> bool:
+def _beaten(point: tuple[float, ...], points: Iterable[tuple[float, ...]]) -> bool:
     return any(
         other != point and all(theirs <= mine for theirs, mine in zip(other, point, strict=True))
-        for other in points.values()
+        for other in points
     )

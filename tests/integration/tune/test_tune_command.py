@@ -60,6 +60,22 @@ def test_the_best_is_never_worse_than_upstream_and_a_second_run_compiles_nothing
     assert _objects(test_cache) == before
 
 
+def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_waves(cache, capsys) -> None:
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--variant", "256-32", "--near", "1"]
+    assert main([*argv, "--json", "--cache-dir", str(cache)]) == 0
+    (variant,) = json.loads(capsys.readouterr().out)["variants"]
+    figures = {tuple(each["setting"]): each["figures"][0] for each in variant["candidates"]}
+    order = [figures[tuple(setting)] for setting in variant["order"]]
+    assert len(order) > 3
+    for place, better in enumerate(order):
+        for worse in order[place + 1 :]:
+            if better["waves"] == worse["waves"]:
+                assert better["spills"] <= worse["spills"]
+    assert any(
+        "exceeds limit" in failure["message"] for failure in variant["failures"]
+    )  # a row too large for LDS
+
+
 def test_a_relative_compiles_only_what_is_first_by_the_report(tune, cache) -> None:
     code, found = tune("--arch", "gfx1100", "--like", "gfx1151")
     assert (code, found["error"]["code"]) == (2, "TUNE_REPORT_MISSING")
