@@ -32,6 +32,7 @@ class HardwareOptions(TypedDict):
     no_gpu: bool
     backend: BackendName | None
     model: Path | None
+    text: Path | None
     runner: str | None
     ssh_config: Path | None
 
@@ -42,6 +43,9 @@ def hardware_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--ssh-config", type=FOLDER, metavar="FILE", help="For --runner, instead of your own."),
         click.option(
             "--runner", type=TEXT, metavar="ssh://HOST", help="Run bench on that machine (default: here)."
+        ),
+        click.option(
+            "--text", type=FOLDER, metavar="FILE", help="A text for logits to read with that model."
         ),
         click.option(
             "--model",
@@ -67,6 +71,8 @@ def check_hardware(options: HardwareOptions) -> None:
             "--no-gpu runs nothing on a device, and --backend, --model or --runner say on which and how",
             hint="leave out one of them",
         )
+    if options["text"] and not options["model"]:
+        raise HardwareRefused("--text needs a --model to read it with", hint="--model names a GGUF")
     if options["ssh_config"] and not options["runner"]:
         raise HardwareRefused("--ssh-config is for --runner, which is not given", hint="--runner ssh://host")
 
@@ -80,5 +86,10 @@ def make_hardware(workspace: Workspace, archs: Sequence[str], options: HardwareO
         options["runner"], config=options["ssh_config"], environ=os.environ, reporter=workspace.reporter
     )
     return choose_hardware(
-        archs, options["backend"], model=options["model"], no_gpu=options["no_gpu"], runner=runner
+        archs,
+        options["backend"],
+        model=options["model"],
+        text=options["text"],
+        no_gpu=options["no_gpu"],
+        runner=runner,
     )

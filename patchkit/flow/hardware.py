@@ -53,6 +53,7 @@ def choose_hardware(
     backend: BackendName | None,
     *,
     model: Path | None,
+    text: Path | None = None,
     no_gpu: bool = False,
     runner: Runner | None = None,
 ) -> Hardware:
@@ -62,6 +63,7 @@ def choose_hardware(
         archs: the GPUs of the candidate.
         backend: what was asked for.
         model: a GGUF of the user's, for the gates that run models.
+        text: what the gate logits reads with it.
         no_gpu: run none of them.
         runner: where programs run, if not here; it is taken to have the GPU.
     """
@@ -80,7 +82,10 @@ def choose_hardware(
             not_here={**dict.fromkeys(GPU_GATES, why), "numerics": GPU_GATES["numerics"]},
         )
     machine = machine_of(backend)
-    only_here: tuple[Gate, ...] = (BackendOpsGate(machine=machine), LogitsGate(machine=machine, model=model))
+    only_here: tuple[Gate, ...] = (
+        BackendOpsGate(machine=machine),
+        LogitsGate(machine=machine, model=model, text=text),
+    )
     bench = BenchOnDevice(machine=machine, runner=runner or LocalRunner(reporter=NullReporter()), model=model)
     gates: tuple[Gate, ...] = (bench,) if elsewhere else (*only_here, bench)
     running = {gate.name for gate in gates}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from patchkit.build.machine import GATE_PROGRAMS
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location, PatchkitError, ToolchainError, UsageError
 from patchkit.gates.base import GateResult, Subject
@@ -24,8 +25,11 @@ from patchkit.gates.hardware import (
     sides_evidence,
 )
 from patchkit.gates.logits_errors import LogitsBroken, LogitsFar, LogitsNotFinite
+from patchkit.gates.logits_text import TextPair, judge_text, run_text
 from patchkit.programs.logits import Distance, Scene, compare_logits, run_logits, scenes
 from patchkit.programs.native_build import build_driver
+from patchkit.programs.perplexity import PROGRAM as PERPLEXITY
+from patchkit.programs.perplexity import Text
 from patchkit.programs.run import Place
 from patchkit.recorder.model_file import SmallModel, model_file
 
@@ -48,7 +52,7 @@ _MODELS = (
 
 
 class ModelMissing(UsageError):
-    """The model that was named is not there."""
+    """The model or the text that was named is not there."""
 
     code = "MODEL_MISSING"
 
@@ -65,10 +69,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsGate:
-    """``model`` is a GGUF of the user's; without one, small models with random weights are written."""
+    """``model`` is a GGUF of the user's; without one, small models with random weights are written.
+
+    ``text`` is read with that model by llama-perplexity, too.
+    """
 
     machine: Machine
     model: Path | None = None
+    text: Path | None = None
     models: Sequence[SmallModel] = _MODELS
     scenes: Sequence[Scene] = field(default_factory=scenes)
     timeout_s: float = _TIMEOUT_S
@@ -86,20 +94,21 @@ class LogitsGate:
             ToolchainError: building or running the baseline failed.
             CacheError: the disk refused.
         """
-        if self.model is not None and not self.model.is_file():
-            raise ModelMissing(
-                "there is no such model", where=Location(path=str(self.model)), hint="--model names a GGUF"
-            )
+        self._check()
+        programs = GATE_PROGRAMS if self.text is None else (*GATE_PROGRAMS, PERPLEXITY)
+        read = None
         try:
-            sides = build_sides(subject, self.machine.backend)
+            sides = build_sides(subject, self.machine.backend, programs)
             pairs = [
                 self._pair(subject, sides, name, path, scene)
                 for name, path in self._models(subject)
                 for scene in self.scenes
             ]
+            if self.model is not None and self.text is not None:
+                read = self._read(subject, sides, Text(model=self.model, text=self.text))
         except (CandidateBuildFailed, LogitsBroken) as error:
             return GateResult(gate=self.name, verdict="failed", summary=error.message, problems=(error,))
-        problems = tuple(judge_logits(pairs))
+        problems = (*judge_logits(pairs), *(judge_text(read) if read is not None else ()))
         worst = max(pairs, key=lambda pair: pair.after.nmse)
         return GateResult(
             gate=self.name,
@@ -116,15 +125,38 @@ class LogitsGate:
                 "sides": sides_evidence(sides),
                 "limits": {"factor": _FACTOR, "floor_nmse": _FLOOR_NMSE, "floor_kl": _FLOOR_KL},
                 "scenes": [_pair_json(pair) for pair in pairs],
+                "text": read.as_json() if read is not None else None,
             },
-            not_run=(self.machine.note,) if self.machine.note else (),
+            not_run=(
+                *((self.machine.note,) if self.machine.note else ()),
+                *(() if read is not None else ("a real text with a real model: --model and --text",)),
+            ),
             lines=(
                 (
                     f"furthest from the reference: NMSE {worst.after.nmse:.1e}, KL {worst.after.kl:.1e} nats "
                     f"({worst.model}, {worst.scene.name}); baseline there {worst.before.nmse:.1e}"
                 ),
+                *((read.line,) if read is not None else ()),
             ),
         )
+
+    def _check(self) -> None:
+        for path, option, what in ((self.model, "--model", "model"), (self.text, "--text", "text")):
+            if path is not None and not path.is_file():
+                raise ModelMissing(
+                    f"there is no such {what}", where=Location(path=str(path)), hint=f"{option} names a file"
+                )
+        if self.text is not None and self.model is None:
+            raise ModelMissing(
+                "--text needs a model to read it with",
+                why="the models that patchkit writes have no vocabulary",
+                hint="--model GGUF",
+            )
+
+    def _read(self, subject: Subject, sides: Sides, text: Text) -> TextPair:
+        subject.reporter.step(f"reading {text.text.name} with {text.model.name}")
+        place = Place(folder=runs_folder(subject, NAME, self.machine) / "text", reporter=subject.reporter)
+        return run_text(self.machine, sides, text, timeout_s=self.timeout_s, place=place)
 
     def _models(self, subject: Subject) -> Iterator[tuple[str, Path]]:
         if self.model is not None:

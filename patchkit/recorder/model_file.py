@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patchkit.build.store import Store, key_of
 from patchkit.report import Reporter
+
+if TYPE_CHECKING:
+    import gguf
 
 __all__ = ["SmallModel", "model_file"]
 
@@ -25,7 +29,8 @@ _SPREAD = 0.02  # standard deviation of weights, as models are initialised
 class SmallModel:
     """Its shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each.
 
-    ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention.
+    ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention. With
+    ``reads_bytes`` its vocabulary is the 256 bytes and three marks, so that it can be given any text.
     """
 
     head_size: int
@@ -34,6 +39,7 @@ class SmallModel:
     layers: int = 2
     vocabulary: int = 512
     spread: float = _SPREAD
+    reads_bytes: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +57,9 @@ def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
     store = Store(root=cache_root / "recorder" / "models")
     shape = asdict(model)
     if model.spread == _SPREAD:
-        del shape["spread"]  # files of the usual spread keep the names they had
+        del shape["spread"]  # files of the usual kind keep the names they had
+    if not model.reads_bytes:
+        del shape["reads_bytes"]
     key = key_of({"format": _FORMAT, "seed": _SEED, **shape})
 
     def fill(folder: Path) -> None:
@@ -79,7 +87,7 @@ def _write(model: SmallModel, path: Path) -> None:
     writer.add_layer_norm_rms_eps(_EPSILON)
     writer.add_rope_dimension_count(model.head_size)
     writer.add_vocab_size(model.vocabulary)
-    writer.add_tokenizer_model("no_vocab")
+    _write_vocabulary(model, writer)
 
     def weight(name: str, rows: int, columns: int) -> None:
         values = random.standard_normal((rows, columns), dtype=np.float32) * model.spread
@@ -106,3 +114,24 @@ def _write(model: SmallModel, path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _write_vocabulary(model: SmallModel, writer: gguf.GGUFWriter) -> None:
+    """None, or SentencePiece's of single bytes: a text becomes one token per byte."""
+    if not model.reads_bytes:
+        writer.add_tokenizer_model("no_vocab")
+        return
+    import gguf  # noqa: PLC0415  # as above
+
+    marks = ["<unk>", "<s>", "</s>"]
+    tokens = [*marks, *(f"<0x{byte:02X}>" for byte in range(256))]
+    if model.vocabulary != len(tokens):
+        raise AssertionError(f"a vocabulary of bytes has {len(tokens)} tokens")
+    kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_types([*kinds, *([gguf.TokenType.BYTE] * 256)])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)

@@ -14,7 +14,8 @@ from patchkit.gates.hardware import build_sides, machine_of
 from patchkit.gates.logits import LogitsGate
 from patchkit.programs.attention import gate_cases
 from patchkit.programs.logits import scenes
-from patchkit.recorder.model_file import SmallModel
+from patchkit.recorder.model_file import SmallModel, model_file
+from patchkit.report import NullReporter
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 
@@ -109,3 +110,23 @@ def test_a_model_that_is_none_is_refused(cpu_subject: Subject, tmp_path: Path) -
     (tmp_path / "none.gguf").write_bytes(b"GGUF garbage")
     with pytest.raises(Exception, match="logits ended with status 3"):
         gate.run(cpu_subject)
+
+
+def test_a_text_is_read_with_a_model_that_has_a_vocabulary(
+    cpu_subject: Subject, cpu_cache: Path, checkout: Path
+) -> None:
+    model = SmallModel(head_size=64, vocabulary=259, spread=0.08, reads_bytes=True)
+    gate = replace(
+        LOGITS,
+        model=model_file(model, cpu_cache, NullReporter()),
+        text=checkout / "docs" / "architecture.md",
+    )
+    result = gate.run(cpu_subject)
+    assert result.verdict == "passed", result.problems
+    read = result.evidence["text"]
+    assert read["baseline"] == read["candidate"]
+    # Flash attention against the path without: near, and not the same numbers.
+    assert read["candidate"]["worst"] > 0
+    assert read["candidate"]["mean"] < 1e-3
+    assert read["candidate"]["perplexity"] > 1
+    assert any(line.startswith("text: KL") for line in result.lines)

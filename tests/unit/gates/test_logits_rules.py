@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from patchkit.gates.logits import Pair, allowed_distance, judge_logits
+from patchkit.gates.logits_text import TextPair, judge_text
 from patchkit.programs.logits import Distance, scenes
+from patchkit.programs.perplexity import Divergence
 
 NEAR = Distance(
     rows=25,
@@ -45,3 +47,12 @@ def test_values_that_are_no_numbers_fail_by_themselves() -> None:
 
 def test_a_baseline_without_any_distance_leaves_room() -> None:
     assert allowed_distance(replace(NEAR, nmse=0.0, kl=0.0)) == (5e-5, 1e-4)
+
+
+def test_a_text_read_further_off_than_allowed_fails() -> None:
+    near = Divergence(mean=4e-5, worst=1e-3, perplexity=7.0, base_perplexity=7.0)
+    assert not list(judge_text(TextPair(before=near, after=replace(near, mean=1e-4))))
+    (problem,) = judge_text(TextPair(before=near, after=replace(near, mean=0.002, perplexity=1334.0)))
+    assert problem.code == "LOGITS_FAR"
+    assert "perplexity 1334.0000" in (problem.why or "")
+    assert list(judge_text(TextPair(before=near, after=replace(near, mean=math.nan))))

@@ -8,6 +8,7 @@ import pytest
 
 from patchkit.programs.attention import gate_cases, parse_measured
 from patchkit.programs.logits import parse_distance, scenes
+from patchkit.programs.perplexity import parse_divergence
 from patchkit.programs.run import OutputGarbled
 
 CASES = gate_cases()[:2]
@@ -78,3 +79,22 @@ def test_scenes_are_longer_than_a_physical_batch_and_interleave() -> None:
         # llama.cpp refuses a quantized V cache without flash attention.
         assert scene.as_reference().flash == (scene.type_v == "q8_0")
         assert "device=ROCm0" in scene.words("ROCm0")
+
+
+STATISTICS = """\
+====== Perplexity statistics ======
+Mean PPL(Q)                   :   6.812345 ±   0.123456
+Mean PPL(base)                :   6.810000 ±   0.123000
+====== KL divergence statistics ======
+Mean    KLD:   0.000123 ±   0.000004
+Maximum KLD:   0.012345
+"""
+
+
+def test_the_statistics_of_llama_perplexity() -> None:
+    found = parse_divergence(STATISTICS, where="x")
+    assert (found.mean, found.worst) == (0.000123, 0.012345)
+    assert (found.perplexity, found.base_perplexity) == (6.812345, 6.81)
+    for broken in ("", STATISTICS[:200], STATISTICS.replace("0.000123 ±", "nonsense ±")):
+        with pytest.raises(OutputGarbled, match="no divergence"):
+            parse_divergence(broken, where="x")
