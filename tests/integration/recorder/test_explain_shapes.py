@@ -1,0 +1,80 @@
+"""patchkit explain through the command line, on the real candidate: shapes of every kind of answer.
+
+Only shapes whose kernels are in touched units: their device code is what other tests compile anyway.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from patchkit.build.toolchain import Toolchain
+from patchkit.cli.app import main
+from patchkit.gates.base import Subject
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+
+@pytest.fixture
+def explain(
+    subject: Subject, hip_toolchain: Toolchain, test_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs the command on the cache in which ``subject`` was made; gives what it printed."""
+    place = subject.cache_root / "sdk"
+    with FileLock(test_cache / "gates.lock"):
+        if hip_toolchain.kind == "sdk" and not place.exists():
+            place.symlink_to(test_cache / "sdk" / "sdk")
+
+    def run(*options: str) -> str:
+        argv = ["explain", "--arch", "gfx1151", *options, "--cache-dir", str(subject.cache_root)]
+        code = main(argv)
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out
+
+    return run
+
+
+def test_decode_leaves_wmma_at_the_branch_that_the_patch_changed(explain: Callable[..., str]) -> None:
+    text = explain("--head-size", "80", "--gqa", "4", "--kv", "4096")
+    lines = text.splitlines()
+    assert lines[0] == "D=80 gqa=4 kv=4096 tokens=1 f16 on gfx1151, candidate/gfx1151/b6900"
+    assert lines[3] == "WMMA before the patches, TILE after"
+    assert lines[4].startswith("  the selection turns at ggml/src/ggml-cuda/fattn.cu:")
+    assert "false, by !((cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) && Q->ne[1] == 1)" in text
+    assert "return BEST_FATTN_KERNEL_WMMA_F16" in text
+    assert "return BEST_FATTN_KERNEL_TILE" in text
+
+
+def test_prefill_keeps_its_kernel_and_shows_what_the_table_changed(explain: Callable[..., str]) -> None:
+    document = json.loads(
+        explain("--head-size", "80", "--gqa", "1", "--kv", "4096", "--tokens", "512", "--json")
+    )
+    assert document["turn"] is None
+    before, after = (
+        next(launch for launch in account["launches"] if launch["family"] == "wmma")
+        for account in document["accounts"]
+    )
+    assert before["kernel"] == after["kernel"] == "flash_attn_ext_f16<80, 32, 4, 16, float, false>"
+    assert (before["block"], after["block"]) == ([32, 4, 1], [32, 8, 1])  # warps of the profile's table
+    assert before["vgpr_spills"] > 0
+    assert after["vgpr_spills"] == 0
+    assert before["resident"] >= 1
+
+
+def test_a_head_size_that_the_backend_does_not_have_is_left_to_the_cpu(explain: Callable[..., str]) -> None:
+    text = explain("--head-size", "72", "--kv", "4096")
+    assert text.splitlines()[3] == "not supported, before and after"
+    assert text.count("return BEST_FATTN_KERNEL_NONE") == 2
+    assert text.count("default") == 2
+
+
+def test_a_kernel_that_would_stop_the_gpu_is_called_a_trap(explain: Callable[..., str]) -> None:
+    # 4000 rows are no multiple of 256: TILE without grouping, which upstream prunes for soft cap and D=64.
+    text = explain("--head-size", "64", "--kv", "4000", "--softcap", "10")
+    assert text.splitlines()[3] == "TILE (its code is a trap), before and after"
+    assert text.count("ITS BODY IS A TRAP") == 2
