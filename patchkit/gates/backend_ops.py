@@ -44,6 +44,7 @@ _FLOOR, _FACTOR = 1e-4, 3.0
 _TIMEOUT_S = 2 * 3600.0
 _SHOWN = 8
 _ATTENTION = "FLASH_ATTN_EXT"
+_ON_CPU = (_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours there
 # By the names of both ends of the corpus (builds 6900 and 11549).
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 
@@ -81,9 +82,10 @@ class BackendOpsGate:
         tools = Tools(
             subject=subject, machine=self.machine, sides=sides, place=place, timeout_s=self.timeout_s
         )
-        ops = self.ops or ops_of(subject.changed_files) or (_ATTENTION, "MUL_MAT", "MUL_MAT_ID")
+        ops = self.ops or ops_of(subject.changed_files) or (_ON_CPU if self.machine.is_cpu else ())
+        told = ", ".join(ops) or "all operations"
         try:
-            subject.reporter.step(f"test-backend-ops of {', '.join(ops)} on {self.machine.device}")
+            subject.reporter.step(f"test-backend-ops of {told} on {self.machine.device}")
             upstream = run_ops(tools, Choice(ops=ops, pattern=self._pattern(ops)))
             subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
             own = run_own(tools, self.cases)
@@ -113,7 +115,7 @@ class BackendOpsGate:
         worst = max(measured, key=lambda one: one.nmse, default=None)
         lines = [
             (
-                f"test-backend-ops {', '.join(ops)}: {passed} of {ran} cases pass, "
+                f"test-backend-ops {', '.join(ops) or 'all operations'}: {passed} of {ran} cases pass, "
                 f"baseline {sum(row.has_passed for row in before)} of "
                 f"{sum(row.is_supported for row in before)}; {len(after) - ran} not supported"
             )

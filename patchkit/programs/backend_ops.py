@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which cases: exact names of operations, and a regular expression over their variables or none.
+    """Which cases: exact names of operations (none: all), and a pattern over their variables or none.
 
     Names are understood by every build (since between 11063 and 11549 ``-o`` takes patterns, too). Names of
     variables differ between builds (``type_KV``, later ``type_K`` and ``type_V``), and so must the pattern.
@@ -67,7 +67,8 @@ class Choice:
     @property
     def words(self) -> list[str]:
         """The options for it."""
-        return ["-o", ",".join(self.ops), *(["-p", self.pattern] if self.pattern else [])]
+        ops = ["-o", ",".join(self.ops)] if self.ops else []
+        return [*ops, *(["-p", self.pattern] if self.pattern else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

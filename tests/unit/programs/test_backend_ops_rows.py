@@ -59,3 +59,4 @@ def test_what_was_loaded_is_read_in_order() -> None:
 def test_the_choice_of_cases_is_two_options() -> None:
     assert Choice(ops=("MUL_MAT", "MUL_MAT_ID")).words == ["-o", "MUL_MAT,MUL_MAT_ID"]
     assert Choice(ops=("FLASH_ATTN_EXT",), pattern="hsk=64").words == ["-o", "FLASH_ATTN_EXT", "-p", "hsk=64"]
+    assert Choice(ops=()).words == []
