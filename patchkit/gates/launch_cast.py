@@ -31,6 +31,7 @@ __all__ = ["Cast", "build_sides", "code_after", "make_cast"]
 # pass of a unit of build 6900 differs between the two wave sizes (clang -E of all 103 units). Members of that
 # name are the device properties, asked at run time.
 _WAVE_SIZE = re.compile(rb"(?<![.\w])(?<!->)(warpSize|__AMDGCN_WAVEFRONT_SIZE(__)?)\b")
+_SOURCES = frozenset({".cu", ".cuh", ".h"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,8 @@ def make_cast(subject: Subject, others: Sequence[str] | None) -> Cast:
 
 def _use_of_wave_size(root: Path) -> str | None:
     """The first place in a tree's GPU sources that names the headers' constant (file:line), or None."""
-    for path in sorted((root / GPU_FOLDER).rglob("*.cu*")):
+    sources = (path for path in (root / GPU_FOLDER).rglob("*") if path.suffix in _SOURCES)
+    for path in sorted(sources):
         found = _WAVE_SIZE.search(data := path.read_bytes())
         if found is not None:
             line = data.count(b"\n", 0, found.start()) + 1

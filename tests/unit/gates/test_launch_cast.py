@@ -33,10 +33,11 @@ def test_the_gpus_of_the_candidate_come_first_then_all_others(subject):
     ]
 
 
-def _write(root, text: str) -> None:
+def _write(root, text: str, name: str = "a.cuh") -> None:
     folder = root / "ggml/src/ggml-cuda"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "a.cuh").write_text(text, "utf-8")
+    (folder / "vendors").mkdir(exist_ok=True)
+    (folder / name).write_text(text, "utf-8")
 
 
 @pytest.mark.parametrize("code", ["int a = warpSize;", "#if __AMDGCN_WAVEFRONT_SIZE__ == 64\n#endif"])
@@ -49,6 +50,11 @@ def test_host_code_that_compiles_the_wave_size_in_leaves_the_other_wave_size_out
         "launches as gfx906 gfx942: host code is compiled for waves of 32 lanes, and "
         "ggml/src/ggml-cuda/a.cuh:2 depends on it"
     ) in cast.remarks
+
+
+def test_vendor_headers_count_too(subject):
+    _write(subject.baseline, "int a = warpSize;", "vendors/hip.h")
+    assert any("vendors/hip.h:1 depends on it" in remark for remark in make_cast(subject, None).remarks)
 
 
 @pytest.mark.parametrize("code", ["int a = prop.warpSize;", "int a = prop->warpSize;", "int my_warpSize;"])
