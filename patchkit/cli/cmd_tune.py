@@ -36,6 +36,7 @@ class _Options(TypedDict):
     headers: tuple[str, ...]
     variants: tuple[str, ...]
     near: int | None
+    exclude: tuple[str, ...]
     like: str | None
     shortlist: int
     jobs: int | None
@@ -67,6 +68,9 @@ class _Options(TypedDict):
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one, as 64-16-f32.")
 @click.option(
     "--near", type=click.IntRange(min=1), metavar="N", help="Only settings with N values unlike upstream's."
+)
+@click.option(
+    "--exclude", multiple=True, metavar="NAME", help="Not this setting, as 80-32-f32:128/8: its numbers fail."
 )
 @click.option("--like", metavar="GFX", help="Compile only what is first by that GPU's report.")
 @click.option(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sources import SourceTree
@@ -27,10 +26,9 @@ from patchkit.flow.tune_report import (
     COMPILER_ONLY,
     TuneReport,
     profile_rows,
-    read_report,
-    shortlist,
     write_report,
 )
+from patchkit.flow.tune_request import KernelName, TuneRequest, choose_settings
 from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import HardwareLimits, limits_of
 from patchkit.occupancy.wmma import WmmaVariant
@@ -44,44 +42,13 @@ from patchkit.tune.search import Compiled, Verdict, choose
 from patchkit.tune.wmma import name_of
 from patchkit.vcs.repository import Repository
 
-__all__ = ["TableIncomplete", "TuneRequest", "UnknownVariant", "run_tune", "write_table"]
-
-KernelName = Literal["wmma", "tile"]
-
-
-class UnknownVariant(UsageError):
-    """``--variant`` names none of the kernel's."""
-
-    code = "TUNE_VARIANT_UNKNOWN"
+__all__ = ["TableIncomplete", "TuneRequest", "run_tune", "write_table"]
 
 
 class TableIncomplete(UsageError):
     """``--write`` with a run that leaves variants out."""
 
     code = "TUNE_TABLE_INCOMPLETE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneRequest:
-    """What to tune.
-
-    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the toolchain. ``like``: compile
-    only the ``shortlist`` settings of each variant that are the first by that GPU's report. ``near``: only
-    settings that differ from upstream's in at most so many values. ``again``: try what did not compile
-    once more.
-    """
-
-    arch: str
-    kernel: KernelName = "wmma"
-    upstream: str | None = None
-    headers: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-    near: int | None = None
-    like: str | None = None
-    shortlist: int = 3
-    jobs: int | None = None
-    scheduler: str | None = None
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +84,7 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
     family = _family(workspace, repository, pinned.commit, pin, profile, request.kernel)
-    settings = _settings(workspace, request, family, pin.build, profile)
+    settings = choose_settings(workspace, request, family, pin.build, profile)
     toolchains = [toolchain]
     if family.rocwmma:
         toolchains = with_headers(toolchain, request.arch, request.headers)
@@ -165,24 +132,6 @@ def _family(
             return tile_family(repository, base, profile)
 
 
-def _settings(
-    workspace: Workspace, request: TuneRequest, family: Family, build: int, profile: ArchProfile
-) -> dict[str, tuple[Setting, ...]]:
-    """What is to be compiled of each variant, upstream's setting aside."""
-    variants = _variants(family, request.variants)
-    settings = {variant: _near(family, variant, request.near) for variant in variants}
-    if request.like is None:
-        return settings
-    return shortlist(
-        read_report(workspace.cache_root, request.like, family.name, build),
-        family,
-        settings,
-        limits=limits_of(profile),
-        compute_units=profile.facts.require_int("compute_units"),
-        most=request.shortlist,
-    )
-
-
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     """Put the winning table into the profile; whether the file changed.
 
@@ -200,16 +149,6 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     profile = load_profile(workspace.series.profiles, report.arch)
     measured = {name: row.measured_on for name, row in _rows(profile).items()}
     return write_profile(path, profile_rows(report, today, measured))
-
-
-def _near(family: Family, variant: str, near: int | None) -> tuple[Setting, ...]:
-    """The legal settings that differ from upstream's in at most ``near`` values."""
-    base = family.baseline(variant)
-    return tuple(
-        setting
-        for setting in family.legal(variant)
-        if near is None or sum(mine != theirs for mine, theirs in zip(setting, base, strict=True)) <= near
-    )
 
 
 def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchProfile) -> list[Verdict]:
@@ -306,15 +245,6 @@ def _order(run: _Run, bench: Bench, unit: str) -> Order:
         prelude=bench.prelude,
         unit=unit,
     )
-
-
-def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
-    for name in wanted:
-        if name not in family.variants:
-            raise UnknownVariant(
-                f"{family.name} has no variant '{name}'", hint=f"variants: {', '.join(family.variants)}"
-            )
-    return tuple(name for name in family.variants if not wanted or name in wanted)
 
 
 def _rows(profile: ArchProfile) -> dict[str, TunedWmma]:

@@ -185,6 +185,7 @@ def shortlist(
             unit = family.unit(Candidate(variant, tuple(each["setting"])))
             compiled[unit] = tuple(_moved(outcome_from_json(one), limits) for one in each["figures"])
         known = [tuple(each["setting"]) for each in entry["candidates"]]
+        winner = tuple(entry["best"])
         verdict = choose(
             family,
             variant,
@@ -195,7 +196,8 @@ def shortlist(
             compute_units=compute_units,
         )
         first = [each.candidate.setting for each in verdict.order[:most]]
-        chosen[variant] = tuple(dict.fromkeys([*first, tuple(entry["best"])]))
+        wanted = [*first, *([winner] if winner in settings[variant] else [])]
+        chosen[variant] = tuple(dict.fromkeys(wanted))
     return chosen
 
 

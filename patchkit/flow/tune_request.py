@@ -1,0 +1,110 @@
+"""What the user asks of the tuner, and which settings that means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.config.profile import ArchProfile
+from patchkit.errors import UsageError
+from patchkit.flow.tune_report import read_report, shortlist
+from patchkit.flow.workspace import Workspace
+from patchkit.occupancy.waves import limits_of
+from patchkit.tune.family import Family, Setting
+
+__all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings"]
+
+KernelName = Literal["wmma", "tile"]
+
+
+class UnknownVariant(UsageError):
+    """``--variant`` or ``--exclude`` names none of the kernel's."""
+
+    code = "TUNE_VARIANT_UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest:
+    """What to tune.
+
+    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the toolchain. ``near``: only
+    settings that differ from upstream's in at most so many values. ``exclude``: candidates not to take, as
+    ``80-32-f32:128/8``. ``like``: compile only the ``shortlist`` settings of each variant that are the
+    first by that GPU's report. ``again``: try what did not compile once more.
+    """
+
+    arch: str
+    kernel: KernelName = "wmma"
+    upstream: str | None = None
+    headers: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    near: int | None = None
+    exclude: tuple[str, ...] = ()
+    like: str | None = None
+    shortlist: int = 3
+    jobs: int | None = None
+    scheduler: str | None = None
+    again: bool = False
+
+
+def choose_settings(
+    workspace: Workspace, request: TuneRequest, family: Family, build: int, profile: ArchProfile
+) -> dict[str, tuple[Setting, ...]]:
+    """What is to be compiled of each variant, upstream's setting aside.
+
+    Raises:
+        UnknownVariant: a name is none of the kernel's.
+        ReportMissing: ``like`` names a GPU that has no report.
+    """
+    variants = _variants(family, request.variants)
+    banned = _excluded(family, request.exclude)
+    settings = {
+        variant: tuple(
+            setting for setting in _near(family, variant, request.near) if (variant, setting) not in banned
+        )
+        for variant in variants
+    }
+    if request.like is None:
+        return settings
+    return shortlist(
+        read_report(workspace.cache_root, request.like, family.name, build),
+        family,
+        settings,
+        limits=limits_of(profile),
+        compute_units=profile.facts.require_int("compute_units"),
+        most=request.shortlist,
+    )
+
+
+def _excluded(family: Family, names: Sequence[str]) -> set[tuple[str, Setting]]:
+    """Candidates that must not be taken, from words as ``80-32-f32:128/8``."""
+    found = set()
+    for name in names:
+        variant, _, values = name.partition(":")
+        setting = tuple(int(value) for value in values.split("/") if value.isdigit())
+        if variant not in family.variants or setting not in family.legal(variant):
+            raise UnknownVariant(
+                f"'{name}' names no legal setting of {family.name}", hint="like --exclude 80-32-f32:128/8"
+            )
+        found.add((variant, setting))
+    return found
+
+
+def _near(family: Family, variant: str, near: int | None) -> tuple[Setting, ...]:
+    """The legal settings that differ from upstream's in at most ``near`` values."""
+    base = family.baseline(variant)
+    return tuple(
+        setting
+        for setting in family.legal(variant)
+        if near is None or sum(mine != theirs for mine, theirs in zip(setting, base, strict=True)) <= near
+    )
+
+
+def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
+    for name in wanted:
+        if name not in family.variants:
+            raise UnknownVariant(
+                f"{family.name} has no variant '{name}'", hint=f"variants: {', '.join(family.variants)}"
+            )
+    return tuple(name for name in family.variants if not wanted or name in wanted)
