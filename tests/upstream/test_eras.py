@@ -104,4 +104,6 @@ def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
     text = {edit["id"]: edit["text"] for edit in patch["edits"]}
     for macro, cc in (("__gfx1200__", "0x1200"), ("__gfx1201__", "0x1201")):
         assert f"#if defined({macro})" in text["kernel-warps"]
+        # Without the table it would also answer for NVIDIA's, and kernel variants of the two passes differ.
+        assert "table_id == MMVQ_PARAMETERS_RDNA4 && ncols_dst == 1" in text["kernel-warps"]
         assert f"GGML_CUDA_CC_OFFSET_AMD + {cc}" in text["launch-warps"]
