@@ -240,7 +240,10 @@ def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]
         f"HIP headers {toolchain.hip_version} ({'ROCm' if toolchain.kind == 'rocm' else 'SDK of patchkit'})",
     ]
     for arch, one in rocwmma.items():
-        what = "none" if one is None else f"{one.version} ({one.kind})"
+        if one is None:
+            what = "none"
+        else:  # that of git says itself which commit it is
+            what = one.version if one.kind == "git" else f"{one.version} ({one.kind})"
         told.append(f"rocWMMA for {arch}: {what}")
     return tuple(told)
 

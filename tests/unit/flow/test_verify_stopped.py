@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.build.toolchain import Toolchain
+from patchkit.build.toolchain import RocWmma, Toolchain
 from patchkit.errors import ToolchainError
 from patchkit.flow import verify
 from patchkit.flow.workspace import Workspace
@@ -104,6 +104,21 @@ def test_a_full_disk_is_told_even_when_the_evidence_of_it_finds_no_room(
     with pytest.raises(DiskFull) as caught:
         run(full)
     assert caught.value is full
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "told"),
+    [
+        ("git", "1.6.0 (git fa7e8ee6f1ad)", "rocWMMA for gfx1151: 1.6.0 (git fa7e8ee6f1ad)"),
+        ("rocm", "2.2.1", "rocWMMA for gfx1151: 2.2.1 (rocm)"),
+    ],
+)
+def test_the_report_says_which_rocwmma_was_used(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: str, told: str
+) -> None:
+    chosen = RocWmma(kind=kind, include=tmp_path, version=version)
+    monkeypatch.setattr(verify, "rocwmma_for", lambda *_: chosen)
+    assert run().proven_with[-1] == told
 
 
 def test_a_compiler_that_lacks_the_gpu_ends_it_before_the_first_gate(run, tmp_path: Path) -> None:
