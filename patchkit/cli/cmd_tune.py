@@ -194,7 +194,7 @@ def _verdict(verdict: Verdict) -> list[str]:
         lines.append(f"{'':11}best     the same")
     else:
         lines.append(f"{'':11}best     {_cell(best)}")
-    lines.append(f"{'':11}{verdict.kept or verdict.margin}")
+    lines += [f"{'':11}{told}" for told in (verdict.kept, verdict.margin) if told is not None]
     front = [each for each in verdict.front if each.candidate not in (best.candidate, upstream.candidate)]
     lines += [f"{'':11}front    {_cell(each)}{_refused(each)}" for each in front]
     lines += [

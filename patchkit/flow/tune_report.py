@@ -97,6 +97,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
         "best": list(verdict.best.candidate.setting),
         "margin": verdict.margin,
         "kept": verdict.kept,
+        "measured": verdict.measured,
         "most_waves_reachable": verdict.reachable,
         "front": [list(each.candidate.setting) for each in verdict.front],
         "order": [list(each.candidate.setting) for each in verdict.order],
@@ -231,7 +232,10 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
     ):
         change = "" if verdict.best is verdict.upstream else f" -> {_figures(after)}"
         told.append(f"{name}: {_figures(before)}{change}")
-    told.append(f"kept, {verdict.kept}" if verdict.kept else f"ahead by {verdict.margin}")
+    if verdict.kept is not None:
+        told.append(verdict.kept)
+    if not verdict.measured:
+        told.append(f"ahead by {verdict.margin}")
     if verdict.reachable < FEWEST_WAVES:
         told.append(f"no legal setting reaches more than {verdict.reachable} waves")
     where = f"{COMPILER_ONLY}{report.arch}, no hardware"
@@ -247,7 +251,7 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
         nwarps=nwarps,
         min_waves=1,
         source="; ".join(told),
-        measured_on=measured[verdict.variant] if verdict.kept else where,
+        measured_on=measured[verdict.variant] if verdict.measured else where,
     )
 
 

@@ -29,7 +29,8 @@ Ask = Callable[[Sequence[str]], Compiled]
 class Verdict:
     """One variant. ``order`` has the eligible candidates, the best first; ``best`` is confirmed.
 
-    ``kept`` says why a setting was taken that the order does not put first. ``failures`` are candidates
+    ``kept`` says why a setting was taken that the order does not put first, ``measured`` whether it is
+    for a measurement. ``failures`` are candidates
     that did not compile, with the compiler's words. ``reachable`` is the most waves per SIMD, reported,
     that any legal setting reaches with all headers.
     """
@@ -42,6 +43,7 @@ class Verdict:
     front: tuple[Judged, ...]
     margin: str
     kept: str | None
+    measured: bool
     reachable: int
     failures: tuple[tuple[Candidate, Failure], ...]
 
@@ -122,7 +124,11 @@ def choose(
     best = next(each for each in [*wanted, *order] if _confirmed(family, each, upstream, ask))
     if wanted and best is not wanted[0]:
         kept = None
-    second = next((each for each in order if each is not best), None)
+    place = order.index(best)
+    second = next(iter(order[place + 1 :]), None)
+    if kept is None and place > 0:
+        names = ", ".join("/".join(map(str, each.candidate.setting)) for each in order[:place])
+        kept = f"{names} would be ahead, and is worse than upstream's in a kernel that shares the row"
     return Verdict(
         variant=variant,
         upstream=upstream,
@@ -132,6 +138,7 @@ def choose(
         front=tuple(front(judged)),
         margin=margin(best, second, upstream),
         kept=kept,
+        measured=bool(wanted) and best is wanted[0],
         reachable=max(min(figures.waves for figures in each.figures) for each in judged),
         failures=tuple(failures),
     )

@@ -187,6 +187,9 @@ def test_a_winner_whose_sibling_is_worse_is_passed_over() -> None:
     verdict = _choose({0: base, **loops, 2: second}, checks=checks)
     assert verdict.order[0].candidate.setting == (1,)
     assert verdict.best.candidate.setting == (2,)
+    assert verdict.kept is not None
+    assert verdict.kept.startswith("1 would be ahead")
+    assert not verdict.measured
 
 
 def test_what_did_not_compile_is_reported_and_not_ranked() -> None:
