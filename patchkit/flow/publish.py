@@ -12,19 +12,19 @@ stops before that moment leaves nothing but unused objects.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from patchkit.config.gate_policy import GatePolicy
-from patchkit.config.lock import Pin, load_lock
+from patchkit.config.lock import load_lock
 from patchkit.config.series import load_series
 from patchkit.errors import GitError, Location
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.gitremote import RemoteUrlBad, checked_url
 from patchkit.flow.publish_evidence import collect_evidence
 from patchkit.flow.publish_policy import Decision, decide
+from patchkit.flow.publish_range import carry_range
+from patchkit.flow.publish_seal import Seal, Sealed, find_same, seal_message
 from patchkit.flow.verify import Report
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.orphan import write_note_commit, write_orphan
@@ -44,7 +44,6 @@ __all__ = [
     "run_publish",
 ]
 
-_WIDTH = 72
 _ID = 12  # hex digits of an object id in names
 
 
@@ -157,6 +156,7 @@ def run_publish(
 
     Raises:
         PublishGateFailed, PublishNotProven: the policy of the series forbids it.
+        RangeProofFailed: it, or what was published on another pin, differs where no patch declares it.
         EvidenceMissing, EvidenceTooLarge: the evidence is not fit to be published.
         CandidateMoved, RefMoved: somebody else moved a branch meanwhile.
         SigningFailed: the user has a key, and git could not use it.
@@ -167,13 +167,19 @@ def run_publish(
     Whatever is raised, the branch is where it was or whole; a KeyboardInterrupt has a note that says which.
     """
     check_request(request)
-    policy: GatePolicy = load_series(workspace.series.patches).gates
-    decision = decide(report, policy, accept_not_run=request.accept_not_run)
+    series = load_series(workspace.series.patches)
+    decision = decide(report, series.gates, accept_not_run=request.accept_not_run)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     stage = _Stage()
     with stage.noted(), open_cache(workspace.cache_root).hold(workspace.reporter) as repository:
         _check_candidate(repository, report)
-        published = _publish(workspace, repository, report, decision, pin, request, environ, stage)
+        told = Seal(
+            report=report,
+            decision=decision,
+            pin=pin,
+            range=carry_range(repository, series, report, pin.build),
+        )
+        published = _publish(workspace, repository, told, request, environ, stage)
         if request.push is None:
             return published
         workspace.reporter.step(f"pushing to {redacted(request.push)}")
@@ -184,22 +190,22 @@ def run_publish(
 def _publish(
     workspace: Workspace,
     repository: Repository,
-    report: Report,
-    decision: Decision,
-    pin: Pin,
+    told: Seal,
     request: PublishRequest,
     environ: Mapping[str, str],
     stage: _Stage,
 ) -> Published:
+    report, decision, pin = told.report, told.decision, told.pin
     branch = decision.branch(report.archs, pin.build)
     ref = f"refs/heads/{branch}"
     before = read_ref(repository, ref)
     files = collect_evidence(
         report.folder, passed=decision.passed, cache_root=workspace.cache_root, environ=environ
     )
-    made = _find_same(repository, before, report, decision)
+    same = find_same(repository, before, told)
+    made = _published_as(repository, same) if same is not None else None
     if made is None:
-        made = _write(repository, report, decision, pin, files, request, environ)
+        made = _write(repository, told, {**files, **told.range.files}, request, environ)
         moves = {name: (sha, read_ref(repository, name)) for name, sha in made.refs.items()}
         moves = {name: move for name, move in moves.items() if move[0] != move[1]}
         workspace.reporter.step(f"publishing {branch}")
@@ -221,18 +227,17 @@ def _publish(
 
 def _write(
     repository: Repository,
-    report: Report,
-    decision: Decision,
-    pin: Pin,
+    told: Seal,
     files: Mapping[str, bytes],
     request: PublishRequest,
     environ: Mapping[str, str],
 ) -> _Made:
+    report, decision, pin = told.report, told.decision, told.pin
     name = f"{'+'.join(report.archs)} on b{pin.build}"
-    told = f"Evidence of {name}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
-    evidence = write_orphan(repository, files, message=told, date=pin.committed).commit
+    text = f"Evidence of {name}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
+    evidence = write_orphan(repository, files, message=text, date=pin.committed).commit
     evidence_ref = f"refs/patchkit/evidence/{'+'.join(report.archs)}/b{pin.build}/{evidence[:_ID]}"
-    message = _seal(report, decision, pin, f"{evidence_ref} {evidence}")
+    message = seal_message(told, f"{evidence_ref} {evidence}")
     tip = write_note_commit(repository, report.tip, message=message, date=pin.committed).commit
     refs = {evidence_ref: evidence}
     tag = None
@@ -245,45 +250,9 @@ def _write(
     return _Made(tip=tip, evidence_ref=evidence_ref, evidence=evidence, tag=tag, refs=refs)
 
 
-def _seal(report: Report, decision: Decision, pin: Pin, evidence: str) -> str:
-    """The message of the last commit."""
-    what = f"{len(decision.passed)} gates passed" if decision.proven else "unproven"
-    subject = f"patchkit: {'+'.join(report.archs)} on b{pin.build}, {what}"
-    body = (
-        "This commit changes no file. The commits below it are the patches; what was proven of them, with "
-        "what and how, lies in the evidence."
-    )
-    if not decision.proven:
-        body += (
-            f" Required and not run: {', '.join(decision.missing)}. Nothing is known of what they would find."
-        )
-    trailers = [f"Patchkit-Candidate: {report.tip}", f"Patchkit-Tree: {report.tree}"]
-    trailers += [f"Gate-Passed: {name}" for name in decision.passed]
-    trailers += [f"Gate-Not-Run: {name} ({' '.join(why.split())})" for name, why in decision.not_run]
-    trailers += [f"Patchkit-Evidence: {evidence}", f"Upstream-Commit: {pin.commit or report.base}"]
-    return "\n\n".join([subject, textwrap.fill(body, _WIDTH), "\n".join(trailers)]) + "\n"
-
-
-def _find_same(
-    repository: Repository, before: str | None, report: Report, decision: Decision
-) -> _Made | None:
-    """What is published already, when it says the same of the same candidate."""
-    if before is None:
-        return None
-    keys = ("Patchkit-Candidate", "Gate-Passed", "Gate-Not-Run", "Patchkit-Evidence")
-    shape = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x0A)" for key in keys)
-    out = repository.git.run("log", "-1", f"--format={shape}", before, "--").decode("utf-8", "replace")
-    candidate, passed, not_run, evidence = (part.strip() for part in out.split("\0"))
-    expected = [f"{name} ({' '.join(why.split())})" for name, why in decision.not_run]
-    ref, _, sha = evidence.partition(" ")
-    same = (candidate, passed.split("\n"), not_run.split("\n") if not_run else []) == (
-        report.tip,
-        list(decision.passed) or [""],
-        expected,
-    )
-    if not same or read_ref(repository, ref) != sha:
-        return None
-    return _Made(tip=before, evidence_ref=ref, evidence=sha, tag=_tag_of(repository, before))
+def _published_as(repository: Repository, same: Sealed) -> _Made:
+    tag = _tag_of(repository, same.tip)
+    return _Made(tip=same.tip, evidence_ref=same.evidence_ref, evidence=same.evidence, tag=tag)
 
 
 def _tag_of(repository: Repository, commit: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import resource
@@ -26,6 +27,7 @@ from patchkit.flow.publish import (
 )
 from patchkit.flow.publish_evidence import EvidenceMissing
 from patchkit.flow.publish_policy import PublishGateFailed, PublishNotProven
+from patchkit.flow.range_proof import RangeProofFailed
 from patchkit.flow.verify import Report, Timed
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import GateResult, Verdict
@@ -61,8 +63,9 @@ def _policy(world, *, optional: Sequence[str]) -> None:
 def report(ready) -> Callable[..., Report]:
     """A report whose gates passed, except those named otherwise; its evidence lies where verify puts it."""
 
-    def make(**other: Verdict) -> Report:
-        tip, tree = ready.git("rev-parse", CANDIDATE, f"{CANDIDATE}^{{tree}}").split()
+    def make(build: int = 1, **other: Verdict) -> Report:
+        candidate = f"refs/heads/candidate/gfx1151/b{build}"
+        tip, tree = ready.git("rev-parse", candidate, f"{candidate}^{{tree}}").split()
         folder = ready.cache / "evidence" / tree
         folder.mkdir(parents=True, exist_ok=True)
         results = []
@@ -74,9 +77,9 @@ def report(ready) -> Callable[..., Report]:
                 (folder / f"{name}.json").write_text(json.dumps(text))
             results.append(Timed(result=result, seconds=1.0))
         made = Report(
-            branch=CANDIDATE.removeprefix("refs/heads/"),
+            branch=candidate.removeprefix("refs/heads/"),
             archs=("gfx1151",),
-            base=ready.git("rev-parse", "refs/patchkit/pin/b1"),
+            base=ready.git("rev-parse", f"refs/patchkit/pin/b{build}"),
             tip=tip,
             tree=tree,
             proven_with=(),
@@ -372,6 +375,55 @@ def test_a_push_error_of_another_kind_is_told(report, publish, remote: Path) -> 
     (remote / "objects").write_text("")
     with pytest.raises((PushFailed, PushRejected, RemoteUnread)):
         publish(report(), push=str(remote))
+
+
+@pytest.fixture
+def second_pin(ready) -> None:
+    """Upstream moved on: a comment in the file that is patched, and a pin and a candidate of that."""
+    demo = ready.upstream / "ggml" / "src" / "ggml-cuda" / "demo.cu"
+    demo.write_text(f"// moved on\n{demo.read_text()}")
+    who = ("-c", "user.name=up", "-c", "user.email=up@localhost")
+    ready.git(*who, "commit", "-q", "-a", "-m", "second", at=ready.upstream)
+    shape = "--format=%H %T %cI"
+    commit, tree, date = ready.git("log", "-1", shape, at=ready.upstream).split()
+    raw = ["git", "-C", str(ready.upstream), "cat-file", "commit", "HEAD"]
+    data = subprocess.run(raw, check=True, capture_output=True).stdout
+    lock = ready.series / "patches" / "upstream.lock"
+    lock.write_text(
+        f'{lock.read_text()}\n[[pin]]\nbuild = 2\ncommit = "{commit}"\ntree = "{tree}"\n'
+        f'committed = "{date}"\ncommit_object = "{base64.b64encode(data).decode()}"\n\n'
+        f'[[pin.source]]\nkind = "git"\nurl = "{ready.upstream}"\n'
+    )
+    done = ready.run("apply", "--arch", "gfx1151", "--upstream", "b2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_second_pin_carries_the_proof_of_the_step(ready, report, publish, second_pin) -> None:
+    first = publish(report())
+    assert "Range-Proof" not in _message(ready, PROVEN)
+    second = publish(report(build=2), upstream="b2")
+    assert second.branch == "patchkit/gfx1151/b2"
+    assert f"Range-Proof: b1 {first.candidate}" in _message(ready, second.branch)
+    proof = json.loads(ready.git("show", f"{second.evidence}:range-proof.json"))
+    assert [proof[side]["build"] for side in ("old", "new")] == [1, 2]
+    assert {
+        "path": "ggml/src/ggml-cuda/demo.cu",
+        "declared": ["demo_kernel", "demo_launch", "twin_b"],
+    } in proof["new"]["files"]
+    assert "demo-launch-bounds" in ready.git("show", f"{second.evidence}:range-diff.txt")
+    assert publish(report(build=2), upstream="b2").unchanged
+
+
+def test_a_candidate_that_changes_more_than_it_declares_is_not_published(
+    ready, report, publish, second_pin
+) -> None:
+    publish(report())
+    patch = ready.series / "patches" / "0002-demo-twin" / "patch.toml"
+    patch.write_text(patch.read_text().replace('function = "twin_b"', 'function = "twin_a"'))
+    with pytest.raises(RangeProofFailed, match=r"demo\.cu differs from build 1 outside") as caught:
+        publish(report(build=2), upstream="b2")
+    assert "+ const int scale = 3;" in (caught.value.why or "")
+    assert "refs/heads/patchkit/gfx1151/b2" not in ready.refs()
 
 
 def test_the_command_publishes_what_the_policy_lets_it(ready) -> None:
