@@ -140,14 +140,14 @@ def _account(
     compiler.reporter.step(f"{side} the patches: recording")
     backend = build_backend(tree, compiler, arch)
     device = device_of(subject.profiles[arch])
-    root, reporter = subject.cache_root, compiler.reporter
-    first = select(case, backend.session(device, {}, root, reporter), backend, compiler)
+    root = subject.cache_root
+    first = select(case, backend.session(device, {}, root, compiler), backend, compiler)
     code = _code(first.launches, backend, arch, compiler)
     figures = {
         name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes)
         for name, kernel in code.items()
     }
-    selection = select(case, backend.session(device, figures, root, reporter), backend, compiler)
+    selection = select(case, backend.session(device, figures, root, compiler), backend, compiler)
     return Account(side=side, selection=selection, code=code)
 
 
@@ -173,5 +173,6 @@ def _code(
         reporter=compiler.reporter,
         what="compiling the launched kernels",
         unit="units",
+        stop=compiler.stop,
     )
     return {kernel.name: kernel for unit in made for kernel in unit.kernels if kernel.name in wanted}

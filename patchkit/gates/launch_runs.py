@@ -21,7 +21,6 @@ from patchkit.recorder.log import Launch
 from patchkit.recorder.model_file import SmallModel
 from patchkit.recorder.runs import RecordedRun
 from patchkit.recorder.session import BenchRun, Figures, RecordedRunFailed, RecordedRunHangs, Session
-from patchkit.report import Reporter
 
 __all__ = ["Comparison", "Sides", "bench_runs", "compare_on", "known_cases", "last_step"]
 
@@ -45,10 +44,10 @@ class Sides:
     def sessions(self, device: PlayedDevice, compiler: Compiler) -> tuple[Session, Session]:
         """Both on one GPU; without figures for it, kernels are assumed to use all registers."""
         before, after = self.figures.get(device.arch, ({}, {}))
-        root, reporter = compiler.store.root.parent, compiler.reporter
+        root = compiler.store.root.parent
         return (
-            self.before.session(device, before, root, reporter),
-            self.after.session(device, after, root, reporter),
+            self.before.session(device, before, root, compiler),
+            self.after.session(device, after, root, compiler),
         )
 
 
@@ -116,7 +115,7 @@ def compare_on(device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: 
     with _blaming_the_candidate():
         new_support, new_cases = after.support(), after.run_cases(asked)
     runs = bench_runs(deep=deep)
-    made = _benches((before, after), runs, compiler.reporter)
+    made = _benches((before, after), runs, compiler)
     return Comparison(
         device=device,
         support=(old_support, new_support),
@@ -144,7 +143,7 @@ def last_step(recorded: RecordedRun) -> tuple[Launch, ...]:
 
 
 def _benches(
-    sessions: tuple[Session, Session], runs: Sequence[BenchRun], reporter: Reporter
+    sessions: tuple[Session, Session], runs: Sequence[BenchRun], compiler: Compiler
 ) -> list[RecordedRun]:
     def work(item: tuple[Session, BenchRun]) -> RecordedRun:
         session, run = item
@@ -156,7 +155,8 @@ def _benches(
     return run_parallel(
         [(session, run) for run in runs for session in sessions],
         work,
-        reporter=reporter,
+        reporter=compiler.reporter,
         what=f"llama-bench as {sessions[0].device.arch}",
         unit="runs",
+        stop=compiler.stop,
     )

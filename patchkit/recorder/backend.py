@@ -16,7 +16,6 @@ from patchkit.recorder.library import HostLibrary, build_host_library
 from patchkit.recorder.programs import Programs, build_programs
 from patchkit.recorder.session import Figures, Session
 from patchkit.recorder.stubs import build_driver, build_stub
-from patchkit.report import Reporter
 
 __all__ = ["RecordedBackend", "build_backend"]
 
@@ -33,9 +32,9 @@ class RecordedBackend:
     driver: Path
 
     def session(
-        self, device: PlayedDevice, figures: Mapping[str, Figures], cache_root: Path, reporter: Reporter
+        self, device: PlayedDevice, figures: Mapping[str, Figures], cache_root: Path, compiler: Compiler
     ) -> Session:
-        """This side on one GPU."""
+        """This side on one GPU, with runs kept below ``cache_root``; it stops when the compiler does."""
         return Session(
             device=device,
             library=self.library,
@@ -44,7 +43,8 @@ class RecordedBackend:
             driver=self.driver,
             figures=figures,
             cache_root=cache_root,
-            reporter=reporter,
+            reporter=compiler.reporter,
+            stop=compiler.stop,
         )
 
     def as_json(self) -> dict[str, object]:

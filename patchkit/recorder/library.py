@@ -97,6 +97,7 @@ def build_host_library(
         reporter=compiler.reporter,
         what="host pass of the HIP backend",
         unit="units",
+        stop=compiler.stop,
     )
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
     path = _link(done, key, compiler, stub, libraries)

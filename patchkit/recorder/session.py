@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from patchkit.build.store import Store, key_of
@@ -84,7 +85,10 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One side on one GPU. ``figures`` maps mangled names; kernels not in it are assumed to be large."""
+    """One side on one GPU. ``figures`` maps mangled names; kernels not in it are assumed to be large.
+
+    Once ``stop`` is set every program that runs is ended.
+    """
 
     device: PlayedDevice
     library: HostLibrary
@@ -94,6 +98,7 @@ class Session:
     figures: Mapping[str, Figures]
     cache_root: Path
     reporter: Reporter
+    stop: threading.Event = field(default_factory=threading.Event, compare=False)
 
     def support(self) -> tuple[OpRow, ...]:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
@@ -179,7 +184,13 @@ class Session:
         }
         try:
             completed = run_tool(
-                argv, cwd=work, env=variables, timeout_s=_TIMEOUT_S, check=False, reporter=self.reporter
+                argv,
+                cwd=work,
+                env=variables,
+                timeout_s=_TIMEOUT_S,
+                check=False,
+                reporter=self.reporter,
+                stop=self.stop,
             )
         except ToolTimeout as error:
             raise RecordedRunHangs(

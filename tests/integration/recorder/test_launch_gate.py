@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,6 @@ from patchkit.recorder.backend import RecordedBackend, build_backend
 from patchkit.recorder.cases import own_cases
 from patchkit.recorder.device import device_of
 from patchkit.recorder.session import RecordedRunFailed, RecordedRunHangs
-from patchkit.report import NullReporter
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -191,10 +191,14 @@ def test_host_code_that_does_not_compile_fails_the_gate(
 
 
 def test_upstreams_code_that_does_not_end_is_stopped_and_named(
-    baseline: RecordedBackend, subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_path
+    baseline: RecordedBackend,
+    subject: Subject,
+    compiler: Compiler,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("patchkit.recorder.session._TIMEOUT_S", 0.2)
-    session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, tmp_path, NullReporter())
+    session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, tmp_path, compiler)
     with pytest.raises(RecordedRunHangs) as caught:
         session.run_cases(own_cases())
     assert "fattn_cases did not end within 0.2 s on the launch recorder as gfx1151" in caught.value.message
@@ -202,13 +206,13 @@ def test_upstreams_code_that_does_not_end_is_stopped_and_named(
 
 
 def test_a_backend_that_cannot_be_loaded_is_not_a_recording(
-    baseline: RecordedBackend, subject: Subject, tmp_path
+    baseline: RecordedBackend, subject: Subject, compiler: Compiler, tmp_path: Path
 ) -> None:
     nothing = tmp_path / "libggml-hip.so"
     nothing.write_bytes(b"\x7fELF is not all of it")
     library = replace(baseline.library, path=nothing, key="none")
     session = replace(baseline, library=library).session(
-        device_of(subject.profiles["gfx1151"]), {}, tmp_path, NullReporter()
+        device_of(subject.profiles["gfx1151"]), {}, tmp_path, compiler
     )
     with pytest.raises(RecordedRunFailed) as caught:
         session.run_cases(own_cases()[:1])
@@ -216,9 +220,9 @@ def test_a_backend_that_cannot_be_loaded_is_not_a_recording(
 
 
 def test_every_case_that_upstream_lists_is_understood(
-    baseline: RecordedBackend, subject: Subject, tmp_path
+    baseline: RecordedBackend, subject: Subject, compiler: Compiler, tmp_path: Path
 ) -> None:
-    session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, subject.cache_root, NullReporter())
+    session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, subject.cache_root, compiler)
     cases, unknown = known_cases(session.support())
     assert unknown == ()
     assert len(cases) - len(own_cases()) > 5000

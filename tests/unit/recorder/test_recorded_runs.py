@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from patchkit.config.profile import load_profile
-from patchkit.proc import ToolFailed
+from patchkit.proc import ToolFailed, ToolStopped
 from patchkit.recorder.cases import Case, SupportMalformed
 from patchkit.recorder.device import device_of
 from patchkit.recorder.library import HostLibrary, LinkFailed, RecorderLacksCalls, _link_error
@@ -122,6 +124,22 @@ def test_a_program_that_does_not_end_is_stopped_and_the_case_named(session, monk
         session(script).run_cases(_CASES)
     assert "did not end within 1 s on the launch recorder as gfx1151, in case two" in caught.value.message
     assert "stuck" in (caught.value.why or "")
+
+
+def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(session, tmp_path):
+    made = session(f"""touch {tmp_path}/began; exec sleep 600""")
+
+    def stop_when_it_runs() -> None:
+        while not (tmp_path / "began").exists():
+            time.sleep(0.01)
+        made.stop.set()
+
+    thread = threading.Thread(target=stop_when_it_runs)
+    thread.start()
+    with pytest.raises(ToolStopped):
+        made.run_cases(_CASES)
+    thread.join()
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
