@@ -240,10 +240,8 @@ def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]
         f"HIP headers {toolchain.hip_version} ({'ROCm' if toolchain.kind == 'rocm' else 'SDK of patchkit'})",
     ]
     for arch, one in rocwmma.items():
-        if one is None:
-            what = "none"
-        else:  # that of git says itself which commit it is
-            what = one.version if one.kind == "git" else f"{one.version} ({one.kind})"
+        kind = f" ({one.kind})" if one is not None and one.kind != "git" else ""  # git's version names itself
+        what = "none" if one is None else f"{one.version}{kind}"
         told.append(f"rocWMMA for {arch}: {what}")
     return tuple(told)
 
