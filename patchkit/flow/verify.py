@@ -163,7 +163,7 @@ def run_verify(
 def _broken(gate: str, error: PatchkitError | KeyboardInterrupt) -> GateResult:
     if isinstance(error, PatchkitError):
         return GateResult(gate=gate, verdict="not run", summary=error.message, problems=(error,))
-    return GateResult(gate=gate, verdict="not run", summary="interrupted; what it had found is not kept")
+    return GateResult(gate=gate, verdict="not run", summary="interrupted in the middle")
 
 
 def _code(error: PatchkitError | KeyboardInterrupt) -> str:

@@ -92,6 +92,19 @@ def test_scores_two_percent_off_are_caught_by_logits(plant) -> None:
     assert {problem.code for problem in told.problems} == {"LOGITS_FAR"}
 
 
+def test_a_crash_of_the_candidate_alone_is_its_fault(plant) -> None:
+    subject = plant(MASK, MASK + '\n            if (ic == 5) { GGML_ABORT("planted"); }')
+    found = OPS.run(subject)
+    (problem,) = found.problems
+    assert (found.verdict, problem.code) == ("failed", "BACKEND_OPS_BROKEN")
+    assert "only on the candidate: test-backend-ops was ended by SIGABRT" in problem.message
+    folder = subject.cache_root / "evidence" / "planted" / "backend-ops-cpu"
+    record = json.loads((folder / "test-both.json").read_text())
+    assert (record["state"], record["partial"]) == ("PROGRAM_CRASHED", True)
+    told = LOGITS.run(subject)
+    assert [problem.code for problem in told.problems] == ["LOGITS_BROKEN"]
+
+
 def test_a_compile_error_names_the_patch_of_its_line(plant) -> None:
     subject = plant(SCALE, "s = s*scale*no_such_name;")
     result = OPS.run(subject)

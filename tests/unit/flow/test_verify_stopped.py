@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @dataclass(frozen=True)
 class Gate:
     name: str
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def run(self, subject: object) -> GateResult:
         del subject
@@ -54,7 +54,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     series = SeriesDir(root=ROOT, origin="checkout")
     workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
 
-    def start(compile_error: Exception | None = None, archs: tuple[str, ...] = ("gfx1151",)) -> verify.Report:
+    def start(
+        compile_error: BaseException | None = None, archs: tuple[str, ...] = ("gfx1151",)
+    ) -> verify.Report:
         candidate.archs = archs
         monkeypatch.setattr(verify, "find_candidate", lambda *_: (None, candidate))
         for name, kind in (("anchors", "AnchorsGate"), ("isolation", "IsolationGate")):
@@ -125,3 +127,13 @@ def test_a_compiler_that_lacks_the_gpu_ends_it_before_the_first_gate(run, tmp_pa
     with pytest.raises(CompilerLacksArch, match="makes no code for gfx1201"):
         run(archs=("gfx1201",))
     assert not (tmp_path / "cache/evidence").exists()
+
+
+def test_ctrl_c_leaves_a_report_that_says_so(run, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(KeyboardInterrupt())
+    report = _document(tmp_path, "report.json")
+    assert (report["ok"], report["stopped"]) == (False, "INTERRUPTED")
+    verdicts = {gate["gate"]: gate["verdict"] for gate in report["gates"]}
+    assert (verdicts["anchors"], verdicts["compile"], verdicts["launch"]) == ("passed", "not run", "not run")
+    assert "interrupted" in _document(tmp_path, "compile.json")["summary"]
