@@ -92,11 +92,11 @@ def load_manifest(folder: Path) -> Manifest:
         CacheError: the disk refused.
     """
     path = folder / MANIFEST
+    if not path.is_file():
+        raise _not_a_bundle(path, "there is no such file")
     try:
         with disk_errors(path, "reading a bundle"):
             text = path.read_text("utf-8")
-    except FileNotFoundError as error:
-        raise _not_a_bundle(path, "there is no such file") from error
     except UnicodeDecodeError as error:
         raise _not_a_bundle(path, str(error)) from error
     try:

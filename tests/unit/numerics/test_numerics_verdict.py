@@ -1,0 +1,241 @@
+"""What the gate concludes from results of a real GPU, as they are and broken in every way thought of."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from patchkit.gates.base import GateResult
+from patchkit.gates.numerics_judge import judge_numerics
+from patchkit.numerics.manifest import load_manifest
+from patchkit.numerics.results import load_results
+from patchkit.numerics.sets import PLANTED
+
+CHECK = "check-stride128-warps8"
+OPS = "ops-stride256-warps8"
+
+
+def judged(folder: Path) -> GateResult:
+    return judge_numerics(load_manifest(folder), load_results(folder))
+
+
+def codes(folder: Path) -> set[str]:
+    result = judged(folder)
+    assert result.verdict == "failed"
+    return {problem.code for problem in result.problems}
+
+
+def edit(bundle: Path, name: str, old: str, new: str, count: int = 1) -> None:
+    path = bundle / "results" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, count))
+
+
+def test_the_run_on_the_gpu_passed(recorded: Path) -> None:
+    result = judged(recorded)
+    assert result.verdict == "passed", result.problems
+    evidence = result.evidence
+    assert evidence["gpu"] == {"name": "NVIDIA H200", "driver": "580.159.04", "compute_capability": "9.0"}
+    assert evidence["nvcc"] == "13.0.88"
+    assert evidence["counts"] == {"own": 4056, "upstream": 13864, "failed": 0, "unsupported": 0}
+    tables = {row["name"]: row for row in evidence["tables"]}
+    assert {name: (row["passed"], row["settings"]) for name, row in tables.items()} == {
+        "gfx1151": (22, 23),
+        "gfx1100": (22, 23),
+        "gfx1201": (23, 23),
+        "alternatives": (6, 6),
+    }
+    assert tables["gfx1151"]["not_run"] == ["head size 80, 32 columns, f32: stride 256, 8 warps"]
+    assert evidence["isolation"]["counts"] == {"baseline": "5248 of 5248", "candidate": "5248 of 5248"}
+    assert evidence["isolation"]["equal_objects"] == evidence["isolation"]["units"] == 11
+    assert evidence["isolation"]["programs_equal"] is True
+    json.dumps(result.as_json())
+
+
+def test_a_setting_that_needs_too_much_shared_memory_is_listed_as_not_run(recorded: Path) -> None:
+    told = judged(recorded).not_run
+    assert len(told) == 2
+    assert all("50688 bytes of static shared memory, CUDA has 49152" in line for line in told)
+
+
+def test_every_planted_setting_was_noticed(recorded: Path) -> None:
+    planted = judged(recorded).evidence["planted"]
+    assert len(planted) == len(PLANTED) + 1  # and once by upstream's own program
+    assert all(row["failed"] > 0 and not row["crashed"] for row in planted)
+
+
+def test_a_wrong_setting_is_told_with_its_figures(bundle: Path) -> None:
+    # The planted results of (128, 16, f16), stride 64 and 8 warps, in place of those of a good setting.
+    wrong = (bundle / "results" / "planted-4.out").read_text()
+    launch = next(line for line in wrong.splitlines() if line.startswith("PATCHKIT-LAUNCH"))
+    kernel = json.loads(launch.partition(" ")[2])["kernel"]
+    good = (bundle / "results" / f"{CHECK}.out").read_text().splitlines()
+    at = next(n for n, line in enumerate(good) if kernel in line)
+    row = json.loads(good[at + 1])
+    good[at + 1] = json.dumps({**row, "nmse": 1.0e3, "row": 3.5e3})
+    (bundle / "results" / f"{CHECK}.out").write_text("\n".join(good) + "\n")
+    problem = next(each for each in judged(bundle).problems if each.code == "NUMERICS_WRONG")
+    assert "head size 128, 16 columns, f16: stride 128, 8 warps" in problem.message
+    assert "NMSE up to 1.0e+03" in problem.why
+    assert codes(bundle) == {"NUMERICS_WRONG"}
+
+
+def test_an_error_in_a_single_row_is_noticed(bundle: Path) -> None:
+    path = bundle / "results" / f"{CHECK}.out"
+    lines = path.read_text().splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith('{"case"'))
+    lines[at] = json.dumps({**json.loads(lines[at]), "row": 4.0e-4})
+    path.write_text("\n".join(lines) + "\n")
+    assert codes(bundle) == {"NUMERICS_WRONG"}
+
+
+def test_not_a_number_is_wrong(bundle: Path) -> None:
+    path = bundle / "results" / f"{CHECK}.out"
+    lines = path.read_text().splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith('{"case"'))
+    lines[at] = json.dumps({**json.loads(lines[at]), "nmse": -1.0, "row": -1.0, "finite": False})
+    path.write_text("\n".join(lines) + "\n")
+    assert codes(bundle) == {"NUMERICS_WRONG"}
+
+
+def test_a_failure_of_upstreams_own_tests_counts(bundle: Path) -> None:
+    path = bundle / "results" / f"{OPS}.out"
+    lines = path.read_text().splitlines()
+    at = next(
+        n
+        for n, line in enumerate(lines)
+        if "hsk=128" in line and "nb=35" in line and "prec=f32" in line and "OK" in line
+    )
+    lines[at] = lines[at].replace("OK", "FAIL")
+    text = "\n".join(lines) + "\n"
+    path.write_text(text.replace("3488/3488 tests passed", "3487/3488 tests passed"))
+    assert codes(bundle) == {"NUMERICS_WRONG"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"block": [32, 8, 1]', '"block": [32, 4, 1]'),
+        ('"threads": 256', '"threads": 128'),
+        ('"static": 11008', '"static": 19200'),
+        ("flash_attn_ext_f16ILi64ELi16", "flash_attn_ext_f16ILi80ELi16"),
+        ("flash_attn_ext_f16I", "flash_attn_ext_vecI"),
+    ],
+    ids=["warps of the launch", "launch bound", "shared memory", "another variant", "another kernel"],
+)
+def test_another_kernel_than_the_one_to_measure(bundle: Path, old: str, new: str) -> None:
+    edit(bundle, f"{CHECK}.out", old, new)
+    assert codes(bundle) == {"NUMERICS_OTHER_KERNEL"}
+
+
+def test_a_planted_setting_that_passes_makes_the_measurement_worthless(bundle: Path) -> None:
+    good = (bundle / "results" / f"{CHECK}.out").read_text().splitlines()
+    few = [line for line in good if line.startswith('{"case"')][:5]
+    (bundle / "results" / "planted-4.out").write_text("\n".join([*few, '{"done": 5}']) + "\n")
+    assert codes(bundle) == {"NUMERICS_BLIND"}
+
+
+def test_a_planted_setting_may_take_the_program_down(bundle: Path) -> None:
+    (bundle / "results" / "planted-4.out").write_text("")
+    (bundle / "results" / "planted-4.status").write_text("139 1\n")
+    result = judged(bundle)
+    assert result.verdict == "passed"
+    assert any(row["crashed"] for row in result.evidence["planted"])
+
+
+@pytest.mark.parametrize(
+    ("sample", "code"),
+    [
+        ("cuda-error", "NVIDIA_GPU_LOST"),
+        ("no-device", "NVIDIA_GPU_LOST"),
+        ("timeout", "NUMERICS_TIMEOUT"),
+        ("killed", "NUMERICS_TIMEOUT"),
+    ],
+)
+def test_how_a_program_may_end(bundle: Path, sample: str, code: str) -> None:
+    for kind in ("out", "err", "status"):
+        shutil.copy(bundle / "samples" / f"{sample}.{kind}", bundle / "results" / f"{CHECK}.{kind}")
+    found = codes(bundle)
+    assert code in found
+    # What was not measured is told as well, and never counts as passed.
+    assert {"NUMERICS_NOT_MEASURED", "NUMERICS_UNFINISHED"} <= found
+
+
+def test_a_crash_of_another_kind_is_no_lost_gpu(bundle: Path) -> None:
+    (bundle / "results" / f"{CHECK}.status").write_text("139 5\n")
+    assert codes(bundle) == {"NUMERICS_CRASH"}
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.999])
+def test_an_output_that_stops_in_the_middle(bundle: Path, keep: float) -> None:
+    path = bundle / "results" / f"{CHECK}.out"
+    text = path.read_text()
+    path.write_text(text[: int(len(text) * keep)])
+    found = codes(bundle)
+    assert found & {"NUMERICS_UNFINISHED", "NUMERICS_OUTPUT_GARBLED"}
+
+
+def test_garbage_in_an_output(bundle: Path) -> None:
+    path = bundle / "results" / f"{CHECK}.out"
+    path.write_text("\x00\x01 not what it writes\n" + path.read_text())
+    assert "NUMERICS_OUTPUT_GARBLED" in codes(bundle)
+
+
+def test_a_job_without_a_result(bundle: Path) -> None:
+    for kind in ("out", "err", "status"):
+        (bundle / "results" / f"{CHECK}.{kind}").unlink()
+    assert codes(bundle) == {"NUMERICS_UNFINISHED", "NUMERICS_NOT_MEASURED"}
+
+
+def test_a_gpu_that_does_not_answer_afterwards(bundle: Path) -> None:
+    (bundle / "results" / "gpu-after.csv").write_text("Unable to determine the device handle\n")
+    assert codes(bundle) == {"NVIDIA_GPU_LOST"}
+
+
+def test_cuda_objects_that_differ(bundle: Path) -> None:
+    path = bundle / "results" / "objects.txt"
+    lines = path.read_text().splitlines()
+    at = next(n for n, line in enumerate(lines) if line.endswith("candidate/fattn.cu.o"))
+    lines[at] = "0" * 64 + lines[at][64:]
+    path.write_text("\n".join(lines) + "\n")
+    assert codes(bundle) == {"CUDA_OBJECTS_DIFFER"}
+
+
+def test_cuda_objects_that_are_missing(bundle: Path) -> None:
+    (bundle / "results" / "objects.txt").unlink()
+    assert codes(bundle) == {"NUMERICS_UNFINISHED"}
+
+
+def test_cuda_tests_that_differ(bundle: Path) -> None:
+    path = bundle / "results" / "ops-candidate.out"
+    text = path.read_text()
+    first = next(line for line in text.splitlines() if "OK" in line and "FLASH_ATTN_EXT" in line)
+    text = text.replace(first, first.replace("OK", "FAIL"), 1)
+    path.write_text(text.replace("5248/5248 tests passed", "5247/5248 tests passed"))
+    assert codes(bundle) == {"CUDA_COUNTS_DIFFER"}
+
+
+def test_cuda_that_is_slower_counts_only_when_the_programs_differ(bundle: Path) -> None:
+    for path in (bundle / "results").glob("perf-candidate-*.out"):
+        path.write_text(re.sub(r"([\d.]+) us/run", _half_as_long_again, path.read_text()))
+    assert judged(bundle).verdict == "passed"
+    text = (bundle / "results" / "programs.txt").read_text().splitlines()
+    at = next(n for n, line in enumerate(text) if line.endswith("candidate-ops"))
+    text[at] = "1" * 64 + text[at][64:]
+    (bundle / "results" / "programs.txt").write_text("\n".join(text) + "\n")
+    assert codes(bundle) == {"CUDA_SLOWER"}
+
+
+def _half_as_long_again(found: re.Match[str]) -> str:
+    return f"{float(found[1]) * 1.5:.2f} us/run"
+
+
+def test_cuda_that_was_not_timed(bundle: Path) -> None:
+    for path in (bundle / "results").glob("perf-candidate-*.out"):
+        path.write_text("")
+    assert codes(bundle) == {"NUMERICS_UNFINISHED"}
