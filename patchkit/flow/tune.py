@@ -28,7 +28,7 @@ from patchkit.flow.tune_report import (
     profile_rows,
     write_report,
 )
-from patchkit.flow.tune_request import KernelName, TuneRequest, choose_settings
+from patchkit.flow.tune_request import KernelName, TuneRequest, choose_settings, compute_units
 from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import HardwareLimits, limits_of
 from patchkit.occupancy.wmma import WmmaVariant
@@ -168,7 +168,7 @@ def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchP
         return checks
 
     measured = _measured(profile) if family.name == "wmma" else {}
-    compute_units = profile.facts.require_int("compute_units")
+    units_of_gpu = compute_units(profile)
     return [
         choose(
             family,
@@ -177,7 +177,7 @@ def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchP
             compiled,
             ask,
             limits=run.limits,
-            compute_units=compute_units,
+            compute_units=units_of_gpu,
             measured=measured.get(variant),
         )
         for variant, chosen in settings.items()

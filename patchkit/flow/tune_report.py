@@ -169,7 +169,7 @@ def shortlist(
     settings: Mapping[str, Sequence[Setting]],
     *,
     limits: HardwareLimits,
-    compute_units: int,
+    compute_units: int | None,
     most: int,
 ) -> dict[str, tuple[Setting, ...]]:
     """The ``most`` settings of each variant that would be the best if the relative's figures held here.

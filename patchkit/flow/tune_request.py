@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from patchkit.config.facts import FactNotForDecisions
 from patchkit.config.profile import ArchProfile
 from patchkit.errors import UsageError
 from patchkit.flow.tune_report import read_report, shortlist
@@ -13,7 +14,7 @@ from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import limits_of
 from patchkit.tune.family import Family, Setting
 
-__all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings"]
+__all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings", "compute_units"]
 
 KernelName = Literal["wmma", "tile"]
 
@@ -72,9 +73,17 @@ def choose_settings(
         family,
         settings,
         limits=limits_of(profile),
-        compute_units=profile.facts.require_int("compute_units"),
+        compute_units=compute_units(profile),
         most=request.shortlist,
     )
+
+
+def compute_units(profile: ArchProfile) -> int | None:
+    """How many the GPU has, or None where the profile only guesses: a guess decides nothing."""
+    try:
+        return profile.facts.require_int("compute_units")
+    except FactNotForDecisions:
+        return None
 
 
 def _excluded(family: Family, names: Sequence[str]) -> set[tuple[str, Setting]]:

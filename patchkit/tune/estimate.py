@@ -53,8 +53,8 @@ class Estimate:
         return self.cycles / self.tail
 
 
-def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_units: int) -> Estimate:
-    """The bound for one candidate; ``compute_units`` of the whole GPU."""
+def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_units: int | None) -> Estimate:
+    """The bound for one candidate; ``compute_units`` of the whole GPU, None when not known: no tail then."""
     loop = figures.loop
     waves = -(-traits.threads // limits.wave_size)
     issue = loop.instructions + (MATRIX_CYCLES - 1) * loop.matrix
@@ -66,11 +66,14 @@ def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_u
     }
     bound = max(times, key=lambda name: times[name])
     blocks = max(1, resident_blocks(figures.vgprs, figures.lds_bytes, traits.threads, limits))
-    pools = max(1, compute_units * _simds_per_cu(limits) // limits.simds_per_pool)
+    tail = 1.0
+    if compute_units is not None:
+        pools = max(1, compute_units * _simds_per_cu(limits) // limits.simds_per_pool)
+        tail = tail_share(traits, blocks * pools)
     return Estimate(
         cycles=times[bound] * waves / limits.simds_per_pool / traits.rows / traits.columns,
         bound=bound,
-        tail=tail_share(traits, blocks * pools),
+        tail=tail,
         barriers_per_row=loop.barriers / traits.rows,
         lds_bytes_per_row=lds_bytes * waves / traits.rows,
         matrix_share=MATRIX_CYCLES * loop.matrix / issue if issue else 0.0,

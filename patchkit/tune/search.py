@@ -55,7 +55,7 @@ def judge(
     compiled: Compiled,
     *,
     limits: HardwareLimits,
-    compute_units: int,
+    compute_units: int | None,
 ) -> tuple[Judged, list[Judged], list[tuple[Candidate, Failure]]]:
     """Upstream's candidate of a variant, all that compiled with every headers, and those that did not.
 
@@ -104,7 +104,7 @@ def choose(
     ask: Ask,
     *,
     limits: HardwareLimits,
-    compute_units: int,
+    compute_units: int | None,
     measured: Setting | None = None,
 ) -> Verdict:
     """The verdict on one variant.

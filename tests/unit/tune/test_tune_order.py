@@ -257,3 +257,8 @@ def test_the_tail_is_full_when_the_blocks_fill_the_slots() -> None:
 @pytest.mark.parametrize("outcome", [_figures(), Failure(code="X", message="y")])
 def test_outcomes_survive_the_disk(outcome) -> None:
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
+
+
+def test_compute_units_that_are_not_known_decide_nothing() -> None:
+    found = estimate(_figures(), Traits(threads=128, rows=256, columns=16), LIMITS, None)
+    assert (found.tail, found.cost) == (1.0, found.cycles)
