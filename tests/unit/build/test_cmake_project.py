@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +24,17 @@ cmake_minimum_required(VERSION 3.18...4.4)
 project(small LANGUAGES C)
 add_executable(small main.c other.c)
 add_executable(second other.c main.c)
+add_custom_target(slow COMMAND ${CMAKE_COMMAND} -E touch began COMMAND ${CMAKE_COMMAND} -E sleep 600)
+"""
+
+_INTERRUPTED = """
+import sys
+from pathlib import Path
+from patchkit.build.cmake_project import Project, build_targets
+from patchkit.report import NullReporter
+source, folder = map(Path, sys.argv[1:])
+project = Project(source=source, folder=folder, entries={"CMAKE_BUILD_TYPE": "Release"})
+build_targets(project, ["small", "slow"], what="building", reporter=NullReporter())
 """
 
 
@@ -101,3 +117,30 @@ def test_entries_are_typed(project: Project) -> None:
     text = (project.build / "CMakeInit.txt").read_text()
     assert "CMAKE_BUILD_TYPE" in text
     assert json.loads((project.build / ".skbuild-info.json").read_text())
+
+
+def test_ctrl_c_ends_ninja_and_its_children_and_the_build_goes_on_later(project: Project) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, str(project.source), str(project.folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(cmake_project.__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not (project.build / "began").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    ours = str(project.build).encode()
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if ours in _read(path)]
+    assert not left
+    build(project)
+    assert (project.build / "small").is_file()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # ended meanwhile
+        return b""

@@ -1,0 +1,52 @@
+"""patchkit build through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.errors import ExitCode
+from patchkit.gates.base import Subject
+
+
+def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:
+    code = main(["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(pin_cache)])
+    assert code == ExitCode.GIT
+    assert "patchkit apply --arch gfx1151" in capsys.readouterr().err
+
+
+def test_without_a_compiler_nothing_is_built(pin_cache: Path, capsys, monkeypatch, tmp_path: Path) -> None:
+    assert main(["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]) == 0
+    capsys.readouterr()
+    for name in ("git", "env"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code = main(["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(pin_cache)])
+    assert code == ExitCode.TOOLCHAIN
+    err = capsys.readouterr().err
+    assert "error[COMPILER_MISSING]" in err
+    assert "g++" in err
+    assert not (pin_cache / "builds").exists()
+
+
+@pytest.mark.cpu_build
+@pytest.mark.slow
+def test_both_sides_are_listed_with_what_they_share(cpu_subject: Subject, cpu_cache: Path, capsys) -> None:
+    argv = ["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(cpu_cache)]
+    for name in ("test-backend-ops", "llama-bench"):
+        argv += ["--program", name]
+    assert main([*argv, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["candidate"]["tree"] == cpu_subject.candidate_tree
+    assert document["baseline"]["tree"] == cpu_subject.baseline_tree
+    assert [part["shared"] for part in document["candidate"]["parts"]] == [True, True]
+    for side in ("baseline", "candidate"):
+        assert (Path(document[side]["folder"]) / "llama-bench").is_file()
+        assert all(Path(part["log"]).is_file() for part in document[side]["parts"])
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "was there, one for both sides; log: " in out
+    assert "Built is not proven" in out
