@@ -35,11 +35,13 @@ class HardwareOptions(TypedDict):
     text: Path | None
     runner: str | None
     ssh_config: Path | None
+    fresh: bool
 
 
 def hardware_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options."""
     for option in (
+        click.option("--fresh", is_flag=True, help="Run again what passed on this very machine before."),
         click.option("--ssh-config", type=FOLDER, metavar="FILE", help="For --runner, instead of your own."),
         click.option(
             "--runner", type=TEXT, metavar="ssh://HOST", help="Run bench on that machine (default: here)."
@@ -92,4 +94,5 @@ def make_hardware(workspace: Workspace, archs: Sequence[str], options: HardwareO
         text=options["text"],
         no_gpu=options["no_gpu"],
         runner=runner,
+        fresh=options["fresh"],
     )

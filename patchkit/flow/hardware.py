@@ -18,6 +18,7 @@ from patchkit.gates.base import Gate
 from patchkit.gates.bench_device import BenchOnDevice
 from patchkit.gates.hardware import machine_of
 from patchkit.gates.logits import LogitsGate
+from patchkit.gates.reuse import Reusing, model_identity
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner, Runner
 
@@ -56,6 +57,7 @@ def choose_hardware(
     text: Path | None = None,
     no_gpu: bool = False,
     runner: Runner | None = None,
+    fresh: bool = False,
 ) -> Hardware:
     """The gates for a backend; without one, for the candidate's GPU if this machine has it.
 
@@ -66,6 +68,7 @@ def choose_hardware(
         text: what the gate logits reads with it.
         no_gpu: run none of them.
         runner: where programs run, if not here; it is taken to have the GPU.
+        fresh: run gates that passed before, on the same trees and machine, once more.
     """
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=GPU_GATES)
@@ -86,8 +89,13 @@ def choose_hardware(
         BackendOpsGate(machine=machine),
         LogitsGate(machine=machine, model=model, text=text),
     )
-    bench = BenchOnDevice(machine=machine, runner=runner or LocalRunner(reporter=NullReporter()), model=model)
-    gates: tuple[Gate, ...] = (bench,) if elsewhere else (*only_here, bench)
+    place = runner or LocalRunner(reporter=NullReporter())
+    bench = BenchOnDevice(machine=machine, runner=place, model=model)
+    settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
+    gates: tuple[Gate, ...] = tuple(
+        Reusing(inner=gate, runner=place, settings=settings, fresh=fresh)
+        for gate in ((bench,) if elsewhere else (*only_here, bench))
+    )
     running = {gate.name for gate in gates}
     return Hardware(
         backend=backend,

@@ -1,0 +1,110 @@
+"""Evidence that is taken again, and when it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from patchkit.gates.base import GateResult, Subject, Verdict
+from patchkit.gates.reuse import Reusing, machine_facts, model_identity
+from patchkit.report import NullReporter
+from patchkit.runner.base import LocalRunner
+
+_LOCAL = LocalRunner(reporter=NullReporter())
+
+
+@dataclass
+class Counting:
+    """A gate that counts how often it ran."""
+
+    verdict: Verdict = "passed"
+    runs: list[str] = field(default_factory=list)
+    name: str = "bench"
+
+    def run(self, subject: Subject) -> GateResult:
+        self.runs.append(subject.candidate_tree)
+        return GateResult(
+            gate=self.name,
+            verdict=self.verdict,
+            summary="4 same",
+            lines=(f"run {len(self.runs)}",),
+            evidence={"a": 1},
+            not_run=("x",),
+        )
+
+
+@pytest.fixture
+def verify(make_subject: Callable[..., Subject]) -> Callable[..., GateResult]:
+    """Runs a gate and keeps its result where verify does."""
+
+    def run(gate: Counting, **changes: object) -> GateResult:
+        tree = str(changes.pop("tree", "c" * 40))
+        subject = dataclasses.replace(make_subject(), candidate_tree=tree)
+        now = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+        values = {"inner": gate, "runner": _LOCAL, "settings": "cpu", "now": lambda: now, **changes}
+        result = Reusing(**values).run(subject)
+        path = subject.cache_root / "evidence" / tree / "bench.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result.as_json()))
+        return result
+
+    return run
+
+
+def test_a_gate_that_passed_is_not_run_again_and_says_so(verify) -> None:
+    gate = Counting()
+    first = verify(gate)
+    for _ in range(2):
+        again = verify(gate)
+        assert again.summary == (
+            "4 same; evidence of 2026-01-02T03:04:05+00:00 taken again (same trees, tools, machine)"
+        )
+        assert (again.lines, again.not_run, again.evidence) == (first.lines, first.not_run, first.evidence)
+    assert len(gate.runs) == 1
+
+
+@pytest.mark.parametrize("verdict", ["failed", "not run"])
+def test_what_did_not_pass_runs_again(verify, verdict: Verdict) -> None:
+    gate = Counting(verdict=verdict)
+    verify(gate)
+    verify(gate)
+    assert len(gate.runs) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"tree": "d" * 40}, {"settings": "hip"}, {"fresh": True}], ids=["tree", "device", "fresh"]
+)
+def test_another_tree_or_machine_runs(verify, changes: dict[str, object]) -> None:
+    gate = Counting()
+    verify(gate)
+    verify(gate, **changes)
+    assert len(gate.runs) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"gate": "bench", "verdict": "passed"}'])
+def test_evidence_that_cannot_be_read_is_none(verify, tmp_path: Path, text: str) -> None:
+    gate = Counting()
+    verify(gate)
+    (kept,) = (tmp_path / "cache").rglob("bench.json")
+    kept.write_text(text)
+    verify(gate)
+    assert len(gate.runs) == 2
+
+
+def test_the_machine_names_its_kernel_and_processor() -> None:
+    facts = machine_facts(_LOCAL).splitlines()
+    assert facts[0].startswith("kernel Linux")
+    assert any(line.startswith("cpu ") for line in facts)
+
+
+def test_a_model_is_known_by_name_size_and_time(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"12345")
+    assert model_identity(model).startswith("m.gguf, 5 bytes")
+    assert model_identity(None) == model_identity(tmp_path / "none") == "patchkit's own model"
