@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from patchkit.recorder.cases import Case
     from patchkit.recorder.log import Launch
 
-__all__ = ["HeadSizeMalformed", "HeadSizeNotInBlocks", "ShapeOptions", "command"]
+__all__ = ["HeadSizeMalformed", "HeadSizeNotInBlocks", "ShapeImpossible", "ShapeOptions", "command"]
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -33,6 +34,12 @@ class HeadSizeNotInBlocks(UsageError):
     """A KV cache of a quantized type has rows of whole blocks."""
 
     code = "HEAD_SIZE_NOT_IN_BLOCKS"
+
+
+class ShapeImpossible(UsageError):
+    """No run can have such a shape."""
+
+    code = "SHAPE_IMPOSSIBLE"
 
 
 class ShapeOptions(TypedDict):
@@ -102,7 +109,7 @@ def _case(shape: ShapeOptions) -> Case:
             why=f"a row has to be whole blocks of {whole_blocks(1, kind)} values",
             hint=f"--head-size {text}, which is what upstream's own test rounds it to, or --type f16",
         )
-    return Case(
+    case = Case(
         id="explained",
         head_size=size,
         head_size_v=size_v,
@@ -117,6 +124,22 @@ def _case(shape: ShapeOptions) -> Case:
         type_k=kind,
         type_v=kind,
     )
+    _refuse_impossible(case)
+    return case
+
+
+def _refuse_impossible(case: Case) -> None:
+    """Raises ShapeImpossible before anything is built for the shape."""
+    from patchkit.recorder.device import MEMORY_BYTES
+
+    if not (math.isfinite(case.max_bias) and math.isfinite(case.softcap)):
+        raise ShapeImpossible("--max-bias and --softcap must be numbers", hint="leave them out for none")
+    if case.bytes > MEMORY_BYTES:
+        raise ShapeImpossible(
+            f"{case} with {case.kv_heads} KV heads needs {case.bytes / 2**30:.0f} GiB",
+            why=f"the GPU that is played has {MEMORY_BYTES // 2**30} GiB",
+            hint="a smaller --kv, --tokens or --kv-heads",
+        )
 
 
 def _sizes(text: str) -> tuple[int, int]:

@@ -104,6 +104,16 @@ class Case:
         """Whether K or V is."""
         return self.type_k.startswith("q") or self.type_v.startswith("q")
 
+    @property
+    def bytes(self) -> int:
+        """Device memory of its tensors, rounded up: 4 bytes for each value of f32, 2 for any other type."""
+        heads = self.kv_heads * self.gqa
+        cache = self.kv * self.kv_heads * (1 + self.view)
+        kept = cache * (self.head_size * _bytes(self.type_k) + self.head_size_v * _bytes(self.type_v))
+        batch = self.tokens * heads * (self.head_size + self.head_size_v) * _bytes("f32")
+        mask = self.kv * self.tokens * _bytes("f16") if self.mask else 0
+        return self.sequences * (kept + batch + mask)
+
     def __str__(self) -> str:
         sizes = (
             str(self.head_size)
@@ -254,6 +264,10 @@ def upstream_case(params: str, number: int) -> Case:
         )
     except (KeyError, ValueError) as error:
         raise _not_understood(params, f"missing or unreadable: {error}") from error
+
+
+def _bytes(kind: str) -> int:
+    return 4 if kind == "f32" else 2
 
 
 def whole_blocks(size: int, kind: str) -> int:

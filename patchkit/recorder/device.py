@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from patchkit.config.profile import ArchProfile
 from patchkit.occupancy.waves import limits_of
 
-__all__ = ["PlayedDevice", "device_of", "device_text"]
+__all__ = ["MEMORY_BYTES", "PlayedDevice", "device_of", "device_text"]
 
 # HIP reports WGPs on RDNA: 20 for the 40 compute units of gfx1151 (ROCm 6.4, torch multi_processor_count).
 _CUS_PER_WGP = 2
 
 # Large enough for every case: memory is address space here, pages appear only when they are written.
-_MEMORY_BYTES = 128 * 2**30
+MEMORY_BYTES = 128 * 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class PlayedDevice:
     vgpr_granule: int
     max_vgprs_per_wave: int
     lds_per_block: int
-    memory_bytes: int = _MEMORY_BYTES
+    memory_bytes: int = MEMORY_BYTES
 
 
 def device_of(profile: ArchProfile, *, guess_units: bool = False) -> PlayedDevice:

@@ -88,6 +88,12 @@ def test_the_line_for_the_driver_states_every_variable():
     )
 
 
+def test_the_memory_of_a_case_is_that_of_its_tensors():
+    # K and V twice as long (views) at 2 bytes, Q and the result at 4 bytes, the mask at 2, three sequences.
+    kept, batch, mask = 512 * 4 * 2 * (64 + 64) * 2, 35 * 4 * 16 * (64 + 64) * 4, 512 * 35 * 2
+    assert upstream_case(_PARAMS, 7).bytes == 3 * (kept + batch + mask)
+
+
 def test_cases_read_like_a_sentence():
     assert str(upstream_case(_PARAMS, 7)) == (
         "D=64 gqa=16 kv=512 tokens=35 q8_0 ALiBi soft cap f16 accumulators 3 sequences"
