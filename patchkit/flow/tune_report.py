@@ -235,12 +235,15 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
     if verdict.kept is not None:
         told.append(verdict.kept)
     if not verdict.measured:
-        told.append(f"ahead by {verdict.margin}")
+        told.append(f"ahead by {verdict.margin}" if ":" in verdict.margin else verdict.margin)
     if verdict.reachable < FEWEST_WAVES:
         told.append(f"no legal setting reaches more than {verdict.reachable} waves")
     where = f"{COMPILER_ONLY}{report.arch}, no hardware"
     if report.like is not None:
-        where += f"; the settings compiled were the first by the figures of {report.like}"
+        own = (
+            "its own figures with fewer headers" if report.like == report.arch else f"those of {report.like}"
+        )
+        where += f"; compiled were the legal settings that are the first by {own}"
     if verdict.best is verdict.upstream:
         where += "; upstream's parameters kept"
     return WmmaLine(
