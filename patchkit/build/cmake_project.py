@@ -29,10 +29,11 @@ from patchkit.vcs.disk import disk_error_from_git, disk_errors
 if TYPE_CHECKING:
     from scikit_build_core.cmake import CMake
 
-__all__ = ["BuildFailed", "Project", "build_targets", "find_cmake"]
+__all__ = ["BuildFailed", "Project", "build_targets", "find_cmake", "find_ninja"]
 
 # 4.0: as in patchkit.build.cmake, so that one installation serves both.
 _CMAKE = ">=4.0"
+_NINJA = ">=1.11"  # as pyproject.toml asks for
 _INSTALL = "pip install 'patchkit[library]'"
 _CONFIGURE_S, _BUILD_S = 600.0, 6 * 3600.0
 _SHOWN_ERRORS, _SHOWN_LINES = 8, 20
@@ -81,6 +82,17 @@ def find_cmake() -> CMake:
         raise _missing(str(error)) from error
 
 
+def find_ninja() -> str:
+    """The ninja of the environment or of PATH: cmake would look on PATH only. Raises LibraryToolsMissing."""
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415
+    from scikit_build_core.program_search import best_program, get_ninja_programs  # noqa: PLC0415
+
+    ninja = best_program(get_ninja_programs(module=True), version=SpecifierSet(_NINJA))
+    if ninja is None:
+        raise _missing("there is no ninja")
+    return str(ninja.path)
+
+
 def build_targets(
     project: Project,
     targets: Sequence[str],
@@ -116,8 +128,10 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     from scikit_build_core.cmake import CMaker  # noqa: PLC0415 - as above
 
     stamp = project.folder / "configured"
-    program = str(cmake.cmake_path)
-    told = json.dumps([sorted(project.entries.items()), program, str(cmake.version), str(project.source)])
+    program, ninja = str(cmake.cmake_path), find_ninja()
+    told = json.dumps(
+        [sorted(project.entries.items()), program, str(cmake.version), str(project.source), ninja]
+    )
     wanted = hashlib.sha256(told.encode()).hexdigest()
     if (project.build / "build.ninja").is_file() and stamp.is_file() and stamp.read_text("ascii") == wanted:
         return
@@ -125,14 +139,13 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     with disk_errors(project.folder, "preparing a build"):
         maker = CMaker(cmake, source_dir=project.source, build_dir=project.build, build_type="Release")
         maker.init_cache(project.entries)
-    argv = [program, "-G", "Ninja", "-S", str(project.source), "-B", str(project.build)]
+    argv = [program, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    argv += ["-S", str(project.source), "-B", str(project.build)]
     log = project.folder / "configure.log"
     log.unlink(missing_ok=True)
     completed = _run([*argv, "-C", str(maker.init_cache_file)], log, project, _CONFIGURE_S, reporter, stop)
     if completed.returncode != 0:
         text = log.read_text("utf-8", "replace")
-        if "unable to find a build program" in text:
-            raise _missing("there is no ninja")
         raise disk_error_from_git(text, project.folder, "configuring a build") or ConfigureFailed(
             "upstream's CMake does not configure",
             where=Location(path=str(log)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,23 @@ def test_a_build_that_is_told_to_stop_goes_on_later(project: Project) -> None:
     stop.set()
     with pytest.raises(ToolStopped):
         build(project, stop=stop)
+    build(project)
+    assert (project.build / "small").is_file()
+
+
+def test_without_a_ninja(project: Project, monkeypatch) -> None:
+    monkeypatch.setattr(cmake_project, "_NINJA", ">=99")
+    with pytest.raises(LibraryToolsMissing) as caught:
+        build(project)
+    assert caught.value.why == "there is no ninja"
+
+
+def test_ninja_need_not_be_on_the_path(project: Project, monkeypatch, tmp_path: Path) -> None:
+    for name in ("cc", "gcc", "ld", "as", "ar", "ranlib", "nice"):
+        found = shutil.which(name)
+        if found:
+            (tmp_path / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path))
     build(project)
     assert (project.build / "small").is_file()
 
