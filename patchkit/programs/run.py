@@ -100,9 +100,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A run that ended with an accepted status."""
+    """A run that ended with an accepted status. ``command`` can be pasted into a shell."""
 
     argv: tuple[str, ...]
+    command: str
     status: int
     stdout: Path
     stderr: Path
@@ -135,7 +136,9 @@ def run_program(
         CacheError: the disk refused.
     """
     out, err, record = (place.folder / f"{name}.{ending}" for ending in ("out", "err", "json"))
-    told: dict[str, object] = {"command": shlex.join(argv), "env": dict(env or {}), "state": "running"}
+    settings = [f"{key}={shlex.quote(value)}" for key, value in (env or {}).items()]
+    command = " ".join([*settings, shlex.join(argv)])
+    told: dict[str, object] = {"command": command, "state": "running"}
     with disk_errors(place.folder, "keeping the output of a program"):
         place.folder.mkdir(parents=True, exist_ok=True)
         _write(record, told)
@@ -168,7 +171,12 @@ def run_program(
     if failure is not None:
         raise failure
     return Ran(
-        argv=tuple(argv), status=completed.returncode, stdout=out, stderr=err, seconds=completed.seconds
+        argv=tuple(argv),
+        command=command,
+        status=completed.returncode,
+        stdout=out,
+        stderr=err,
+        seconds=completed.seconds,
     )
 
 

@@ -47,6 +47,14 @@ def test_output_and_record_are_kept(place: Place) -> None:
     assert "partial" not in record(place)
 
 
+def test_the_command_can_be_pasted(place: Place) -> None:
+    argv = ["/bin/sh", "-c", 'echo "$NAME"']
+    ran = run_program("one", argv, place=place, env={"NAME": "a (b)"}, timeout_s=60.0)
+    pasted = subprocess.run(["/bin/sh", "-c", ran.command], capture_output=True, text=True, check=True)
+    assert pasted.stdout == ran.text() == "a (b)\n"
+    assert record(place)["command"] == ran.command
+
+
 @pytest.mark.parametrize(
     ("script", "error", "says"),
     [
