@@ -7,18 +7,22 @@ that nothing outside of the GPU's code broke, and never stand for a GPU.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.build.parts import BackendName
+from patchkit.errors import ToolchainError
 from patchkit.flow.gpus import detect_gpus
 from patchkit.gates.backend_ops import BackendOpsGate
 from patchkit.gates.base import Gate
 from patchkit.gates.bench_device import BenchOnDevice
 from patchkit.gates.hardware import machine_of
 from patchkit.gates.logits import LogitsGate
+from patchkit.gates.numerics import NumericsGate
 from patchkit.gates.reuse import Reusing, model_identity
+from patchkit.numerics.cuda import find_gpus
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner, Runner
 
@@ -76,13 +80,18 @@ def choose_hardware(
     elsewhere = runner is not None and not isinstance(runner, LocalRunner)
     if backend is None and (elsewhere or set(found) & set(archs)):
         backend = "hip"
+    numerics = () if backend == "cpu" else _numerics(fresh=fresh)
     if backend is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
         why = f"needs {' or '.join(archs)}; {here}"
         return Hardware(
             backend=None,
-            gates=(),
-            not_here={**dict.fromkeys(GPU_GATES, why), "numerics": GPU_GATES["numerics"]},
+            gates=numerics,
+            not_here={
+                name: GPU_GATES[name] if name == "numerics" else why
+                for name in GPU_GATES
+                if name not in {gate.name for gate in numerics}
+            },
         )
     machine = machine_of(backend)
     only_here: tuple[Gate, ...] = (
@@ -92,10 +101,11 @@ def choose_hardware(
     place = runner or LocalRunner(reporter=NullReporter())
     bench = BenchOnDevice(machine=machine, runner=place, model=model)
     settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
-    gates: tuple[Gate, ...] = tuple(
+    on_device = tuple(
         Reusing(inner=gate, runner=place, settings=settings, fresh=fresh)
         for gate in ((bench,) if elsewhere else (*only_here, bench))
     )
+    gates: tuple[Gate, ...] = (*numerics, *on_device)
     running = {gate.name for gate in gates}
     return Hardware(
         backend=backend,
@@ -106,3 +116,12 @@ def choose_hardware(
             if name not in running
         },
     )
+
+
+def _numerics(*, fresh: bool) -> tuple[Gate, ...]:
+    """The gate numerics, on a machine with an NVIDIA GPU; the candidate's own GPU is not needed for it."""
+    try:
+        find_gpus(NullReporter())
+    except ToolchainError:
+        return ()
+    return (NumericsGate(environ=os.environ, fresh=fresh),)

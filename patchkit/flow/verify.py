@@ -32,7 +32,7 @@ from patchkit.vcs.repository import Repository
 __all__ = ["GATE_NAMES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
 
 GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
-_WITHOUT_COMPILER = {"anchors", *CPU_GATES}
+_WITHOUT_COMPILER = {"anchors", "numerics", *CPU_GATES}
 
 
 class UnknownGate(UsageError):

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.build.parallel import workers
@@ -25,9 +25,18 @@ from patchkit.gates.numerics_errors import ResultsForeign
 from patchkit.gates.numerics_force import ROWS_FILE, WMMA_UNIT, forced_definitions, forced_tree, wmma_patch
 from patchkit.gates.numerics_judge import judge_numerics
 from patchkit.numerics.bundle import BundleInputs, write_bundle
-from patchkit.numerics.cuda import CudaHeadersMissing, NvccMissing, NvidiaGpuMissing, find_cuda, find_gpus
-from patchkit.numerics.manifest import Manifest, load_manifest
-from patchkit.numerics.results import load_results
+from patchkit.numerics.cuda import (
+    Cuda,
+    CudaHeadersMissing,
+    NvccMissing,
+    NvidiaGpu,
+    NvidiaGpuMissing,
+    find_cuda,
+    find_gpus,
+)
+from patchkit.numerics.manifest import Manifest, NotABundle, load_manifest
+from patchkit.numerics.outputs import OutputGarbled
+from patchkit.numerics.results import ResultsMissing, load_results
 from patchkit.numerics.sets import ALTERNATIVES, Point, Table, legal_table
 from patchkit.occupancy.table import wmma_table
 from patchkit.occupancy.waves import limits_of
@@ -48,6 +57,7 @@ __all__ = [
 # GPUs whose tables are always measured, beside those of the candidate: one of each kind of matrix unit.
 MEASURED = ("gfx1151", "gfx1100", "gfx1201")
 _RUN_S = 4 * 3600.0
+_AGAIN = "results of an earlier run taken again (same sources, nvcc, GPU, driver)"
 
 
 class KernelNotPatched(ToolchainError):
@@ -162,10 +172,10 @@ def judge_bundle(folder: Path, subject: Subject) -> GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsGate:
-    """The gate on this machine. ``required``: a machine that cannot run it is an error, not a 'not run'."""
+    """The gate on this machine. ``fresh``: run again what passed with the same sources, nvcc and GPU."""
 
     environ: Mapping[str, str]
-    required: bool = False
+    fresh: bool = False
 
     @property
     def name(self) -> str:
@@ -173,17 +183,35 @@ class NumericsGate:
         return "numerics"
 
     def run(self, subject: Subject) -> GateResult:
-        """Make the bundle in the cache, build what is not built yet, run it and judge what came back."""
+        """Make the bundle in the cache, build what is not built yet, run it and judge what came back.
+
+        A machine that cannot run it, or a candidate without the kernel, is a 'not run' with the reason.
+        """
         try:
-            find_gpus(subject.reporter)
-            find_cuda(self.environ, subject.reporter)
+            gpu = find_gpus(subject.reporter)[0]
+            cuda = find_cuda(self.environ, subject.reporter)
             folder = _kept_bundle(subject)
+            earlier = None if self.fresh else _earlier(folder, subject, gpu, cuda)
+            if earlier is not None:
+                subject.reporter.info(f"gate {self.name}: {earlier.summary}")
+                return earlier
             run_bundle(folder, subject, self.environ)
         except (NvidiaGpuMissing, NvccMissing, CudaHeadersMissing, NinjaMissing, KernelNotPatched) as error:
-            if self.required:
-                raise
             return GateResult(gate=self.name, verdict="not run", summary=_reason(error))
         return judge_bundle(folder, subject)
+
+
+def _earlier(folder: Path, subject: Subject, gpu: NvidiaGpu, cuda: Cuda) -> GateResult | None:
+    """The results that lie in the bundle, if they passed on the same GPU, driver and nvcc."""
+    try:
+        results = load_results(folder)
+        result = judge_bundle(folder, subject)
+    except (ResultsMissing, OutputGarbled, NotABundle):
+        return None
+    same = (results.gpus[0], results.nvcc) == ((gpu.name, gpu.driver, gpu.capability), cuda.version)
+    if not same or result.verdict != "passed":
+        return None
+    return replace(result, summary=f"{result.summary}; {_AGAIN}")
 
 
 def _kept_bundle(subject: Subject) -> Path:
