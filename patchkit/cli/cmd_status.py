@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from patchkit.cli.complaint import complain
 from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.flow.queue import Queue
 
 __all__ = ["command"]
 
@@ -20,7 +27,7 @@ def command(settings: Settings) -> None:
     """Show the pins of the lock, what is cached, and the candidates made so far. Reads only."""
     from patchkit.flow.status import read_status
 
-    status = read_status(settings.workspace())
+    status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC).date())
     terminal = settings.terminal
     if settings.json:
         terminal.document(status.as_json())
@@ -42,6 +49,21 @@ def command(settings: Settings) -> None:
         )
     if not status.candidates:
         lines.append("no candidate yet: patchkit apply --arch gfx1151")
-    terminal.data("\n".join(lines))
+    terminal.data("\n".join([*lines, *_queue(status.queue)]))
+    for patch in status.queue.patches:
+        for warning in patch.warnings:
+            terminal.talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
     for error in status.broken:
         terminal.talk(complain(error, terminal.paint))
+
+
+def _queue(queue: Queue) -> Iterator[str]:
+    if not queue.patches:
+        return
+    yield ""
+    yield f"carried at b{queue.build}: {len(queue.patches)} patches, {queue.edits} edits"
+    for patch in queue.patches:
+        age = f"{patch.age_days} days" if patch.age_days is not None else "age not written down"
+        yield f"  {patch.id}  {patch.edits} edits  {age}, {patch.builds} builds  {patch.standing}"
+    if queue.bumps:
+        yield f"conflicts: {queue.conflicts} in {queue.bumps} bumps"

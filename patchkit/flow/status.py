@@ -6,13 +6,16 @@ Vocabulary: a candidate is *recorded* when the lock names exactly this commit fo
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from patchkit.config.lock import Lock, load_lock
+from patchkit.config.series import load_series
 from patchkit.errors import PatchkitError
 from patchkit.flow.candidates import Candidate, is_candidate, read_candidate
+from patchkit.flow.queue import Queue, read_queue
 from patchkit.flow.workspace import Workspace
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.refs import list_refs
@@ -51,6 +54,7 @@ class Status:
     pins: tuple[PinStatus, ...]
     candidates: tuple[CandidateStatus, ...]
     broken: tuple[PatchkitError, ...]
+    queue: Queue
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
@@ -82,11 +86,12 @@ class Status:
             "broken": [
                 {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
             ],
+            "queue": self.queue.as_json(),
         }
 
 
-def read_status(workspace: Workspace) -> Status:
-    """Reads the lock and the cache; changes nothing. Raises the errors of the lock."""
+def read_status(workspace: Workspace, today: dt.date) -> Status:
+    """Reads the lock, the series and the cache; changes nothing. Raises the errors of lock and series."""
     lock = load_lock(workspace.series.lock)
     path = workspace.cache_root / "upstream.git"
     repository = open_repository(path, workspace.reporter)
@@ -110,6 +115,13 @@ def read_status(workspace: Workspace) -> Status:
         ),
         candidates=tuple(candidates),
         broken=tuple(broken),
+        queue=read_queue(
+            lock,
+            load_series(workspace.series.patches),
+            repository,
+            workspace.cache_root / "reports",
+            today,
+        ),
     )
 
 
