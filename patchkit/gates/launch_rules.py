@@ -188,7 +188,8 @@ def _changed(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
 
 def _kept(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
     for pair in pairs:
-        left = {move.origin for move in guarded.moves if move.covers(pair.case.head_size)}
+        size = pair.case.head_size
+        left = {move.origin for move in guarded.moves if move.covers(size) and not move.may_stay}
         for launch in attention(pair.after):
             if launch.kernel.family in left:
                 yield f"{pair.case}: {launch.kernel.name}"

@@ -53,6 +53,6 @@ def test_what_is_no_move(row: dict[str, object]) -> None:
 def test_the_moves_of_the_series() -> None:
     moves = {patch.id: patch.moves for patch in load_series(ROOT / "patches").patches if patch.moves}
     assert {name: [(move.origin, move.head_sizes) for move in each] for name, each in moves.items()} == {
-        "rocwmma-route-off": [("wmma", ())],
+        "rocwmma-route-off": [("wmma", ()), ("vec", ())],
         "fattn-d256-tile": [("mma", (256,))],
     }

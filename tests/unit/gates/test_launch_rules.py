@@ -155,6 +155,8 @@ def test_a_case_that_stays_where_the_patch_leaves_is_found(rules):
     old_table = {_WMMA_UNIT: {_WMMA: _code(_WMMA, 128)}}
     moved = replace(rules, patches=(), rows={}, code=old_table, moves=(_LEAVES,))
     assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], moved) == ["LAUNCH_FAMILY_KEPT"]
+    some = replace(moved, moves=(replace(_LEAVES, may_stay=True),))
+    assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], some) == []
 
 
 def test_prefill_that_leaves_wmma_breaks_two_rules(rules):
