@@ -1,0 +1,33 @@
+"""The ladder on the CPU backend, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.gates.base import Subject
+
+pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
+
+
+def test_gates_run_on_the_cpu_and_never_stand_for_the_gpu(
+    cpu_subject: Subject, cpu_cache: Path, capsys
+) -> None:
+    argv = ["verify", "--arch", "gfx1151", "--backend", "cpu", "--gate", "logits", "--json"]
+    code = main([*argv, "--cache-dir", str(cpu_cache)])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    report = json.loads(out)
+    rows = {gate["gate"]: gate for gate in report["gates"]}
+    assert rows["logits@cpu"]["verdict"] == "passed"
+    assert {rows[name]["verdict"] for name in ("numerics", "backend-ops", "logits", "bench")} == {"not run"}
+    evidence = json.loads(Path(rows["logits@cpu"]["evidence"]).read_text())
+    assert evidence["evidence"]["device"] == "CPU"
+    assert len(evidence["evidence"]["scenes"]) == 20  # five scenes of four models
+    folder = cpu_cache / "evidence" / cpu_subject.candidate_tree / "logits-cpu"
+    records = [json.loads(path.read_text()) for path in folder.glob("llama-*/*.json")]
+    assert len(records) >= 100  # five runs and comparisons of each scene
+    assert {record["state"] for record in records} == {"ended"}
