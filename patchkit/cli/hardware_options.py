@@ -44,7 +44,7 @@ def hardware_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--fresh", is_flag=True, help="Run again what passed on this very machine before."),
         click.option("--ssh-config", type=FOLDER, metavar="FILE", help="For --runner, instead of your own."),
         click.option(
-            "--runner", type=TEXT, metavar="ssh://HOST", help="Run bench on that machine (default: here)."
+            "--runner", type=TEXT, metavar="ssh://HOST", help="Run on that machine (default: here)."
         ),
         click.option(
             "--text", type=FOLDER, metavar="FILE", help="A text for logits to read with that model."

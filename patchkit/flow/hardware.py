@@ -25,6 +25,7 @@ from patchkit.gates.reuse import Reusing, model_identity
 from patchkit.numerics.cuda import find_gpus
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner, Runner
+from patchkit.runner.ssh import SshRunner
 
 __all__ = ["CPU_GATES", "GPU_GATES", "Hardware", "choose_hardware"]
 
@@ -36,7 +37,6 @@ GPU_GATES: Mapping[str, str] = {
     "bench": "needs the GPU",
 }
 CPU_GATES = ("backend-ops@cpu", "logits@cpu", "bench@cpu")
-_HERE_ONLY = "runs on this machine only: run it on the other one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def choose_hardware(
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=GPU_GATES)
     found = detect_gpus()
-    elsewhere = runner is not None and not isinstance(runner, LocalRunner)
+    elsewhere = runner if isinstance(runner, SshRunner) else None
     if backend is None and (elsewhere or set(found) & set(archs)):
         backend = "hip"
     numerics = () if backend == "cpu" else _numerics(fresh=fresh)
@@ -94,27 +94,22 @@ def choose_hardware(
             },
         )
     machine = machine_of(backend)
-    only_here: tuple[Gate, ...] = (
-        BackendOpsGate(machine=machine),
-        LogitsGate(machine=machine, model=model, text=text),
-    )
     place = runner or LocalRunner(reporter=NullReporter())
-    bench = BenchOnDevice(machine=machine, runner=place, model=model)
     settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
     on_device = tuple(
         Reusing(inner=gate, runner=place, settings=settings, fresh=fresh)
-        for gate in ((bench,) if elsewhere else (*only_here, bench))
+        for gate in (
+            BackendOpsGate(machine=machine, elsewhere=elsewhere),
+            LogitsGate(machine=machine, model=model, text=text, elsewhere=elsewhere),
+            BenchOnDevice(machine=machine, runner=place, model=model),
+        )
     )
     gates: tuple[Gate, ...] = (*numerics, *on_device)
     running = {gate.name for gate in gates}
     return Hardware(
         backend=backend,
         gates=gates,
-        not_here={
-            name: _HERE_ONLY if elsewhere and any(gate.name == name for gate in only_here) else why
-            for name, why in GPU_GATES.items()
-            if name not in running
-        },
+        not_here={name: why for name, why in GPU_GATES.items() if name not in running},
     )
 
 

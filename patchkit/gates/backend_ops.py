@@ -30,6 +30,7 @@ from patchkit.gates.hardware import (
 )
 from patchkit.programs.attention import Measured, gate_cases
 from patchkit.programs.backend_ops import Choice, Row
+from patchkit.programs.elsewhere import Elsewhere
 from patchkit.programs.run import Place
 from patchkit.recorder.cases import Case
 
@@ -61,6 +62,7 @@ class BackendOpsGate:
     pattern: str | None = None
     cases: Sequence[Case] = field(default_factory=gate_cases)
     timeout_s: float = _TIMEOUT_S
+    elsewhere: Elsewhere | None = None
 
     @property
     def name(self) -> str:
@@ -78,7 +80,11 @@ class BackendOpsGate:
             sides = build_sides(subject, self.machine.backend)
         except CandidateBuildFailed as error:
             return _failed(self.name, error)
-        place = Place(folder=runs_folder(subject, NAME, self.machine), reporter=subject.reporter)
+        place = Place(
+            folder=runs_folder(subject, NAME, self.machine),
+            reporter=subject.reporter,
+            elsewhere=self.elsewhere,
+        )
         tools = Tools(
             subject=subject, machine=self.machine, sides=sides, place=place, timeout_s=self.timeout_s
         )

@@ -26,6 +26,7 @@ from patchkit.gates.hardware import (
 )
 from patchkit.gates.logits_errors import LogitsBroken, LogitsFar, LogitsNotFinite
 from patchkit.gates.logits_text import TextPair, judge_text, run_text
+from patchkit.programs.elsewhere import Elsewhere
 from patchkit.programs.logits import Distance, Scene, compare_logits, run_logits, scenes
 from patchkit.programs.native_build import build_driver
 from patchkit.programs.perplexity import PROGRAM as PERPLEXITY
@@ -80,6 +81,7 @@ class LogitsGate:
     models: Sequence[SmallModel] = _MODELS
     scenes: Sequence[Scene] = field(default_factory=scenes)
     timeout_s: float = _TIMEOUT_S
+    elsewhere: Elsewhere | None = None
 
     @property
     def name(self) -> str:
@@ -155,7 +157,11 @@ class LogitsGate:
 
     def _read(self, subject: Subject, sides: Sides, text: Text) -> TextPair:
         subject.reporter.step(f"reading {text.text.name} with {text.model.name}")
-        place = Place(folder=runs_folder(subject, NAME, self.machine) / "text", reporter=subject.reporter)
+        place = Place(
+            folder=runs_folder(subject, NAME, self.machine) / "text",
+            reporter=subject.reporter,
+            elsewhere=self.elsewhere,
+        )
         return run_text(self.machine, sides, text, timeout_s=self.timeout_s, place=place)
 
     def _models(self, subject: Subject) -> Iterator[tuple[str, Path]]:
@@ -167,7 +173,11 @@ class LogitsGate:
 
     def _pair(self, subject: Subject, sides: Sides, name: str, path: Path, scene: Scene) -> Pair:
         subject.reporter.step(f"logits of {name}, {scene.name}")
-        place = Place(folder=runs_folder(subject, NAME, self.machine) / name, reporter=subject.reporter)
+        place = Place(
+            folder=runs_folder(subject, NAME, self.machine) / name,
+            reporter=subject.reporter,
+            elsewhere=self.elsewhere,
+        )
         driver = build_driver("logits", sides.before, subject.baseline, subject.cache_root, subject.reporter)
         device = self.machine.device
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location
 from patchkit.programs.run import OutputGarbled, Place, Ran, run_program
+from patchkit.vcs.disk import disk_errors
 
 __all__ = ["Distance", "Scene", "compare_logits", "parse_distance", "run_logits", "scenes"]
 
@@ -116,6 +117,8 @@ def run_logits(
         The errors of :func:`run_program`; ProgramFailed when the model or the device is not there.
     """
     out = place.folder / f"{name}.logits"
+    with disk_errors(out, "removing the logits of an earlier run"):
+        out.unlink(missing_ok=True)
     argv = [str(driver), "run", str(side.folder), str(model), str(out), *scene.words(device)]
     ran = run_program(name, argv, place=place, timeout_s=timeout_s)
     return ran, out
@@ -129,7 +132,7 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
         OutputGarbled: the driver printed something else.
     """
     argv = [str(driver), "compare", str(reference), str(other)]
-    ran = run_program(name, argv, place=place, timeout_s=_COMPARE_S)
+    ran = run_program(name, argv, place=replace(place, elsewhere=None), timeout_s=_COMPARE_S)
     return parse_distance(ran.text(), where=str(ran.stdout), argv=argv)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.proc import Completed, ToolTimeout, run_logged
+from patchkit.programs.elsewhere import Elsewhere, run_elsewhere
 from patchkit.report import Reporter
 from patchkit.vcs.disk import DiskFull, disk_errors, is_full
 
@@ -92,10 +93,11 @@ class OutputGarbled(ToolchainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where runs keep their files, and who hears about them."""
+    """Where runs keep their files, who hears about them, and on which other machine they run (None: here)."""
 
     folder: Path
     reporter: Reporter
+    elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +146,21 @@ def run_program(
         _write(record, told)
         with out.open("wb") as stdout, err.open("wb") as stderr:
             try:
-                completed = run_logged(
-                    argv,
-                    stdout=stdout,
-                    stderr=stderr,
-                    env=env,
-                    timeout_s=timeout_s,
-                    reporter=place.reporter,
-                )
+                if place.elsewhere is None:
+                    completed = run_logged(
+                        argv,
+                        stdout=stdout,
+                        stderr=stderr,
+                        env=env,
+                        timeout_s=timeout_s,
+                        reporter=place.reporter,
+                    )
+                else:
+                    completed = run_elsewhere(place.elsewhere, name, argv, env=env or {}, timeout_s=timeout_s)
+                    stdout.write(completed.stdout)
+                    stderr.write(completed.stderr)
+                    stdout.flush()
+                    stderr.flush()
                 failure = None if completed.returncode in accept else _bad_end(completed, err)
                 if is_full(place.folder):
                     failure = _full(place.folder)

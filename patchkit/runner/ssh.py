@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from patchkit.runner.errors import (
 )
 from patchkit.runner.placing import content_key
 from patchkit.runner.scripts import END, PREPARE, RUN, fill
+from patchkit.vcs.disk import disk_errors
 
 __all__ = ["SshRunner", "SshTarget", "parse_target"]
 
@@ -73,7 +75,8 @@ def parse_target(url: str) -> SshTarget:
 class SshRunner:
     """Another machine. ``config`` is an ssh_config(5) file to use instead of the user's own.
 
-    ``agent`` is the user's SSH_AUTH_SOCK. ``patience_s`` is how long a lost connection is waited for.
+    ``agent`` is the user's SSH_AUTH_SOCK, ``session`` this process's name for its jobs, ``patience_s`` how
+    long a lost connection is waited for.
     """
 
     target: SshTarget
@@ -82,6 +85,7 @@ class SshRunner:
     agent: str | None = None
     patience_s: float = _PATIENCE_S
     sleep: Callable[[float], None] = time.sleep
+    session: str = field(default_factory=lambda: secrets.token_hex(4))
     _root: str | None = None
     _placed: dict[Path, str] = field(default_factory=dict)
 
@@ -152,6 +156,22 @@ class SshRunner:
             stderr=stderr,
             seconds=time.monotonic() - began,
         )
+
+    def scratch(self, name: str) -> str:
+        """The path of a folder there for the outputs of one job of this process."""
+        return f"{self.connect()}/jobs/{self.session}-{name}"
+
+    def fetch(self, there: str, here: Path) -> None:
+        """Bring a file here, whole or not at all; raises what :meth:`run` raises, and CacheError."""
+        with disk_errors(here, "keeping the output of a program"):
+            here.parent.mkdir(parents=True, exist_ok=True)
+            partial = here.with_name(f".{here.name}.partial")
+            source = f"{self.target.destination}:{there}"
+            self._patiently(
+                ["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh()), source, str(partial)],
+                patient=True,
+            )
+            partial.replace(here)
 
     def _parts(self, answer: bytes, what: str) -> tuple[int, bytes, bytes]:
         """Status and outputs; their sizes come first, since a connection that is lost may cut them short."""

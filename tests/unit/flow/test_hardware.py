@@ -36,12 +36,11 @@ def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
     assert chosen.own_name("isolation") == "isolation"
 
 
-def test_another_machine_is_taken_to_have_the_gpu_and_runs_bench_only(monkeypatch) -> None:
+def test_another_machine_is_taken_to_have_the_gpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ())
     there = choose_runner("ssh://box", config=None, environ={}, reporter=NullReporter())
     chosen = choose_hardware(("gfx1151",), None, model=None, runner=there)
-    assert [gate.name for gate in chosen.gates] == ["bench"]
-    assert "this machine only" in chosen.not_here["logits"]
+    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
     assert "NVIDIA" in chosen.not_here["numerics"]
 
 
