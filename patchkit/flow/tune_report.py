@@ -237,7 +237,8 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
     if not verdict.measured:
         told.append(f"ahead by {verdict.margin}" if ":" in verdict.margin else verdict.margin)
     if verdict.reachable < FEWEST_WAVES:
-        told.append(f"no legal setting reaches more than {verdict.reachable} waves")
+        which = "no legal setting" if report.like is None else "no setting compiled"
+        told.append(f"{which} reaches more than {verdict.reachable} waves")
     where = f"{COMPILER_ONLY}{report.arch}, no hardware"
     if report.like is not None:
         own = (

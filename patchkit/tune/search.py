@@ -32,7 +32,7 @@ class Verdict:
     ``kept`` says why a setting was taken that the order does not put first, ``measured`` whether it is
     for a measurement. ``failures`` are candidates
     that did not compile, with the compiler's words. ``reachable`` is the most waves per SIMD, reported,
-    that any legal setting reaches with all headers.
+    that any setting that was compiled reaches with all headers.
     """
 
     variant: str
