@@ -176,8 +176,8 @@ void add(llama_batch & batch, uint32_t vocabulary, int sequence, int position, b
 }
 
 void run(const char * backends, const char * path, const char * out, const settings & s) {
+    ggml_backend_load_all_from_path(backends);  // says which GPUs there are: the caller looks for that
     llama_log_set(quiet, nullptr);
-    ggml_backend_load_all_from_path(backends);
     auto devices = offload_to(s.text("device"));
     llama_backend_init();
     llama_model_params of_model = llama_model_default_params();
