@@ -7,6 +7,7 @@ candidate's fault, and the gate fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,13 +120,14 @@ def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] 
 def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
     """The GPU that a backend reports is one of the candidate's. Raises DeviceMissing.
 
-    ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr.
+    ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr; for some
+    GPUs the name carries features (``gfx90a:sramecc+:xnack-``).
     """
     if machine.backend != "hip":
         return
     lines = [line.strip() for line in talk.splitlines() if line.strip().startswith("Device ")]
     first = next((line for line in lines if line.startswith("Device 0:")), "")
-    if not any(f" {arch} " in first.replace(",", " ") for arch in archs):
+    if not any(re.search(rf"\b{re.escape(arch)}\b", first) for arch in archs):
         raise DeviceMissing(
             f"the GPU here is not {' or '.join(archs)}",
             where=Location(path=str(where)),

@@ -101,3 +101,5 @@ def test_another_gpu_than_the_candidates_is_refused(tmp_path) -> None:
         with pytest.raises(DeviceMissing, match="the GPU here is not gfx1151"):
             check_device(machine_of("hip"), other, ("gfx1151",), tmp_path)
     check_device(machine_of("cpu"), "", ("gfx1151",), tmp_path)
+    featured = "  Device 0: AMD Instinct, gfx90a:sramecc+:xnack- (0x90a), VMM: no\n"
+    check_device(machine_of("hip"), featured, ("gfx90a",), tmp_path)
