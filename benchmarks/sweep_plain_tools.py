@@ -1,0 +1,193 @@
+"""Times ``patchkit sweep`` over the corpus beside three plain tools with the exported series.
+
+The series is exported once, at the lock's default pin, as files for ``git am``. On every tree of the
+corpus each tool gets those files one after the other: ``git am -3``, ``git apply`` and ``patch -F3``. Counted
+is how many patches each takes, and how many trees take all of them; that a tool took a patch does not
+say that the result is right. ``git am -3`` finds the blobs of the base in the same repository. Walls are
+by a monotonic clock; the peak is of the sweep and its processes together, sampled from /proc (Linux).
+
+    python benchmarks/sweep_plain_tools.py --cache-dir CACHE --json sweep_plain_tools.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["Tool", "compare", "main"]
+
+# Issue 5, "Must hold": anchors and rendering only, warm, two cores.
+LIMIT_WALL_S = 60.0
+LIMIT_PEAK_MB = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """What one tool did on all trees; ``taken`` counts patches by build."""
+
+    name: str
+    whole_series: int
+    patches: int
+    wall_s: float
+    taken: dict[int, int]
+
+
+def main() -> int:
+    """Runs the comparison; 1 when a limit of the sweep is broken."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--cache-dir", type=Path, required=True, help="a cache that has every pin")
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--sweep-only", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch:
+        result = compare(options.arch, options.cache_dir, Path(scratch), sweep_only=options.sweep_only)
+    print(json.dumps(result, indent=2))
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    wall, peak = float(str(result["sweep_wall_s"])), float(str(result["sweep_peak_mb"]))
+    return int(wall > LIMIT_WALL_S or peak > LIMIT_PEAK_MB)
+
+
+def compare(arch: str, cache: Path, scratch: Path, *, sweep_only: bool) -> dict[str, object]:
+    """The figures of the sweep and of each tool."""
+    patchkit = [sys.executable, "-m", "patchkit"]
+    where = ["--cache-dir", str(cache)]
+    began = time.monotonic()
+    out, peak_mb = _measured([*patchkit, "sweep", "--arch", arch, *where, "--json", "--quiet"])
+    wall = time.monotonic() - began
+    swept = json.loads(out)
+    counts: dict[str, int] = {}
+    for pin in swept["pins"]:
+        for patch in pin["patches"]:
+            counts[patch["class"]] = counts.get(patch["class"], 0) + 1
+    result: dict[str, object] = {
+        "trees": len(swept["pins"]),
+        "cores": os.cpu_count(),
+        "sweep_wall_s": round(wall, 1),
+        "sweep_peak_mb": round(peak_mb, 1),
+        "sweep_classes": counts,
+    }
+    if sweep_only:
+        return result
+    _checked([*patchkit, "apply", "--arch", arch, *where, "--quiet"])
+    series = scratch / "series"
+    _checked([*patchkit, "export", "--arch", arch, *where, "--quiet", str(series)])
+    files = sorted(series.glob("*.patch"))
+    repository = cache / "upstream.git"
+    builds = [pin["build"] for pin in swept["pins"]]
+    tools = [
+        _run(name, take, files, repository, builds, scratch)
+        for name, take in (("git am -3", _am), ("git apply", _apply), ("patch -F3", _patch))
+    ]
+    return result | {"patches": len(files), "tools": [asdict(tool) for tool in tools]}
+
+
+def _run(
+    name: str,
+    take: Callable[[Path, Path], bool],
+    files: Sequence[Path],
+    repository: Path,
+    builds: Sequence[int],
+    scratch: Path,
+) -> Tool:
+    taken: dict[int, int] = {}
+    wall = 0.0
+    for build in builds:
+        tree = scratch / "tree"
+        _checked(["git", "clone", "--quiet", "--shared", "--no-checkout", str(repository), str(tree)])
+        pin = _checked(["git", "-C", str(repository), "rev-parse", f"refs/patchkit/pin/b{build}"])
+        git = ["git", "-C", str(tree)]
+        _checked([*git, "sparse-checkout", "set", "--no-cone", "/ggml/src/ggml-cuda/"])
+        _checked([*git, "checkout", "--quiet", "--detach", pin.decode().strip()])
+        began = time.monotonic()
+        count = 0
+        for file in files:
+            count += take(tree, file)
+        wall += time.monotonic() - began
+        taken[build] = count
+        shutil.rmtree(tree)
+    return Tool(
+        name=name,
+        whole_series=sum(count == len(files) for count in taken.values()),
+        patches=sum(taken.values()),
+        wall_s=round(wall, 1),
+        taken=taken,
+    )
+
+
+def _am(tree: Path, file: Path) -> bool:
+    who = ["git", "-C", str(tree), "-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    done = subprocess.run(
+        [*who, "am", "-3", "--quiet", "--keep-cr", str(file)], check=False, capture_output=True
+    )
+    if done.returncode:
+        subprocess.run([*who, "am", "--abort"], check=False, capture_output=True)
+    return done.returncode == 0
+
+
+def _apply(tree: Path, file: Path) -> bool:
+    argv = ["git", "-C", str(tree), "apply", str(file)]
+    done = subprocess.run(argv, check=False, capture_output=True)
+    return done.returncode == 0
+
+
+def _patch(tree: Path, file: Path) -> bool:
+    argv = ["patch", "-p1", "-F3", "--batch", "--forward", "-d", str(tree), "-i", str(file)]
+    trial = subprocess.run([*argv, "--dry-run"], check=False, capture_output=True)
+    if trial.returncode:
+        return False
+    return subprocess.run(argv, check=False, capture_output=True).returncode == 0
+
+
+def _measured(argv: Sequence[str]) -> tuple[bytes, float]:
+    """Its stdout, and the largest resident set of it and its children together, sampled from /proc."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+        peak = 0.0
+        chunks: list[bytes] = []
+        if process.stdout is None:
+            raise AssertionError("asked for a pipe")
+        os.set_blocking(process.stdout.fileno(), False)
+        while process.poll() is None:
+            peak = max(peak, _resident_mb(process.pid))
+            chunks.append(process.stdout.read() or b"")
+            time.sleep(0.1)
+        os.set_blocking(process.stdout.fileno(), True)
+        chunks.append(process.stdout.read() or b"")
+    if process.returncode not in (0, 3):
+        raise subprocess.CalledProcessError(process.returncode, argv)
+    return b"".join(chunks), peak
+
+
+def _resident_mb(pid: int) -> float:
+    """Of a process and all below it, in 10**6 bytes; Linux only."""
+    total, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        try:
+            pages = int(Path(f"/proc/{one}/statm").read_text("ascii").split()[1])
+            children = Path(f"/proc/{one}/task/{one}/children").read_text("ascii").split()
+        except (OSError, IndexError):
+            continue
+        total += pages * os.sysconf("SC_PAGE_SIZE")
+        waiting += [int(child) for child in children]
+    return total / 1e6
+
+
+def _checked(argv: Sequence[str]) -> bytes:
+    return subprocess.run(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

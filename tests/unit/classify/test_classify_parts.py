@@ -1,0 +1,162 @@
+"""The questions behind a class, each on a few lines of code."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.classify.drift import find_drift
+from patchkit.classify.retarget import find_resemblances, find_target
+from patchkit.classify.reverse import Step, bare, take_out
+from patchkit.classify.threeway import compare_derivations, merge_file, same_tokens
+from patchkit.classify.units import align, list_units
+from patchkit.cxx.scopes import parse_scopes
+from patchkit.report import NullReporter
+from patchkit.source import SourceText, Span
+from patchkit.vcs.runner import GitFailed
+
+QUIET = NullReporter()
+BASE = b"int f(int x) {\n    int a = 1;\n    int b = 2;\n    int c = 3;\n    return a + b + c + x;\n}\n"
+
+
+def scopes(text, path="a.cu"):
+    return parse_scopes(SourceText(path, text))
+
+
+def function(text, path="a.cu"):
+    found = scopes(text, path)
+    (entity,) = [each for each in found.entities if each.kind == "function"]
+    return found, entity
+
+
+def test_units_are_statements_and_directives_without_layout():
+    found = scopes(b"#if A\nf( x ) ; // why\n#endif\ng() {\n}\n")
+    units = list_units(found, Span(0, len(found.source.data)))
+    assert units.texts == ("# if A", "f ( x ) ;", "# endif", "g ( ) {", "}")
+    assert units.at(0) == 0
+    assert units.at(len(found.source.data)) is None
+
+
+def test_an_alignment_says_what_stayed_and_what_corresponds():
+    found = align(("a", "b", "c"), ("a", "x", "c"))
+    assert found.same == {0: 0, 2: 2}
+    assert found.changed == ((range(1, 2), range(1, 2)),)
+
+
+def test_drift_is_in_tokens_not_in_layout():
+    assert (
+        find_drift(function(BASE), function(BASE.replace(b"    ", b"\t").replace(b";\n", b"; // x\n")))
+        is None
+    )
+    drift = find_drift(function(BASE), function(BASE.replace(b"b = 2", b"b = 7")))
+    assert (drift.entity, drift.removed, drift.added) == ("f", ("int b = 2 ;",), ("int b = 7 ;",))
+    assert drift.before != drift.after
+
+
+def test_a_long_drift_is_cut_and_says_so():
+    other = b"int f(int x) {\n" + b"".join(b"    y%d();\n" % i for i in range(40)) + b"}\n"
+    drift = find_drift(function(BASE), function(other))
+    assert drift.added[-1].startswith("... and ")
+
+
+def test_a_merge_without_and_with_a_conflict():
+    theirs = BASE.replace(b"a = 1", b"a = 9")
+    merged, conflicts = merge_file(BASE.replace(b"return a", b"return 0 + a"), BASE, theirs, QUIET)
+    assert conflicts == 0
+    assert b"a = 9" in merged
+    assert b"return 0 + a" in merged
+    assert merge_file(BASE.replace(b"a = 1", b"a = 5"), BASE, theirs, QUIET)[1] == 1
+    assert merge_file(BASE, BASE, theirs, QUIET) == (theirs, 0)
+
+
+def test_what_git_cannot_merge_at_all_is_an_error_not_a_conflict():
+    with pytest.raises(GitFailed):
+        merge_file(b"a\0b\n", b"a\0c\n", b"a\0d\n", QUIET)
+
+
+def test_both_derivations_agree_in_tokens_or_the_difference_is_shown():
+    after = BASE.replace(b"a = 1", b"a = 9")
+    upstream = BASE.replace(b"return a", b"return 0 + a")
+    good = after.replace(b"return a", b"return 0 + a")
+    files = {"a.cu": BASE}, {"a.cu": after}, {"a.cu": upstream}
+    assert compare_derivations(*files, {"a.cu": good.replace(b"    ", b"  ")}, QUIET).verdict == "agree"
+    other = compare_derivations(*files, {"a.cu": good.replace(b"a = 9", b"a = 8")}, QUIET)
+    assert other.verdict == "differ"
+    assert any(line.startswith("+    int a = 8") for line in other.lines)
+    clash = {"a.cu": BASE.replace(b"a = 1", b"a = 5")}
+    conflict = compare_derivations(files[0], files[1], clash, {"a.cu": good}, QUIET)
+    assert (conflict.verdict, len(conflict.lines)) == ("does not apply", 1)
+    assert same_tokens("a.cu", BASE, BASE.replace(b"    ", b"\t"))
+
+
+GUARDED = b"""\
+int f() {
+#if defined(A) && defined(__gfx1151__)
+    one();
+#else
+    two();
+#endif
+#if !(defined(A) && defined(__gfx1151__))
+    three();
+#endif
+#if defined(B)
+    four();
+#endif
+}
+"""
+
+
+def test_bare_code_has_our_side_of_our_regions_and_upstreams_own_ifs():
+    text = bare("a.cu", GUARDED, frozenset({"defined(A) && defined(__gfx1151__)"})).decode()
+    assert text == "int f() {\n    one();\n#if defined(B)\n    four();\n#endif\n}\n"
+
+
+def step(name, before, after):
+    return Step(id=name, before={"a.cu": before}, after={"a.cu": after}, conditions=())
+
+
+def test_overlapping_patches_are_taken_out_from_the_last_to_the_first():
+    first = BASE.replace(b"b = 2", b"b = 20")
+    second = first.replace(b"b = 20", b"b = 200")
+    steps = [step("first", BASE, first), step("second", first, second)]
+    found = take_out(steps, {"a.cu": second.replace(b"+ x", b"- x")}, QUIET)
+    assert [name for name, _ in found.found] == ["first", "second"]
+    assert found.files["a.cu"] == BASE.replace(b"+ x", b"- x")
+    assert take_out(steps, {"a.cu": BASE}, QUIET).found == ()
+
+
+def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
+    both = Step(
+        id="both",
+        before={"a.cu": BASE, "b.cu": BASE},
+        after={"a.cu": BASE.replace(b"1", b"10"), "b.cu": BASE.replace(b"2", b"20"), "new.cuh": b"int n;\n"},
+        conditions=(),
+    )
+    whole = dict(both.after)
+    assert [name for name, _ in take_out([both], whole, QUIET).found] == ["both"]
+    assert take_out([both], whole, QUIET).files["new.cuh"] is None
+    for path, data in (("b.cu", BASE), ("new.cuh", b"int other;\n")):
+        assert take_out([both], whole | {path: data}, QUIET).found == ()
+
+
+def target_of(files, known):
+    parsed = {path: scopes(data, path) for path, data in files.items()}
+    return find_target(function(BASE), files, parsed.__getitem__, known)
+
+
+def test_a_function_is_followed_only_where_there_is_one():
+    renamed = BASE.replace(b"int f(", b"int g(")
+    had = {"a.cu": frozenset({"f"}), "b.cu": frozenset({"h"})}
+    assert target_of({"a.cu": renamed}, had.get).function == "g"
+    assert target_of({"a.cu": renamed + BASE.replace(b"int f(", b"int k(")}, had.get) is None
+    assert target_of({"a.cu": b"", "b.cu": BASE}, had.get).file == "b.cu"
+    assert target_of({"a.cu": b"", "b.cu": BASE, "c.cu": BASE}, had.get) is None
+    assert target_of({"a.cu": b"", "b.cu": BASE}, {"a.cu": frozenset(), "b.cu": frozenset({"f"})}.get) is None
+    assert target_of({"a.cu": renamed}, {"a.cu": frozenset({"f", "g"})}.get) is None
+
+
+def test_what_resembles_the_function_is_named_with_its_share():
+    other = scopes(BASE.replace(b"int f(", b"int g(").replace(b"c = 3", b"c = 4"))
+    (place,) = find_resemblances(function(BASE), [other], {"a.cu": frozenset({"f"})}.get)
+    assert (place.line, "'g' has" in place.label) == (1, True)
+    far = scopes(b"int g(int x) {\n    while (x) {\n        y();\n    }\n    z();\n}\n")
+    assert find_resemblances(function(BASE), [far], {"a.cu": frozenset({"f"})}.get) == ()
