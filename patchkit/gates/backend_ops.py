@@ -126,6 +126,9 @@ class BackendOpsGate:
                 f"{sum(row.is_supported for row in before)}; {len(after) - ran} not supported"
             )
         ]
+        theirs = _failing_on_both(before, after)
+        if theirs:
+            lines.append(f"upstream's own: {len(theirs)} cases fail on both sides, as {theirs[0]}")
         if worst is not None:
             lines.append(
                 f"ours against double precision: {len(measured)} of {len(own.after)} cases ran, "
@@ -154,6 +157,7 @@ class BackendOpsGate:
                 ),
                 "tests_run": ran,
                 "tests_passed": passed,
+                "failing_on_both": theirs,
                 "baseline_tests_run": sum(row.is_supported for row in before),
                 "baseline_tests_passed": sum(row.has_passed for row in before),
                 "limits": {"nmse": UPSTREAM_LIMIT, "floor": _FLOOR, "factor_of_baseline": _FACTOR},
@@ -176,6 +180,14 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
             "no case of upstream's ran on the candidate",
             why="test-backend-ops reports 0 of 0 as success",
             hint="patchkit verify --gate launch shows what the candidate supports",
+        )
+        return
+    if not any(row.has_passed for row in after):
+        # Where the baseline fails all as well, nothing was shown: a device that does not compute, say.
+        yield BackendOpsFailed(
+            f"none of {len(after)} cases gives right numbers on the candidate",
+            why="\n".join(_told(row) for row in after[:_SHOWN]),
+            hint="the baseline's rows are kept beside the evidence",
         )
         return
     lost = _lost(run.support) or _lost(run.tests)
@@ -246,6 +258,11 @@ def _distance(old: Measured, new: Measured) -> str:
         f"{new.case}: NMSE {new.nmse:.1e}, baseline {old.nmse:.1e}; "
         f"worst row {new.worst:.1e} at token,head,sequence {new.worst_at}"
     )
+
+
+def _failing_on_both(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
+    wrong = {row.case for row in before if row.is_supported and not row.has_passed}
+    return [row.case for row in after if row.is_supported and not row.has_passed and row.case in wrong]
 
 
 def _lost(sides: tuple[tuple[Row, ...], tuple[Row, ...]]) -> list[str]:

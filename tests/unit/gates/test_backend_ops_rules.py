@@ -45,6 +45,13 @@ def test_a_case_that_only_the_candidate_fails_is_its_fault() -> None:
     assert codes(judge_ops(run([ROW, bad], [ROW, bad], status=1))) == []
 
 
+def test_a_device_that_computes_nothing_right_proves_nothing() -> None:
+    bad = [replace(row, error="test failed") for row in (ROW, OTHER)]
+    (problem,) = judge_ops(run(bad, bad, status=1))
+    assert problem.code == "BACKEND_OPS_FAILED"
+    assert "none of 2 cases" in problem.message
+
+
 def test_a_case_no_longer_supported_is_no_pass() -> None:
     gone = replace(OTHER, is_supported=False)
     assert codes(judge_ops(run([ROW, OTHER], [ROW, gone]))) == ["BACKEND_OPS_SUPPORT_LOST"]
