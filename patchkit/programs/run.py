@@ -13,6 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.proc import Completed, ToolTimeout, run_logged
@@ -146,21 +147,7 @@ def run_program(
         _write(record, told)
         with out.open("wb") as stdout, err.open("wb") as stderr:
             try:
-                if place.elsewhere is None:
-                    completed = run_logged(
-                        argv,
-                        stdout=stdout,
-                        stderr=stderr,
-                        env=env,
-                        timeout_s=timeout_s,
-                        reporter=place.reporter,
-                    )
-                else:
-                    completed = run_elsewhere(place.elsewhere, name, argv, env=env or {}, timeout_s=timeout_s)
-                    stdout.write(completed.stdout)
-                    stderr.write(completed.stderr)
-                    stdout.flush()
-                    stderr.flush()
+                completed = _run(name, argv, place, env or {}, timeout_s, (stdout, stderr))
                 failure = None if completed.returncode in accept else _bad_end(completed, err)
                 if is_full(place.folder):
                     failure = _full(place.folder)
@@ -187,6 +174,25 @@ def run_program(
         stderr=err,
         seconds=completed.seconds,
     )
+
+
+def _run(
+    name: str,
+    argv: Sequence[str],
+    place: Place,
+    env: Mapping[str, str],
+    timeout_s: float,
+    into: tuple[IO[bytes], IO[bytes]],
+) -> Completed:
+    if place.elsewhere is None:
+        return run_logged(
+            argv, stdout=into[0], stderr=into[1], env=env, timeout_s=timeout_s, reporter=place.reporter
+        )
+    completed = run_elsewhere(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
+    for stream, data in zip(into, (completed.stdout, completed.stderr), strict=True):
+        stream.write(data)
+        stream.flush()
+    return completed
 
 
 def _write(path: Path, document: object) -> None:
