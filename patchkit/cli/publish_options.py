@@ -97,5 +97,5 @@ def published_lines(published: Published, repository: str) -> list[str]:
         lines.append(f"  pushed to {published.pushed_to}")
         lines += [f"  replaced there: {one}" for one in published.replaced]
     else:
-        lines.append(f"  get it with: git fetch {repository} {published.branch}")
+        lines.append(f"  get it with: git fetch --update-shallow {repository} {published.branch}")
     return lines
