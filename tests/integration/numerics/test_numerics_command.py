@@ -220,3 +220,63 @@ def test_run_sh_keeps_how_each_job_ended(tmp_path: Path, tools: Path) -> None:
     assert (folder / "results" / "good.out").read_text() == "hsk=(64|80),\n"
     assert (folder / "results" / "fails.out").read_text() == "half\n"
     assert "A GPU" in (folder / "results" / "gpu-after.csv").read_text()
+
+
+@pytest.fixture
+def cuda_machine(tools: Path, tmp_path: Path, monkeypatch) -> Path:
+    """PATH and CUDA_HOME of a machine with the GPU and nvcc of the record; its nvcc compiles nothing."""
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 580.159.04, 9.0'\n")
+    home = tmp_path / "cuda"
+    (home / "bin").mkdir(parents=True)
+    (home / "include").mkdir()
+    (home / "include" / "cublas_v2.h").write_text("")
+    nvcc = home / "bin" / "nvcc"
+    nvcc.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && { echo "release 13.0, V13.0.88"; exit 0; }\n'
+        'echo "nvcc fatal: this one compiles nothing" >&2\nexit 1\n'
+    )
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    for name in ("CC", "CXX"):  # nor does anything else, so that a build ends at once
+        monkeypatch.setenv(name, "false")
+    return home
+
+
+def test_verify_runs_numerics_where_there_is_an_nvidia_gpu(
+    patchkit, pin_cache: Path, cuda_machine: Path
+) -> None:
+    argv = ("verify", "--arch", "gfx1151", "--gate", "numerics", "--json")
+    code, out, _ = patchkit(*argv)
+    assert code == ExitCode.TOOLCHAIN
+    assert json.loads(out)["error"]["code"] == "NUMERICS_BUILD_FAILED"
+    report = json.loads(next((pin_cache / "evidence").glob("*/report.json")).read_text())
+    assert {row["verdict"] for row in report["gates"]} == {"not run"}
+    # The record in place of what this machine cannot compute: same GPU, driver and nvcc.
+    (folder,) = (pin_cache / "numerics").iterdir()
+    mine = (folder / "numerics.json").read_text()
+    with tarfile.open(RECORD) as archive:
+        archive.extractall(folder, filter="data")
+    trees = {name: json.loads(mine)[name] for name in ("candidate_tree", "baseline_tree")}
+    record = json.loads((folder / "numerics.json").read_text()) | trees
+    (folder / "numerics.json").write_text(json.dumps(record))
+    code, out, err = patchkit(*argv)
+    assert code == 0, err
+    rows = {row["gate"]: row for row in json.loads(out)["gates"]}
+    assert rows["numerics"]["verdict"] == "passed"
+    assert "results of an earlier run taken again" in rows["numerics"]["summary"]
+    # Another driver: nothing is taken again, and this machine still cannot compile it.
+    smi = cuda_machine.parent / "tools" / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'NVIDIA H200, 590.1, 9.0'\n")
+    code, out, _ = patchkit(*argv)
+    assert json.loads(out)["error"]["code"] == "NUMERICS_BUILD_FAILED"
+
+
+def test_a_gpu_without_nvcc_is_a_gate_not_run(patchkit, tools: Path, monkeypatch, cuda_machine: Path) -> None:
+    monkeypatch.delenv("CUDA_HOME")
+    monkeypatch.setattr("patchkit.numerics.cuda._roots", list)
+    code, out, err = patchkit("verify", "--arch", "gfx1151", "--gate", "numerics", "--json")
+    assert code == 0, err
+    rows = {row["gate"]: row for row in json.loads(out)["gates"]}
+    assert rows["numerics"]["verdict"] == "not run"
+    assert "there is no nvcc" in rows["numerics"]["summary"]
