@@ -92,10 +92,7 @@ def sweep_remote(
     lock = load_lock(workspace.series.lock)
     where = remote_url(lock, url)
     builds = list_builds(where, reporter)
-    begin = _build(first, builds, where) if first is not None else _build(str(lock.default), builds, where)
-    end = max(builds) if last in (None, "latest") else _build(str(last), builds, where)
-    if begin >= end:
-        raise SweepBuildUnknown(f"b{begin} is not before b{end}", hint="--from comes before --to")
+    begin, end = _ends(first or str(lock.default), last, builds, where)
     cache = open_cache(workspace.cache_root)
     series = load_series(workspace.series.patches)
     profiles = tuple(load_profile(workspace.series.profiles, arch) for arch in sorted(set(archs)))
@@ -127,6 +124,14 @@ def sweep_remote(
         rows=tuple(row for _, row in sorted(prober.rows.items())),
         breaks=tuple(breaks),
     )
+
+
+def _ends(first: str, last: str | None, builds: Collection[int], where: str) -> tuple[int, int]:
+    begin = _build(first, builds, where)
+    end = max(builds) if last in (None, "latest") else _build(str(last), builds, where)
+    if begin >= end:
+        raise SweepBuildUnknown(f"b{begin} is not before b{end}", hint="--from comes before --to")
+    return begin, end
 
 
 def _search(prober: _Prober, patch: str, builds: Sequence[int]) -> Break | None:

@@ -171,17 +171,7 @@ def run_sweep(
         obtain(pin, cache=cache, reporter=workspace.reporter)
     workers = jobs or cores()
     size = max(2, math.ceil(len(ordered) / (2 * workers))) if scheduler is None else 2
-    chunks = [
-        Chunk(
-            series=workspace.series,
-            cache_root=cache.root,
-            archs=named,
-            with_=tuple(with_),
-            before=ordered[first - 1] if first else None,
-            pins=tuple(ordered[first : first + size]),
-        )
-        for first in range(0, len(ordered), size)
-    ]
+    chunks = _chunks(workspace, ordered, size, named, tuple(with_))
     rows: list[Row] = []
     with open_pool(scheduler, kind="processes", workers=min(workers, len(chunks))) as pool:
         for _, done in run_tasks(
@@ -195,6 +185,22 @@ def run_sweep(
         rows=tuple(rows),
         breaks=find_breaks(rows),
     )
+
+
+def _chunks(
+    workspace: Workspace, pins: Sequence[Pin], size: int, archs: tuple[str, ...], with_: tuple[str, ...]
+) -> list[Chunk]:
+    return [
+        Chunk(
+            series=workspace.series,
+            cache_root=open_cache(workspace.cache_root).root,
+            archs=archs,
+            with_=with_,
+            before=pins[first - 1] if first else None,
+            pins=tuple(pins[first : first + size]),
+        )
+        for first in range(0, len(pins), size)
+    ]
 
 
 def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
