@@ -118,7 +118,9 @@ def _gate(gate: Timed, width: int) -> list[str]:
     result = gate.result
     head = f"{_MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":
-        return [f"{head}not run: {result.summary}"]
+        # It may have measured something all the same, and not have come to an end.
+        found = [f"{'':7}{line}" for line in (*result.lines, *(f"open: {why}" for why in result.not_run))]
+        return [f"{head}not run: {result.summary}", *found]
     lines = ["", f"{head}{result.summary} ({gate.seconds:.1f} s)"]
     lines += [f"{'':7}{line}" for line in result.lines]
     return lines + [f"{'':7}not proven: {line}" for line in result.not_run]

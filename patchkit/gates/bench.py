@@ -83,7 +83,7 @@ def _result(
     if problems:
         summary = f"{head}; {len(problems)} not as the patches promise"
     elif still_open:
-        summary = f"{head}; {len(still_open)} not decided, which is not a pass"
+        summary = f"{head}; {len(still_open)} left open, which is no pass"
     else:
         summary = head
     return GateResult(

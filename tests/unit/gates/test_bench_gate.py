@@ -123,7 +123,7 @@ def test_what_noise_hides_is_not_a_pass(bench) -> None:
     result = bench(trouble="w=200", rounds=3)
     assert (result.verdict, result.problems) == ("not run", ())
     assert "in 6 rounds" in result.summary  # as many again, once
-    assert "4 not decided, which is not a pass" in result.summary
+    assert "4 left open, which is no pass" in result.summary
     assert len(result.not_run) == 4
 
 
