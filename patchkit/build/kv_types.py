@@ -1,8 +1,8 @@
 """For which types of K and V upstream compiles the vector attention kernel, where CMake says so by macros.
 
-Vocabulary: a *combination* is a type of K and one of V, as ``q8_0-f16``. Since a build between 11063 and
-11549 a CMake function turns the option GGML_CUDA_FA_QUANTS into one macro per combination, 0 or 1, and into
-the list of units; before, the units were a ``file(GLOB ...)`` and there were no such macros.
+Vocabulary: a *combination* is a type of K and one of V, as ``q8_0-f16``. Since a build between 10566 and
+11063 a CMake function turns the option GGML_CUDA_FA_QUANTS into one macro per combination, 0 or 1, and into
+the list of units; before, the build list named or globbed them and there were no such macros.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ _LISTS: dict[Platform, str] = {
 }
 _COMMAND = re.compile(r"^\s*(if|elseif|else|endif|file)\s*\(\s*(.*?)\s*\)\s*$", re.IGNORECASE)
 _GLOB = re.compile(r'GLOB\s+\w+\s+"([^"]+\.cu)"')
+# A unit by its name, on a line of its own or behind list(APPEND ...: the vector kernels of builds 8672 to 10566.
+_NAMED = re.compile(r"^\s*(?:list\s*\(\s*APPEND\s+\w+\s+)?((?:[\w.-]+/)+[\w.-]+\.cu)\s*\)?\s*$")
 # Options that are off by default and would add units.
 _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 
@@ -94,6 +96,8 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
 def _globs(lines: Iterable[str]) -> Iterator[str]:
     taken: list[bool] = []  # per open if(): whether its current branch is taken
     for line in lines:
+        if all(taken) and (named := _NAMED.match(line)):
+            yield named[1]
         found = _COMMAND.match(line)
         if found is None:
             continue

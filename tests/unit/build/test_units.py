@@ -90,3 +90,24 @@ def test_an_include_by_macro_is_an_error_with_its_line(tree: Path) -> None:
     with pytest.raises(ComputedInclude) as caught:
         IncludeGraph(tree).closure("ggml/src/ggml-cuda/a.cu")
     assert str(caught.value.where[0]) == "ggml/src/ggml-cuda/a.cu:2"
+
+
+def test_units_named_one_by_one_count_where_their_branch_is_taken(tmp_path: Path) -> None:
+    folder = tmp_path / "ggml/src/ggml-cuda/template-instances"
+    folder.mkdir(parents=True)
+    for name in ("vec-a", "vec-b", "vec-all", "tile"):
+        (folder / f"{name}.cu").write_text("")
+    text = """file(GLOB SRCS "../ggml-cuda/template-instances/tile*.cu")
+list(APPEND GGML_SOURCES_ROCM ${SRCS})
+if (GGML_CUDA_FA_ALL_QUANTS)
+    list(APPEND GGML_SOURCES_ROCM ../ggml-cuda/template-instances/vec-all.cu)
+else()
+    list(APPEND GGML_SOURCES_ROCM
+        ../ggml-cuda/template-instances/vec-a.cu
+        ../ggml-cuda/template-instances/vec-b.cu)
+endif()
+"""
+    (tmp_path / "ggml/src/ggml-hip").mkdir()
+    (tmp_path / "ggml/src/ggml-hip/CMakeLists.txt").write_text(text)
+    names = [unit.rpartition("/")[2] for unit in hip_units(tmp_path)]
+    assert names == ["tile.cu", "vec-a.cu", "vec-b.cu"]
