@@ -146,13 +146,9 @@ def run_verify(
             results.append(made)  # noqa: PERF402 - kept when the next one raises
     except (PatchkitError, KeyboardInterrupt) as error:
         # What an earlier run proved must not stand beside a run that ended in the middle.
-        stopped = gates[len(results)].name
-        broken = _broken(stopped, error)
-        results.append(Timed(result=broken, seconds=0.0))
-        results += [_skipped(gate.name, f"gate {stopped} could not run") for gate in gates[len(results) :]]
+        results += _cut_short(gates[len(results) :], error, folder)
         report = _report(candidate, subject, toolchain, [*results, *not_here], folder, _code(error))
         with contextlib.suppress(CacheError):  # a full disk is being told already
-            _write(folder / f"{stopped}.json", broken.as_json())
             _write(folder / "report.json", report.as_json())
         raise
     report = _report(candidate, subject, toolchain, [*results, *not_here], folder)
@@ -160,10 +156,17 @@ def run_verify(
     return report
 
 
-def _broken(gate: str, error: PatchkitError | KeyboardInterrupt) -> GateResult:
+def _cut_short(gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, folder: Path) -> list[Timed]:
+    """The gate that ``error`` ended, with its evidence, and those behind it."""
+    told = "interrupted in the middle"
+    problems: tuple[PatchkitError, ...] = ()
     if isinstance(error, PatchkitError):
-        return GateResult(gate=gate, verdict="not run", summary=error.message, problems=(error,))
-    return GateResult(gate=gate, verdict="not run", summary="interrupted in the middle")
+        told, problems = error.message, (error,)
+    broken = GateResult(gate=gates[0].name, verdict="not run", summary=told, problems=problems)
+    with contextlib.suppress(CacheError):  # as above
+        _write(folder / f"{broken.gate}.json", broken.as_json())
+    behind = [_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:]]
+    return [Timed(result=broken, seconds=0.0), *behind]
 
 
 def _code(error: PatchkitError | KeyboardInterrupt) -> str:
