@@ -42,7 +42,7 @@ _LISTS: dict[Platform, str] = {
 }
 _COMMAND = re.compile(r"^\s*(if|elseif|else|endif|file)\s*\(\s*(.*?)\s*\)\s*$", re.IGNORECASE)
 _GLOB = re.compile(r'GLOB\s+\w+\s+"([^"]+\.cu)"')
-# A unit by its name, on a line of its own or behind list(APPEND ...: the vector kernels of builds 8672 to 10566.
+# A unit by its name, alone on a line or behind list(APPEND ...: the vector kernels of builds 8672 to 10566.
 _NAMED = re.compile(r"^\s*(?:list\s*\(\s*APPEND\s+\w+\s+)?((?:[\w.-]+/)+[\w.-]+\.cu)\s*\)?\s*$")
 # Options that are off by default and would add units.
 _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
