@@ -129,11 +129,15 @@ def run_bundle(folder: Path, subject: Subject, environ: Mapping[str, str]) -> No
     """Build and run a bundle on this machine; its results lie in it afterwards.
 
     Raises:
+        NotABundle, ResultsForeign: it is none, or of another candidate.
         NvccMissing, CudaHeadersMissing, NvidiaGpuMissing, NinjaMissing: this machine cannot.
         BundleBuildFailed: it does not compile here.
         DiskFull: the disk refused.
         ToolTimeout, ToolFailed, ToolCrashed: run.sh did not come to its end.
     """
+    foreign = _foreign(load_manifest(folder), folder, subject)
+    if foreign is not None:
+        raise foreign
     reporter = subject.reporter
     gpu = find_gpus(reporter)[0]
     cuda = find_cuda(environ, reporter)
@@ -159,14 +163,9 @@ def judge_bundle(folder: Path, subject: Subject) -> GateResult:
         NotABundle, ResultsMissing, OutputGarbled, CacheError: as they say.
     """
     manifest = load_manifest(folder)
-    if (manifest.candidate_tree, manifest.baseline_tree) != (subject.candidate_tree, subject.baseline_tree):
-        problem = ResultsForeign(
-            f"the results in {folder} are of candidate {manifest.candidate_tree[:12]}",
-            where=Location(path=str(folder)),
-            why=f"the candidate to judge is {subject.candidate_tree[:12]} on {subject.baseline_tree[:12]}",
-            hint=f"patchkit numerics build --arch {subject.archs[0]} --out DIR",
-        )
-        return GateResult(gate="numerics", verdict="failed", summary=problem.message, problems=(problem,))
+    foreign = _foreign(manifest, folder, subject)
+    if foreign is not None:
+        return GateResult(gate="numerics", verdict="failed", summary=foreign.message, problems=(foreign,))
     return judge_numerics(manifest, load_results(folder))
 
 
@@ -241,6 +240,17 @@ def _ninja(environ: Mapping[str, str]) -> str:
             hint="pip install ninja, or the package ninja-build, or set NINJA",
         )
     return found
+
+
+def _foreign(manifest: Manifest, folder: Path, subject: Subject) -> ResultsForeign | None:
+    if (manifest.candidate_tree, manifest.baseline_tree) == (subject.candidate_tree, subject.baseline_tree):
+        return None
+    return ResultsForeign(
+        f"the bundle {folder} is of candidate {manifest.candidate_tree[:12]}",
+        where=Location(path=str(folder)),
+        why=f"the candidate to judge is {subject.candidate_tree[:12]} on {subject.baseline_tree[:12]}",
+        hint=f"patchkit numerics build DIR --arch {subject.archs[0]}",
+    )
 
 
 def _reason(error: PatchkitError) -> str:

@@ -115,7 +115,7 @@ def job_problem(job: Job, output: Output | None) -> PatchkitError | None:
         )
     said = "\n".join((output.stderr + output.stdout[-2000:]).splitlines()[-_SHOWN_LINES:])
     where = Location(path=f"results/{job.name}.err")
-    if output.status in {_TIMEOUT, _KILLED}:
+    if output.status == _TIMEOUT or (output.status == _KILLED and output.seconds >= job.limit_s):
         return JobTimedOut(
             f"{job.name} did not end within {job.limit_s} s", where=where, why=said or None, hint=_again(job)
         )
@@ -125,8 +125,9 @@ def job_problem(job: Job, output: Output | None) -> PatchkitError | None:
             f"{job.name} ended with an error of CUDA", where=where, why=lost.strip(), hint=_again(job)
         )
     if output.status not in {0, 1}:
+        how = "was killed, by hand or for memory" if output.status == _KILLED else "ended"
         return JobCrashed(
-            f"{job.name} ended with status {output.status}", where=where, why=said or None, hint=_again(job)
+            f"{job.name} {how}: status {output.status}", where=where, why=said or None, hint=_again(job)
         )
     return None
 

@@ -7,7 +7,8 @@ if [ -n "${SLOT:-}" ] && command -v taskset >/dev/null 2>&1; then
     set -- taskset -c "$first,$last" "$@"
 fi
 began=$(date +%s)
-timeout -k 10 "$limit" "$@" > "results/$name.out" 2> "results/$name.err"
+# In the foreground: in a group of its own the program would outlive Ctrl-C.
+timeout --foreground -k 10 "$limit" "$@" > "results/$name.out" 2> "results/$name.err"
 status=$?
 echo "$status $(( $(date +%s) - began ))" > "results/$name.status"
 echo "run.sh: $name ended with $status" >&2

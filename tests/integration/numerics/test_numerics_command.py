@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +122,8 @@ def test_recorded_results_are_judged_for_their_candidate_only(bundle: Path, patc
     assert code == ExitCode.GATE_FAILED
     assert "numerics failed" in out
     assert "error[NUMERICS_FOREIGN]" in err
+    code, _, err = patchkit("numerics", "run", str(bundle), "--arch", "gfx1151")
+    assert (code, "error[NUMERICS_FOREIGN]" in err) == (ExitCode.GATE_FAILED, True)
 
 
 def test_a_bundle_that_was_not_run_is_not_judged(bundle: Path, patchkit) -> None:
@@ -207,7 +211,7 @@ def test_run_sh_keeps_how_each_job_ended(tmp_path: Path, tools: Path) -> None:
     (folder / "results").mkdir()
     (folder / "results" / "old.status").write_text("0 1\n")
     (folder / "fails.sh").write_text("echo half; exit 1\n")
-    (folder / "hangs.sh").write_text("sleep 60\n")
+    (folder / "hangs.sh").write_text("exec sleep 60\n")
     (folder / "dies.sh").write_text("kill -SEGV $$\n")
     (folder / "jobs.txt").write_text(
         "good 20 echo hsk=(64|80),\nfails 20 sh fails.sh\nhangs 1 sh hangs.sh\ndies 20 sh dies.sh\n"
@@ -220,6 +224,26 @@ def test_run_sh_keeps_how_each_job_ended(tmp_path: Path, tools: Path) -> None:
     assert (folder / "results" / "good.out").read_text() == "hsk=(64|80),\n"
     assert (folder / "results" / "fails.out").read_text() == "half\n"
     assert "A GPU" in (folder / "results" / "gpu-after.csv").read_text()
+
+
+def test_what_run_sh_started_does_not_outlive_it(tmp_path: Path, tools: Path) -> None:
+    folder = _scripts(tmp_path)
+    (folder / "long.sh").write_text("echo $$ > pid.partial; mv pid.partial pid; exec sleep 600\n")
+    (folder / "jobs.txt").write_text("long 600 sh long.sh\n")
+    environ = {"PATH": f"{tools}:/usr/bin:/bin"}
+    argv = ["sh", str(folder / "run.sh"), "run"]
+    with subprocess.Popen(argv, env=environ, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        until = time.monotonic() + 60
+        while not (folder / "pid").exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGTERM)  # as patchkit does on Ctrl-C
+        process.wait(timeout=60)
+    started = int((folder / "pid").read_text())
+    while time.monotonic() < until and Path(f"/proc/{started}").exists():
+        time.sleep(0.05)
+    assert not Path(f"/proc/{started}").exists()
+    assert not (folder / "results" / "long.status").exists()
 
 
 @pytest.fixture

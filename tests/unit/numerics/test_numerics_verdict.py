@@ -154,7 +154,7 @@ def test_a_planted_setting_may_take_the_program_down(bundle: Path) -> None:
         ("cuda-error", "NVIDIA_GPU_LOST"),
         ("no-device", "NVIDIA_GPU_LOST"),
         ("timeout", "NUMERICS_TIMEOUT"),
-        ("killed", "NUMERICS_TIMEOUT"),
+        ("killed", "NUMERICS_CRASH"),
     ],
 )
 def test_how_a_program_may_end(bundle: Path, sample: str, code: str) -> None:
@@ -164,6 +164,11 @@ def test_how_a_program_may_end(bundle: Path, sample: str, code: str) -> None:
     assert code in found
     # What was not measured is told as well, and never counts as passed.
     assert {"NUMERICS_NOT_MEASURED", "NUMERICS_UNFINISHED"} <= found
+
+
+def test_killed_at_its_limit_is_a_timeout(bundle: Path) -> None:
+    (bundle / "results" / f"{CHECK}.status").write_text("137 1210\n")
+    assert codes(bundle) == {"NUMERICS_TIMEOUT"}
 
 
 def test_a_crash_of_another_kind_is_no_lost_gpu(bundle: Path) -> None:
