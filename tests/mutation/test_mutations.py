@@ -453,7 +453,7 @@ LAUNCH = [
         new=_NWARPS_ASKED.replace("cols_per_block", "16"),
         catcher="launch",
         code="LAUNCH_BLOCK_MISMATCH",
-        says="flash_attn_ext_f16<80, 32, 4, 16, float, false> with 4 waves per block, the table says 8",
+        says="waves per block, the table says 8",
         units=_SELECTION,
     ),
     Mutation(
@@ -465,7 +465,7 @@ LAUNCH = [
         new=_STRIDE_ASKED.replace("sizeof(KQ_acc_t)", "sizeof(half)"),
         catcher="launch",
         code="LAUNCH_GRANULARITY",
-        says="<96, 16, 4, 32, float, false> with 4 parts of KV, there are 2 steps of 256 rows",
+        says="steps of 256 rows",
         units=_SELECTION,
     ),
     Mutation(

@@ -13,7 +13,7 @@ from patchkit.cli.app import main
 from patchkit.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[3]
-TREE = "15e36b51f61541e5d92ec2eca2f04f8c83981ef1"  # what the lock records for gfx1151 at build 6900
+TREE = "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"  # what the lock records for gfx1151 at build 6900
 
 
 @pytest.fixture

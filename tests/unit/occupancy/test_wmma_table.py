@@ -52,7 +52,8 @@ def test_origins() -> None:
         return {row.origin for row in wmma_table(load_profile(PROFILES, arch))}
 
     assert origins("gfx1151") == origins("gfx1100") == {"tuned"}
-    assert origins("gfx1101") == {"model"}
+    untuned = dataclasses.replace(load_profile(PROFILES, "gfx1101"), tuned_wmma=())
+    assert {row.origin for row in wmma_table(untuned)} == {"model"}
     assert origins("gfx1201") == origins("gfx90a") == {"upstream"}
     assert {row.params for row in wmma_table(load_profile(PROFILES, "gfx942"))} == {UPSTREAM}
 
@@ -116,7 +117,7 @@ def test_a_tuned_row_where_nothing_is_legal() -> None:
 def test_the_figures_in_the_profile_are_the_compilers(compiled) -> None:
     remarks = {(row.variant, row.params): row for row in compiled}
     for row in wmma_table(load_profile(PROFILES, "gfx1151")):
-        stated = re.search(r"1\.6\.0: (.*?); 2\.2\.1", row.source)
+        stated = re.search(r"1\.6\.0: ([^;]*)", row.source)
         assert stated is not None, row
         expected = [remarks[row.variant, UPSTREAM], remarks[row.variant, row.params]][
             : 1 + stated[1].count("->")
