@@ -113,27 +113,10 @@ class BackendOpsGate:
         upstream: OpsRun,
         own: OwnRun,
     ) -> GateResult:
-        before, after = upstream.tests
-        passed = sum(row.has_passed for row in after)
+        after = upstream.tests[1]
         ran = sum(row.is_supported for row in after)
         measured = [one for one in own.after if one.is_supported]
         pattern = self._pattern(ops)
-        worst = max(measured, key=lambda one: one.nmse, default=None)
-        lines = [
-            (
-                f"test-backend-ops {', '.join(ops) or 'all operations'}: {passed} of {ran} cases pass, "
-                f"baseline {sum(row.has_passed for row in before)} of "
-                f"{sum(row.is_supported for row in before)}; {len(after) - ran} not supported"
-            )
-        ]
-        theirs = _failing_on_both(before, after)
-        if theirs:
-            lines.append(f"upstream's own: {len(theirs)} cases fail on both sides, as {theirs[0]}")
-        if worst is not None:
-            lines.append(
-                f"ours against double precision: {len(measured)} of {len(own.after)} cases ran, "
-                f"largest NMSE {worst.nmse:.1e} ({worst.case})"
-            )
         unsupported = [one.case for one in own.after if not one.is_supported]
         return GateResult(
             gate=self.name,
@@ -155,11 +138,7 @@ class BackendOpsGate:
                 "own_runs": (
                     "once: both sides are the same files" if own.before is own.after else "each side"
                 ),
-                "tests_run": ran,
-                "tests_passed": passed,
-                "failing_on_both": theirs,
-                "baseline_tests_run": sum(row.is_supported for row in before),
-                "baseline_tests_passed": sum(row.has_passed for row in before),
+                **_counts(upstream),
                 "limits": {"nmse": UPSTREAM_LIMIT, "floor": _FLOOR, "factor_of_baseline": _FACTOR},
                 "own": [_own_json(old, new) for old, new in zip(own.before, own.after, strict=True)],
             },
@@ -168,7 +147,40 @@ class BackendOpsGate:
                 *((f"upstream's cases that do not match {pattern}: a sample ran",) if pattern else ()),
                 *((f"{len(unsupported)} of our cases: not supported by the backend",) if unsupported else ()),
             ),
-            lines=tuple(lines),
+            lines=tuple(_lines(ops, upstream, own)),
+        )
+
+
+def _counts(run: OpsRun) -> dict[str, object]:
+    before, after = run.tests
+    return {
+        "tests_run": sum(row.is_supported for row in after),
+        "tests_passed": sum(row.has_passed for row in after),
+        "baseline_tests_run": sum(row.is_supported for row in before),
+        "baseline_tests_passed": sum(row.has_passed for row in before),
+        "failing_on_both": _failing_on_both(before, after),
+    }
+
+
+def _lines(ops: Sequence[str], upstream: OpsRun, own: OwnRun) -> Iterator[str]:
+    """What a person reads below the summary."""
+    before, after = upstream.tests
+    ran = sum(row.is_supported for row in after)
+    yield (
+        f"test-backend-ops {', '.join(ops) or 'all operations'}: "
+        f"{sum(row.has_passed for row in after)} of {ran} cases pass, "
+        f"baseline {sum(row.has_passed for row in before)} of {sum(row.is_supported for row in before)}; "
+        f"{len(after) - ran} not supported"
+    )
+    theirs = _failing_on_both(before, after)
+    if theirs:
+        yield f"upstream's own: {len(theirs)} cases fail on both sides, as {theirs[0]}"
+    measured = [one for one in own.after if one.is_supported]
+    worst = max(measured, key=lambda one: one.nmse, default=None)
+    if worst is not None:
+        yield (
+            f"ours against double precision: {len(measured)} of {len(own.after)} cases ran, "
+            f"largest NMSE {worst.nmse:.1e} ({worst.case})"
         )
 
 
