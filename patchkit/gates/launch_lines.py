@@ -6,6 +6,7 @@ it; a *sample* is one chosen case with its geometry. It fits a screen; everythin
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -24,6 +25,7 @@ _SAMPLE_KV = 65536
 _SAMPLE_GQA = 4
 _PHASES = ("f16, grouped", "f16", "f32, grouped", "f32", "quantized, grouped", "quantized")
 _NONE = "not supported"
+_WIDTH = 100  # characters of a row, before what verify puts in front
 _FEW = 3  # values of a variable that are listed
 
 
@@ -56,7 +58,7 @@ def other_lines(comparisons: Sequence[Comparison]) -> list[str]:
             )
     for (cases, count), archs in same.items():
         lines.append(f"the same launches in all {cases} cases and {count} model runs, {len(archs)} GPUs:")
-        lines.append(f"  {' '.join(archs)}")
+        lines += textwrap.wrap(" ".join(archs), _WIDTH, initial_indent="  ", subsequent_indent="  ")
     return lines
 
 

@@ -14,24 +14,25 @@ from filelock import FileLock
 
 from patchkit.build.toolchain import Toolchain
 from patchkit.cli.app import main
-from patchkit.gates.base import Subject
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 
 @pytest.fixture
 def explain(
-    subject: Subject, hip_toolchain: Toolchain, test_cache: Path, capsys: pytest.CaptureFixture[str]
+    recorder_cache: Path, hip_toolchain: Toolchain, test_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """Runs the command on the cache in which ``subject`` was made; gives what it printed."""
-    place = subject.cache_root / "sdk"
-    with FileLock(test_cache / "gates.lock"):
-        if hip_toolchain.kind == "sdk" and not place.exists():
-            place.symlink_to(test_cache / "sdk" / "sdk")
+    """Applies and runs the command; gives what it printed. Other tests move the branch: hence the lock."""
+    cache = ("--cache-dir", str(recorder_cache))
 
     def run(*options: str) -> str:
-        argv = ["explain", "--arch", "gfx1151", *options, "--cache-dir", str(subject.cache_root)]
-        code = main(argv)
+        with FileLock(test_cache / "gates.lock"):
+            place = recorder_cache / "sdk"
+            if hip_toolchain.kind == "sdk" and not place.exists():
+                place.symlink_to(test_cache / "sdk" / "sdk")
+            assert main(["apply", "--arch", "gfx1151", "--unlocked", *cache]) == 0
+            capsys.readouterr()
+            code = main(["explain", "--arch", "gfx1151", *options, *cache])
         out, err = capsys.readouterr()
         assert code == 0, err
         return out

@@ -127,5 +127,13 @@ def test_no_row_is_wider_than_a_terminal(compared):
     assert max(len(line) for line in guarded_lines(one, one.pairs(), [])) + indent <= 120
 
 
+def test_many_gpus_are_wrapped(compared):
+    one = compared(_VEC, _VEC)
+    many = [replace(one, device=replace(one.device, arch=f"gfx{number}")) for number in range(1100, 1130)]
+    rows = other_lines(many)
+    assert " ".join(rows[1:]).split() == [each.device.arch for each in many]
+    assert max(len(row) for row in rows) <= 100
+
+
 def test_transitions_count_every_case_once(compared):
     assert sum(transitions(compared(_VEC, _TILE).pairs()).values()) == len(_CASES)
