@@ -106,7 +106,12 @@ def _run(
     wall = 0.0
     for build in builds:
         tree = scratch / "tree"
-        _checked(["git", "clone", "--quiet", "--shared", "--no-checkout", str(repository), str(tree)])
+        # Not a clone: of a repository with cut history git copies only what its branches reach.
+        _checked(["git", "init", "--quiet", str(tree)])
+        (tree / ".git" / "objects" / "info" / "alternates").write_text(
+            f"{repository.resolve() / 'objects'}\n"
+        )
+        shutil.copy(repository / "shallow", tree / ".git" / "shallow")
         pin = _checked(["git", "-C", str(repository), "rev-parse", f"refs/patchkit/pin/b{build}"])
         git = ["git", "-C", str(tree)]
         _checked([*git, "sparse-checkout", "set", "--no-cone", "/ggml/src/ggml-cuda/"])
