@@ -60,7 +60,7 @@ def compare_rendering(
         agreement = compare_derivations(
             last.before, last.placed.changes, rendering.before, rendering.placed.changes, reporter
         )
-    problems = ()
+    problems: tuple[DerivationsDiffer, ...] = ()
     patch_class: PatchClass = "moved" if moves else "clean"
     reason = _reason(agreement, moves, drift)
     if agreement.verdict == "differ":
