@@ -227,7 +227,7 @@ def test_a_full_disk_publishes_nothing(ready, report, publish) -> None:
     (made.folder / "bench").mkdir()
     (made.folder / "bench" / "big.log").write_bytes(os.urandom(300_000))
     before = ready.refs()
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
@@ -235,7 +235,7 @@ def test_a_full_disk_publishes_nothing(ready, report, publish) -> None:
             publish(made)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, handler)
     assert ready.refs() == before
     assert publish(made).branch == "patchkit/gfx1151/b1"
 

@@ -176,7 +176,7 @@ def test_a_run_on_another_device_proves_nothing(bench) -> None:
 def test_a_full_disk_leaves_no_half_output(bench, tmp_path: Path, monkeypatch) -> None:
     import resource
 
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
     try:
@@ -184,5 +184,5 @@ def test_a_full_disk_leaves_no_half_output(bench, tmp_path: Path, monkeypatch) -
             bench()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, handler)
     assert not _outputs(tmp_path, "*.jsonl")
