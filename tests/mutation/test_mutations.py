@@ -441,7 +441,7 @@ LAUNCH = [
         new="FATTN_KQ_STRIDE : FATTN_KQ_STRIDE",
         catcher="launch",
         code="LAUNCH_GRANULARITY",
-        says="with 1 parts of KV where 2 steps of 128 rows fit at once",
+        says="steps of 128 rows fit at once",
         units=_SELECTION,
     ),
     Mutation(
