@@ -231,7 +231,9 @@ def _refuse_unknown(only: Sequence[str], hardware: Hardware) -> None:
                 f"gate '{name}' cannot run here: it {hardware.not_here[name]}",
                 hint=f"gates that can: {', '.join(here)}",
             )
-        raise UnknownGate(f"there is no gate '{name}'", hint=f"gates: {', '.join(here)}")
+        others = tuple(name for name in hardware.not_here if name not in here)
+        hint = f"gates: {', '.join((*here, *others))}"
+        raise UnknownGate(f"there is no gate '{name}'", hint=hint)
 
 
 def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def _no_gpu(why: str) -> NvidiaGpuMissing:
     return NvidiaGpuMissing(
         "there is no NVIDIA GPU here",
         why=why,
-        hint="patchkit numerics build --out DIR makes a folder that runs on another machine",
+        hint="patchkit numerics build DIR makes a folder that runs on another machine",
     )
 
 

@@ -110,7 +110,7 @@ def _not_a_bundle(path: Path, why: str) -> NotABundle:
         f"{path.parent} holds no bundle that can be read",
         where=Location(path=str(path)),
         why=why,
-        hint="patchkit numerics build --arch gfx1151 --out DIR makes one",
+        hint="patchkit numerics build DIR --arch gfx1151 makes one",
     )
 
 
