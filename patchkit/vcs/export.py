@@ -10,7 +10,6 @@ The files apply with plain ``git am`` (files with CRLF line ends need its ``--ke
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
@@ -32,7 +31,6 @@ _SUMS = "SHA256SUMS"
 _HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch)")
 _NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
-_TRIES = 16  # of taking the folder's place while others export into it at the same moment
 _ELSEWHERE = "name a folder on another disk"
 
 # Everything a user's or a later git's defaults could change is named.
@@ -98,9 +96,10 @@ def format_patches(
     directory = usable_place(directory, (repository.path.parent, *kept))
     verify_range(repository, base, tip)
     with disk_errors(directory, "exporting", _ELSEWHERE):
-        _refuse_foreign(directory)
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        _clear_remains(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)  # a folder with foreign content has a parent
+        with _one_at_a_time(directory.parent):
+            _refuse_foreign(directory)
+            _clear_remains(directory)
         with _partial_of(directory) as partial:
             git = replace(repository.git, writes_to=partial)
             git.run("format-patch", *_OPTIONS, "-o", os.fspath(partial), f"{base}..{tip}")
@@ -114,8 +113,21 @@ def format_patches(
             sums = "".join(f"{_sha256(partial / name)}  {name}\n" for name in names)
             (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
             partial.chmod(0o777 & ~_umask())
-            _replace(partial, directory)
+            with _one_at_a_time(directory.parent):
+                _replace(partial, directory)
     return tuple(directory / name for name in names)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(parent: Path) -> Iterator[None]:
+    """Keep other exports from taking a folder of ``parent`` away while this one reads or replaces it."""
+    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: two exports at once may then fail
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -210,24 +222,14 @@ def _replace(partial: Path, directory: Path) -> None:
 
     Two folders cannot change places in one portable step: for an instant there is none, never a mix.
     """
+    _refuse_foreign(directory)
     old = partial.with_name(partial.name.replace(".patchkit-partial-", ".patchkit-old-"))
-    for _ in range(_TRIES):
-        try:
-            partial.rename(directory)  # an empty folder is replaced, too
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return
-        _refuse_foreign(directory)
-        with contextlib.suppress(FileNotFoundError):  # another run was faster
-            directory.rename(old)
-            _discard(old)
-    raise ExportForeign(
-        f"{directory} was filled again and again while patchkit exported",
-        where=Location(path=str(directory)),
-        hint="name a folder of its own for each export",
-    )
+    if _read_sums(directory) is None:  # absent or empty: rename replaces an empty folder, too
+        partial.rename(directory)
+        return
+    directory.rename(old)
+    partial.rename(directory)
+    _discard(old)
 
 
 def _umask() -> int:

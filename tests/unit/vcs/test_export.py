@@ -194,8 +194,8 @@ def test_exports_into_one_folder_at_once_leave_one_whole_export(
     repo: Repository, base: Written, tip: Written, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda _: format_patches(repo, base.commit, tip.commit, out), range(12)))
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda _: format_patches(repo, base.commit, tip.commit, out), range(48)))
     assert {tuple(path.name for path in paths) for paths in done} == {
         ("0001-0001-one-table.patch", "0002-0002-two-caf.patch")
     }
