@@ -22,9 +22,11 @@ from patchkit.proc import ToolFailed, run_tool
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_error_from_git, disk_errors
 
-__all__ = ["WheelContents", "WheelNotMade", "make_wheel"]
+__all__ = ["WheelContents", "WheelNotMade", "check_folder", "make_wheel"]
 
 _TIMEOUT_S = 1800.0
+_MAKING = "making a wheel"
+_ELSEWHERE = "name another folder with --out"
 _BACKEND = "scikit_build_core.build"
 # In a process of its own: a build backend works in the current folder.
 _BUILD = f"import sys; from {_BACKEND} import build_wheel; build_wheel(sys.argv[1])"
@@ -75,6 +77,17 @@ class WheelContents:
         return self.name.replace("-", "_")
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that a wheel cannot be put into, before the time for a build is spent; writes nothing.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    with disk_errors(folder, _MAKING, _ELSEWHERE), tempfile.TemporaryDirectory(dir=above, prefix=".wheel-"):
+        pass
+
+
 def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter: Reporter) -> Path:
     """The wheel, in ``folder``; one of that name is replaced.
 
@@ -83,16 +96,16 @@ def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter:
         WheelNotMade: it refused.
         CacheError: the disk refused.
     """
-    with disk_errors(folder, "making a wheel"):
+    with disk_errors(folder, _MAKING, _ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".wheel-", dir=folder))
     try:
-        with disk_errors(folder, "making a wheel"):
+        with disk_errors(folder, _MAKING, _ELSEWHERE):
             project = work / "project"
             _write_project(project, side, contents)
             (work / "dist").mkdir()
         _build(project, work / "dist", reporter)
-        with disk_errors(folder, "making a wheel"):
+        with disk_errors(folder, _MAKING, _ELSEWHERE):
             (made,) = (work / "dist").glob("*.whl")
             return made.replace(folder / made.name)
     finally:
@@ -172,6 +185,6 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
             raise LibraryToolsMissing(
                 "making a wheel needs scikit-build-core", why=text, hint="pip install 'patchkit[library]'"
             ) from error
-        raise disk_error_from_git(text, dist, "making a wheel") or WheelNotMade(
+        raise disk_error_from_git(text, dist, _MAKING, _ELSEWHERE) or WheelNotMade(
             "the wheel could not be made", where=Location(path=str(project)), why=text, hint=error.hint
         ) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.build.parts import BackendName
-from patchkit.build.wheel import WheelContents, make_wheel
+from patchkit.build.wheel import WheelContents, check_folder, make_wheel
 from patchkit.flow.build import PROGRAMS, prepare_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import build_sides
@@ -62,6 +62,7 @@ def run_package(
         What :func:`patchkit.flow.build.run_build` raises.
         CacheError: the disk refused.
     """
+    check_folder(out)
     subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
     sides = build_sides(subject, backend, programs)
     proof = _proof(workspace.cache_root / "evidence" / subject.candidate_tree / "report.json")

@@ -1,4 +1,4 @@
-"""patchkit build through the command line."""
+"""patchkit build, and what package refuses before it builds, through the command line."""
 
 from __future__ import annotations
 
@@ -30,6 +30,28 @@ def test_without_a_compiler_nothing_is_built(pin_cache: Path, capsys, monkeypatc
     assert "error[COMPILER_MISSING]" in err
     assert "g++" in err
     assert not (pin_cache / "builds").exists()
+
+
+@pytest.mark.parametrize("folder", ["file/dist", "file"])
+def test_a_folder_for_the_wheel_is_looked_at_before_anything_is_built(
+    pin_cache: Path, tmp_path: Path, capsys, folder: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    out = str(tmp_path / folder)
+    code = main(["package", "--arch", "gfx1151", "--out", out, "--cache-dir", str(pin_cache)])
+    assert code == ExitCode.CACHE
+    err = capsys.readouterr().err
+    assert "error[DISK_NOT_DIRECTORY]" in err
+    assert "making a wheel failed" in err
+    assert "--out" in err
+    assert not (pin_cache / "trees").exists()
+
+
+def test_looking_at_the_folder_leaves_nothing_there(pin_cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    code = main(["package", "--arch", "gfx1151", "--out", str(out), "--cache-dir", str(pin_cache)])
+    assert code == ExitCode.GIT  # there is no candidate
+    assert not out.parent.exists()
 
 
 @pytest.mark.cpu_build

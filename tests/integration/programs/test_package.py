@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.cli.app import main
 from patchkit.gates.base import Subject
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.report import NullReporter
@@ -94,13 +93,3 @@ def test_it_tells_which_trees_it_is_of(environment: Path, cpu_subject: Subject) 
     assert information["tree"] == cpu_subject.candidate_tree
     assert information["upstream"] == cpu_subject.base
     assert information["for"] == "gfx1151 (cpu)"
-
-
-def test_a_folder_that_cannot_be_written_is_told(
-    cpu_subject: Subject, cpu_cache: Path, tmp_path: Path, capsys
-) -> None:
-    (tmp_path / "file").write_text("")
-    argv = ["package", "--arch", "gfx1151", "--backend", "cpu", "--program", "llama-bench"]
-    code = main([*argv, "--out", str(tmp_path / "file" / "dist"), "--cache-dir", str(cpu_cache)])
-    assert code == 8
-    assert "making a wheel failed" in capsys.readouterr().err
