@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from patchkit.errors import Location, UsageError
+from patchkit.gguf_file.errors import GgufError
+from patchkit.gguf_file.header import load_gguf
 
 __all__ = ["ModelUnreadable", "head_size_of"]
 
@@ -21,22 +23,20 @@ def head_size_of(path: Path) -> int | None:
     Raises:
         ModelUnreadable: it is no GGUF file.
     """
-    import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never read a model
-
     try:
-        fields = gguf.GGUFReader(path).fields
-        arch = str(fields["general.architecture"].contents())
-        length = fields.get(f"{arch}.attention.key_length")
-        if length is not None:
-            return int(length.contents())
-        width, heads = fields.get(f"{arch}.embedding_length"), fields.get(f"{arch}.attention.head_count")
-        if width is None or heads is None or isinstance(heads.contents(), list):
-            return None
-        return int(width.contents()) // int(heads.contents())
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        metadata = load_gguf(path).metadata
+    except GgufError as error:
         raise ModelUnreadable(
             f"{path.name} is no model that can be read",
-            where=Location(path=str(path)),
-            why=f"{type(error).__name__}: {error}",
+            where=error.where or Location(path=str(path)),
+            why=f"{error.message}: {error.why}" if error.why else error.message,
             hint="--model names a GGUF file",
         ) from error
+    arch = metadata.get("general.architecture")
+    length = metadata.get(f"{arch}.attention.key_length")
+    width, heads = metadata.get(f"{arch}.embedding_length"), metadata.get(f"{arch}.attention.head_count")
+    if isinstance(length, int):
+        return length
+    if isinstance(width, int) and isinstance(heads, int) and heads > 0:
+        return width // heads
+    return None

@@ -1,0 +1,1 @@
+"""The least time that a model needs on a GPU: bytes and operations against bandwidth and peak."""
