@@ -2,44 +2,61 @@
 
 Vocabulary: a *row* is one line, which is one test of one run; its *samples* are the wall times of the
 repetitions, in nanoseconds. A *test* is what makes rows comparable: tokens, depth, cache types and how the
-model was run; two rows of equal tests differ in nothing but the build. Fields that a build lacks read as
-those of the others: ``use_mmap`` became ``load_mode``, ``flash_attn`` a number (seen in the sources of the 14
-builds of tests/upstream/corpus.toml: up to 9093 true or false, from 9538 on -1, 0 or 1).
+model was run; two rows of equal tests differ in nothing but the build. A *condition* is anything else that
+changes what is measured, by a name of ours. Fields that a build lacks read as those of the others:
+``use_mmap`` became ``load_mode``, ``flash_attn`` a number (seen in the sources of the 14 builds of
+tests/upstream/corpus.toml: up to 9093 true or false, from 9538 on -1, 0 or 1; the lists of fields changed at
+6900, 7827, 9093, 10566, 11063 and 11549).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
+from patchkit.bench.fields import BenchFieldMissing, BenchGarbage, Fields, load_mode_of, parse_fields
 from patchkit.errors import ExitCode, Location, PatchkitError
 
-__all__ = ["BenchFieldMissing", "BenchGarbage", "BenchRow", "BenchTest", "BenchTruncated", "parse_rows"]
+__all__ = [
+    "BenchFieldMissing",
+    "BenchGarbage",
+    "BenchModel",
+    "BenchRow",
+    "BenchTest",
+    "BenchTruncated",
+    "parse_rows",
+]
 
 _AGAIN = "run the command again; the whole output is kept in the file named above"
 _FLASH = {"False": "off", "True": "on", "0": "off", "1": "on", "-1": "auto"}
 
-
-class BenchGarbage(PatchkitError):
-    """A line of llama-bench is no JSON object, or has a value that cannot be."""
-
-    code = "BENCH_GARBAGE"
-    exit_code = ExitCode.GATE_FAILED
+# Fields that change what is measured, and how llama-bench writes that they were left alone; a build that
+# lacks one had no other way. As in the sources of the 14 builds.
+_USUAL: Mapping[str, frozenset[str]] = {
+    "cpu_mask": frozenset({"0x0"}),
+    "cpu_strict": frozenset({"False"}),
+    "poll": frozenset({"50"}),
+    "n_cpu_moe": frozenset({"0"}),
+    "split_mode": frozenset({"layer"}),
+    "main_gpu": frozenset({"0"}),
+    "no_kv_offload": frozenset({"False"}),
+    "tensor_split": frozenset({"0.00"}),
+    "tensor_buft_overrides": frozenset({"none"}),
+    "use_direct_io": frozenset({"False"}),
+    "lazy_mode": frozenset({"auto", "off"}),
+    "embeddings": frozenset({"False"}),
+    "no_op_offload": frozenset({"0"}),
+    "no_host": frozenset({"False"}),
+    "repack": frozenset({"True"}),
+    "fit_target": frozenset({"0"}),
+    "fit_min_ctx": frozenset({"0"}),
+}
 
 
 class BenchTruncated(PatchkitError):
     """The output of llama-bench stops in the middle of a line."""
 
     code = "BENCH_TRUNCATED"
-    exit_code = ExitCode.GATE_FAILED
-
-
-class BenchFieldMissing(PatchkitError):
-    """A row lacks a field that every known build writes."""
-
-    code = "BENCH_FIELD_MISSING"
     exit_code = ExitCode.GATE_FAILED
 
 
@@ -64,14 +81,28 @@ class BenchTest:
         parts = [f"pp{self.prompt}"] if self.prompt else []
         parts += [f"tg{self.generated}"] if self.generated else []
         text = f"{'+'.join(parts)}@d{self.depth}"
-        if (self.type_k, self.type_v) != ("f16", "f16"):
-            text += f" {self.type_k}" if self.type_k == self.type_v else f" {self.type_k}/{self.type_v}"
+        if self.cache != "f16":
+            text += f" {self.cache}"
         return text if self.flash == "on" else f"{text} fa-{self.flash}"
+
+    @property
+    def cache(self) -> str:
+        """The types of the KV cache: one word when K and V have the same."""
+        return self.type_k if self.type_k == self.type_v else f"{self.type_k}/{self.type_v}"
 
     @property
     def tokens(self) -> int:
         """Tokens that one repetition takes time for."""
         return self.prompt + self.generated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class BenchModel:
+    """What the program says of the model: its type in words, its size in bytes, its number of parameters."""
+
+    kind: str
+    size_bytes: int
+    params: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +111,23 @@ class BenchRow:
 
     test: BenchTest
     samples_ns: tuple[int, ...]
+    model: BenchModel
+    conditions: Mapping[str, str]
     backends: tuple[str, ...]
     device: str
     gpu: str
     cpu: str
     build: int
+    commit: str
+
+    @property
+    def tokens_per_second(self) -> tuple[float, ...]:
+        """One per repetition, as llama-bench counts them: their mean is its ``avg_ts``."""
+        return tuple(self.test.tokens * 1e9 / sample for sample in self.samples_ns)
 
 
-def parse_rows(text: str, source: str) -> tuple[BenchRow, ...]:
-    """Every row of the output; ``source`` names the file for messages.
+def parse_rows(text: str, source: str, *, hint: str = _AGAIN) -> tuple[BenchRow, ...]:
+    """Every row of the output; ``source`` names the file for messages, ``hint`` is their next command.
 
     Raises:
         BenchGarbage: a line is not what llama-bench writes.
@@ -100,102 +139,78 @@ def parse_rows(text: str, source: str) -> tuple[BenchRow, ...]:
             "the output of llama-bench stops in the middle of a line",
             where=Location(path=source, line=text.count("\n") + 1),
             why="the program was ended, or the disk was full",
-            hint=_AGAIN,
+            hint=hint,
         )
     return tuple(
-        _row(line, Location(path=source, line=number))
-        for number, line in enumerate(text.splitlines(), start=1)
+        _row(parse_fields(line, Location(path=source, line=number), hint))
+        for number, line in enumerate(text.split("\n"), start=1)
         if line.strip()
     )
 
 
-def _row(line: str, where: Location) -> BenchRow:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _garbage(f"it is no JSON: {error}", where) from error
-    if not isinstance(fields, dict):
-        raise _garbage("it is JSON, but no object", where)
-    table = cast("dict[str, object]", fields)
-    samples = _samples(table, where)
+def _row(fields: Fields) -> BenchRow:
+    samples = fields.times("samples_ns")
     test = BenchTest(
-        prompt=_count(table, "n_prompt", where),
-        generated=_count(table, "n_gen", where),
-        depth=_count(table, "n_depth", where),
-        type_k=_text(table, "type_k", where),
-        type_v=_text(table, "type_v", where),
-        flash=_flash(_get(table, "flash_attn", where), where),
-        setting=_setting(table, where),
+        prompt=fields.count("n_prompt"),
+        generated=fields.count("n_gen"),
+        depth=fields.count("n_depth"),
+        type_k=fields.text("type_k"),
+        type_v=fields.text("type_v"),
+        flash=_flash(fields),
+        setting=_setting(fields),
     )
     if not test.tokens:
-        raise _garbage("it is a test of no tokens", where)
+        raise fields.garbage("it is a test of no tokens")
+    backends = fields.text("backends")
+    gpu, cpu = fields.text("gpu_info", ""), fields.text("cpu_info", "")
+    unusual = [
+        f"{name} {word}"
+        for name, usual in _USUAL.items()
+        if (word := fields.word(name)) is not None and word not in usual
+    ]
     return BenchRow(
         test=test,
         samples_ns=samples,
-        backends=tuple(part.strip() for part in _text(table, "backends", where).split(",")),
-        device=str(table.get("devices", "auto")),
-        gpu=str(table.get("gpu_info", "")),
-        cpu=str(table.get("cpu_info", "")),
-        build=_count(table, "build_number", where),
+        model=BenchModel(
+            kind=fields.text("model_type"),
+            size_bytes=fields.count("model_size"),
+            params=fields.count("model_n_params"),
+        ),
+        conditions={
+            "cache": test.cache,
+            "flash": test.flash,
+            "batch": f"{fields.count('n_batch')}/{fields.count('n_ubatch')}",
+            "threads": str(fields.count("n_threads")),
+            "layers": str(fields.integer("n_gpu_layers")),
+            "load": load_mode_of(fields),
+            "backend": backends,
+            "device": gpu or cpu or "unknown",
+            "other": ", ".join(unusual) or "as usual",
+        },
+        backends=tuple(part.strip() for part in backends.split(",")),
+        device=fields.text("devices", "auto"),
+        gpu=gpu,
+        cpu=cpu,
+        build=fields.count("build_number"),
+        commit=fields.text("build_commit", "unknown"),
     )
 
 
-def _setting(table: Mapping[str, object], where: Location) -> str:
-    mode = table.get("load_mode")
-    if mode is None:
-        mode = "mmap" if _get(table, "use_mmap", where) else "none"
+def _setting(fields: Fields) -> str:
     parts = [
-        _text(table, "model_type", where),
-        f"{_count(table, 'model_size', where)} bytes",
-        f"b{_count(table, 'n_batch', where)}",
-        f"ub{_count(table, 'n_ubatch', where)}",
-        f"t{_count(table, 'n_threads', where)}",
-        f"ngl{_get(table, 'n_gpu_layers', where)}",
-        f"load {mode}",
+        fields.text("model_type"),
+        f"{fields.count('model_size')} bytes",
+        f"b{fields.count('n_batch')}",
+        f"ub{fields.count('n_ubatch')}",
+        f"t{fields.count('n_threads')}",
+        f"ngl{fields.integer('n_gpu_layers')}",
+        f"load {load_mode_of(fields)}",
     ]
     return ", ".join(parts)
 
 
-def _get(table: Mapping[str, object], name: str, where: Location) -> object:
-    if name not in table:
-        raise BenchFieldMissing(
-            f"a row of llama-bench has no field '{name}'",
-            where=where,
-            why=f"it has: {', '.join(sorted(table))}",
-            hint="this build of llama-bench is not known: patchkit/bench/rows.py reads 6628 to 11549",
-        )
-    return table[name]
-
-
-def _count(table: Mapping[str, object], name: str, where: Location) -> int:
-    value = _get(table, name, where)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _garbage(f"'{name}' is {value!r}, not a count", where)
-    return value
-
-
-def _text(table: Mapping[str, object], name: str, where: Location) -> str:
-    value = _get(table, name, where)
-    if not isinstance(value, str):
-        raise _garbage(f"'{name}' is {value!r}, not a text", where)
-    return value
-
-
-def _flash(value: object, where: Location) -> str:
-    found = _FLASH.get(str(value))
-    if found is None:
-        raise _garbage(f"'flash_attn' is {value!r}", where)
-    return found
-
-
-def _samples(table: Mapping[str, object], where: Location) -> tuple[int, ...]:
-    values = _get(table, "samples_ns", where)
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise _garbage("'samples_ns' is no list of times", where)
-    if not all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values):
-        raise _garbage("'samples_ns' has a time that is no positive number of nanoseconds", where)
-    return tuple(cast("Sequence[int]", values))
-
-
-def _garbage(why: str, where: Location) -> BenchGarbage:
-    return BenchGarbage("a line of llama-bench cannot be read", where=where, why=why, hint=_AGAIN)
+def _flash(fields: Fields) -> str:
+    word = fields.word("flash_attn") if fields.get("flash_attn") is not None else None
+    if word not in _FLASH:
+        raise fields.garbage(f"'flash_attn' is {word!r}")
+    return _FLASH[word]

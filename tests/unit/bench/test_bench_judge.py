@@ -11,7 +11,7 @@ import pytest
 
 from patchkit.bench.judge import Judged, Promise, judge, promises_for
 from patchkit.bench.rounds import ARMS, BenchTestsDiffer, Rounds, parse_rounds, round_order
-from patchkit.bench.rows import BenchGarbage, BenchRow, BenchTest
+from patchkit.bench.rows import BenchGarbage, BenchModel, BenchRow, BenchTest
 from patchkit.bench.statistics import bootstrap_median, compare
 from patchkit.config.bench_rules import BenchRules, ExpectedGain
 
@@ -27,7 +27,16 @@ def _test(name: str = "pp") -> BenchTest:
 
 def _row(test: BenchTest, time_ns: float) -> BenchRow:
     return BenchRow(
-        test=test, samples_ns=(round(time_ns),), backends=("CPU",), device="none", gpu="", cpu="", build=0
+        test=test,
+        samples_ns=(round(time_ns),),
+        model=BenchModel(kind="llama", size_bytes=1, params=1),
+        conditions={},
+        backends=("CPU",),
+        device="none",
+        gpu="",
+        cpu="",
+        build=0,
+        commit="unknown",
     )
 
 
