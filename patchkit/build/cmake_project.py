@@ -3,7 +3,8 @@
 Vocabulary: a *project* is a source folder, a build folder and the cache entries that configure it;
 *targets* are what is built of it. scikit-build-core finds a cmake and writes the typed cache entries;
 cmake runs through :mod:`patchkit.proc`, with its output in ``configure.log`` and ``build.log`` beside the
-build folder. A build that was interrupted goes on where it was: that is Ninja's own doing.
+build folder, because the library's own ``configure`` and ``build`` write to our stdout and forget the
+command when it fails. A build that was interrupted goes on where it was: that is Ninja's own doing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchkit.build.cmake import ConfigureFailed, LibraryToolsMissing
 from patchkit.build.compiler import nice
 from patchkit.build.ninja import follow
 from patchkit.build.parallel import workers
@@ -29,14 +29,34 @@ from patchkit.vcs.disk import disk_error_from_git, disk_errors
 if TYPE_CHECKING:
     from scikit_build_core.cmake import CMake
 
-__all__ = ["BuildFailed", "Project", "build_targets", "find_cmake", "find_ninja"]
+__all__ = [
+    "BuildFailed",
+    "ConfigureFailed",
+    "LibraryToolsMissing",
+    "Project",
+    "build_targets",
+    "find_cmake",
+    "find_ninja",
+]
 
-# 4.0: as in patchkit.build.cmake, so that one installation serves both.
+# 4.0: older ones do not search Debian's multiarch folder for package files (3.25 measured).
 _CMAKE = ">=4.0"
 _NINJA = ">=1.11"  # as pyproject.toml asks for
 _INSTALL = "pip install 'patchkit[library]'"
 _CONFIGURE_S, _BUILD_S = 600.0, 6 * 3600.0
 _SHOWN_ERRORS, _SHOWN_LINES = 8, 20
+
+
+class LibraryToolsMissing(ToolchainError):
+    """No cmake that is new enough, no ninja, or scikit-build-core is not installed."""
+
+    code = "LIBRARY_TOOLS_MISSING"
+
+
+class ConfigureFailed(ToolchainError):
+    """Upstream's CMake does not configure."""
+
+    code = "CMAKE_CONFIGURE_FAILED"
 
 
 class BuildFailed(ToolchainError):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake import LibraryToolsMissing
+from patchkit.build.cmake_project import LibraryToolsMissing
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, run_tool

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake import BuiltLibrary, LibraryFailed, build_library
+from patchkit.build.cmake import BuiltLibrary, build_library
+from patchkit.build.cmake_project import BuildFailed
 from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
@@ -71,7 +72,7 @@ class CompileGate:
             for arch in subject.archs:
                 try:
                     built.append(_library(subject, arch, compiler))
-                except LibraryFailed as error:
+                except BuildFailed as error:
                     problems.append(_library_error(error, arch, subject))
         return GateResult(
             gate=self.name,
@@ -96,7 +97,7 @@ def _library(subject: Subject, arch: str, compiler: Compiler) -> BuiltLibrary:
     return build_library(subject.candidate, folder, arch, compiler)
 
 
-def _library_error(error: LibraryFailed, arch: str, subject: Subject) -> CandidateCompileError:
+def _library_error(error: BuildFailed, arch: str, subject: Subject) -> CandidateCompileError:
     where = [
         Location(
             path=place.path,

@@ -15,8 +15,13 @@ from pathlib import Path
 import pytest
 
 from patchkit.build import cmake_project
-from patchkit.build.cmake import ConfigureFailed, LibraryToolsMissing
-from patchkit.build.cmake_project import BuildFailed, Project, build_targets
+from patchkit.build.cmake_project import (
+    BuildFailed,
+    ConfigureFailed,
+    LibraryToolsMissing,
+    Project,
+    build_targets,
+)
 from patchkit.proc import ToolStopped
 from patchkit.report import NullReporter
 

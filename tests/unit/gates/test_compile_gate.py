@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.build.cmake import BuiltLibrary, LibraryFailed
+from patchkit.build.cmake import BuiltLibrary
+from patchkit.build.cmake_project import BuildFailed
 from patchkit.build.compile import CompileFailed
 from patchkit.build.remarks import Diagnostic
 from patchkit.errors import Location
@@ -62,7 +63,7 @@ def test_an_error_of_the_whole_library_names_the_patch_of_its_line(
     make_subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     subject = replace(make_subject(authors={_FILE: (None, "my-patch")}), toolchain=SimpleNamespace())
-    failed = LibraryFailed(
+    failed = BuildFailed(
         "the library does not build: nowhere",
         where=[Location(path=f"{subject.candidate}/{_FILE}", line=2, column=7)],
         why="the end of the log",
