@@ -31,7 +31,7 @@ class _Options(TypedDict):
     """The options of a request, named as its fields."""
 
     arch: str
-    kernel: Literal["wmma", "tile"]
+    kernel: Literal["wmma", "tile", "mma", "mmq"]
     upstream: str | None
     headers: tuple[str, ...]
     variants: tuple[str, ...]
@@ -53,7 +53,11 @@ class _Options(TypedDict):
 )
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
 @click.option(
-    "--kernel", type=click.Choice(["wmma", "tile"]), default="wmma", show_default=True, help="Which kernel."
+    "--kernel",
+    type=click.Choice(["wmma", "tile", "mma", "mmq"]),
+    default="wmma",
+    show_default=True,
+    help="Which kernel; all but wmma belong to later builds: --pin b11549.",
 )
 @click.option(
     "--upstream", "--pin", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."

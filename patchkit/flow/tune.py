@@ -21,7 +21,7 @@ from patchkit.errors import Location, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
 from patchkit.flow.tune_headers import headers_name, with_headers
-from patchkit.flow.tune_kernels import make_overlay, tile_family, wmma_family
+from patchkit.flow.tune_kernels import make_overlay, mma_family, mmq_family, tile_family, wmma_family
 from patchkit.flow.tune_report import (
     COMPILER_ONLY,
     TuneReport,
@@ -130,6 +130,10 @@ def _family(
             return wmma_family(workspace, repository, base, pin, profile)
         case "tile":
             return tile_family(repository, base, profile)
+        case "mma":
+            return mma_family(repository, base, profile)
+        case "mmq":
+            return mmq_family(repository, base, profile)
 
 
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:

@@ -7,7 +7,7 @@ is in it, so a second run finds the first one's.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,20 +18,23 @@ from patchkit.config.lock import Pin
 from patchkit.config.manifest import Patch
 from patchkit.config.profile import ArchProfile, TunedWmma
 from patchkit.config.series import load_series
+from patchkit.errors import Location
 from patchkit.flow.context import make_context, make_guard
 from patchkit.flow.place import place_patch
 from patchkit.flow.selection import Selected
 from patchkit.flow.upstream import read_upstream
 from patchkit.flow.workspace import Workspace
-from patchkit.occupancy.waves import limits_of
+from patchkit.occupancy.waves import HardwareLimits, limits_of
 from patchkit.occupancy.wmma import WmmaParams, WmmaVariant
 from patchkit.render.renderer import PatchRenderer
 from patchkit.tune.errors import KernelUntunable
+from patchkit.tune.mma import MMA_FILE, MmaFamily, make_mma_family
+from patchkit.tune.mmq import MMQ_FILE, MMQ_PARTS, MmqFamily, config_file, make_mmq_family
 from patchkit.tune.tile import TILE_FILE, TileFamily, make_tile_family
 from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily
 from patchkit.vcs.repository import Repository
 
-__all__ = ["WMMA_PATCH", "make_overlay", "tile_family", "wmma_family"]
+__all__ = ["WMMA_PATCH", "make_overlay", "mma_family", "mmq_family", "tile_family", "wmma_family"]
 
 WMMA_PATCH = "wmma-tile-params"
 _RDNA_WAVE = 32
@@ -82,9 +85,54 @@ def tile_family(repository: Repository, base: str, profile: ArchProfile) -> Tile
         raise KernelUntunable(
             f"{profile.arch} does not read RDNA's table", hint="patchkit list names the GPUs"
         )
-    if not any(entry.path == TILE_FILE for entry in repository.list_files(base)):
-        raise KernelUntunable(f"this build has no {TILE_FILE}", hint="name another build with --pin")
-    return make_tile_family(limits, repository.read_blobs(base, [TILE_FILE])[TILE_FILE])
+    return make_tile_family(limits, _read(repository, base, [TILE_FILE])[TILE_FILE])
+
+
+def mma_family(repository: Repository, base: str, profile: ArchProfile) -> MmaFamily:
+    """The attention kernel on matrix instructions, as upstream has it.
+
+    Raises:
+        KernelUntunable: the GPU has no such instructions, or the build no table for them.
+    """
+    limits = _with_fragments(profile)
+    return make_mma_family(limits, _read(repository, base, [MMA_FILE])[MMA_FILE])
+
+
+def mmq_family(repository: Repository, base: str, profile: ArchProfile) -> MmqFamily:
+    """The quantized matrix product, as upstream has it.
+
+    Raises:
+        KernelUntunable: the GPU has no matrix instructions, or the build no table for its family.
+        KernelNotFound: the files are not what they are at builds 10229 to 11549.
+    """
+    limits = _with_fragments(profile)
+    family = profile.families[0]
+    files = _read(repository, base, [MMQ_FILE, *MMQ_PARTS, config_file(family)])
+    return make_mmq_family(limits, files, family)
+
+
+def _with_fragments(profile: ArchProfile) -> HardwareLimits:
+    limits = limits_of(profile)
+    if limits.matrix not in ("wmma", "wmma_gfx12"):
+        raise KernelUntunable(
+            f"the settings of {profile.arch} cannot be tuned: its matrix unit is '{limits.matrix}'",
+            why="the rules of the kernel are known for 16x16 fragments in waves of 32 lanes only",
+            hint="patchkit list names the GPUs",
+        )
+    return limits
+
+
+def _read(repository: Repository, base: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+    there = {entry.path for entry in repository.list_files(base)}
+    missing = [path for path in paths if path not in there]
+    if missing:
+        raise KernelUntunable(
+            f"this build has no {missing[0]}",
+            where=Location(path=missing[0]),
+            why="the kernel keeps its parameters there, in the builds that can be tuned",
+            hint="name another build, as --pin b11549",
+        )
+    return repository.read_blobs(base, paths)
 
 
 def _render_table(

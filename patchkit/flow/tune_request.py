@@ -16,7 +16,7 @@ from patchkit.tune.family import Family, Setting
 
 __all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings", "compute_units"]
 
-KernelName = Literal["wmma", "tile"]
+KernelName = Literal["wmma", "tile", "mma", "mmq"]
 
 
 class UnknownVariant(UsageError):

@@ -81,7 +81,12 @@ def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_u
 
 
 def tail_share(traits: Traits, slots: int) -> float:
-    """How full the rounds of blocks are when KV is split as well as it can be, as launch_fattn does."""
+    """How full the rounds of blocks are.
+
+    Attention splits KV as well as it can, as launch_fattn does; a kernel with ``tiles`` splits nothing.
+    """
+    if traits.tiles is not None:
+        return traits.tiles / (-(-traits.tiles // slots) * slots)
     tiles = -(-_TOKENS // traits.columns) * _HEADS
     most = max(1, _KV_ROWS // traits.rows)
     shares = (tiles * parts / (-(-tiles * parts // slots) * slots) for parts in range(1, most + 1))

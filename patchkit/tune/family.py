@@ -32,12 +32,16 @@ class Traits:
     """What follows from a candidate without compiling it.
 
     ``threads`` per block; ``rows`` of KV (or of the inner dimension) that one turn of the main loop of
-    a block covers; ``columns`` of the result that one block computes.
+    a block covers; ``columns`` of the result that one block computes (or values, where its rows depend
+    on the setting). ``launch_lds_bytes`` is LDS of a block that the host asks for at launch and the compiler
+    does not see. ``tiles`` are the blocks of the problem that the tail is counted for; None: attention's.
     """
 
     threads: int
     rows: int
     columns: int
+    launch_lds_bytes: int = 0
+    tiles: int | None = None
 
 
 class Family(Protocol):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from patchkit.occupancy.waves import HardwareLimits, resident_waves, waves_by_lds
 from patchkit.tune.isa import LoopMix
 
-__all__ = ["Failure", "Figures", "Outcome", "outcome_from_json", "outcome_to_json"]
+__all__ = ["Failure", "Figures", "Outcome", "as_launched", "outcome_from_json", "outcome_to_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,19 @@ class Failure:
 
 
 Outcome = Figures | Failure
+
+
+def as_launched(outcome: Outcome, launch_lds_bytes: int, limits: HardwareLimits) -> Outcome:
+    """The outcome with the LDS that the host adds at launch, and waves counted with it."""
+    if isinstance(outcome, Failure) or launch_lds_bytes == 0:
+        return outcome
+    lds_bytes = outcome.lds_bytes + launch_lds_bytes
+    return replace(
+        outcome,
+        lds_bytes=lds_bytes,
+        waves=min(outcome.waves, waves_by_lds(lds_bytes, outcome.threads, limits)),
+        resident=resident_waves(outcome.vgprs, lds_bytes, outcome.threads, limits),
+    )
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, object]:

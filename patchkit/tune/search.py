@@ -16,7 +16,7 @@ from patchkit.tune.cost import Judged, front, margin, not_worse, rank
 from patchkit.tune.errors import NothingCompiled
 from patchkit.tune.estimate import estimate
 from patchkit.tune.family import Candidate, Family, Setting
-from patchkit.tune.outcome import Failure, Figures, Outcome
+from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
 
 __all__ = ["Compiled", "Verdict", "choose", "judge"]
 
@@ -63,12 +63,12 @@ def judge(
         NothingCompiled: upstream's own setting did not.
     """
     base = Candidate(variant, family.baseline(variant))
-    before = compiled[family.unit(base)]
+    before = _launched(family, base, family.unit(base), compiled, limits)
     judged: list[Judged] = []
     failures: list[tuple[Candidate, Failure]] = []
     for setting in sorted({*settings, base.setting}):
         candidate = Candidate(variant, setting)
-        outcomes = compiled[family.unit(candidate)]
+        outcomes = _launched(family, candidate, family.unit(candidate), compiled, limits)
         figures = tuple(each for each in outcomes if isinstance(each, Figures))
         if len(figures) < len(outcomes):
             failed = next(each for each in outcomes if isinstance(each, Failure))
@@ -121,7 +121,7 @@ def choose(
     order = rank(judged, upstream)
     wanted = [each for each in order if each.candidate.setting == measured]
     kept = "measured on hardware; the profile says where" if wanted else None
-    best = next(each for each in [*wanted, *order] if _confirmed(family, each, upstream, ask))
+    best = next(each for each in [*wanted, *order] if _confirmed(family, each, upstream, ask, limits))
     if wanted and best is not wanted[0]:
         kept = None
     place = order.index(best)
@@ -144,7 +144,14 @@ def choose(
     )
 
 
-def _confirmed(family: Family, judged: Judged, upstream: Judged, ask: Ask) -> bool:
+def _launched(
+    family: Family, candidate: Candidate, unit: str, compiled: Compiled, limits: HardwareLimits
+) -> tuple[Outcome, ...]:
+    added = family.traits(candidate).launch_lds_bytes
+    return tuple(as_launched(outcome, added, limits) for outcome in compiled[unit])
+
+
+def _confirmed(family: Family, judged: Judged, upstream: Judged, ask: Ask, limits: HardwareLimits) -> bool:
     if judged is upstream:
         return True
     mine, theirs = family.checks(judged.candidate), family.checks(upstream.candidate)
@@ -152,5 +159,9 @@ def _confirmed(family: Family, judged: Judged, upstream: Judged, ask: Ask) -> bo
     return all(
         not_worse(after, before) is None
         for ours, base in zip(mine, theirs, strict=True)
-        for after, before in zip(compiled[ours], compiled[base], strict=True)
+        for after, before in zip(
+            _launched(family, judged.candidate, ours, compiled, limits),
+            _launched(family, upstream.candidate, base, compiled, limits),
+            strict=True,
+        )
     )

@@ -94,6 +94,9 @@ def test_a_relative_compiles_only_what_is_first_by_the_report(tune, cache) -> No
     ("arguments", "code", "said"),
     [
         (("--arch", "gfx906"), 2, "TUNE_KERNEL_UNTUNABLE"),
+        (("--arch", "gfx906", "--kernel", "mmq"), 2, "TUNE_KERNEL_UNTUNABLE"),
+        (("--arch", "gfx1151", "--kernel", "mma"), 2, "TUNE_KERNEL_UNTUNABLE"),  # this build has no table
+        (("--arch", "gfx1151", "--kernel", "mmq"), 2, "TUNE_KERNEL_UNTUNABLE"),
         (("--arch", "gfx1151", "--variant", "64-8-f16"), 2, "TUNE_VARIANT_UNKNOWN"),
         (("--arch", "gfx1151", "--exclude", "80-32-f32:17/3"), 2, "TUNE_VARIANT_UNKNOWN"),
         (("--arch", "gfx1151", "--near", "1", "--write"), 2, "TUNE_TABLE_INCOMPLETE"),

@@ -13,7 +13,7 @@ from patchkit.tune.errors import NothingCompiled
 from patchkit.tune.estimate import estimate, tail_share
 from patchkit.tune.family import Candidate, Traits
 from patchkit.tune.isa import LoopMix
-from patchkit.tune.outcome import Failure, Figures, outcome_from_json, outcome_to_json
+from patchkit.tune.outcome import Failure, Figures, as_launched, outcome_from_json, outcome_to_json
 from patchkit.tune.search import choose
 
 LIMITS = HardwareLimits(
@@ -262,3 +262,19 @@ def test_outcomes_survive_the_disk(outcome) -> None:
 def test_compute_units_that_are_not_known_decide_nothing() -> None:
     found = estimate(_figures(), Traits(threads=128, rows=256, columns=16), LIMITS, None)
     assert (found.tail, found.cost) == (1.0, found.cycles)
+
+
+def test_lds_that_is_asked_for_at_launch_counts_for_waves() -> None:
+    figures = _figures(vgprs=100, waves=15, lds=0)
+    launched = as_launched(figures, 32768, LIMITS)
+    # Four blocks of 32 KiB fit into the 128 KiB of a pool, one wave of each on each of the four SIMDs.
+    assert (launched.lds_bytes, launched.waves, launched.resident) == (32768, 4, 4)
+    assert as_launched(figures, 0, LIMITS) is figures
+    failure = Failure(code="X", message="x")
+    assert as_launched(failure, 32768, LIMITS) is failure
+
+
+def test_the_tail_of_a_kernel_that_splits_nothing() -> None:
+    traits = Traits(threads=128, rows=256, columns=8192, tiles=100)
+    assert tail_share(traits, 80) == pytest.approx(100 / 160)
+    assert tail_share(replace(traits, tiles=160), 80) == 1.0

@@ -1,0 +1,204 @@
+"""flash_attn_ext_f16 of fattn-mma-f16.cuh, the attention kernel on matrix instructions: RDNA's table.
+
+A *variant* is a head size and a number of columns, as ``256-32``. The unit instantiates the way with the
+most query heads per block, up to eight, as models with grouped queries get it; two heads and soft cap,
+which read the same row, are checks.
+
+The rules are facts about the kernel of build 11549 on GPUs with 16x16 matrix fragments in waves of 32
+lanes (RDNA3, RDNA4), each an assertion or an assumption of its loops:
+
+====  =====================================================================================
+A1    a block has at most 512 threads, in whole waves
+A2    its waves are the column groups of 16 times a power of two, np, of waves that share one
+A3    KV rows per step are a multiple of 16 np and divide the 256 rows that KV is padded to
+A4    K and V values at once (halves, in pairs) divide the head size, in whole fragments: 8 pairs for
+      K, 16 for V and for what is combined, 8 where the head size is 80 or 112
+A5    LDS of a block, as the host computes it, is at most 64 KiB
+====  =====================================================================================
+
+Stages are not a parameter here: without asynchronous copies the kernel ignores them. Blocks of 8 columns,
+one query head per block and head sizes above 256 only trap on these GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from patchkit.occupancy.waves import HardwareLimits
+from patchkit.source import SourceText
+from patchkit.tune.bounds import binding_bounds
+from patchkit.tune.errors import KernelUntunable
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
+from patchkit.tune.wmma import cut_behind
+
+__all__ = ["MMA_FILE", "MmaFamily", "lds_bytes", "make_mma_family"]
+
+MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"
+_KERNEL = "flash_attn_ext_f16"
+_TABLE = "ggml_cuda_fattn_mma_get_config_rdna"
+_MACRO = "GGML_CUDA_FATTN_MMA_CONFIG_CASE"
+_PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k2", "nbatch_v2", "nbatch_combine", "q_in_reg")
+_FOLDER = f"{UNIT_FOLDER}/mma"
+_HEADERS = ("common.cuh", "cp-async.cuh", "mma.cuh", "fattn-common.cuh")
+_HEAD_SIZES = (64, 80, 96, 112, 128, 256)
+_NARROW = (80, 112)  # with fragments of 16 rows for V instead of 32 (mma_tile_sizes)
+_SOFTCAP = (128, 256)
+_FEWEST_COLUMNS, _MOST_HEADS, _TWO_HEADS = 16, 8, 2
+_LANES, _FRAGMENT, _FRAGMENT_PAIRS = 32, 16, 8
+_PAD = 4  # pairs of halves added to each row in LDS against bank conflicts
+_PAIR_BYTES = 4
+_KV_PADDING = 256
+_THREADS = (64, 128, 256, 512)
+_MOST_COMBINED = 128
+_STAGES_AT = 9  # word of a row: keys, threads, occupancy, rows, K, V, combined, stages, Q in registers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmaFamily:
+    """``kernel_file``: upstream's file; ``rows``: upstream's setting of each variant, in order."""
+
+    limits: HardwareLimits
+    kernel_file: bytes
+    rows: Mapping[str, Setting]
+    name: str = "mma"
+    kernel: str = _KERNEL
+    rocwmma: bool = False
+    prelude: str | None = f"{_FOLDER}/prelude.cuh"
+    parameters: tuple[str, ...] = _PARAMETERS
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The rows of the table that do not trap on these GPUs."""
+        return tuple(self.rows)
+
+    def legal(self, variant: str) -> tuple[Setting, ...]:
+        """Every setting that keeps the rules, with the bounds of waves that can change anything."""
+        head_size, columns = _numbers(variant)
+        base = self.rows[variant]
+        pairs = head_size // 2
+        wide = _FRAGMENT_PAIRS if head_size in _NARROW else 2 * _FRAGMENT_PAIRS
+        of_k = [each for each in range(_FRAGMENT_PAIRS, pairs + 1, _FRAGMENT_PAIRS) if pairs % each == 0]
+        of_v = [each for each in range(wide, pairs + 1, wide) if pairs % each == 0]
+        space = product(
+            [threads for threads in _THREADS if _shared(threads, columns)],
+            binding_bounds(self.limits, base[1]),
+            (32, 64, 128, 256),
+            of_k,
+            of_v,
+            [each for each in of_v if each <= _MOST_COMBINED],
+            (0, 1),
+        )
+        found = {
+            setting
+            for setting in space
+            if setting[2] % (_FRAGMENT * _shared(setting[0], columns)) == 0
+            and lds_bytes(head_size, columns, setting) <= self.limits.lds_per_workgroup_bytes
+        }
+        return tuple(sorted(found | {base}))
+
+    def baseline(self, variant: str) -> Setting:
+        """Upstream's row."""
+        return self.rows[variant]
+
+    def traits(self, candidate: Candidate) -> Traits:
+        """A turn of the loop covers nbatch_fa rows; LDS is asked for at launch."""
+        head_size, columns = _numbers(candidate.variant)
+        return Traits(
+            threads=candidate.setting[0],
+            rows=candidate.setting[2],
+            columns=columns,
+            launch_lds_bytes=lds_bytes(head_size, columns, candidate.setting),
+        )
+
+    def unit(self, candidate: Candidate) -> str:
+        """With the most query heads per block, without soft cap."""
+        return f"{_FOLDER}/{candidate.variant}/{'-'.join(map(str, candidate.setting))}.cu"
+
+    def checks(self, candidate: Candidate) -> tuple[str, ...]:
+        """Two heads per block, and soft cap where the kernel has it."""
+        stem = self.unit(candidate).removesuffix(".cu")
+        capped = (f"{stem}-softcap.cu",) if _numbers(candidate.variant)[0] in _SOFTCAP else ()
+        return (f"{stem}-two-heads.cu", *capped)
+
+    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
+        """One copy of the kernel, whose table begins with the row that a unit defines."""
+        words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
+        words += [f"PATCHKIT_{name.upper()}" for name in _PARAMETERS]
+        words.insert(_STAGES_AT, "1")
+        edited = with_own_row(MMA_FILE, self.kernel_file, _TABLE, _MACRO, words)
+        kernel = cut_behind(SourceText(MMA_FILE, edited), _KERNEL)
+        prelude = ["#pragma once", *(f'#include "../../{name}"' for name in _HEADERS), ""]
+        files = {
+            f"{_FOLDER}/prelude.cuh": "\n".join(prelude).encode(),
+            f"{_FOLDER}/kernel.cuh": local_includes(kernel, (), "../../"),
+        }
+        for variant, chosen in settings.items():
+            for setting in [self.rows[variant], *chosen]:
+                files.update(self._units(Candidate(variant, setting)))
+        return files
+
+    def _units(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+        head_size, columns = _numbers(candidate.variant)
+        ways = [(self.unit(candidate), _MOST_HEADS, "false")]
+        ways += [
+            (path, _MOST_HEADS if "softcap" in path else _TWO_HEADS, "true" if "softcap" in path else "false")
+            for path in self.checks(candidate)
+        ]
+        values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
+        values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
+        for path, heads, capped in ways:
+            arguments = f"{head_size}, {head_size}, {columns // heads}, {heads}, {capped}, false, false"
+            lines = [f'#include "../../../{name}"' for name in _HEADERS]
+            lines += [
+                *definitions(values),
+                '#include "../kernel.cuh"',
+                "fattn_kernel_t patchkit_tuned_kernel();",
+                f"fattn_kernel_t patchkit_tuned_kernel() {{ return {_KERNEL}<{arguments}>; }}",
+                "",
+            ]
+            yield path, "\n".join(lines).encode()
+
+
+def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
+    """The family of a build, from its file.
+
+    Raises:
+        KernelUntunable: the build has no table for RDNA, or the kernel has other template parameters.
+    """
+    if not has_function(MMA_FILE, kernel_file, _TABLE) or b"bool use_sparse>" not in kernel_file:
+        raise KernelUntunable(
+            "the MMA attention kernel of this build cannot be tuned",
+            why=f"{MMA_FILE} has no {_TABLE}, or not the kernel of build 11549",
+            hint="patchkit tune --kernel mma --pin b11549",
+        )
+    rows: dict[str, Setting] = {}
+    for words in table_rows(MMA_FILE, kernel_file, _TABLE, _MACRO):
+        head_size, value_size, columns = numbers(words[:3])
+        if head_size == value_size and head_size in _HEAD_SIZES and columns >= _FEWEST_COLUMNS:
+            kept = [word for place, word in enumerate(words) if place != _STAGES_AT]
+            rows[f"{head_size}-{columns}"] = numbers(kept[3:])
+    return MmaFamily(limits=limits, kernel_file=kernel_file, rows=rows)
+
+
+def lds_bytes(head_size: int, columns: int, setting: Setting) -> int:
+    """LDS of one block with up to eight query heads, as ggml_cuda_flash_attn_ext_mma_f16_case computes it."""
+    threads, _, rows, of_k, of_v, combined, q_in_reg = setting
+    tile = rows * (max(of_k, of_v) + _PAD)
+    query = columns * (head_size // 2 + _PAD)
+    mask = columns // _MOST_HEADS * (rows // 2 + _PAD)
+    joined = threads // _LANES * _FRAGMENT * (combined + _PAD)
+    loop = max(query, tile + mask) if q_in_reg else query + tile + mask
+    return max(joined, loop) * _PAIR_BYTES
+
+
+def _shared(threads: int, columns: int) -> int:
+    """np: the waves that share 16 columns; 0 when the block has too few waves."""
+    return threads // _LANES * _FRAGMENT // columns
+
+
+def _numbers(variant: str) -> tuple[int, int]:
+    head_size, columns = variant.split("-")
+    return int(head_size), int(columns)

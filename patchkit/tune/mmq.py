@@ -1,0 +1,218 @@
+"""mul_mat_q, the quantized matrix product on matrix instructions: the table of one GPU family.
+
+A *variant* is a quantization and J, the columns of a block, as ``Q4_K-64``; with ``-fallback`` behind it
+where a row for matrices whose rows are no multiple of 128 exists too. A setting is threads and least
+waves; the rows of a block, I, follow from the threads.
+
+The rules are facts about the kernel of builds 10229 to 11549 on GPUs with 16x16 matrix fragments in waves
+of 32 lanes (RDNA3, RDNA4):
+
+====  =====================================================================================
+Q1    I is 16 rows per wave: each wave writes back one fragment row, and any other value writes
+      rows twice or never, without an error
+Q2    I divides 128, the rows that the other rows of the table rely on
+Q3    LDS of a block, as the host computes it, is at most 64 KiB
+====  =====================================================================================
+
+The layout in LDS, the 256 elements per step and stream-k belong to the quantization and to the launch;
+they are left as upstream has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.occupancy.waves import HardwareLimits
+from patchkit.source import SourceText
+from patchkit.tune.bounds import binding_bounds
+from patchkit.tune.errors import KernelNotFound
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
+from patchkit.tune.wmma import cut_behind
+
+__all__ = ["MMQ_FILE", "MMQ_PARTS", "MmqFamily", "config_file", "lds_bytes", "make_mmq_family"]
+
+_SOURCES = "ggml/src/ggml-cuda"
+MMQ_FILE = f"{_SOURCES}/mmq.cuh"
+MMQ_PARTS = (f"{_SOURCES}/mmq-load-tiles.cuh", f"{_SOURCES}/mmq-vec-dot.cuh")
+_KERNEL = "mul_mat_q"
+_MACRO = "CASE"
+_PARAMETERS = ("nthreads", "occupancy")
+_FOLDER = f"{UNIT_FOLDER}/mmq"
+_HEADERS = ("common.cuh", "vecdotq.cuh", "mma.cuh")
+_LANES, _FRAGMENT = 32, 16
+_TABLE_ROWS = 128  # ggml_cuda_mmq_needs_fallback
+_THREADS = (64, 128, 256)
+_PREFIX = "GGML_TYPE_"
+_FALLBACK = "-fallback"
+_INT_BYTES, _BLOCK_BYTES = 4, 144  # sizeof(block_q8_1_mmq): 128 values and 16 bytes of scales
+# Words of 4 bytes per row of the weights in LDS (ggml_cuda_mmq_get_sram_stride).
+_STRIDES = {"Q8_0": 76, "Q8_1": 76, "Q2_K": 100, "Q3_K": 84, "Q6_K": 76, "FP4": 76, "NVFP4": 84}
+_LAYOUT = "GGML_CUDA_MMQ_SRAM_LAYOUT_"
+_STEP_ELEMENTS = 256  # MMQ_ITER_K
+# What the tail is counted for: a prompt of 512 tokens by a matrix of 4096 rows.
+_TOKENS, _WEIGHT_ROWS = 512, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmqRow:
+    """Upstream's row: the setting, and the words behind it (layout to fallback)."""
+
+    setting: Setting
+    type: str
+    columns: int
+    layout: str
+    step: str
+    stream_k: str
+    fallback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmqFamily:
+    """``files``: upstream's, by path; ``table_file`` is the one with the GPU family's ``table``."""
+
+    limits: HardwareLimits
+    files: Mapping[str, bytes]
+    table_file: str
+    table: str
+    rows: Mapping[str, MmqRow]
+    name: str = "mmq"
+    kernel: str = _KERNEL
+    rocwmma: bool = False
+    prelude: str | None = f"{_FOLDER}/prelude.cuh"
+    parameters: tuple[str, ...] = _PARAMETERS
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every row of the table."""
+        return tuple(self.rows)
+
+    def legal(self, variant: str) -> tuple[Setting, ...]:
+        """Every setting that keeps the rules, with the bounds of waves that can change anything."""
+        row = self.rows[variant]
+        found = {
+            (threads, bound)
+            for threads in _THREADS
+            for bound in binding_bounds(self.limits, row.setting[1])
+            if _TABLE_ROWS % _rows(threads) == 0
+            and lds_bytes(row, threads) <= self.limits.lds_per_workgroup_bytes
+        }
+        return tuple(sorted(found | {row.setting}))
+
+    def baseline(self, variant: str) -> Setting:
+        """Upstream's row."""
+        return self.rows[variant].setting
+
+    def traits(self, candidate: Candidate) -> Traits:
+        """A turn of the loop covers 256 elements for I times J results; KV is not split here."""
+        row, threads = self.rows[candidate.variant], candidate.setting[0]
+        tiles = -(-_TOKENS // row.columns) * -(-_WEIGHT_ROWS // _rows(threads))
+        return Traits(
+            threads=threads,
+            rows=_STEP_ELEMENTS,
+            columns=row.columns * _rows(threads),
+            launch_lds_bytes=lds_bytes(row, threads),
+            tiles=tiles,
+        )
+
+    def unit(self, candidate: Candidate) -> str:
+        """One unit; nothing else reads the row."""
+        return f"{_FOLDER}/{candidate.variant}-n{'-'.join(map(str, candidate.setting))}.cu"
+
+    def checks(self, candidate: Candidate) -> tuple[str, ...]:
+        """None."""
+        del candidate
+        return ()
+
+    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
+        """Copies of the kernel's files, where the table begins with the row that a unit defines."""
+        names = ("type", "nthreads", "occupancy", "i", "j", "layout", "step", "stream_k", "fallback")
+        words = [f"PATCHKIT_{name.upper()}" for name in names]
+        edited = dict(self.files)
+        edited[self.table_file] = with_own_row(
+            self.table_file, edited[self.table_file], self.table, _MACRO, words
+        )
+        edited[MMQ_FILE] = cut_behind(SourceText(MMQ_FILE, edited[MMQ_FILE]), _KERNEL)
+        copied = [path.rpartition("/")[2] for path in edited]
+        prelude = ["#pragma once", *(f'#include "../../{name}"' for name in _HEADERS), ""]
+        files = {f"{_FOLDER}/prelude.cuh": "\n".join(prelude).encode()}
+        for path, data in edited.items():
+            files[f"{_FOLDER}/{path.rpartition('/')[2]}"] = local_includes(data, copied, "../../")
+        for variant, chosen in settings.items():
+            for setting in [self.baseline(variant), *chosen]:
+                candidate = Candidate(variant, setting)
+                files[self.unit(candidate)] = self._unit(candidate)
+        return files
+
+    def _unit(self, candidate: Candidate) -> bytes:
+        row = self.rows[candidate.variant]
+        threads, bound = candidate.setting
+        values: dict[str, str | int] = {
+            "type": f"{_PREFIX}{row.type}",
+            "nthreads": threads,
+            "occupancy": bound,
+            "i": _rows(threads),
+            "j": row.columns,
+            "layout": f"{_LAYOUT}{row.layout}",
+            "step": row.step,
+            "stream_k": row.stream_k,
+            "fallback": row.fallback,
+        }
+        arguments = [values["type"], row.columns, row.fallback]
+        if b"ggml_prec prec_src1" in self.files[MMQ_FILE]:
+            arguments.append("GGML_PREC_Q8")  # as DECL_MMQ_CASE instantiates it
+        kernel = f"{_KERNEL}<{', '.join(str(each) for each in arguments)}>"
+        lines = [f'#include "../../{name}"' for name in _HEADERS]
+        lines += [
+            *definitions(values),
+            '#include "mmq.cuh"',
+            "const void * patchkit_tuned_kernel();",
+            f"const void * patchkit_tuned_kernel() {{ return (const void *) {kernel}; }}",
+            "",
+        ]
+        return "\n".join(lines).encode()
+
+
+def config_file(gpu_family: str) -> str:
+    """The file with the table of a GPU family, as ``rdna3_5``."""
+    return f"{_SOURCES}/mmq-config-{gpu_family.replace('_', '-')}.cuh"
+
+
+def make_mmq_family(limits: HardwareLimits, files: Mapping[str, bytes], gpu_family: str) -> MmqFamily:
+    """The family of a build; ``files`` are :data:`MMQ_FILE`, :data:`MMQ_PARTS` and the table's.
+
+    Raises:
+        KernelNotFound: a file is not what it is at builds 10229 to 11549.
+    """
+    path, table = config_file(gpu_family), f"ggml_cuda_mmq_get_config_{gpu_family}"
+    rows = dict(_read(table_rows(path, files[path], table, _MACRO)))
+    if not rows:
+        raise KernelNotFound(f"{path} has no rows", hint="name another build: patchkit status shows the pins")
+    return MmqFamily(limits=limits, files=files, table_file=path, table=table, rows=rows)
+
+
+def lds_bytes(row: MmqRow, threads: int) -> int:
+    """LDS of one block, as mmq_get_nbytes_shared computes it."""
+    padding = threads * _INT_BYTES
+    weights = _rows(threads) * _STRIDES[row.layout] * _INT_BYTES
+    return row.columns * _INT_BYTES + weights + -(-row.columns * _BLOCK_BYTES // padding) * padding
+
+
+def _read(table: Iterator[tuple[str, ...]]) -> Iterator[tuple[str, MmqRow]]:
+    for kind, threads, bound, _, columns, layout, step, stream_k, fallback in table:
+        row = MmqRow(
+            setting=numbers((threads, bound)),
+            type=kind.removeprefix(_PREFIX),
+            columns=int(columns),
+            layout=layout.removeprefix(_LAYOUT),
+            step=step,
+            stream_k=stream_k,
+            fallback=fallback,
+        )
+        yield f"{row.type}-{row.columns}{_FALLBACK if fallback == 'true' else ''}", row
+
+
+def _rows(threads: int) -> int:
+    """I: the rows of the weights that a block of so many threads takes."""
+    return threads // _LANES * _FRAGMENT

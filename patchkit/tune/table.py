@@ -1,0 +1,85 @@
+"""Upstream's tables of kernel parameters: constexpr functions with one macro call per row.
+
+Vocabulary: a *row* is one call, as ``CASE(GGML_TYPE_Q4_K, 128, 2, 64, 16, ...)``; its *keys* are the first
+words, which say what the row is for. A table takes the first row that fits, so a row put in front of all
+others, made of macros that a unit defines, is how a candidate's setting gets into the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from patchkit.cxx.scopes import Entity, parse_scopes
+from patchkit.errors import Location
+from patchkit.source import SourceText
+from patchkit.tune.errors import KernelNotFound
+from patchkit.tune.family import Setting
+
+__all__ = ["definitions", "has_function", "local_includes", "numbers", "table_rows", "with_own_row"]
+
+_GUARD = "PATCHKIT_OWN_ROW"
+_QUOTED = re.compile(rb'^([ \t]*#[ \t]*include[ \t]+")([^"\n/]+)(")', re.MULTILINE)
+
+
+def has_function(path: str, data: bytes, name: str) -> bool:
+    """Whether the file defines a function of that name."""
+    return any(each.answers_to(name) for each in parse_scopes(SourceText(path, data)).entities)
+
+
+def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple[str, ...]]:
+    """The words of each row of the table, in order.
+
+    Raises:
+        KernelNotFound: there is no such table, or more than one.
+    """
+    body = _table(path, data, table).body
+    pattern = re.compile(rb"\b" + macro.encode() + rb"\s*\(([^()]*)\)")
+    for found in pattern.finditer(data, body.start, body.end):
+        yield tuple(word.strip() for word in found[1].decode("ascii", "replace").split(","))
+
+
+def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence[str]) -> bytes:
+    """The file with a row of those words in front of the table, live where a unit defines its macros.
+
+    Raises:
+        KernelNotFound: there is no such table, or more than one.
+    """
+    start = _table(path, data, table).body.start
+    row = f"\n#ifdef {_GUARD}\n    {macro}({', '.join(words)});\n#endif\n"
+    return data[:start] + row.encode() + data[start:]
+
+
+def definitions(values: Mapping[str, str | int]) -> list[str]:
+    """The lines of a unit that make its own row live: ``PATCHKIT_<NAME>`` for each value."""
+    return [
+        f"#define {_GUARD}",
+        *(f"#define PATCHKIT_{name.upper()} {value}" for name, value in values.items()),
+    ]
+
+
+def local_includes(data: bytes, beside: Sequence[str], prefix: str) -> bytes:
+    """The file with every quoted include taken from ``prefix``, but for the files named in ``beside``."""
+
+    def moved(found: re.Match[bytes]) -> bytes:
+        name = found[2].decode("ascii", "replace")
+        return found[0] if name in beside else found[1] + f"{prefix}{name}".encode() + found[3]
+
+    return _QUOTED.sub(moved, data)
+
+
+def numbers(words: Sequence[str]) -> Setting:
+    """The words as whole numbers; ``true`` and ``false`` are 1 and 0. ValueError for any other."""
+    return tuple(int({"true": "1", "false": "0"}.get(word, word)) for word in words)
+
+
+def _table(path: str, data: bytes, table: str) -> Entity:
+    found = [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(table)]
+    if len(found) != 1:
+        raise KernelNotFound(
+            f"{path} has no table {table}",
+            where=Location(path=path),
+            why=f"there are {len(found)} functions of that name",
+            hint="name another build: patchkit status shows the pins",
+        )
+    return found[0]

@@ -1,0 +1,186 @@
+"""The families of later builds: rows of upstream's tables, legal settings, and a row of our own in front."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.config.profile import load_profile
+from patchkit.occupancy.waves import limits_of
+from patchkit.tune import mma, mmq
+from patchkit.tune.bounds import binding_bounds
+from patchkit.tune.errors import KernelNotFound, KernelUntunable
+from patchkit.tune.family import Candidate
+from patchkit.tune.table import local_includes, table_rows, with_own_row
+
+# In upstream's form, with rows of our own.
+MMA = b"""#include "common.cuh"
+#include "mma.cuh"
+static constexpr mma_config ggml_cuda_fattn_mma_get_config_cdna(const int DKQ, const int ncols) {
+    GGML_CUDA_FATTN_MMA_CONFIG_CASE(128, 128, 16, 256, 2,  64,  64,  64,  64, 1, true);
+}
+static constexpr mma_config ggml_cuda_fattn_mma_get_config_rdna(const int DKQ, const int ncols) {
+    GGML_CUDA_FATTN_MMA_CONFIG_CASE(128, 128,  8,  64, 2,  32,  64,  64,  64, 1, true);
+    GGML_CUDA_FATTN_MMA_CONFIG_CASE( 80,  80, 32, 128, 2,  64,  40,  40,  40, 1, true);
+    GGML_CUDA_FATTN_MMA_CONFIG_CASE(192, 128, 16,  64, 2,  32,  96,  64,  64, 1, true);
+    GGML_CUDA_FATTN_MMA_CONFIG_CASE(256, 256, 64, 256, 2,  64, 128, 128,  64, 1, true);
+    return fattn_mma_config(32, 1, 0, 0, 0, 0, 0, false);
+}
+template<int DKQ, bool use_sparse>
+static __global__ void flash_attn_ext_f16(int x) {
+    x = DKQ;
+}
+static void launches() {}
+"""
+CONFIG = b"""static constexpr config ggml_cuda_mmq_get_config_rdna3_5(ggml_type type, int J, bool fallback) {
+    CASE(GGML_TYPE_Q4_K, 128, 2,  64,  16, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, true);
+    CASE(GGML_TYPE_Q4_K, 256, 2, 128, 128, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, false);
+    CASE(GGML_TYPE_Q2_K, 256, 2, 128, 128, GGML_CUDA_MMQ_SRAM_LAYOUT_Q2_K, MMQ_ITER_K, false, false);
+}
+"""
+KERNEL = b"""#pragma once
+#include "common.cuh"
+#include "mmq-config-rdna3-5.cuh"
+#include "mmq-load-tiles.cuh"
+template <ggml_type type, int J, bool fallback, ggml_prec prec_src1> static __global__ void mul_mat_q(int x) {
+    x = J;
+}
+static void launches() {}
+"""
+
+
+@pytest.fixture
+def limits(checkout):
+    return limits_of(load_profile(checkout / "arch_profiles", "gfx1151"))
+
+
+@pytest.fixture
+def attention(limits):
+    return mma.make_mma_family(limits, MMA)
+
+
+@pytest.fixture
+def matrix(limits):
+    files = {
+        mmq.MMQ_FILE: KERNEL,
+        mmq.config_file("rdna3_5"): CONFIG,
+        **dict.fromkeys(mmq.MMQ_PARTS, b'#pragma once\n#include "mmq.cuh"\n#include "vecdotq.cuh"\n'),
+    }
+    return mmq.make_mmq_family(limits, files, "rdna3_5")
+
+
+def test_only_bounds_that_can_change_a_kernel_are_tried(limits, checkout) -> None:
+    assert binding_bounds(limits, 2) == (2, 6, 7, 8)  # 256 registers leave five waves of 1536
+    small = limits_of(load_profile(checkout / "arch_profiles", "gfx1150"))
+    assert binding_bounds(small, 7) == (5, 6, 7, 8)
+
+
+def test_rows_of_the_attention_table_that_only_trap_are_no_variants(attention) -> None:
+    assert attention.variants == ("80-32", "256-64")
+    assert attention.baseline("256-64") == (256, 2, 64, 128, 128, 64, 1)
+
+
+@pytest.mark.parametrize("variant", ["80-32", "256-64"])
+def test_every_legal_setting_of_attention_keeps_the_rules(attention, variant) -> None:
+    head_size, columns = map(int, variant.split("-"))
+    legal = attention.legal(variant)
+    assert attention.baseline(variant) in legal
+    assert len(set(legal)) == len(legal) > 100
+    for threads, _, rows, of_k, of_v, combined, q_in_reg in legal:
+        shared = threads // 32 * 16 // columns
+        assert shared >= 1
+        assert rows % (16 * shared) == 0
+        assert 256 % rows == 0
+        assert (head_size // 2) % of_k == (head_size // 2) % of_v == (head_size // 2) % combined == 0
+        assert q_in_reg in (0, 1)
+    assert all(attention.traits(Candidate(variant, each)).launch_lds_bytes <= 65536 for each in legal)
+
+
+def test_lds_of_attention_is_what_the_host_asks_for() -> None:
+    # By hand for <256, 256, 8, 8>: max(8 warps*16*(64 + 4), 64*(128 + 4) + 8*(32 + 4)) pairs of 4 bytes
+    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 1)) == 8736 * 4
+    # With Q in LDS its 64*(128 + 4) pairs come on top
+    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 0)) == (8448 + 8736) * 4
+
+
+def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> None:
+    candidate = Candidate("256-64", (128, 6, 64, 64, 128, 64, 0))
+    files = attention.sources({"256-64": [candidate.setting]})
+    kernel = files["ggml/src/ggml-cuda/patchkit-tune/mma/kernel.cuh"].decode()
+    own = kernel.index("PATCHKIT_HEAD_SIZE, PATCHKIT_HEAD_SIZE, PATCHKIT_COLUMNS, PATCHKIT_NTHREADS")
+    assert kernel.index("get_config_rdna") < own < kernel.index("CASE(128, 128,  8,")
+    assert "PATCHKIT_NBATCH_COMBINE, 1, PATCHKIT_Q_IN_REG);" in kernel
+    assert '#include "../../common.cuh"' in kernel
+    assert "launches" not in kernel
+    unit = files[attention.unit(candidate)].decode()
+    assert "#define PATCHKIT_NBATCH_K2 64\n" in unit
+    assert "flash_attn_ext_f16<256, 256, 8, 8, false, false, false>" in unit
+    two, capped = (files[path].decode() for path in attention.checks(candidate))
+    assert "<256, 256, 32, 2, false, false, false>" in two
+    assert "<256, 256, 8, 8, true, false, false>" in capped
+    assert attention.unit(Candidate("256-64", attention.baseline("256-64"))) in files
+    assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 1  # no soft cap there
+
+
+@pytest.mark.parametrize(
+    "data", [MMA.replace(b"_rdna", b"_volta"), MMA.replace(b"bool use_sparse", b"bool mla")]
+)
+def test_a_build_without_the_attention_table_cannot_be_tuned(limits, data) -> None:
+    with pytest.raises(KernelUntunable) as caught:
+        mma.make_mma_family(limits, data)
+    assert caught.value.hint is not None
+    assert "b11549" in caught.value.hint
+
+
+def test_rows_of_a_block_follow_from_its_threads(matrix) -> None:
+    assert matrix.variants == ("Q4_K-16-fallback", "Q4_K-128", "Q2_K-128")
+    assert matrix.baseline("Q4_K-128") == (256, 2)
+    assert matrix.legal("Q4_K-128") == tuple(
+        (threads, bound) for threads in (64, 128, 256) for bound in (2, 6, 7, 8)
+    )
+    # 128 rows of 100 words and 128 columns are more than 64 KiB: of 256 threads only the row as it is stays.
+    assert [bound for threads, bound in matrix.legal("Q2_K-128") if threads == 256] == [2]
+    unit = matrix.sources({"Q4_K-128": [(128, 6)]})[matrix.unit(Candidate("Q4_K-128", (128, 6)))].decode()
+    assert "#define PATCHKIT_I 64\n" in unit
+    assert "#define PATCHKIT_J 128\n" in unit
+    assert "#define PATCHKIT_FALLBACK false\n" in unit
+    assert "mul_mat_q<GGML_TYPE_Q4_K, 128, false, GGML_PREC_Q8>" in unit
+
+
+def test_lds_of_the_matrix_product_is_what_the_host_asks_for(matrix) -> None:
+    # By hand: 128 indices, 128 rows of 76 words, 128 blocks of 144 bytes padded to 256 threads of 4 bytes.
+    traits = matrix.traits(Candidate("Q4_K-128", (256, 2)))
+    assert traits.launch_lds_bytes == 512 + 128 * 76 * 4 + 18432
+    assert (traits.rows, traits.columns, traits.tiles) == (256, 128 * 128, 4 * 32)
+
+
+def test_copies_of_the_matrix_product_include_each_other_and_upstreams_other_files(matrix) -> None:
+    files = matrix.sources({"Q4_K-128": [(128, 2)]})
+    folder = "ggml/src/ggml-cuda/patchkit-tune/mmq"
+    assert b"launches" not in files[f"{folder}/mmq.cuh"]
+    assert b'#include "mmq-config-rdna3-5.cuh"' in files[f"{folder}/mmq.cuh"]
+    assert b'#include "../../common.cuh"' in files[f"{folder}/mmq.cuh"]
+    assert files[f"{folder}/mmq-vec-dot.cuh"].count(b'"mmq.cuh"') == 1
+    table = files[f"{folder}/mmq-config-rdna3-5.cuh"].decode()
+    assert table.index("#ifdef PATCHKIT_OWN_ROW") < table.index("CASE(GGML_TYPE_Q4_K")
+
+
+def test_without_the_newer_parameter_the_kernel_is_named_without_it(matrix, limits) -> None:
+    files = {**matrix.files, mmq.MMQ_FILE: KERNEL.replace(b", ggml_prec prec_src1", b"")}
+    older = mmq.make_mmq_family(limits, files, "rdna3_5")
+    unit = older.sources({"Q4_K-128": []})[older.unit(Candidate("Q4_K-128", (256, 2)))]
+    assert b"mul_mat_q<GGML_TYPE_Q4_K, 128, false>" in unit
+
+
+def test_a_table_that_is_not_there_is_an_error(limits, matrix) -> None:
+    with pytest.raises(KernelNotFound, match="rdna3_5"):
+        list(table_rows("x.cuh", KERNEL, "ggml_cuda_mmq_get_config_rdna3_5", "CASE"))
+    with pytest.raises(KernelNotFound):
+        with_own_row("x.cuh", CONFIG + CONFIG, "ggml_cuda_mmq_get_config_rdna3_5", "CASE", ["1"])
+    empty = {**matrix.files, mmq.config_file("rdna3_5"): CONFIG.replace(b"CASE", b"ROW")}
+    with pytest.raises(KernelNotFound, match="no rows"):
+        mmq.make_mmq_family(limits, empty, "rdna3_5")
+
+
+def test_includes_of_a_copy_are_moved_but_for_other_copies() -> None:
+    text = b'#include "a.cuh"\n  # include "b.cuh"\n#include <c>\n#include "d/e.cuh"\n'
+    assert local_includes(text, ["b.cuh"], "../") == text.replace(b'"a.cuh"', b'"../a.cuh"')
