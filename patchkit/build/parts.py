@@ -9,14 +9,24 @@ and candidate have one part in common wherever no patch changes what it is made 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from patchkit.build.store import key_of
 
-__all__ = ["BackendName", "Part", "PartName", "cpu_part", "gpu_part", "programs_part"]
+__all__ = [
+    "MODULES",
+    "READ_BY_PROGRAMS",
+    "BackendName",
+    "Part",
+    "PartName",
+    "cpu_part",
+    "gpu_part",
+    "programs_part",
+    "sources_digest",
+]
 
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]
@@ -24,7 +34,7 @@ PartName = Literal["programs", "cpu", "gpu"]
 _FORMAT = 1  # of a build folder; a change makes every old one unknown
 _BACKENDS = "ggml/src"  # below it, every folder "ggml-*" is a backend
 # What CMake and the compilers read for the programs; the rest is documentation, scripts and Python.
-_READ = (
+READ_BY_PROGRAMS = (
     "CMakeLists.txt",
     "cmake",
     "common",
@@ -44,18 +54,22 @@ _GPU_FOLDERS: Mapping[BackendName, frozenset[str]] = {
 }
 _GPU_LIBRARIES: Mapping[BackendName, str] = {"hip": "ggml-hip", "cuda": "ggml-cuda"}
 
-_EVERYWHERE: Mapping[str, str | bool] = {
+# Programs that load their backends at run time, and need nothing but a C++ library.
+MODULES: Mapping[str, bool] = {
     "BUILD_SHARED_LIBS": True,
-    "CMAKE_BUILD_TYPE": "Release",
-    "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
-    "CMAKE_INSTALL_RPATH": "$ORIGIN",  # programs and libraries lie in one folder, wherever that is
     "GGML_BACKEND_DL": True,
-    "GGML_CCACHE": False,  # we set the launcher ourselves, with the folders it needs
     "GGML_NATIVE": False,  # upstream refuses it with GGML_BACKEND_DL
     "GGML_OPENMP": False,  # ggml's own threads: one library less to find at run time
+    "GGML_CCACHE": False,  # where there is one we set the launcher ourselves, with the folders it needs
     "LLAMA_CURL": False,
     "LLAMA_OPENSSL": False,
     "LLAMA_BUILD_EXAMPLES": False,
+}
+_EVERYWHERE: Mapping[str, str | bool] = {
+    **MODULES,
+    "CMAKE_BUILD_TYPE": "Release",
+    "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
+    "CMAKE_INSTALL_RPATH": "$ORIGIN",  # programs and libraries lie in one folder, wherever that is
 }
 _PROGRAMS: Mapping[str, str | bool] = {
     "LLAMA_BUILD_SERVER": True,
@@ -112,7 +126,7 @@ def programs_part(tree: Path, *, build: int, commit: str, compiler: str) -> Part
     return Part(
         name="programs",
         backend="cpu",
-        sources=_digest(tree, _READ, frozenset()),
+        sources=_digest(tree, READ_BY_PROGRAMS, frozenset()),
         entries=entries,
         compiler=compiler,
     )
@@ -150,24 +164,32 @@ def gpu_part(
     )
 
 
-def _digest(tree: Path, names: tuple[str, ...], backends: frozenset[str]) -> str:
+def sources_digest(tree: Path, names: Sequence[str], is_left_out: Callable[[Path], bool]) -> str:
+    """sha256 over the paths and bytes of all files of ``tree`` in the folders and files ``names``."""
     digest = hashlib.sha256()
-    for path in _files(tree, names, backends):
-        name = path.relative_to(tree).as_posix()
-        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    for path in _files(tree, names):
+        if not is_left_out(path):
+            name = path.relative_to(tree).as_posix()
+            digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 
-def _files(tree: Path, names: tuple[str, ...], backends: frozenset[str]) -> Iterator[Path]:
-    """The files below ``names``; of the backends' folders only those in ``backends``."""
-    above = tree / _BACKENDS
+def _files(tree: Path, names: Sequence[str]) -> Iterator[Path]:
     for name in names:
         top = tree / name
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
-            if not path.is_file():
-                continue
-            if above in path.parents:
-                first = path.relative_to(above).parts[0]
-                if first.startswith("ggml-") and (above / first).is_dir() and first not in backends:
-                    continue
-            yield path
+            if path.is_file():
+                yield path
+
+
+def _digest(tree: Path, names: Sequence[str], backends: frozenset[str]) -> str:
+    """Of the backends' folders only those in ``backends``."""
+    above = tree / _BACKENDS
+
+    def is_other_backend(path: Path) -> bool:
+        if above not in path.parents:
+            return False
+        first = path.relative_to(above).parts[0]
+        return first.startswith("ggml-") and (above / first).is_dir() and first not in backends
+
+    return sources_digest(tree, names, is_other_backend)

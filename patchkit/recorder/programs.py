@@ -6,15 +6,14 @@ the baseline's and the candidate's HIP backend, as long as nothing outside the G
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.parallel import workers
+from patchkit.build.parts import MODULES, READ_BY_PROGRAMS, sources_digest
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
 from patchkit.errors import ToolchainError
@@ -26,19 +25,6 @@ _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TARGETS = ("test-backend-ops", "llama-bench", "ggml-cpu")
 _TIMEOUT_S = 3600.0  # twenty times what two cores take (96 s at build 6900, -O1)
 
-# What CMake reads for these targets; device code is not part of them.
-_READ = (
-    "CMakeLists.txt",
-    "cmake",
-    "common",
-    "ggml",
-    "include",
-    "licenses",
-    "src",
-    "tests",
-    "tools",
-    "vendor",
-)
 GPU_FOLDER = "ggml/src/ggml-cuda"
 
 # -O1: nothing here runs long. Options that a build does not have are ignored by CMake.
@@ -46,14 +32,7 @@ _OPTIONS = (
     "-DCMAKE_BUILD_TYPE=None",
     "-DCMAKE_C_FLAGS=-O1 -DNDEBUG",
     "-DCMAKE_CXX_FLAGS=-O1 -DNDEBUG",
-    "-DBUILD_SHARED_LIBS=ON",
-    "-DGGML_BACKEND_DL=ON",
-    "-DGGML_NATIVE=OFF",
-    "-DGGML_OPENMP=OFF",
-    "-DGGML_CCACHE=OFF",
-    "-DLLAMA_CURL=OFF",
-    "-DLLAMA_OPENSSL=OFF",
-    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    *(f"-D{name}={'ON' if is_on else 'OFF'}" for name, is_on in MODULES.items()),
     "-DLLAMA_BUILD_SERVER=OFF",
     "-DLLAMA_BUILD_TESTS=ON",
     "-DLLAMA_BUILD_TOOLS=ON",
@@ -147,17 +126,6 @@ def cxx_compiler(toolchain: Toolchain) -> Path:
 
 
 def _digest(tree: Path) -> str:
-    digest = hashlib.sha256()
-    for path in _files(tree):
-        name = path.relative_to(tree).as_posix()
-        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
-def _files(tree: Path) -> Iterator[Path]:
-    excluded = tree / GPU_FOLDER
-    for name in _READ:
-        top = tree / name
-        for path in [top] if top.is_file() else sorted(top.rglob("*")):
-            if path.is_file() and not path.is_symlink() and excluded not in path.parents:
-                yield path
+    """Of what CMake reads for these targets; device code is not part of them."""
+    gpu = tree / GPU_FOLDER
+    return sources_digest(tree, READ_BY_PROGRAMS, lambda path: path.is_symlink() or gpu in path.parents)
