@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import click
-
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import candidate_options, choose_candidate, program_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -26,14 +24,7 @@ __all__ = ["command"]
     ),
 )
 @candidate_options
-@click.option(
-    "--backend",
-    type=click.Choice(["hip", "cuda", "cpu"]),
-    default="hip",
-    show_default=True,
-    help="What to build for; the CPU backend is always built too.",
-)
-@click.option("--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more.")
+@program_options
 def command(
     settings: Settings,
     archs: tuple[str, ...],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import candidate_options, choose_candidate, program_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
@@ -25,14 +25,7 @@ __all__ = ["command"]
     ),
 )
 @candidate_options
-@click.option(
-    "--backend",
-    type=click.Choice(["hip", "cuda", "cpu"]),
-    default="hip",
-    show_default=True,
-    help="What it is built for; the CPU backend is always in it.",
-)
-@click.option("--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more.")
+@program_options
 @click.option("--out", type=FOLDER, default=".", metavar="DIR", help="Where the wheel goes (default: here).")
 def command(
     settings: Settings,

@@ -24,6 +24,7 @@ __all__ = [
     "choose_archs",
     "choose_candidate",
     "make_request",
+    "program_options",
     "request_options",
     "unlocked_option",
 ]
@@ -59,6 +60,24 @@ _UPSTREAM = click.option(
 def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that name a candidate."""
     for option in (_UPSTREAM, _ARCH):
+        function = option(function)
+    return function
+
+
+def program_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say what of a candidate is built."""
+    for option in (
+        click.option(
+            "--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more."
+        ),
+        click.option(
+            "--backend",
+            type=click.Choice(["hip", "cuda", "cpu"]),
+            default="hip",
+            show_default=True,
+            help="What to build for; the CPU backend is always built too.",
+        ),
+    ):
         function = option(function)
     return function
 
