@@ -32,7 +32,6 @@ def _with(**fields: object) -> str:
         {"poll": 1.5},
         {"build_commit": None},
     ],
-    ids=lambda fields: next(iter(fields)),
 )
 def test_a_value_that_cannot_be_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(BenchGarbage, match=r"cannot be read") as caught:
