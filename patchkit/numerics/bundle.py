@@ -22,6 +22,7 @@ from patchkit.numerics.build_text import BuildInputs, base_sources, build_text
 from patchkit.numerics.cases import CheckCase, cases_for, check_cases, check_line
 from patchkit.numerics.manifest import MANIFEST, Job, Manifest
 from patchkit.numerics.sets import Program, Table, make_programs, planted_program, rows_text
+from patchkit.recorder.cases import CASE_READER
 from patchkit.vcs.disk import disk_errors
 
 __all__ = ["BundleExists", "BundleInputs", "write_bundle"]
@@ -108,6 +109,7 @@ def _fill(inputs: BundleInputs, programs: Sequence[Program], root: Path) -> Mani
     for name in _NATIVE:
         target = root / name if name in _TOP else root / "native" / name
         target.write_bytes(native.joinpath(name).read_bytes())
+    shutil.copyfile(CASE_READER, root / "native" / CASE_READER.name)
     cases = check_cases()
     jobs = [job for program in programs for job in _program(inputs, program, cases, root)]
     attention = tuple(unit for unit in platform_units(inputs.trees["baseline"], "cuda") if "/fattn" in unit)

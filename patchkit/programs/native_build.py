@@ -15,6 +15,7 @@ from patchkit.build.sides import BuiltSide
 from patchkit.build.store import Store, key_of
 from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, run_tool
+from patchkit.recorder.cases import CASE_READER
 from patchkit.report import Reporter
 
 __all__ = ["DriverNotBuilt", "build_driver"]
@@ -50,7 +51,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     key = key_of(
         {
             "driver": name,
-            "source": hashlib.sha256(source.read_bytes()).hexdigest(),
+            "source": [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, CASE_READER)],
             "flags": _FLAGS,
             "libraries": str(side.folder),
             "side": side.identity,
@@ -60,7 +61,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     if found is not None:
         return found / name
     reporter.step(f"building the driver {name}")
-    argv = [*nice(), _CXX, *_FLAGS]
+    argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
     for include in _INCLUDES:
         argv += ["-isystem", str(tree / include)]
     argv += [str(source), f"-L{side.folder}", *(f"-l{library}" for library in _LIBRARIES[name])]

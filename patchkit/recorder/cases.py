@@ -13,10 +13,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 from patchkit.errors import ToolchainError
 
 __all__ = [
+    "CASE_READER",
     "Case",
     "CaseNotUnderstood",
     "OpRow",
@@ -27,6 +29,9 @@ __all__ = [
     "upstream_case",
     "whole_blocks",
 ]
+
+# The C++ header that reads the lines of :func:`case_line`, for each of our programs that run attention.
+CASE_READER = Path(__file__).parent / "native" / "case_line.hpp"
 
 # D of K and V: the switch of ggml_cuda_get_best_fattn_kernel (build 6900), 576/512 is the DeepSeek MLA pair.
 _HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
@@ -146,7 +151,7 @@ class OpRow:
 
 
 def case_line(case: Case) -> str:
-    """The line of the case file of native/fattn_cases.cpp."""
+    """The line of a case file, as native/case_line.hpp reads it."""
     return (
         f"{case.id} hsk={case.head_size} hsv={case.head_size_v} nh={case.kv_heads} nr2={case.gqa} "
         f"nr3={case.sequences} kv={case.kv} nb={case.tokens} mask={case.mask:d} sinks={case.sinks:d} "

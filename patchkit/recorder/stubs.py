@@ -15,12 +15,14 @@ from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
 from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, run_tool
+from patchkit.recorder.cases import CASE_READER
 
 __all__ = ["STUB_NAMES", "RecorderNotBuilt", "build_driver", "build_stub", "cxx_of"]
 
 _NATIVE = Path(__file__).parent / "native"
 _STUB_SOURCES = ("device.cpp", "launches.cpp", "runtime.cpp", "blas.cpp")
 _DRIVER_SOURCE = "fattn_cases.cpp"
+_DRIVER_SOURCES = (_DRIVER_SOURCE, CASE_READER.name)
 _TIMEOUT_S = 300.0
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
@@ -87,7 +89,7 @@ def build_driver(compiler: Compiler, ggml_include: Path, libraries: Path, identi
         f"-Wl,-rpath-link,{libraries}",
     ]
     key = {"what": "driver", "ggml": identity, "stub": stub.name, "flags": argv}
-    return _built(compiler, key, [*argv, *places], [_DRIVER_SOURCE], "fattn_cases") / "fattn_cases"
+    return _built(compiler, key, [*argv, *places], _DRIVER_SOURCES, "fattn_cases") / "fattn_cases"
 
 
 def _built(

@@ -2,13 +2,14 @@
 //
 //   attention_check CASES [DEVICE]
 //
-// A line of CASES is that of recorder/native/fattn_cases.cpp with one word more, pattern: what the mask hides.
+// A line of CASES is that of case_line.hpp with one word more, pattern: what the mask hides.
 //   free    nothing, causal: what comes later, window: also what is 200 rows back, short: the last third
 // Inputs come from a generator seeded by the case's line, so every program gets the same ones. One JSON object
 // per case goes to stdout: {"case": id, "supported": true, "nmse": x, "row": y, "finite": true}; "row" is the
 // largest error of a single row of the result, so that a wrong tile cannot hide in a large result. A last line
 // says {"done": cases}. Limits are not known here.
 
+#include "case_line.hpp"
 #include "ggml.h"
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -19,49 +20,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <map>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-namespace {
-
-constexpr int64_t LANES = 8; // every head size is a multiple of it
-
-using words = std::map<std::string, std::string>;
-
-[[noreturn]] void refuse(const std::string & what) {
+void refuse(const std::string & what) {
     std::fprintf(stderr, "attention_check: %s\n", what.c_str());
     std::exit(2);
 }
 
-const std::string & text(const words & values, const char * name) {
-    const auto found = values.find(name);
-    if (found == values.end()) {
-        refuse(std::string("a case does not state ") + name);
-    }
-    return found->second;
-}
+namespace {
 
-int64_t integer(const words & values, const char * name) {
-    return std::strtoll(text(values, name).c_str(), nullptr, 10);
-}
-
-float real(const words & values, const char * name) {
-    return std::strtof(text(values, name).c_str(), nullptr);
-}
-
-ggml_type type_named(const std::string & name) {
-    for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
-        const char * known = ggml_type_name(ggml_type(i));
-        if (known != nullptr && name == known) {
-            return ggml_type(i);
-        }
-    }
-    refuse("unknown type " + name);
-}
+constexpr int64_t LANES = 8; // every head size is a multiple of it
 
 struct generator { // splitmix64
     uint64_t state;
@@ -95,14 +65,6 @@ struct operand {
     ggml_tensor * tensor = nullptr; // what the operation reads
     std::vector<float> values;      // as the operation reads them: [batch][head][row][size]
 };
-
-std::array<int, 4> order_of(const words & c) {
-    std::array<int, 4> order{};
-    for (size_t i = 0; i < 4; ++i) {
-        order[i] = text(c, "permute").at(i) - '0';
-    }
-    return order;
-}
 
 operand make(ggml_context * ctx, ggml_type type, const shape & s, const std::array<int, 4> & order, bool view) {
     const std::array<int64_t, 4> ne = {s.size, s.rows, s.heads, s.batch};
@@ -291,47 +253,42 @@ judgement judge(const problem & p, float scale, const std::vector<float> & got) 
     return all;
 }
 
-void run(ggml_backend_t backend, const std::string & id, const words & c, const std::string & line) {
+void run(ggml_backend_t backend, const attention_case & c) {
     ggml_context * ctx = ggml_init({ggml_tensor_overhead() * 32 + ggml_graph_overhead(), nullptr, true});
     problem p{};
-    p.d = integer(c, "hsk");
-    p.kv_heads = integer(c, "nh");
-    p.group = integer(c, "nr2");
-    p.batch = integer(c, "nr3");
-    p.kv = integer(c, "kv");
-    p.tokens = integer(c, "nb");
-    p.max_bias = real(c, "max_bias");
-    p.softcap = real(c, "logit_softcap");
-    if (integer(c, "hsv") != p.d || (integer(c, "mask") == 0 && text(c, "pattern") != "free")) {
-        refuse("case " + id + ": head sizes differ, or a pattern without a mask");
+    p.d = c.integer("hsk");
+    p.kv_heads = c.integer("nh");
+    p.group = c.integer("nr2");
+    p.batch = c.integer("nr3");
+    p.kv = c.integer("kv");
+    p.tokens = c.integer("nb");
+    p.max_bias = float(c.real("max_bias"));
+    p.softcap = float(c.real("logit_softcap"));
+    if (c.integer("hsv") != p.d || (!c.is("mask") && c.text("pattern") != "free")) {
+        refuse("case " + c.id + ": head sizes differ, or a pattern without a mask");
     }
     if (p.d % LANES != 0) {
-        refuse("case " + id + ": the head size is no multiple of 8");
+        refuse("case " + c.id + ": the head size is no multiple of 8");
     }
-    const std::array<int, 4> order = order_of(c);
-    const bool view = integer(c, "view") != 0;
+    const std::array<int, 4> order = c.order();
+    const bool view = c.is("view");
     const shape sq = {p.d, p.tokens, p.kv_heads * p.group, p.batch}, sk = {p.d, p.kv, p.kv_heads, p.batch};
     p.q = make(ctx, GGML_TYPE_F32, sq, order, false);
-    p.k = make(ctx, type_named(text(c, "type_k")), sk, order, view);
-    p.v = make(ctx, type_named(text(c, "type_v")), sk, order, view);
-    if (integer(c, "mask") != 0) {
-#ifdef GGML_KQ_MASK_PAD
-        const int64_t rows = (p.tokens + GGML_KQ_MASK_PAD - 1) / GGML_KQ_MASK_PAD * GGML_KQ_MASK_PAD;
-#else
-        const int64_t rows = p.tokens;
-#endif
-        p.mask = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, p.kv, rows, 1, p.batch);
+    p.k = make(ctx, c.type("type_k"), sk, order, view);
+    p.v = make(ctx, c.type("type_v"), sk, order, view);
+    if (c.is("mask")) {
+        p.mask = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, p.kv, c.mask_rows(), 1, p.batch);
     }
-    if (integer(c, "sinks") != 0) {
+    if (c.is("sinks")) {
         p.sinks = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, sq.heads);
     }
     const float scale = 1.0f / std::sqrt(float(p.d));
     ggml_tensor * out =
         ggml_flash_attn_ext(ctx, p.q.tensor, p.k.tensor, p.v.tensor, p.mask, scale, p.max_bias, p.softcap);
     ggml_flash_attn_ext_add_sinks(out, p.sinks);
-    ggml_flash_attn_ext_set_prec(out, text(c, "prec") == "f32" ? GGML_PREC_F32 : GGML_PREC_DEFAULT);
+    ggml_flash_attn_ext_set_prec(out, c.precision());
     if (!ggml_backend_supports_op(backend, out)) {
-        std::printf("{\"case\": \"%s\", \"supported\": false}\n", id.c_str());
+        std::printf("{\"case\": \"%s\", \"supported\": false}\n", c.id.c_str());
         ggml_free(ctx);
         return;
     }
@@ -339,14 +296,14 @@ void run(ggml_backend_t backend, const std::string & id, const words & c, const 
     ggml_build_forward_expand(graph, out);
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend);
     if (buffer == nullptr) {
-        refuse("case " + id + ": no memory on the device");
+        refuse("case " + c.id + ": no memory on the device");
     }
-    generator random = {seed_of(line)};
+    generator random = {seed_of(c.line)};
     fill(p.q, sq, random);
     fill(p.k, sk, random);
     fill(p.v, sk, random);
     if (p.mask != nullptr) {
-        fill_mask(p, text(c, "pattern"), random);
+        fill_mask(p, c.text("pattern"), random);
     }
     if (p.sinks != nullptr) {
         p.sink_values.resize(size_t(sq.heads));
@@ -358,11 +315,11 @@ void run(ggml_backend_t backend, const std::string & id, const words & c, const 
     std::vector<float> got(size_t(ggml_nelements(out)), NAN); // what is not written stays not a number
     ggml_backend_tensor_set(out, got.data(), 0, got.size() * sizeof(float));
     if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
-        refuse("case " + id + ": the device did not compute it");
+        refuse("case " + c.id + ": the device did not compute it");
     }
     ggml_backend_tensor_get(out, got.data(), 0, got.size() * sizeof(float));
     const judgement found = judge(p, scale, got);
-    std::printf("{\"case\": \"%s\", \"supported\": true, \"nmse\": %.6e, \"row\": %.6e, \"finite\": %s}\n", id.c_str(),
+    std::printf("{\"case\": \"%s\", \"supported\": true, \"nmse\": %.6e, \"row\": %.6e, \"finite\": %s}\n", c.id.c_str(),
                 found.finite ? found.error / found.size : -1.0, found.finite ? found.row : -1.0,
                 found.finite ? "true" : "false");
     std::fflush(stdout);
@@ -376,10 +333,6 @@ int main(int argc, char ** argv) {
     if (argc < 2 || argc > 3) {
         refuse("usage: attention_check CASES [DEVICE]");
     }
-    std::ifstream file(argv[1]);
-    if (!file) {
-        refuse(std::string("cannot read ") + argv[1]);
-    }
     ggml_backend_load_all(); // for builds that load their backends at run time
     const char * device = argc == 3 ? argv[2] : "CUDA0";
     ggml_backend_t backend = ggml_backend_init_by_name(device, nullptr);
@@ -387,20 +340,10 @@ int main(int argc, char ** argv) {
         refuse(std::string("no device ") + device);
     }
     int done = 0;
-    for (std::string line; std::getline(file, line); ) {
-        std::istringstream parts(line);
-        std::string id, word;
-        parts >> id;
-        words values;
-        while (parts >> word) {
-            const size_t equals = word.find('=');
-            values[word.substr(0, equals)] = word.substr(equals + 1);
-        }
-        if (!id.empty()) {
-            run(backend, id, values, line);
-            ++done;
-        }
-    }
+    each_case(argv[1], [&](const attention_case & c) {
+        run(backend, c);
+        ++done;
+    });
     std::printf("{\"done\": %d}\n", done);
     ggml_backend_free(backend);
     return 0;

@@ -2,16 +2,14 @@
 //
 //   attention_check MODULE DEVICE CASES
 //
-// MODULE is a backend library, DEVICE the name of one of its devices, CASES a file of lines "ID name=value ...":
-// hsk hsv (head sizes of K and V), nh (KV heads), nr2 (query heads per KV head), nr3 (sequences), kv (KV rows),
-// nb (tokens), mask sinks (0/1), max_bias logit_softcap, prec (f32/default), type_k type_v (ggml type names),
-// permute (four digits), view (0/1: K and V are views of a cache twice as long).
+// MODULE is a backend library, DEVICE the name of one of its devices, CASES a file that case_line.hpp reads.
 //
 // Per case one line: "ID unsupported", or "ID done rows=N nmse=X worst=Y at=token,head,sequence finite=0/1".
 // A row is the output of one head for one token; some rows of each case are compared: the first and last
 // tokens, those at the edges of tiles, and some by chance. nmse is over all rows that were compared, worst is
 // that of the worst one; finite says whether every value of the whole output is a number.
 
+#include "case_line.hpp"
 #include "ggml.h"
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -23,20 +21,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
-namespace {
-
-[[noreturn]] void refuse(const std::string & what) {
+void refuse(const std::string & what) {
     std::fprintf(stderr, "attention_check: %s\n", what.c_str());
     std::exit(2);
 }
+
+namespace {
 
 // A small generator of our own, so that the numbers are the same with every C++ library.
 class dice {
@@ -54,33 +49,6 @@ class dice {
 
   private:
     uint64_t state;
-};
-
-struct attention_case {
-    std::string                        id;
-    std::map<std::string, std::string> values;
-
-    const std::string & text(const char * name) const {
-        const auto found = values.find(name);
-        if (found == values.end()) {
-            refuse("case " + id + " does not state " + name);
-        }
-        return found->second;
-    }
-
-    int64_t integer(const char * name) const { return std::strtoll(text(name).c_str(), nullptr, 10); }
-
-    double real(const char * name) const { return std::strtod(text(name).c_str(), nullptr); }
-
-    ggml_type type(const char * name) const {
-        for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
-            const char * known = ggml_type_name(ggml_type(i));
-            if (known != nullptr && text(name) == known) {
-                return ggml_type(i);
-            }
-        }
-        refuse("case " + id + ": unknown type " + text(name));
-    }
 };
 
 // One operand: what the device computes with, and the same values in single precision.
@@ -151,18 +119,6 @@ struct problem {
     ggml_tensor *      out          = nullptr;
 };
 
-std::array<int, 4> order_of(const attention_case & c) {
-    std::array<int, 4> order{};
-    for (size_t i = 0; i < 4; ++i) {
-        order[i] = c.text("permute").at(i) - '0';
-    }
-    return order;
-}
-
-int64_t padded(int64_t value, int64_t step) {
-    return (value + step - 1) / step * step;
-}
-
 problem build(ggml_context * ctx, const attention_case & c) {
     problem p{};
     p.hsk       = c.integer("hsk");
@@ -175,26 +131,22 @@ problem build(ggml_context * ctx, const attention_case & c) {
     p.scale     = 1.0 / std::sqrt(double(p.hsk));
     p.max_bias  = c.real("max_bias");
     p.softcap   = c.real("logit_softcap");
-    const auto order = order_of(c);
-    const bool view  = c.integer("view") != 0;
+    const auto order = c.order();
+    const bool view  = c.is("view");
     p.q = make_operand(ctx, GGML_TYPE_F32, {p.hsk, p.nb, p.nh * p.gqa, p.sequences}, order, false);
     p.k = make_operand(ctx, c.type("type_k"), {p.hsk, p.kv, p.nh, p.sequences}, order, view);
     p.v = make_operand(ctx, c.type("type_v"), {p.hsv, p.kv, p.nh, p.sequences}, order, view);
-    if (c.integer("mask") != 0) {
-#ifdef GGML_KQ_MASK_PAD
-        p.mask_rows = padded(p.nb, GGML_KQ_MASK_PAD);
-#else
-        p.mask_rows = padded(p.nb, 1);
-#endif
+    if (c.is("mask")) {
+        p.mask_rows   = c.mask_rows();
         p.mask_tensor = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, p.kv, p.mask_rows, 1, p.sequences);
     }
-    if (c.integer("sinks") != 0) {
+    if (c.is("sinks")) {
         p.sinks_tensor = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, p.nh * p.gqa);
     }
     p.out = ggml_flash_attn_ext(ctx, p.q.seen, p.k.seen, p.v.seen, p.mask_tensor, float(p.scale), float(p.max_bias),
                                 float(p.softcap));
     ggml_flash_attn_ext_add_sinks(p.out, p.sinks_tensor);
-    ggml_flash_attn_ext_set_prec(p.out, c.text("prec") == "f32" ? GGML_PREC_F32 : GGML_PREC_DEFAULT);
+    ggml_flash_attn_ext_set_prec(p.out, c.precision());
     return p;
 }
 
@@ -408,25 +360,9 @@ int main(int argc, char ** argv) {
     if (argc != 4) {
         refuse("usage: attention_check MODULE DEVICE CASES");
     }
-    std::ifstream file(argv[3]);
-    if (!file) {
-        refuse(std::string("cannot read ") + argv[3]);
-    }
     ggml_backend_t backend = open_device(argv[1], argv[2]);
     uint64_t       number  = 0;
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream parts(line);
-        attention_case     c;
-        std::string        word;
-        parts >> c.id;
-        while (parts >> word) {
-            const size_t equals                = word.find('=');
-            c.values[word.substr(0, equals)] = word.substr(equals + 1);
-        }
-        if (!c.id.empty()) {
-            run(backend, c, number++);
-        }
-    }
+    each_case(argv[3], [&](const attention_case & c) { run(backend, c, number++); });
     ggml_backend_free(backend);
     return 0;
 }

@@ -2,12 +2,10 @@
 //
 //   fattn_cases CASES
 //
-// A line of CASES is an id and "name=value" words: hsk hsv (head sizes of K and V), nh (KV heads), nr2 (query
-// heads per KV head), nr3 (sequences), kv (KV rows), nb (tokens), mask sinks (0/1), max_bias logit_softcap,
-// prec (f32/default), type_k type_v (ggml type names), permute (four digits), view (0/1: K and V are views of
-// a cache twice as long). The graph is the one that upstream's test-backend-ops builds for the same values.
+// CASES is read by case_line.hpp. The graph is the one that upstream's test-backend-ops builds for the same values.
 // Marks: "case ID", then "unsupported" when the backend refuses the operation, "done" when it ran.
 
+#include "case_line.hpp"
 #include "ggml.h"
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -16,48 +14,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <map>
-#include <sstream>
 #include <string>
 
 extern "C" void patchkit_recorder_mark(const char * text);
 
-namespace {
-
-using words = std::map<std::string, std::string>;
-
-[[noreturn]] void refuse(const std::string & what) {
+void refuse(const std::string & what) {
     std::fprintf(stderr, "fattn_cases: %s\n", what.c_str());
     std::exit(2);
 }
 
-const std::string & text(const words & values, const char * name) {
-    const auto found = values.find(name);
-    if (found == values.end()) {
-        refuse(std::string("a case does not state ") + name);
-    }
-    return found->second;
-}
-
-int64_t integer(const words & values, const char * name) {
-    return std::strtoll(text(values, name).c_str(), nullptr, 10);
-}
-
-float real(const words & values, const char * name) {
-    return std::strtof(text(values, name).c_str(), nullptr);
-}
-
-ggml_type type_named(const std::string & name) {
-    for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
-        const char * known = ggml_type_name(ggml_type(i));
-        if (known != nullptr && name == known) {
-            return ggml_type(i);
-        }
-    }
-    refuse("unknown type " + name);
-}
+namespace {
 
 struct shape {
     std::array<int, 4> permute;
@@ -82,44 +48,33 @@ int64_t padded(int64_t value, int64_t step) {
     return (value + step - 1) / step * step;
 }
 
-ggml_tensor * attention(ggml_context * ctx, const words & c) {
-    const ggml_type type_k = type_named(text(c, "type_k"));
-    const ggml_type type_v = type_named(text(c, "type_v"));
-    const int64_t hsk = integer(c, "hsk");
+ggml_tensor * attention(ggml_context * ctx, const attention_case & c) {
+    const ggml_type type_k = c.type("type_k");
+    const ggml_type type_v = c.type("type_v");
+    const int64_t hsk = c.integer("hsk");
     const int64_t hsk_padded = padded(hsk, ggml_blck_size(type_k));
-    const int64_t hsv_padded = padded(integer(c, "hsv"), ggml_blck_size(type_v));
-    const int64_t nh = integer(c, "nh"), nr2 = integer(c, "nr2"), nr3 = integer(c, "nr3");
-    const int64_t kv = integer(c, "kv"), nb = integer(c, "nb");
-    const bool view = integer(c, "view") != 0;
-    shape order{};
-    for (size_t i = 0; i < 4; ++i) {
-        order.permute[i] = text(c, "permute").at(i) - '0';
-    }
+    const int64_t hsv_padded = padded(c.integer("hsv"), ggml_blck_size(type_v));
+    const int64_t nh = c.integer("nh"), nr2 = c.integer("nr2"), nr3 = c.integer("nr3");
+    const int64_t kv = c.integer("kv"), nb = c.integer("nb");
+    const bool view = c.is("view");
+    const shape order{c.order()};
     ggml_tensor * q = order.make(ctx, GGML_TYPE_F32, {hsk_padded, nb, nh * nr2, nr3}, false);
     ggml_tensor * k = order.make(ctx, type_k, {hsk_padded, kv, nh, nr3}, view);
     ggml_tensor * v = order.make(ctx, type_v, {hsv_padded, kv, nh, nr3}, view);
-    ggml_tensor * m = nullptr;
-    if (integer(c, "mask") != 0) {
-#ifdef GGML_KQ_MASK_PAD
-        const int64_t rows = padded(nb, GGML_KQ_MASK_PAD);
-#else
-        const int64_t rows = nb;
-#endif
-        m = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, kv, rows, 1, nr3);
-    }
-    ggml_tensor * s = integer(c, "sinks") != 0 ? ggml_new_tensor_1d(ctx, GGML_TYPE_F32, q->ne[2]) : nullptr;
-    ggml_tensor * out = ggml_flash_attn_ext(ctx, q, k, v, m, 1.0f / std::sqrt(float(hsk)), real(c, "max_bias"),
-                                            real(c, "logit_softcap"));
+    ggml_tensor * m = c.is("mask") ? ggml_new_tensor_4d(ctx, GGML_TYPE_F16, kv, c.mask_rows(), 1, nr3) : nullptr;
+    ggml_tensor * s = c.is("sinks") ? ggml_new_tensor_1d(ctx, GGML_TYPE_F32, q->ne[2]) : nullptr;
+    ggml_tensor * out = ggml_flash_attn_ext(ctx, q, k, v, m, 1.0f / std::sqrt(float(hsk)), float(c.real("max_bias")),
+                                            float(c.real("logit_softcap")));
     ggml_flash_attn_ext_add_sinks(out, s);
-    ggml_flash_attn_ext_set_prec(out, text(c, "prec") == "f32" ? GGML_PREC_F32 : GGML_PREC_DEFAULT);
+    ggml_flash_attn_ext_set_prec(out, c.precision());
     return out;
 }
 
-void run(ggml_backend_t backend, const std::string & id, const words & values) {
-    patchkit_recorder_mark(("case " + id).c_str());
+void run(ggml_backend_t backend, const attention_case & c) {
+    patchkit_recorder_mark(("case " + c.id).c_str());
     const size_t room = ggml_tensor_overhead() * 32 + ggml_graph_overhead();
     ggml_context * ctx = ggml_init({room, nullptr, true});
-    ggml_tensor * out = attention(ctx, values);
+    ggml_tensor * out = attention(ctx, c);
     if (!ggml_backend_supports_op(backend, out)) {
         patchkit_recorder_mark("unsupported");
         ggml_free(ctx);
@@ -129,7 +84,7 @@ void run(ggml_backend_t backend, const std::string & id, const words & values) {
     ggml_build_forward_expand(graph, out);
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend);
     if (buffer == nullptr || ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
-        refuse("case " + id + " could not be allocated or computed");
+        refuse("case " + c.id + " could not be allocated or computed");
     }
     patchkit_recorder_mark("done");
     ggml_backend_buffer_free(buffer);
@@ -158,24 +113,8 @@ int main(int argc, char ** argv) {
     if (argc != 2) {
         refuse("usage: fattn_cases CASES");
     }
-    std::ifstream file(argv[1]);
-    if (!file) {
-        refuse(std::string("cannot read ") + argv[1]);
-    }
     ggml_backend_t backend = gpu();
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream parts(line);
-        std::string id, word;
-        parts >> id;
-        words values;
-        while (parts >> word) {
-            const size_t equals = word.find('=');
-            values[word.substr(0, equals)] = word.substr(equals + 1);
-        }
-        if (!id.empty()) {
-            run(backend, id, values);
-        }
-    }
+    each_case(argv[1], [&](const attention_case & c) { run(backend, c); });
     ggml_backend_free(backend);
     return 0;
 }

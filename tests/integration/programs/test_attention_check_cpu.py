@@ -14,6 +14,7 @@ from patchkit.gates.hardware import build_sides
 from patchkit.gates.numerics_judge import NMSE_LIMIT, ROW_LIMIT
 from patchkit.numerics.cases import CheckCase, check_cases, check_line
 from patchkit.numerics.outputs import CheckRun, parse_check
+from patchkit.recorder.cases import CASE_READER
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 
@@ -37,7 +38,7 @@ def run(subject: Subject, side: str, folder: Path, cases: list[CheckCase]) -> Ch
     libraries = getattr(build_sides(subject, "cpu"), side).folder
     made, file = folder / f"check-{side}", folder / "cases.txt"
     file.write_text("".join(check_line(check) for check in cases))
-    flags = ["-std=c++17", "-O2", f"-I{subject.baseline / 'ggml' / 'include'}"]
+    flags = ["-std=c++17", "-O2", f"-I{subject.baseline / 'ggml' / 'include'}", f"-I{CASE_READER.parent}"]
     link = [f"-L{libraries}", "-lggml", "-lggml-base", "-pthread", f"-Wl,-rpath,{libraries}"]
     subprocess.run(["c++", *flags, str(SOURCE), "-o", str(made), *link], check=True)
     env = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(libraries)}

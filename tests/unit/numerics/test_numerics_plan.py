@@ -26,6 +26,7 @@ from patchkit.numerics.sets import (
 )
 from patchkit.occupancy.waves import limits_of
 from patchkit.occupancy.wmma import VARIANTS, WmmaVariant, violations
+from patchkit.recorder.cases import CASE_READER
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
@@ -101,7 +102,9 @@ def test_the_cases_cover_what_upstreams_do_not() -> None:
 
 def test_a_case_line_has_every_word_the_program_asks_for() -> None:
     source = (ROOT / "patchkit" / "numerics" / "native" / "attention_check.cpp").read_text()
-    asked = set(re.findall(r'(?:integer|real|text)\(c, "(\w+)"\)', source))
+    source += CASE_READER.read_text()
+    asked = set(re.findall(r'\b(?:integer|real|text|type|is)\("(\w+)"\)', source))
+    assert {"hsk", "type_k", "permute", "pattern"} <= asked
     written = set(re.findall(r"(\w+)=", check_line(check_cases()[0])))
     assert asked <= written
 
