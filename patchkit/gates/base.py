@@ -8,7 +8,7 @@ data that lets a person redo the check. The *baseline* is the pin the candidate 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -60,6 +60,7 @@ class GateResult:
                     "code": problem.code,
                     "message": problem.message,
                     "where": [str(place) for place in problem.where],
+                    "places": [asdict(place) for place in problem.where],
                     "why": problem.why,
                     "hint": problem.hint,
                 }
