@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "show": "Show one patch or one GPU in full.",
         "build": "Build the baseline and the candidate for this machine, side by side.",
         "verify": "Prove what can be proven of the candidate, and say what was not.",
+        "report": "Make a report of what verify found: text, Markdown, JUnit or SARIF.",
         "numerics": "Measure the patched kernel's numbers on an NVIDIA GPU, here or elsewhere.",
         "package": "Make a wheel of the candidate's programs.",
         "tune": "Find the best parameters of a kernel by what the compiler makes of them.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from patchkit.errors import ExitCode, Location, PatchkitError
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["EvidenceMissing", "EvidenceTooLarge", "collect_evidence"]
+__all__ = ["EvidenceMissing", "EvidenceTooLarge", "collect_evidence", "neutral", "neutral_names"]
 
 _FILE_BYTES = 32 * 1024 * 1024  # the largest evidence so far, isolation of build 6900, has 0.3 MB
 _ALL_BYTES = 128 * 1024 * 1024
@@ -43,7 +43,7 @@ def collect_evidence(
         EvidenceTooLarge: it does not belong into a repository.
         CacheError: the disk refused.
     """
-    names = _neutral_names(cache_root, environ)
+    names = neutral_names(cache_root, environ)
     files: dict[str, bytes] = {}
     with disk_errors(folder, "reading the evidence"):
         for path in sorted(folder.rglob("*")):
@@ -59,7 +59,7 @@ def collect_evidence(
             size = path.stat().st_size
             if size > _FILE_BYTES:
                 raise _too_large(path, size)
-            files[name] = _neutral(path.read_bytes(), names)
+            files[name] = neutral(path.read_bytes(), names)
     for gate in passed:
         if f"{gate}.json" not in files:
             raise EvidenceMissing(
@@ -73,7 +73,8 @@ def collect_evidence(
     return files
 
 
-def _neutral_names(cache_root: Path, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def neutral_names(cache_root: Path, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Paths of this machine, each with what is written in its place."""
     named = [(cache_root, "$PATCHKIT_CACHE"), (cache_root.resolve(), "$PATCHKIT_CACHE")]
     home = environ.get("HOME", "")
     if home.count("/") > 1 or (home.startswith("/") and len(home) > 1):
@@ -83,7 +84,8 @@ def _neutral_names(cache_root: Path, environ: Mapping[str, str]) -> list[tuple[b
     return sorted(pairs.items(), key=lambda pair: -len(pair[0]))
 
 
-def _neutral(data: bytes, names: list[tuple[bytes, bytes]]) -> bytes:
+def neutral(data: bytes, names: list[tuple[bytes, bytes]]) -> bytes:
+    """The text of a file of evidence without the paths of this machine."""
     for path, name in names:
         data = data.replace(path + b"/", name + b"/").replace(b'"' + path + b'"', b'"' + name + b'"')
     return data

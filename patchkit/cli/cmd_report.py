@@ -1,0 +1,101 @@
+"""``patchkit report``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.cli.versions import version_of
+from patchkit.errors import ExitCode
+
+if TYPE_CHECKING:
+    from patchkit.flow.report import Format
+    from patchkit.reports.model import Evidence
+
+__all__ = ["command"]
+
+# As patchkit.flow.report.FORMATS, which --help need not import; a test holds them together.
+_FORMATS = ("terminal", "markdown", "junit", "sarif")
+
+
+@verb(
+    "report",
+    example=(
+        "patchkit report --arch gfx1151",
+        "patchkit report candidate/gfx1151/b6900 --format markdown",
+        "patchkit report ./evidence --format sarif --out patchkit.sarif",
+    ),
+)
+@click.argument("where", required=False, type=TEXT, metavar="[EVIDENCE_DIR|CANDIDATE]")
+@candidate_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="terminal",
+    show_default=True,
+    help="What to make of the evidence.",
+)
+@click.option("--out", type=FOLDER, metavar="FILE", help="Write there instead of to stdout.")
+def command(
+    settings: Settings,
+    where: str | None,
+    archs: tuple[str, ...],
+    upstream: str | None,
+    form: str,
+    out: Path | None,
+) -> int:
+    """Make a report of what verify found: of a folder of evidence, or of a candidate.
+
+    Nothing is run and nothing is judged anew. Exit code 0 also for a candidate that failed: the report says
+    so. But for --format terminal, paths of this machine's cache and home read as $PATCHKIT_CACHE and $HOME.
+    With --json, stdout has what is in the evidence, gate by gate, without the long tables.
+    """
+    from patchkit.flow.report import check_writable, find_evidence, make_report, read_evidence, write_report
+
+    if out is not None:
+        check_writable(out)
+    workspace = settings.workspace()
+    if where is None:
+        archs = choose_candidate(workspace, archs, upstream)
+    folder = find_evidence(workspace, where, archs=archs, upstream=upstream)
+    evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal")
+    if out is not None or not settings.json:
+        text = make_report(evidence, cast("Format", form), version=version_of("patchkit"))
+        if out is not None:
+            write_report(out, text)
+        else:
+            settings.terminal.raw(text.encode("utf-8", "backslashreplace"))
+    if settings.json:
+        settings.terminal.document(_document(evidence) | {"written": str(out) if out is not None else None})
+    return ExitCode.OK
+
+
+def _document(evidence: Evidence) -> dict[str, object]:
+    return {
+        "ok": evidence.ok,
+        "headline": evidence.headline,
+        "branch": evidence.branch,
+        "tip": evidence.tip,
+        "tree": evidence.tree,
+        "gates": [
+            {"gate": gate.name, "verdict": gate.verdict, "summary": gate.summary, "seconds": gate.seconds}
+            for gate in evidence.gates
+        ],
+        "problems": [
+            {
+                "gate": gate.name,
+                "code": one.code,
+                "message": one.message,
+                "where": [str(at) for at in one.places],
+            }
+            for gate, one in evidence.problems
+        ],
+        "not_proven": [{"gate": gate, "what": told} for gate, told in evidence.open],
+        "evidence": evidence.folder,
+    }

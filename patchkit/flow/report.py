@@ -1,0 +1,152 @@
+"""Reports from the evidence that lies in the cache, or in any folder.
+
+Vocabulary: a *format* is one of :data:`FORMATS`; all but ``terminal`` are made to be handed on, so the paths
+of this machine are taken out of them first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from patchkit.config.lock import load_lock
+from patchkit.flow.candidates import find_candidate
+from patchkit.flow.publish_evidence import neutral, neutral_names
+from patchkit.flow.workspace import Workspace
+from patchkit.reports.errors import EvidenceAbsent
+from patchkit.reports.evidence import load_evidence
+from patchkit.reports.junit import junit_report
+from patchkit.reports.markdown import markdown_report
+from patchkit.reports.model import SERIES, Evidence
+from patchkit.reports.sarif import sarif_report
+from patchkit.reports.terminal import terminal_report
+from patchkit.vcs.disk import disk_errors
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "ReportPlan",
+    "append_report",
+    "check_writable",
+    "find_evidence",
+    "make_report",
+    "read_evidence",
+    "write_report",
+]
+
+Format = Literal["terminal", "markdown", "junit", "sarif"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+_BRANCH = re.compile(r"candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]+)")
+_ELSEWHERE = "name another file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPlan:
+    """Files to write after a run: ``summary`` is appended to, the others are replaced."""
+
+    files: Mapping[Format, Path]
+    summary: Path | None = None
+
+    def write(self, workspace: Workspace, folder: Path, environ: Mapping[str, str], version: str) -> None:
+        """Make every report of the evidence in ``folder``; raises what its parts raise."""
+        if not self.files and self.summary is None:
+            return
+        evidence = read_evidence(workspace, folder, environ)
+        for form, path in self.files.items():
+            write_report(path, make_report(evidence, form, version=version))
+        if self.summary is not None:
+            append_report(self.summary, make_report(evidence, "markdown", version=version))
+
+
+def find_evidence(
+    workspace: Workspace, where: str | None, *, archs: Sequence[str], upstream: str | None
+) -> Path:
+    """The folder that is named, or that of a candidate: by its branch, else by ``archs`` and ``upstream``.
+
+    Raises:
+        EvidenceAbsent: the name is neither.
+        CandidateMissing, CandidateBroken: there is no such candidate.
+    """
+    if where is not None and Path(where).is_dir():
+        return Path(where)
+    branch = _BRANCH.fullmatch(where) if where is not None else None
+    if where is not None and branch is None:
+        raise EvidenceAbsent(
+            f"'{where}' is neither a folder nor the branch of a candidate",
+            hint="name a folder of evidence or the branch of a candidate; patchkit status lists them",
+        )
+    if branch is not None:
+        named, build = tuple(branch["archs"].split("+")), int(branch["build"])
+    else:
+        named, build = tuple(archs), load_lock(workspace.series.lock).pin(upstream).build
+    repository, candidate = find_candidate(workspace, named, build)
+    tree = repository.git.run("rev-parse", "--verify", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
+    return workspace.cache_root / "evidence" / tree
+
+
+def read_evidence(
+    workspace: Workspace, folder: Path, environ: Mapping[str, str], *, is_neutral: bool = True
+) -> Evidence:
+    """The evidence in a folder, by default without the paths of this machine.
+
+    Raises what :func:`patchkit.reports.evidence.load_evidence` raises.
+    """
+    if not is_neutral:
+        return load_evidence(folder)
+    names = _names(workspace, environ)
+    return load_evidence(folder, lambda data: neutral(data, names))
+
+
+def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    root = workspace.series.root
+    series = [(os.fsencode(path), SERIES.rstrip("/").encode()) for path in {root, root.resolve()}]
+    names = [*series, *neutral_names(workspace.cache_root, environ)]
+    return sorted(names, key=lambda pair: -len(pair[0]))
+
+
+def make_report(evidence: Evidence, form: Format, *, version: str = "") -> str:
+    """The report in one format; raises EvidenceMalformed."""
+    makers: dict[Format, Callable[[], str]] = {
+        "terminal": lambda: terminal_report(evidence),
+        "markdown": lambda: markdown_report(evidence),
+        "junit": lambda: junit_report(evidence),
+        "sarif": lambda: sarif_report(evidence, version),
+    }
+    return makers[form]()
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a file, whole or not at all; a pipe or a device is written to. Raises CacheError."""
+    data = text.encode("utf-8", "backslashreplace")
+    with disk_errors(path, "writing the report", _ELSEWHERE):
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        try:
+            partial.write_bytes(data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def append_report(path: Path, text: str) -> None:
+    """Append to a file that others write to, too, such as the summary of a step. Raises CacheError."""
+    with disk_errors(path, "writing the summary", _ELSEWHERE), path.open("ab") as stream:
+        stream.write(b"\n" + text.encode("utf-8", "backslashreplace"))
+
+
+def check_writable(path: Path) -> None:
+    """Raise now what writing would raise after an hour's work. Raises CacheError."""
+    with disk_errors(path, "preparing the report", _ELSEWHERE):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path.parent))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

@@ -1,0 +1,43 @@
+"""What can be wrong with evidence that a report is to be made of."""
+
+from __future__ import annotations
+
+from patchkit.errors import UsageError
+
+__all__ = [
+    "EvidenceAbsent",
+    "EvidenceContradicts",
+    "EvidenceMalformed",
+    "EvidenceUnreadable",
+    "SweepMalformed",
+]
+
+
+class EvidenceAbsent(UsageError):
+    """There is no evidence where it is looked for."""
+
+    code = "EVIDENCE_ABSENT"
+
+
+class EvidenceUnreadable(UsageError):
+    """A file of evidence is not JSON text of a size that patchkit writes."""
+
+    code = "EVIDENCE_UNREADABLE"
+
+
+class EvidenceMalformed(UsageError):
+    """A value in a file of evidence is missing, of another type, or out of range."""
+
+    code = "EVIDENCE_MALFORMED"
+
+
+class EvidenceContradicts(UsageError):
+    """The report and the file of one gate do not come from the same run."""
+
+    code = "EVIDENCE_CONTRADICTS"
+
+
+class SweepMalformed(UsageError):
+    """A matrix is not what ``patchkit sweep --json`` writes."""
+
+    code = "SWEEP_MALFORMED"

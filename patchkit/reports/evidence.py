@@ -1,0 +1,123 @@
+"""Reading the evidence of one run of ``verify``: the report, and the files of the gates that it names.
+
+Vocabulary: see :mod:`patchkit.reports.model`. ``report.json`` decides what the run was: a gate's own file
+counts only when the report has a result of it, and then it must say the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from patchkit.errors import Location
+from patchkit.reports.document import FILE_BYTES, Node, parse_document
+from patchkit.reports.errors import EvidenceAbsent, EvidenceContradicts, EvidenceUnreadable
+from patchkit.reports.model import Evidence, EvidenceFile, GateReport, parse_gate
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["REPORT", "load_evidence", "parse_evidence"]
+
+REPORT = "report.json"
+_MOST_FILES = 200  # the whole ladder on two backends has 17
+_HEAD = 1000  # bytes; the name is the first field of a gate's file
+
+
+def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None) -> Evidence:
+    """The evidence in a folder. ``neutral`` takes the paths of this machine out of a file's bytes.
+
+    Raises:
+        EvidenceAbsent: there is no report.
+        EvidenceUnreadable, EvidenceMalformed, EvidenceContradicts: it is not what ``verify`` writes.
+        CacheError: the disk refused.
+    """
+    if not (folder / REPORT).is_file():
+        raise EvidenceAbsent(
+            f"{folder} has no evidence of patchkit verify",
+            where=Location(path=str(folder / REPORT)),
+            why="there is no such file",
+            hint="patchkit verify --no-gpu --arch gfx1151 makes it; patchkit status shows the candidates",
+        )
+    files: dict[str, bytes] = {}
+    with disk_errors(folder, "reading the evidence"):
+        for path in sorted(folder.glob("*.json"))[:_MOST_FILES]:
+            if path.is_file() and not path.name.startswith("."):
+                files[path.name] = _read(path)
+    if neutral is not None:
+        files = {name: neutral(data) for name, data in files.items()}
+    return parse_evidence(files, str(folder))
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        data = stream.read(FILE_BYTES + 1)
+    if len(data) > FILE_BYTES:
+        raise EvidenceUnreadable(
+            f"{path} cannot be read as evidence",
+            where=Location(path=str(path)),
+            why=f"it has more than {FILE_BYTES} bytes",
+            hint="patchkit verify makes the evidence anew",
+        )
+    return data
+
+
+def parse_evidence(files: Mapping[str, bytes], folder: str) -> Evidence:
+    """The evidence of a folder's files by name; raises as :func:`load_evidence`, but for the disk."""
+    if REPORT not in files:
+        raise EvidenceAbsent(f"{folder} has no {REPORT}", hint="patchkit verify makes it")
+    report = parse_document(files[REPORT], f"{folder}/{REPORT}")
+    gates, used = [], [REPORT]
+    for row in report.get("gates").items():
+        gate = parse_gate(row)
+        name = f"{gate.name}.json"
+        if name in files and row.find("evidence") is not None:
+            gate = _with_evidence(gate, parse_document(files[name], f"{folder}/{name}"))
+            used.append(name)
+        gates.append(gate)
+    stopped = report.find("stopped")
+    return Evidence(
+        folder=folder,
+        ok=report.get("ok").flag(),
+        stopped=None if stopped is None else stopped.text(),
+        branch=report.get("branch").text(),
+        archs=report.get("archs").texts(),
+        base=report.get("base").text(),
+        tip=report.get("tip").text(),
+        tree=report.get("tree").text(),
+        proven_with=report.get("proven_with").texts(),
+        gates=tuple(gates),
+        strays=_strays(files, used, gates),
+        files=tuple(_file(name, files[name]) for name in used),
+    )
+
+
+def _with_evidence(gate: GateReport, document: Node) -> GateReport:
+    own = parse_gate(document)
+    if (own.name, own.verdict, own.summary) != (gate.name, gate.verdict, gate.summary):
+        raise EvidenceContradicts(
+            f"{document.source} is not of the run that the report is of",
+            where=Location(path=document.source),
+            why=f"the report says '{gate.verdict}: {gate.summary}', the file '{own.verdict}: {own.summary}'",
+            hint="run patchkit verify again: it writes both",
+        )
+    return replace(own, seconds=gate.seconds)
+
+
+def _strays(files: Mapping[str, bytes], used: list[str], gates: list[GateReport]) -> tuple[str, ...]:
+    """Gates' files that this run did not write; that of a gate that broke is its own, without evidence."""
+    own = {*used, *(f"{gate.name}.json" for gate in gates if gate.has_broken), REPORT}
+    return tuple(
+        name.removesuffix(".json") for name in files if name not in own and _is_gates(files[name], name)
+    )
+
+
+def _is_gates(data: bytes, name: str) -> bool:
+    """Whether a file says that it is of a gate; other files are nobody's business here."""
+    gate = re.escape(name.removesuffix(".json").encode())
+    return re.search(rb'"gate"\s*:\s*"%s"' % gate, data[:_HEAD]) is not None
+
+
+def _file(name: str, data: bytes) -> EvidenceFile:
+    return EvidenceFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())

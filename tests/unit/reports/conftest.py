@@ -1,0 +1,129 @@
+"""Evidence to make reports of.
+
+Vocabulary: *whole* is evidence of real runs, shortened: the no-GPU ladder of build 6900 for gfx1151, gates
+on the CPU backend of an earlier candidate, and the numbers from an NVIDIA GPU, which are not of that run.
+*failing* is written by the gates' own classes, with problems of every kind.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.errors import Location, PatchkitError
+from patchkit.flow.verify import Report, Timed
+from patchkit.gates.base import GateError, GateResult
+from patchkit.reports.evidence import parse_evidence
+from patchkit.reports.model import Evidence
+
+ROOT = Path(__file__).resolve().parents[3]
+WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
+
+
+class Leaks(GateError):
+    code = "ISOLATION_TOKENS"
+
+
+class Stopped(PatchkitError):
+    code = "TOOLCHAIN"
+
+
+@pytest.fixture(scope="session")
+def whole_files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(WHOLE.glob("*.json"))}
+
+
+@pytest.fixture(scope="session")
+def whole(whole_files: dict[str, bytes]) -> Evidence:
+    return parse_evidence(whole_files, "evidence")
+
+
+LEAK = Leaks(
+    "fattn.cu reads differently for cuda sm_70 device: '8' became '16'",
+    where=[
+        Location(path="ggml/src/ggml-cuda/fattn.cu", line=42, column=7, label="wmma-tile-params"),
+        Location(path="$PATCHKIT_SERIES/patches/0001-p/patch.toml", line=9, label="the edit"),
+    ],
+    why="no patch is for this GPU",
+    hint="patchkit diff --patch wmma-tile-params",
+)
+NOWHERE = Leaks("the candidate has another order of patches", hint="patchkit apply --arch gfx1151")
+
+
+def folder_of(results: list[GateResult], folder: Path, stopped: str | None = None) -> Path:
+    """The evidence of a run with these results, as ``verify`` writes it."""
+    report = Report(
+        branch="candidate/gfx1151/b6900",
+        archs=("gfx1151",),
+        base="b" * 40,
+        tip="c" * 40,
+        tree="d" * 40,
+        proven_with=("clang 22.1.8",),
+        gates=tuple(Timed(result=result, seconds=1.5) for result in results),
+        folder=folder,
+        stopped=stopped,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(report.as_json()))
+    for result in results:
+        if result.evidence or result.problems:
+            (folder / f"{result.gate}.json").write_text(json.dumps(result.as_json()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def failing_folder(tmp_path_factory) -> Path:
+    results = [
+        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence={"edits": []}),
+        GateResult(
+            gate="isolation",
+            verdict="failed",
+            summary="439 of 440 readings identical",
+            problems=(LEAK, NOWHERE),
+            not_run=("nvcc itself",),
+            lines=("cuda: 1 DIFFER",),
+            evidence={
+                "readings": [
+                    {
+                        "configuration": "cuda sm_70 device",
+                        "unit": "fattn.cu",
+                        "baseline": "a" * 64,
+                        "candidate": c,
+                    }
+                    for c in ("a" * 64, "b" * 64)
+                ]
+                + [
+                    {
+                        "configuration": "hip gfx906 device",
+                        "unit": "fattn.cu",
+                        "baseline": "a" * 64,
+                        "candidate": {"error": "unterminated conditional directive"},
+                    }
+                ],
+                "device_code": [],
+                "host_branch": {"branch_dead_assembly": []},
+            },
+        ),
+        GateResult(gate="compile", verdict="not run", summary="gate isolation failed"),
+    ]
+    return folder_of(results, tmp_path_factory.mktemp("failing") / "evidence")
+
+
+@pytest.fixture(scope="session")
+def failing(failing_folder: Path) -> Evidence:
+    files = {path.name: path.read_bytes() for path in failing_folder.glob("*.json")}
+    return parse_evidence(files, "evidence")
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Evidence:
+    """A run that ended in the middle: the compiler was not there."""
+    results = [
+        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence={"edits": []}),
+        GateResult(gate="isolation", verdict="not run", summary="no clang", problems=(Stopped("no clang"),)),
+        GateResult(gate="compile", verdict="not run", summary="gate isolation could not run"),
+    ]
+    folder = folder_of(results, tmp_path / "evidence", stopped="TOOLCHAIN")
+    return parse_evidence({path.name: path.read_bytes() for path in folder.glob("*.json")}, "evidence")

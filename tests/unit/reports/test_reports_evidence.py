@@ -1,0 +1,165 @@
+"""Evidence is what the report says, and only what belongs to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patchkit.gates.base import GateResult
+from patchkit.reports.errors import EvidenceAbsent, EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.reports.evidence import load_evidence, parse_evidence
+from patchkit.reports.model import Evidence, parse_place
+from patchkit.reports.sections import provenance, tables_of
+
+
+def test_the_whole_ladder_is_read(whole: Evidence) -> None:
+    assert whole.headline == "Nothing failed: 7 gates passed, 0 failed, 5 not run"
+    assert [gate.name for gate in whole.gates if gate.evidence] == [
+        *("anchors", "isolation", "compile", "resources", "launch"),
+        *("backend-ops@cpu", "logits@cpu", "bench@cpu"),
+    ]
+    assert {file.name for file in whole.files} == {
+        "report.json",
+        *(f"{gate.name}.json" for gate in whole.gates if gate.evidence),
+    }
+
+
+def test_everything_that_was_not_proven_is_listed(whole: Evidence) -> None:
+    told = list(whole.open)
+    assert ("bench", "not run: needs the GPU") in told
+    assert (
+        "isolation",
+        "CUDA and MUSA are read by clang with empty vendor headers, not by nvcc and mcc",
+    ) in told
+    assert any(gate == "numerics" and "of another run" in what for gate, what in told)
+
+
+def test_each_known_gate_gives_tables(whole: Evidence) -> None:
+    names = {gate.name: [table.name for table in tables_of(gate)] for gate in whole.gates}
+    assert names["resources"] == ["kernels", "kernels-unchanged"]
+    assert names["launch"] == ["kernels-by-phase-gfx1151", "samples-gfx1151", "models-gfx1151", "other-gpus"]
+    assert names["bench@cpu"] == ["bench"]
+    assert names["bench"] == []
+    assert all(names[gate.name] for gate in whole.gates if gate.evidence)
+
+
+def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Evidence) -> None:
+    tables = [table for gate in whole.gates for table in tables_of(gate)]
+    assert len(tables) > 12
+    for table in tables:
+        assert all(len(row.cells) == len(table.columns) for row in table.rows), table.name
+        assert all(sorted(order.rows) == list(range(len(table.rows))) for order in table.orders), table.name
+        assert all(
+            row.state in row.cells or row.state in row.cells[0] for row in table.rows if row.state
+        ) or (table.name in {"readings", "assembly", "passes", "other-gpus", "bench"})
+
+
+def test_kernels_are_ordered_by_what_matters(whole: Evidence) -> None:
+    (gate,) = (gate for gate in whole.gates if gate.name == "resources")
+    kernels, _ = tables_of(gate)
+    assert [row.state for row in kernels.rows] == sorted(
+        (row.state for row in kernels.rows), key=["better", "new"].index
+    )
+    spilled = next(order for order in kernels.orders if order.label == "spilled registers")
+    last = [int(kernels.rows[at].cells[4].rpartition(" ")[2]) for at in spilled.rows]
+    assert last == sorted(last, reverse=True)
+
+
+def test_provenance_names_tools_machine_and_time(whole: Evidence) -> None:
+    told = dict(provenance(whole))
+    assert told["candidate's tree"] == "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"
+    assert told["bench@cpu: run at"].startswith("2026-11-21T")
+    assert "cpu AMD EPYC" in told["logits@cpu: machine"]
+
+
+def test_a_failed_run_says_so_and_keeps_its_problems(failing: Evidence) -> None:
+    assert failing.headline == "Does not hold: 1 gates passed, 1 failed, 1 not run"
+    (_, leak), (_, nowhere) = failing.problems
+    assert [(str(place), place.side, place.label) for place in leak.places] == [
+        ("ggml/src/ggml-cuda/fattn.cu:42:7", "upstream", "wmma-tile-params"),
+        ("patches/0001-p/patch.toml:9", "series", "the edit"),
+    ]
+    assert nowhere.places == ()
+
+
+def test_a_run_that_ended_in_the_middle_is_no_pass(stopped: Evidence) -> None:
+    assert stopped.headline == "Ended in the middle (TOOLCHAIN): 1 gates passed, 0 failed, 2 not run"
+    assert [gate.name for gate in stopped.gates if gate.has_broken] == ["isolation"]
+    assert stopped.strays == ()
+
+
+def test_a_finding_keeps_its_fingerprint_when_lines_move(failing_folder: Path) -> None:
+    files = {path.name: path.read_bytes() for path in failing_folder.glob("*.json")}
+    moved = {name: data.replace(b'"line": 42', b'"line": 50') for name, data in files.items()}
+    first, second = (next(iter(parse_evidence(each, "e").problems))[1] for each in (files, moved))
+    assert first.places != second.places
+    assert first.fingerprint == second.fingerprint
+
+
+def test_a_folder_without_a_report_is_absent_evidence(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceAbsent) as caught:
+        load_evidence(tmp_path)
+    assert "patchkit verify" in (caught.value.hint or "")
+
+
+def test_the_file_of_a_gate_must_be_of_the_same_run(whole_files: dict[str, bytes]) -> None:
+    changed = whole_files["anchors.json"].replace(b"12 edits", b"13 edits")
+    with pytest.raises(EvidenceContradicts) as caught:
+        parse_evidence({**whole_files, "anchors.json": changed}, "e")
+    assert caught.value.where[0].path == "e/anchors.json"
+
+
+def test_a_gate_that_is_unknown_is_shown_without_tables(whole_files: dict[str, bytes]) -> None:
+    report = json.loads(whole_files["report.json"])
+    result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence={"x": 1})
+    report["gates"].append({**result.as_json(), "seconds": 1, "evidence": "somewhere"})
+    files = {
+        "report.json": json.dumps(report).encode(),
+        "new-one.json": json.dumps(result.as_json()).encode(),
+    }
+    (gate,) = (each for each in parse_evidence(files, "e").gates if each.name == "new-one")
+    assert gate.evidence is not None
+    assert tables_of(gate) == ()
+
+
+def test_a_broken_detail_names_file_and_path(whole_files: dict[str, bytes]) -> None:
+    document = json.loads(whole_files["resources.json"])
+    document["evidence"]["rows"][3]["after"]["vgprs"] = "many"
+    files = {**whole_files, "resources.json": json.dumps(document).encode()}
+    (gate,) = (each for each in parse_evidence(files, "e").gates if each.name == "resources")
+    with pytest.raises(EvidenceMalformed) as caught:
+        tables_of(gate)
+    assert caught.value.message.startswith(
+        "e/resources.json: $.evidence.rows[3].after.vgprs is not a whole number"
+    )
+
+
+def test_too_large_a_file_is_not_read(tmp_path: Path, whole_files: dict[str, bytes]) -> None:
+    (tmp_path / "report.json").write_bytes(whole_files["report.json"])
+    with (tmp_path / "anchors.json").open("wb") as stream:
+        stream.truncate(33 * 1024 * 1024)
+    with pytest.raises(EvidenceUnreadable):
+        load_evidence(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line", "column", "side"),
+    [
+        ("ggml/src/x.cu:4:2", "ggml/src/x.cu", 4, 2, "upstream"),
+        ("ggml/src/x.cu:4", "ggml/src/x.cu", 4, None, "upstream"),
+        ("$PATCHKIT_SERIES/patches/a/patch.toml:1", "patches/a/patch.toml", 1, None, "series"),
+        ("../x.cu:4", "../x.cu", 4, None, "other"),
+        ("$PATCHKIT_CACHE/evidence", "$PATCHKIT_CACHE/evidence", None, None, "other"),
+        ("commit 0123456789ab", "commit 0123456789ab", None, None, "other"),
+        ("/etc/passwd:1", "/etc/passwd", 1, None, "other"),
+        ("x.cu:0", "x.cu", None, None, "upstream"),
+        ("", "", None, None, "other"),
+    ],
+)
+def test_a_place_as_text_is_read(
+    text: str, path: str, line: int | None, column: int | None, side: str
+) -> None:
+    place = parse_place(text)
+    assert (place.path, place.line, place.column, place.side) == (path, line, column, side)
