@@ -16,7 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Comparison", "Interval", "Verdict", "bootstrap_median", "compare"]
+__all__ = [
+    "CONFIDENCE",
+    "Comparison",
+    "Interval",
+    "Verdict",
+    "bootstrap_change",
+    "bootstrap_mean",
+    "bootstrap_median",
+    "compare",
+]
 
 Verdict = Literal["faster", "same", "slower", "undecided"]
 
@@ -27,7 +36,7 @@ _SEED = 20251031
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """``low <= middle <= high``, effects."""
+    """``low <= middle <= high``, effects unless a function says otherwise."""
 
     low: float
     middle: float
@@ -111,3 +120,33 @@ def compare(
         ]
     )
     return Comparison(effect=effect, noise=noise, least=math.log1p(least), rounds=len(baseline))
+
+
+def bootstrap_mean(values: Sequence[float]) -> Interval | None:
+    """The mean and its interval, in the unit of the values; None for a single value, which has none."""
+    if len(values) < 2:  # noqa: PLR2004  # of one value nobody knows how much it scatters
+        return None
+    draw = random.Random(_SEED)  # noqa: S311  # resampling, no secret
+    return _percentiles([_resampled_mean(draw, values) for _ in range(RESAMPLES)], statistics.fmean(values))
+
+
+def bootstrap_change(before: Sequence[float], after: Sequence[float]) -> Interval | None:
+    """The change of the mean as a fraction (0.1: ten per cent more), both resampled by themselves.
+
+    None when one side is a single value: then nothing is known of its scatter.
+    """
+    if min(len(before), len(after)) < 2:  # noqa: PLR2004  # as above
+        return None
+    draw = random.Random(_SEED)  # noqa: S311  # as above
+    changes = [_resampled_mean(draw, after) / _resampled_mean(draw, before) - 1 for _ in range(RESAMPLES)]
+    return _percentiles(changes, statistics.fmean(after) / statistics.fmean(before) - 1)
+
+
+def _resampled_mean(draw: random.Random, values: Sequence[float]) -> float:
+    return statistics.fmean(draw.choices(values, k=len(values)))
+
+
+def _percentiles(values: list[float], middle: float) -> Interval:
+    values.sort()
+    cut = int(RESAMPLES * (1 - CONFIDENCE) / 2)
+    return Interval(low=values[cut], middle=middle, high=values[-1 - cut])
