@@ -35,12 +35,16 @@ class Compiler:
     stop: threading.Event = field(default_factory=threading.Event, compare=False)
 
     def portable(self, arguments: Sequence[str]) -> list[str]:
-        """Arguments without the folders of this installation: ``identity`` says what is in them."""
+        """Arguments without the folders of this machine, so that a key is the same in a copied cache.
+
+        ``identity`` says what is in the toolchain's; what lies in the cache has its content in its name.
+        """
         chain = self.toolchain
         places = [(str(chain.clang), "{clang}"), (str(chain.device_libs), "{device-libs}")]
         if chain.rocwmma is not None:
             places.append((str(chain.rocwmma.include), "{rocwmma}"))
         places.append((str(chain.root), "{root}"))
+        places.append((str(self.store.root.parent), "{cache}"))
         told = []
         for argument in arguments:
             for place, name in places:

@@ -149,7 +149,7 @@ class Session:
                 "driver": self.driver.parent.name,
                 "device": asdict(self.device),
                 "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
-                "argv": list(argv),
+                "argv": [word.replace(str(self.cache_root), "{cache}") for word in argv],
                 "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
                 "traced": traced,
             }

@@ -88,7 +88,7 @@ def build_driver(compiler: Compiler, ggml_include: Path, libraries: Path, identi
         *(f"-L{libraries}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
         f"-Wl,-rpath-link,{libraries}",
     ]
-    key = {"what": "driver", "ggml": identity, "stub": stub.name, "flags": argv}
+    key = {"what": "driver", "ggml": identity, "stub": stub.name, "flags": compiler.portable(argv)}
     return _built(compiler, key, [*argv, *places], _DRIVER_SOURCES, "fattn_cases") / "fattn_cases"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,32 @@ def test_a_missing_compiler_and_a_bad_cache_have_their_errors(
     compiler.toolchain.clang.unlink()
     with pytest.raises(ToolMissing):
         compile_unit(_job(tree), compiler)
+
+
+def test_a_copied_cache_is_as_good_as_the_first(tree: SourceTree, compiler_of, tmp_path: Path) -> None:
+    """With the toolchain, empty headers and kept files in the cache, as an SDK's user has them."""
+    first, second = tmp_path / "cache", tmp_path / "elsewhere" / "copied"
+
+    def work(compiler: Compiler) -> tuple[str, str]:
+        cache = compiler.store.root.parent
+        flags = ("-Xclang", str(cache / "objects" / "ab" / "markers"), "-isystem", str(cache / "stand-in"))
+        unit = compile_unit(replace(_job(tree), form="object", flags=flags), compiler)
+        reading = Reading(tree=tree, unit=UNIT, flags=("-x", "cuda", *flags), name="cuda")
+        return unit.key, reading_digest(reading, compiler)
+
+    def compiler_in(cache: Path) -> Compiler:
+        chain = replace(outside.toolchain, root=cache / "sdk" / "usr", clang=cache / "sdk" / "clang++")
+        return open_compiler(chain, cache, NullReporter())
+
+    outside = compiler_of(_GOOD)
+    (first / "sdk").mkdir(parents=True)
+    shutil.copy2(outside.toolchain.clang, first / "sdk" / "clang++")
+    made = work(compiler_in(first))
+    runs = _runs()
+    shutil.copytree(first, second)
+    shutil.rmtree(first)
+    assert work(compiler_in(second)) == made
+    assert _runs() == runs
 
 
 def test_readings_are_remembered_and_errors_are_not(tree: SourceTree, compiler_of) -> None:

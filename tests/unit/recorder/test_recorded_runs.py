@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from patchkit.build.compiler import open_compiler
+from patchkit.build.toolchain import Toolchain
 from patchkit.config.profile import load_profile
 from patchkit.proc import ToolFailed, ToolStopped
 from patchkit.recorder.cases import Case, SupportMalformed
@@ -23,6 +27,7 @@ from patchkit.recorder.session import (
     RecorderMisconfigured,
     Session,
 )
+from patchkit.recorder.stubs import build_driver
 from patchkit.report import NullReporter
 
 _CASES = [
@@ -75,6 +80,49 @@ def test_a_run_is_made_once_and_then_read(session, tmp_path):
     records = first.records(_CASES)
     assert [(record.case.id, record.is_supported) for record in records] == [("one", True), ("two", False)]
     assert [str(launch.kernel.name) for launch in records[0].section.launches] == ["foo"]
+
+
+def test_a_run_is_found_again_in_a_copied_cache(session, tmp_path):
+    made = session(_GOOD)
+    places = [tmp_path / "cache", tmp_path / "copied"]
+    moved = []
+    for place in places:
+        if place == places[1]:
+            shutil.copytree(places[0], place)
+        driver = place / "objects" / "ab" / "fattn_cases"
+        driver.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(made.driver, driver)
+        moved.append(replace(made, driver=driver, cache_root=place).run_cases(_CASES))
+    assert [run.digest for run in moved] == [moved[0].digest] * 2
+    assert moved[1].folder.is_relative_to(places[1])
+    assert (tmp_path / "count").read_text("utf-8") == "run\n"
+
+
+def test_the_driver_is_found_again_in_a_copied_cache(tmp_path):
+    def build(cache: Path) -> Path:
+        clang = cache / "sdk" / "clang++"
+        chain = Toolchain(
+            kind="sdk",
+            root=clang.parent,
+            clang=clang,
+            clang_version="22.1.8",
+            hip_version="6.4.3",
+            device_libs=clang.parent,
+            rocwmma=None,
+        )
+        compiler = open_compiler(chain, cache, NullReporter())
+        return build_driver(compiler, tmp_path, tmp_path, "ggml", cache / "objects" / "stub")
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    script = 'for word; do [ "$last" = -o ] && touch "$word"; last=$word; done; echo run >> COUNT'
+    (first / "sdk").mkdir(parents=True)
+    clang = first / "sdk" / "clang++"
+    clang.write_text(f"#!/bin/sh\n{script.replace('COUNT', str(tmp_path / 'count'))}\n", "utf-8")
+    clang.chmod(0o755)
+    made = build(first)
+    shutil.copytree(first, second)
+    assert build(second) == second / made.relative_to(first)
+    assert (tmp_path / "count").read_text("utf-8") == "run\n"
 
 
 def test_the_program_gets_device_figures_and_cases_as_files(session):
