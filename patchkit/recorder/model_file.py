@@ -7,6 +7,7 @@ but its graph is that of real models of the same head size and grouping.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ _FORMAT = 1  # of the file; a change makes every old one unknown
 _SEED = 6900
 _CONTEXT = 2**17 + 2**12  # tokens: the deepest run of the gate and some room
 _EPSILON = 1e-5
+_LOOKED_UP = "token_embd"  # no matrix is multiplied by it
 _SPREAD = 0.02  # standard deviation of weights, as models are initialised
 
 
@@ -30,7 +32,9 @@ class SmallModel:
     """Its shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each.
 
     ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention. With
-    ``reads_bytes`` its vocabulary is the 256 bytes and three marks, so that it can be given any text.
+    ``reads_bytes`` its vocabulary is the 256 bytes and three marks, so that it can be given any text. With
+    ``weights``, names of quantizations as gguf has them, its matrices have these types in turn and are all
+    zeros: something to launch kernels for, nothing to compute with.
     """
 
     head_size: int
@@ -40,11 +44,13 @@ class SmallModel:
     vocabulary: int = 512
     spread: float = _SPREAD
     reads_bytes: bool = False
+    weights: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """What it is called in reports."""
-        return f"llama-d{self.head_size}-gqa{self.heads // self.kv_heads}"
+        types = "".join(f"-{name.lower()}" for name in self.weights)
+        return f"llama-d{self.head_size}-gqa{self.heads // self.kv_heads}{types}"
 
     @property
     def width(self) -> int:
@@ -60,6 +66,8 @@ def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
         del shape["spread"]  # files of the usual kind keep the names they had
     if not model.reads_bytes:
         del shape["reads_bytes"]
+    if not model.weights:
+        del shape["weights"]
     key = key_of({"format": _FORMAT, "seed": _SEED, **shape})
 
     def fill(folder: Path) -> None:
@@ -89,7 +97,15 @@ def _write(model: SmallModel, path: Path) -> None:
     writer.add_vocab_size(model.vocabulary)
     _write_vocabulary(model, writer)
 
+    types = cycle([gguf.GGMLQuantizationType[name] for name in model.weights])
+
     def weight(name: str, rows: int, columns: int) -> None:
+        if model.weights and not name.startswith(_LOOKED_UP):
+            kind = next(types)
+            block, size = gguf.GGML_QUANT_SIZES[kind]
+            zeros = np.zeros((rows, columns // block * size), dtype=np.uint8)
+            writer.add_tensor(name, zeros, raw_dtype=kind)
+            return
         values = random.standard_normal((rows, columns), dtype=np.float32) * model.spread
         writer.add_tensor(name, values.astype(np.float16))
 
