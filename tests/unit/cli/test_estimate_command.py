@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+
+import gguf
+import numpy as np
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.errors import ExitCode
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_embedding_length(64)
+    writer.add_head_count(4)
+    writer.add_tensor("token_embd.weight", np.zeros((32, 64), dtype=np.float16))
+    writer.add_tensor("blk.0.attn_q.weight", np.zeros((64, 64), dtype=np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_each_test_and_depth_has_a_row_and_figures_have_their_source(capsys, model):
+    assert main(["estimate", "--arch", "gfx1151", "--model", str(model), "--depth", "0,4096"]) == 0
+    out = capsys.readouterr().out
+    for name in ("pp512 ", "pp512 @ d4096", "tg128 ", "tg128 @ d4096"):
+        assert f"\n{name}" in out
+    assert "GB/s (measured, medium confidence: " in out
+    assert "TFLOPS (specified, medium confidence: " in out
+    assert "A bound, no forecast" in out
+
+
+def test_the_document_has_what_the_text_has(capsys, model):
+    speeds = ["--bandwidth", "100", "--tflops", "10"]
+    argv = ["estimate", "--arch", "gfx1151", "--model", str(model), "--depth", "4096", "--kv-type", "q8_0"]
+    assert main([*argv, "--pp", "0", *speeds, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (row,) = document["rows"]
+    assert (row["test"], row["limit"], row["measured"]) == ("tg128 @ d4096", "memory", None)
+    assert document["bandwidth"]["kind"] == "given"
+    # One row of the embedding, one matrix, the tied output; a KV row is 4 heads of 16 values, K and V.
+    kept = (4096 + 64.5) * 4 * 32 * 34 / 32
+    assert row["bytes_per_token"] == pytest.approx(128 + 64 * 64 * 2 + 32 * 64 * 2 + kept)
+    assert row["largest_attention_gain"] == pytest.approx(1 / (1 - row["attention_share"]))
+
+
+def test_a_measurement_is_put_beside_the_bound(capsys, model, checkout):
+    recorded = sorted((checkout / "tests/unit/bench/recorded").glob("*.jsonl"))
+    bench = recorded[0]
+    row = json.loads(bench.read_text("utf-8").splitlines()[0])
+    tokens = ["--pp", str(row["n_prompt"]), "--tg", str(row["n_gen"])]
+    argv = ["estimate", "--arch", "gfx1151", "--model", str(model), *tokens, "--depth", str(row["n_depth"])]
+    assert main([*argv, "--kv-type", row["type_k"], "--bench", str(bench), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert any(one["measured"] is not None and one["measured"]["tokens_per_second"] > 0 for one in rows)
+    assert main([*argv, "--kv-type", row["type_k"], "--bench", str(bench)]) == 0
+    assert "Right of 'measured'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ([], "MODEL_NOT_NAMED"),
+        (["--model", "MODEL", "--shape", "x.toml"], "MODEL_NOT_NAMED"),
+        (["--model", "MODEL", "--depth", "many"], "DEPTH_MALFORMED"),
+        (["--model", "MODEL", "--depth", "0,,1"], "DEPTH_MALFORMED"),
+        (["--model", "MODEL", "--depth", "99999999"], "DEPTH_MALFORMED"),
+        (["--model", "MODEL", "--pp", "0", "--tg", "0"], "NOTHING_TO_ESTIMATE"),
+        (["--model", "MODEL", "--bandwidth", "nan"], "NOTHING_TO_ESTIMATE"),
+        (["--model", "MODEL", "--arch", "gfx1115"], "ARCH_UNKNOWN"),
+        (["--model", "missing.gguf"], "GGUF_UNREADABLE"),
+        (["--shape", "missing.toml"], "TOML_MISSING"),
+        (["--model", "MODEL", "--bench", "missing.jsonl"], "BENCH_FILE_UNREADABLE"),
+        (["--model", "MODEL", "--bench", "MODEL"], "BENCH_"),
+    ],
+)
+def test_bad_options_have_an_error_of_their_own(capsys, model, options, code):
+    named = [str(model) if option == "MODEL" else option for option in options]
+    assert main(["estimate", "--arch", "gfx1151", *named]) in {ExitCode.USAGE, ExitCode.GATE_FAILED}
+    assert f"error[{code}" in capsys.readouterr().err
+
+
+def test_a_damaged_model_is_refused(capsys, model):
+    model.write_bytes(model.read_bytes()[:200])
+    assert main(["estimate", "--arch", "gfx1151", "--model", str(model)]) == ExitCode.USAGE
+    assert "error[GGUF_TRUNCATED]" in capsys.readouterr().err

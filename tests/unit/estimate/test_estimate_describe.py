@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from patchkit.errors import ErrorGroup
+from patchkit.estimate.describe import (
+    ModelNotDescribed,
+    TensorTypeUnknown,
+    shape_of_file,
+    shape_of_header,
+)
+from patchkit.gguf_file.header import load_gguf
+
+
+def _read(path):
+    return shape_of_header(load_gguf(path), path)
+
+
+def test_sizes_come_from_the_metadata_and_the_tensors(write_model):
+    model = _read(write_model(attention__head_count_kv=2, attention__key_length=24))
+    assert len(model.layers) == 4
+    (layer,) = set(model.layers)
+    assert (layer.heads, layer.kv_heads, layer.head_size_k, layer.head_size_v) == (4, 2, 24, 16)
+    assert layer.window is None
+    assert model.values == 64 * (32 + 8 * 64)
+    late = {weight.name for weight in model.weights if weight.after_last_attention}
+    assert late == {"blk.3.ffn_up.weight", "output.weight (token_embd.weight)"}
+
+
+def test_heads_may_differ_by_layer_and_be_none(write_model):
+    model = _read(write_model(attention__head_count_kv=[1, 0, 2, 0]))
+    assert [layer.kv_heads for layer in model.layers] == [1, 2]
+    assert "2 of 4 layers do not attend" in model.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("arch", "windowed"), [("gpt-oss", [True, False, True, False]), ("cohere2", [True, True, True, False])]
+)
+def test_the_window_has_the_pattern_that_llama_cpp_gives_the_architecture(write_model, arch, windowed):
+    model = _read(write_model(arch, attention__sliding_window=128))
+    assert [layer.window == 128 for layer in model.layers] == windowed
+    assert f"as llama.cpp runs {arch}" in model.notes[0]
+
+
+def test_a_pattern_in_the_file_goes_before(write_model):
+    fields = {"attention__sliding_window": 9, "attention__sliding_window_pattern": [True, True, False, True]}
+    model = _read(write_model("gpt-oss", **fields))
+    assert [layer.window for layer in model.layers] == [9, 9, None, 9]
+
+
+def test_a_window_without_a_known_pattern_is_told_and_left_out(write_model):
+    model = _read(write_model("llama", attention__sliding_window=128))
+    assert {layer.window for layer in model.layers} == {None}
+    assert "not for which layers" in model.notes[0]
+
+
+def test_latent_attention_is_seen(write_model):
+    model = _read(write_model("deepseek2", attention__key_length=576, attention__key_length_mla=192))
+    assert all(layer.shares_v for layer in model.layers)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"block_count": None}, "does not state llama.block_count"),
+        ({"block_count": 2**31}, "llama.block_count is 2147483648"),
+        ({"block_count": 100_000}, "100000 layers"),
+        ({"block_count": "many"}, "llama.block_count is many"),
+        ({"attention__head_count": None}, "attention.head_count"),
+        ({"attention__head_count": 1000}, "heads have no values"),
+        ({"embedding_length": None}, "embedding_length"),
+        ({"attention__head_count_kv": [1, 2]}, "2 entries for 4 layers"),
+        ({"expert_count": 2, "expert_used_count": 3}, "3 of 2 experts"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(write_model, fields, why):
+    with pytest.raises(ModelNotDescribed) as caught:
+        _read(write_model(**fields))
+    assert why in (caught.value.why or "")
+
+
+@pytest.mark.parametrize("name", ["llama-3.2-1b-q4_k_m", "gpt-oss-20b-f16"])
+def test_the_shapes_described_by_hand_have_the_size_that_llama_bench_printed(checkout, name):
+    model = shape_of_file(checkout / "benchmarks" / "shapes" / f"{name}.toml")
+    mib, billions = {"llama-3.2-1b-q4_k_m": (762.81, 1.24), "gpt-oss-20b-f16": (13141.28, 20.91)}[name]
+    assert round(model.bytes / 2**20, 2) == mib
+    assert round(model.values / 1e9, 2) == billions
+
+
+_SHAPE = """name = "m"
+source = "test"
+layers = 2
+heads = 8
+kv_heads = 2
+head_size = 64
+tensors = [{ name = "blk.*.ffn_up.weight", shape = [64, 64], type = "TYPE", count = 2 }]
+"""
+
+
+def test_a_shape_file_tells_the_last_layer_apart(tmp_path):
+    path = tmp_path / "m.toml"
+    path.write_text(_SHAPE.replace("TYPE", "Q8_0"))
+    assert [(w.count, w.after_last_attention) for w in shape_of_file(path).weights] == [(1, False), (1, True)]
+
+
+def test_wrong_shape_files_are_refused(tmp_path):
+    path = tmp_path / "m.toml"
+    path.write_text(_SHAPE.replace("TYPE", "Q4_L"))
+    with pytest.raises(TensorTypeUnknown):
+        shape_of_file(path)
+    for old, new, says in (
+        ("heads = 8", "heads = 7", "multiple"),
+        ("[64, 64]", "[64, 0]", "extent"),
+        ("layers = 2", "layers = 2\nexperts_used = 1", "experts"),
+        ("layers = 2", "layers = 2\nwindow_every = 2", "window"),
+        ("layers = 2", "layers = 2\nwidnow = 2", "widnow"),
+    ):
+        path.write_text(_SHAPE.replace(old, new, 1))
+        with pytest.raises(ErrorGroup) as caught:
+            shape_of_file(path)
+        assert says in str(caught.value.errors[0].message) + str(caught.value.errors[0].why)
