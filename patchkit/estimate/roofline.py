@@ -182,8 +182,8 @@ def weight_work(weight: Weight, tokens: int, outputs: int, model: ModelShape) ->
     if used == 0:
         return Work(bytes=0, macs=0)
     if weight.role == "lookup":
-        rows = used * weight.shape[0] * weight.count
-        return Work(bytes=weight.kind.size(rows), macs=0)
+        row = weight.shape[0] if weight.shape else 1
+        return Work(bytes=weight.kind.size(used * row * weight.count), macs=0)
     if weight.role == "experts" and model.experts:
         touched = distinct_experts(model.experts, model.experts_used, used) / model.experts
         macs = (
