@@ -143,7 +143,7 @@ def bootstrap_change(before: Sequence[float], after: Sequence[float]) -> Interva
 
 
 def _resampled_mean(draw: random.Random, values: Sequence[float]) -> float:
-    return statistics.fmean(draw.choices(values, k=len(values)))
+    return sum(draw.choices(values, k=len(values))) / len(values)
 
 
 def _percentiles(values: list[float], middle: float) -> Interval:

@@ -170,7 +170,7 @@ def compare_series(series: Sequence[Series], *, base: int = 0, across: Collectio
         for row in one.rows:
             found.setdefault(_key(row, across), {}).setdefault(index, []).append(row)
     lines = []
-    for key in sorted(found):
+    for key in sorted(found, key=lambda key: (key[0], key[1] == 0, key[1:])):  # prefill before decode
         model, prompt, generated, depth, shared = key
         cells = tuple(_cell(found[key].get(index), one) for index, one in enumerate(series))
         lines.append(
@@ -224,7 +224,8 @@ def _nothing_shared(series: Sequence[Series]) -> BenchNothingShared:
     differing = [name for name in CONDITIONS if first.conditions[name] != other.conditions[name]]
     reasons = [f"{name}: {first.conditions[name]} and {other.conditions[name]}" for name in differing]
     if first.model != other.model:
-        reasons = [f"model: {first.model} and {other.model}"]
+        models = (first.model, other.model)
+        reasons = ["model: " + " and ".join(f"{one.kind}, {one.size_bytes} bytes" for one in models)]
     return BenchNothingShared(
         f"{' and '.join(one.label for one in series)} have no test in common",
         where=[Location(path=one.source) for one in series],

@@ -230,7 +230,7 @@ def test_csv_has_unrounded_figures(series) -> None:
     assert float(rows[0]["A t/s"]) == line.cells[0].speed
     assert float(rows[0]["B change_percent"]) == 100 * line.change(0, 1)
     assert (rows[0]["A repetitions"], rows[0]["B repetitions"]) == ("3", "1")
-    assert (rows[0]["B low"], rows[0]["test"]) == ("", "tg8")
+    assert (rows[0]["B low"], rows[0]["test"]) == ("", "pp64")
 
 
 def test_the_document_has_every_figure_and_note(series) -> None:

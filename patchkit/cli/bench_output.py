@@ -1,0 +1,68 @@
+"""A table of llama-bench's results on the terminal, in Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from patchkit.cli.settings import Settings
+from patchkit.cli.terminal import wants_color
+
+if TYPE_CHECKING:
+    from patchkit.bench.table_text import Section
+    from patchkit.bench.tables import Table
+
+__all__ = ["TableFormat", "show_table"]
+
+TableFormat = Literal["terminal", "markdown", "csv"]
+_WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never folded
+
+
+def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
+    """The result on stdout; for CSV, which has no place for them, the notes on stderr."""
+    from patchkit.bench.table_notes import table_notes
+    from patchkit.bench.table_text import csv_table, markdown_table, sections
+
+    if form == "markdown":
+        settings.terminal.data(markdown_table(table))
+    elif form == "csv":
+        settings.terminal.data(csv_table(table))
+        reporter = settings.reporter()
+        for note in table_notes(table):
+            reporter.info(note)
+    else:
+        blocks = [_rendered(settings, section) for section in sections(table)]
+        settings.terminal.data("\n".join([*blocks, *table_notes(table)]))
+
+
+def _rendered(settings: Settings, section: Section) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    on_screen = bool(sys.stdout) and sys.stdout.isatty()
+    shown = RichTable(title=section.title, box=box.SIMPLE_HEAD, title_justify="left")
+    for title, how in zip(section.titles, section.aligned, strict=True):
+        shown.add_column(Text(title), justify="left" if how == "left" else "right", overflow="fold")
+    for row in section.rows:
+        shown.add_row(*(_painted(text, title) for text, title in zip(row, section.titles, strict=True)))
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=shutil.get_terminal_size().columns if on_screen else _WIDE,
+        force_terminal=on_screen and wants_color(settings.color),
+        color_system="standard" if on_screen and wants_color(settings.color) else None,
+    )
+    console.print(shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _painted(text: str, title: str) -> object:
+    from rich.text import Text
+
+    if not title.endswith("Δ%") or text in {"-", "0.00%"}:
+        return Text(text)
+    return Text(text, style="red" if text.startswith("-") else "green")

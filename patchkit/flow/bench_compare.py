@@ -1,0 +1,123 @@
+"""``bench compare``: files of llama-bench side by side, as a table and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.bench.plots import PLOT_FORMATS, PlotFormat, draw_plot
+from patchkit.bench.tables import Series, Table, compare_series
+from patchkit.errors import Location, UsageError
+from patchkit.flow.bench_files import load_rows
+from patchkit.vcs.disk import disk_errors
+
+__all__ = [
+    "BenchLabelsClash",
+    "BenchPlotFormatUnknown",
+    "CompareRequest",
+    "run_bench_compare",
+    "write_plot",
+]
+
+
+class BenchLabelsClash(UsageError):
+    """Labels and files do not go together: too few, too many, twice the same, or none of that name."""
+
+    code = "BENCH_LABELS_CLASH"
+
+
+class BenchPlotFormatUnknown(UsageError):
+    """The picture's name does not say which kind it should be."""
+
+    code = "BENCH_PLOT_FORMAT_UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest:
+    """``labels`` empty: the files' names; ``baseline`` None: the first label; ``across`` as in tables."""
+
+    files: tuple[Path, ...]
+    labels: tuple[str, ...] = ()
+    baseline: str | None = None
+    across: tuple[str, ...] = ()
+    plot: Path | None = None
+
+
+def run_bench_compare(request: CompareRequest) -> Table:
+    """Read, compare, and draw if that was asked for.
+
+    Raises:
+        BenchLabelsClash, BenchPlotFormatUnknown: before anything is read.
+        BenchFileMissing and its like, BenchGarbage and its like: a file is not what it must be.
+        BenchNothingShared, BenchAmbiguous: there is nothing to compare.
+        PlottingMissing: matplotlib is not installed.
+        CacheError: the disk refused the picture.
+    """
+    labels = _labels(request)
+    base = _base(labels, request.baseline)
+    if request.plot is not None:
+        _format(request.plot)
+    series = [
+        Series(label=label, source=str(path), rows=load_rows(path))
+        for label, path in zip(labels, request.files, strict=True)
+    ]
+    table = compare_series(series, base=base, across=request.across)
+    if request.plot is not None:
+        write_plot(table, request.plot)
+    return table
+
+
+def write_plot(table: Table, path: Path) -> None:
+    """Draw into a file, which is there whole or not at all.
+
+    Raises:
+        BenchPlotFormatUnknown, PlottingMissing, CacheError: as they say.
+    """
+    data = draw_plot(table, _format(path))
+    with disk_errors(path, "writing the picture", "name another file with --plot"):
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(data)
+        partial.replace(path)
+
+
+def _labels(request: CompareRequest) -> tuple[str, ...]:
+    labels = request.labels or tuple(path.name.removesuffix(".jsonl") for path in request.files)
+    if len(labels) != len(request.files):
+        raise BenchLabelsClash(
+            f"{len(request.files)} files have {len(labels)} labels",
+            hint="give --label once per file, in their order, or not at all",
+        )
+    odd = next((label for label in labels if not label.strip() or not label.isprintable()), None)
+    if odd is not None:
+        raise BenchLabelsClash(f"{odd!r} is no label", hint="--label takes a word for the title of a column")
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        places = zip(labels, request.files, strict=True)
+        raise BenchLabelsClash(
+            f"two files have the label '{twice}'",
+            where=[Location(path=str(path)) for label, path in places if label == twice],
+            hint="name them apart: --label ONE --label OTHER, in the order of the files",
+        )
+    return labels
+
+
+def _base(labels: Sequence[str], named: str | None) -> int:
+    if named is None:
+        return 0
+    if named not in labels:
+        raise BenchLabelsClash(
+            f"no file has the label '{named}'", hint=f"--baseline takes one of: {', '.join(labels)}"
+        )
+    return labels.index(named)
+
+
+def _format(path: Path) -> PlotFormat:
+    for form in PLOT_FORMATS:
+        if path.suffix.lower() == f".{form}":
+            return form
+    raise BenchPlotFormatUnknown(
+        f"'{path.name}' does not say what kind of picture it should be",
+        where=Location(path=str(path)),
+        hint=f"name it with {' or '.join(f'.{form}' for form in PLOT_FORMATS)} at the end",
+    )

@@ -1,0 +1,135 @@
+"""``patchkit bench compare`` on the command line: formats, labels, pictures, and every refusal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from patchkit.bench.tables import CONDITIONS
+from patchkit.cli.app import main
+from patchkit.cli.cmd_bench import ACROSS
+
+_RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
+_PUBLISHED = _RECORDED / "published"
+_HIP, _TUNED = (str(_PUBLISHED / f"llama-3.2-1b.{name}.jsonl") for name in ("hip", "tuned"))
+_LABELS = ("--label", "HIP", "--label", "lhl-tune-tile")
+
+
+def _failed(capsys, *argv: str) -> dict[str, object]:
+    code = main(["bench", "compare", "--json", *argv])
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"]["exit_code"] == code != 0
+    error: dict[str, object] = document["error"] | {"exit": code}
+    return error
+
+
+def test_markdown_is_the_published_table(capsys) -> None:
+    assert main(["bench", "compare", _HIP, _TUNED, *_LABELS, "--format", "markdown"]) == 0
+    wanted = (_PUBLISHED / "llama-3.2-1b.hip-tuned.md").read_text("utf-8")
+    assert capsys.readouterr().out.startswith(wanted)
+
+
+def test_the_terminal_shows_the_same_figures_unfolded(capsys) -> None:
+    assert main(["bench", "compare", _HIP, _TUNED, *_LABELS]) == 0
+    out = capsys.readouterr().out
+    row = next(line for line in out.splitlines() if "tg128 @ d65536" in line)
+    assert row.split()[-3:] == ["64.62", "64.55", "-0.10%"]
+    assert "\x1b" not in out
+    assert "no interval" in out
+
+
+def test_csv_leaves_its_notes_to_stderr(capsys) -> None:
+    assert main(["bench", "compare", _HIP, _TUNED, "--format", "csv"]) == 0
+    captured = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(captured.out)))
+    assert [row["test"] for row in rows][:2] == ["pp512", "pp512 @ d1024"]
+    assert "no interval" in captured.err
+
+
+def test_another_label_can_be_the_baseline(capsys) -> None:
+    assert main(["bench", "compare", "--json", _HIP, _TUNED, *_LABELS, "--baseline", "lhl-tune-tile"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["base"] == "lhl-tune-tile"
+    assert document["lines"][0]["changes"]["HIP"]["change"] == pytest.approx(4703.28 / 4970.14 - 1, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<?xml"), ("b.PNG", b"\x89PNG")])
+def test_a_picture_is_written_beside_the_table(capsys, tmp_path: Path, name: str, begins: bytes) -> None:
+    path = tmp_path / name
+    assert main(["bench", "compare", _HIP, _TUNED, "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(begins)
+    assert list(tmp_path.iterdir()) == [path]
+    assert "tg128" in capsys.readouterr().out
+
+
+def test_the_choices_of_across_are_the_conditions() -> None:
+    assert ACROSS == CONDITIONS
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("no-such.jsonl",), "BENCH_FILE_MISSING"),
+        ((".",), "BENCH_FILE_MISSING"),
+        (("/dev/zero",), "BENCH_FILE_MISSING"),
+        ((_HIP, _HIP), "BENCH_LABELS_CLASH"),
+        ((_HIP, _TUNED, "--label", "one"), "BENCH_LABELS_CLASH"),
+        ((_HIP, "--label", "a\nb"), "BENCH_LABELS_CLASH"),
+        ((_HIP, _TUNED, "--baseline", "WMMA"), "BENCH_LABELS_CLASH"),
+        ((_HIP, _TUNED, "--plot", "speed.pdf"), "BENCH_PLOT_FORMAT_UNKNOWN"),
+        ((_HIP, str(_RECORDED / "b6900-cpu.jsonl")), "BENCH_NOTHING_SHARED"),
+        ((_HIP, _TUNED, "--across", "model"), "USAGE_VALUE"),
+        ((), "USAGE_MISSING"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_cannot_be_is_refused_with_the_next_step(capsys, argv: tuple[str, ...], code: str) -> None:
+    error = _failed(capsys, *argv)
+    assert (error["code"], error["exit"]) == (code, 2)
+    assert error["hint"]
+
+
+def test_two_builds_in_one_file_are_refused(capsys, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.jsonl"
+    text = Path(_HIP).read_text("utf-8")
+    path.write_text(text + text.replace('"build_number": 0', '"build_number": 6900'), "utf-8")
+    assert _failed(capsys, str(path))["code"] == "BENCH_AMBIGUOUS"
+
+
+def test_a_damaged_file_is_named_with_its_line(capsys) -> None:
+    error = _failed(capsys, _HIP, str(_RECORDED / "hostile" / "bench_garbage--log-between-rows.jsonl"))
+    assert error["code"] == "BENCH_GARBAGE"
+    assert [place["line"] for place in cast("list[dict[str, object]]", error["where"])] == [2]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b" " * (16 * 2**20 + 1), b'{"rows": "many"}\n'],
+    ids=["bytes", "rows"],
+)
+def test_more_than_anybody_measures_is_refused(capsys, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "large.jsonl"
+    row = Path(_HIP).read_bytes().splitlines()[0] + b"\n"
+    path.write_bytes(content if content.startswith(b" ") else row * 2001)
+    error = _failed(capsys, str(path))
+    assert error["code"] == "BENCH_FILE_TOO_LARGE"
+
+
+def test_no_picture_is_left_where_the_disk_refuses(capsys, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    error = _failed(capsys, _HIP, _TUNED, "--plot", str(tmp_path / "file" / "a.svg"))
+    assert (error["code"], error["exit"]) == ("DISK_NOT_DIRECTORY", 8)
+
+
+def test_without_matplotlib_the_command_to_get_it_is_named(capsys, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    error = _failed(capsys, _HIP, _TUNED, "--plot", str(tmp_path / "a.svg"))
+    assert (error["code"], error["exit"]) == ("PLOTTING_MISSING", 6)
+    assert "pip install 'patchkit[plots]'" in str(error["hint"])
+    assert not list(tmp_path.iterdir())
