@@ -1,0 +1,111 @@
+"""``patchkit gate``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack
+
+import click
+
+from patchkit.cli.complaint import complain
+from patchkit.cli.hardware_options import HardwareOptions, check_hardware, hardware_options, make_hardware
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.errors import ErrorGroup
+
+if TYPE_CHECKING:
+    from patchkit.flow.hardware import Hardware
+
+__all__ = ["command"]
+
+
+class _Options(HardwareOptions):
+    base: str
+    head: str
+    repo: Path
+    explain: bool
+    own_tests: Literal["passed"] | None
+    own: tuple[str, ...]
+    full: bool
+    summary: Path | None
+
+
+@verb(
+    "gate",
+    example=(
+        "patchkit gate --base origin/main --head HEAD --no-gpu",
+        "patchkit gate --base origin/main --head pr --explain --json",
+        "patchkit gate --repo ~/llama.cpp --base master --head patchkit/gfx1151/b6900 --own '.github/*'",
+    ),
+)
+@click.option("--base", type=TEXT, required=True, metavar="REF", help="Where it is to be merged.")
+@click.option("--head", type=TEXT, required=True, metavar="REF", help="What is to be merged.")
+@click.option(
+    "--repo",
+    type=FOLDER,
+    default=".",
+    show_default=True,
+    metavar="DIR",
+    help="A clone of this project, or of llama.cpp with our branch.",
+)
+@click.option("--explain", is_flag=True, help="Only say which gates would run, and why. Takes seconds.")
+@click.option(
+    "--own-tests",
+    type=click.Choice(["passed"]),
+    help="Say that patchkit's own tests passed on the head; this gate does not run its code.",
+)
+@click.option(
+    "--own", multiple=True, metavar="PATTERN", help="In a fork: files that are its own, not looked at."
+)
+@click.option("--full", is_flag=True, help="As verify --full: also the whole library. Slow.")
+@click.option(
+    "--summary", type=FOLDER, metavar="FILE", help="Append markdown to it, as $GITHUB_STEP_SUMMARY wants."
+)
+@hardware_options
+def command(settings: Settings, **options: Unpack[_Options]) -> int:
+    """Judge a pull request: what it changes, what that can affect, and what those gates say.
+
+    It reads the head from git objects. Nothing of it is checked out, and none of its code is run: the
+    patchkit that judges is the one that is installed, which in CI is that of the base.
+
+    Only gates run whose answer can change. The exit code is that of the first finding: 2 for the data of the
+    head, 3 for a place, 4 for a template, 1 for a gate; also 1 when patchkit itself is changed and nobody
+    says with --own-tests that its tests passed.
+    """
+    from patchkit.gating.run import GateRequest, run_gate
+    from patchkit.gating.text import gate_lines
+
+    check_hardware(options)
+    workspace = settings.workspace()
+
+    def hardware(archs: Sequence[str]) -> Hardware:
+        return make_hardware(workspace, archs, options)
+
+    verdict = run_gate(
+        GateRequest(
+            repository=options["repo"],
+            base=options["base"],
+            head=options["head"],
+            explain=options["explain"],
+            own_tests_passed=options["own_tests"] is not None,
+            full=options["full"],
+            own_files=options["own"],
+        ),
+        workspace,
+        environ=os.environ,
+        hardware=hardware,
+    )
+    terminal = settings.terminal
+    if options["summary"] is not None:
+        from patchkit.gating.outputs import append_summary
+
+        append_summary(verdict, options["summary"])
+    if settings.json:
+        terminal.document(verdict.as_json())
+        return verdict.exit_code
+    terminal.data("\n".join(gate_lines(verdict)))
+    if verdict.findings:
+        problems = [finding.problem for finding in verdict.findings]
+        terminal.talk(complain(ErrorGroup(f"the pull request is {verdict.word}", problems), terminal.paint))
+    return verdict.exit_code

@@ -1,0 +1,100 @@
+"""What can be wrong with a pull request beside what planning and the gates find."""
+
+from __future__ import annotations
+
+from patchkit.errors import ConfigError, GitError, UsageError
+from patchkit.gates.base import GateError
+
+__all__ = [
+    "EntryRefused",
+    "ForkNotRegenerated",
+    "ForkStray",
+    "ForkWithoutBranch",
+    "LockOutdated",
+    "LockUnrecorded",
+    "LockUntrue",
+    "NoCommonCommit",
+    "OwnTestsNeeded",
+    "PinRewritten",
+    "RefUnknown",
+    "RepositoryUnknown",
+    "SourceNew",
+]
+
+
+class RefUnknown(GitError):
+    """``--base`` or ``--head`` names no commit of the repository."""
+
+    code = "GATE_REF_UNKNOWN"
+
+
+class RepositoryUnknown(UsageError):
+    """The head is neither this project nor llama.cpp."""
+
+    code = "GATE_REPOSITORY_UNKNOWN"
+
+
+class NoCommonCommit(GitError):
+    """Base and head have no commit in common here: what the pull request changes cannot be said."""
+
+    code = "GATE_NO_COMMON_COMMIT"
+
+
+class EntryRefused(ConfigError):
+    """The head has something among its series that is no plain file, or more than a series needs."""
+
+    code = "GATE_ENTRY_REFUSED"
+
+
+class PinRewritten(ConfigError):
+    """The head's lock has another tree or commit for a build than the base's."""
+
+    code = "GATE_PIN_REWRITTEN"
+
+
+class SourceNew(ConfigError):
+    """The head's lock names a place to download from that the base's does not."""
+
+    code = "GATE_SOURCE_NEW"
+
+
+class LockOutdated(ConfigError):
+    """The head's lock records other files than the head has."""
+
+    code = "GATE_LOCK_OUTDATED"
+
+
+class LockUntrue(ConfigError):
+    """The head's lock records another tree or commit than its own files give."""
+
+    code = "GATE_LOCK_UNTRUE"
+
+
+class LockUnrecorded(ConfigError):
+    """The head's lock has no result for a candidate that the head changes."""
+
+    code = "GATE_LOCK_UNRECORDED"
+
+
+class OwnTestsNeeded(GateError):
+    """The head changes patchkit itself, and nobody said that its own tests pass."""
+
+    code = "GATE_OWN_TESTS_NEEDED"
+
+
+class ForkWithoutBranch(GitError):
+    """The head of the fork has no commit of a candidate on a pin of the lock."""
+
+    code = "GATE_FORK_WITHOUT_BRANCH"
+
+
+class ForkNotRegenerated(GateError):
+    """A file of the fork is not what the series gives."""
+
+    code = "GATE_FORK_NOT_REGENERATED"
+
+
+class ForkStray(GateError):
+    """The fork changes a file that no patch changes."""
+
+    code = "GATE_FORK_STRAY"

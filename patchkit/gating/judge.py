@@ -1,0 +1,240 @@
+"""One target: its candidate, the gates it needs, and what came of each.
+
+Vocabulary: an *outcome* is what judging adds to the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.errors import ErrorGroup, PatchkitError
+from patchkit.flow.candidates import Candidate
+from patchkit.flow.hardware import GPU_GATES, Hardware, choose_hardware
+from patchkit.flow.plan import Request
+from patchkit.flow.verify import GATE_NAMES, Report, run_verify
+from patchkit.flow.workspace import Workspace
+from patchkit.gating.blame import blame
+from patchkit.gating.candidate import Made, make_candidate
+from patchkit.gating.lock_rules import check_recorded
+from patchkit.gating.needs import LADDER, Need, find_needs
+from patchkit.gating.side import Side, point_into
+from patchkit.gating.targets import Target
+from patchkit.gating.verdict import Finding, GateRow, Judged, RowState
+
+__all__ = ["Outcome", "Ran", "explain_target", "judge_target", "run_needed"]
+
+_LAST = "GATE_LOCK_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one step found."""
+
+    judged: tuple[Judged, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    attention: tuple[str, ...] = ()
+
+    def plus(self, other: Outcome) -> Outcome:
+        """Both."""
+        return Outcome(
+            judged=(*self.judged, *other.judged),
+            findings=(*self.findings, *other.findings),
+            attention=(*self.attention, *other.attention),
+        )
+
+    def in_order(self) -> Outcome:
+        """A lock that is behind comes last: a forgotten command must not hide what is wrong."""
+        late = [one for one in self.findings if one.problem.code.startswith(_LAST)]
+        rest = [one for one in self.findings if one not in late]
+        return Outcome(judged=self.judged, findings=(*rest, *late), attention=self.attention)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """The rows of the ladder and the problems, each with the evidence of its gate."""
+
+    rows: tuple[GateRow, ...]
+    problems: tuple[tuple[PatchkitError, Mapping[str, object]], ...] = ()
+    evidence: Path | None = None
+
+
+def explain_target(target: Target, before: Side, after: Side, *, foreign: Sequence[str]) -> Outcome:
+    """What would run, believing the lock of the head; nothing is fetched, placed or compiled."""
+    tree = target.recorded.tree if target.recorded is not None else None
+    if tree is None:
+        rows = tuple(
+            GateRow(gate=name, state="would run", why="the lock does not say what it gives")
+            for name in LADDER
+        )
+    else:
+        rows = tuple(
+            GateRow(gate=need.gate, state="would run" if need.needed else "not needed", why=need.why)
+            for need in find_needs(target, before, after, tree=tree, foreign=foreign)
+        )
+    return Outcome(judged=(_judged(target, tree, rows),))
+
+
+def judge_target(
+    target: Target,
+    before: Side,
+    after: Side,
+    workspace: Workspace,
+    *,
+    foreign: Sequence[str],
+    full: bool,
+    environ: Mapping[str, str],
+    hardware: Hardware | None,
+) -> Outcome:
+    """Make the candidate and run what it needs; ``workspace`` has the series of the head.
+
+    Raises only what stops everything (CacheError, KeyboardInterrupt); any other error is a finding.
+    """
+    root = after.files.root
+    request = Request(archs=target.archs, upstream=target.pin.name, with_=target.with_, only=target.only)
+    try:
+        made = make_candidate(request, workspace)
+    except PatchkitError as error:
+        rows = _none_ran(f"the candidate cannot be made: {error.code}")
+        found = tuple(Finding(problem=one, target=target.name) for one in _members(point_into(error, root)))
+        return Outcome(judged=(_judged(target, None, rows),), findings=found)
+    if made.candidate is None or made.result is None:
+        problems: list[tuple[PatchkitError, Mapping[str, object]]] = [
+            (point_into(problem, root), {}) for problem in made.plan.errors
+        ]
+        return Outcome(
+            judged=(_judged(target, None, _none_ran("the series cannot be applied")),),
+            findings=_findings(problems, made, target, after),
+        )
+    tree = made.result.tree
+    needs = find_needs(target, before, after, tree=tree, foreign=foreign)
+    ran = run_needed(
+        needs,
+        made.candidate,
+        workspace,
+        upstream=target.pin.name,
+        full=full,
+        environ=environ,
+        hardware=hardware,
+    )
+    for problem, _ in ran.problems:
+        point_into(problem, root)
+    findings = _findings(ran.problems, made, target, after)
+    behind = tuple(Finding(problem=one, target=target.name) for one in check_recorded(target, made.result))
+    return Outcome(judged=(_judged(target, tree, ran.rows, ran.evidence),), findings=(*findings, *behind))
+
+
+def run_needed(
+    needs: Sequence[Need],
+    candidate: Candidate,
+    workspace: Workspace,
+    *,
+    upstream: str,
+    full: bool,
+    environ: Mapping[str, str],
+    hardware: Hardware | None,
+) -> Ran:
+    """Run the gates that are needed and can run here. What keeps one from running is a problem."""
+    hardware = hardware or choose_hardware(candidate.archs, None, model=None, no_gpu=True)
+    here = (*GATE_NAMES, *(gate.name for gate in hardware.gates))
+    wanted = [need.gate for need in needs if need.needed]
+    only = [name for name in map(hardware.own_name, wanted) if name in here]
+    if not only:
+        return Ran(rows=_rows(needs, None, hardware))
+    try:
+        report = run_verify(
+            workspace,
+            archs=candidate.archs,
+            upstream=upstream,
+            only=only,
+            full=full,
+            environ=environ,
+            candidate=candidate,
+            hardware=hardware,
+        )
+    except PatchkitError as error:
+        rows = tuple(
+            GateRow(
+                gate=need.gate,
+                state="not run" if need.needed else "not needed",
+                why=f"the gates ended with {error.code}" if need.needed else need.why,
+            )
+            for need in needs
+        )
+        return Ran(rows=rows, problems=tuple((one, {}) for one in _members(error)))
+    problems = tuple(
+        (problem, gate.result.evidence) for gate in report.gates for problem in gate.result.problems
+    )
+    return Ran(rows=_rows(needs, report, hardware), problems=problems, evidence=report.folder)
+
+
+def _rows(needs: Sequence[Need], report: Report | None, hardware: Hardware) -> tuple[GateRow, ...]:
+    found = {gate.result.gate: gate for gate in (report.gates if report is not None else ())}
+    rows = []
+    for need in needs:
+        gate = found.get(hardware.own_name(need.gate))
+        if not need.needed:
+            rows.append(GateRow(gate=need.gate, state="not needed", why=need.why))
+        elif need.gate in hardware.not_here or gate is None:
+            why = hardware.not_here.get(need.gate, GPU_GATES.get(need.gate, "it does not run here"))
+            rows.append(GateRow(gate=need.gate, state="not run", why=why))
+        else:
+            state: RowState = gate.result.verdict
+            rows.append(
+                GateRow(
+                    gate=gate.result.gate,
+                    state=state,
+                    why=gate.result.summary if state == "not run" else need.why,
+                    summary=gate.result.summary,
+                    seconds=gate.seconds,
+                    not_proven=gate.result.not_run,
+                )
+            )
+    return tuple(rows)
+
+
+def _findings(
+    problems: Iterable[tuple[PatchkitError, Mapping[str, object]]], made: Made, target: Target, after: Side
+) -> tuple[Finding, ...]:
+    guarded = {arch for one in made.plan.patches for arch in one.targets} or set(target.archs)
+    outside = [arch for arch in sorted(after.profiles) if arch not in guarded]
+    return tuple(
+        _relative(
+            blame(problem, made.plan, made.files, target=target.name, evidence=evidence, outside=outside),
+            after.files.root,
+        )
+        for problem, evidence in problems
+    )
+
+
+def _relative(finding: Finding, root: Path) -> Finding:
+    """With the places in the patches as the pull request has them."""
+    places = tuple(replace(place, path=place.path.removeprefix(f"{root}/")) for place in finding.patch_places)
+    return replace(finding, patch_places=places)
+
+
+def _none_ran(why: str) -> tuple[GateRow, ...]:
+    return tuple(GateRow(gate=name, state="not run", why=why) for name in LADDER)
+
+
+def _members(error: PatchkitError) -> tuple[PatchkitError, ...]:
+    if not isinstance(error, ErrorGroup):
+        return (error,)
+    return tuple(member for one in error.errors for member in _members(one))
+
+
+def _judged(
+    target: Target, tree: str | None, rows: tuple[GateRow, ...], evidence: Path | None = None
+) -> Judged:
+    return Judged(
+        name=target.name,
+        archs=target.archs,
+        build=target.pin.build,
+        patches=target.patches,
+        reasons=target.reasons,
+        tree_before=None if target.before is None else target.before.tree,
+        tree=tree,
+        rows=rows,
+        evidence=evidence,
+    )

@@ -1,0 +1,135 @@
+"""What a pull request changes, read from git objects: nothing of it is checked out and none of it is run.
+
+Vocabulary: the *base* is where the head is to be merged, the *fork point* the newest commit of both; a
+*change* is one path that differs between the fork point and the head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.errors import Location
+from patchkit.gating.errors import NoCommonCommit, RefUnknown, RepositoryUnknown
+from patchkit.report import Reporter
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import Git
+
+__all__ = ["Change", "Pull", "RepositoryKind", "read_pull"]
+
+RepositoryKind = Literal["patchkit", "fork"]
+Status = Literal["added", "changed", "removed"]
+
+_SERIES_MARKS = ("patches/upstream.lock", "arch_profiles")
+_UPSTREAM_MARKS = ("ggml/CMakeLists.txt", "ggml/src/ggml-cuda")
+_NONE = "000000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One path; ``mode`` is git's of the head (of the fork point for a removed one)."""
+
+    path: str
+    status: Status
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """A pull request. ``behind``: commits of the base that the head does not have."""
+
+    repository: Repository
+    kind: RepositoryKind
+    base: str
+    head: str
+    fork_point: str
+    behind: int
+    changes: tuple[Change, ...]
+
+
+def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
+    """Resolve both names in the repository around ``folder`` and list what differs.
+
+    Raises:
+        RefUnknown: one of them is no commit here.
+        NoCommonCommit: their histories do not meet, or a shallow clone ends before they do.
+        RepositoryUnknown: the head is neither this project nor llama.cpp.
+        GitError: git refused.
+    """
+    repository = Repository(path=_git_dir(folder, reporter), reporter=reporter)
+    commits = tuple(_commit(repository, name, option) for name, option in ((base, "base"), (head, "head")))
+    point = _fork_point(repository, *commits)
+    kind = _kind(repository, commits[1])
+    count = repository.git.run("rev-list", "--count", f"{point}..{commits[0]}")
+    return Pull(
+        repository=repository,
+        kind=kind,
+        base=commits[0],
+        head=commits[1],
+        fork_point=point,
+        behind=int(count),
+        changes=_changes(repository, point, commits[1]),
+    )
+
+
+def _git_dir(folder: Path, reporter: Reporter) -> Path:
+    found = Git(reporter=reporter).attempt("-C", str(folder), "rev-parse", "--absolute-git-dir")
+    if found.status != 0:
+        raise RefUnknown(
+            f"{folder} is in no git repository",
+            where=Location(path=str(folder)),
+            why=found.stderr.strip() or None,
+            hint="name the clone with --repo DIR",
+        )
+    return Path(found.stdout.decode("utf-8", "surrogateescape").rstrip("\n"))
+
+
+def _commit(repository: Repository, name: str, option: str) -> str:
+    # One line is one question to git, and a name with a dash in front is no option there.
+    commit = None if not name or "\n" in name else repository.resolve(f"{name}^{{commit}}")[0]
+    if commit is None:
+        raise RefUnknown(
+            f"--{option} '{name}' is no commit of this repository",
+            where=Location(path=str(repository.path)),
+            why="it is no branch, tag or commit here, or was not fetched",
+            hint=f"git fetch origin {name}, or give the full commit id",
+        )
+    return commit
+
+
+def _fork_point(repository: Repository, base: str, head: str) -> str:
+    found = repository.git.attempt("merge-base", base, head)
+    if found.status != 0:
+        raise NoCommonCommit(
+            f"{base[:12]} and {head[:12]} have no commit in common here",
+            where=Location(path=str(repository.path)),
+            why=found.stderr.strip() or "their histories do not meet, or the clone is shallow",
+            hint="git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
+        )
+    return found.stdout.decode("ascii").split("\n")[0]
+
+
+def _kind(repository: Repository, head: str) -> RepositoryKind:
+    marks = repository.find_entries(head, [*_SERIES_MARKS, *_UPSTREAM_MARKS])
+    if all(mark in marks for mark in _SERIES_MARKS):
+        return "patchkit"
+    if all(mark in marks for mark in _UPSTREAM_MARKS):
+        return "fork"
+    raise RepositoryUnknown(
+        f"{head[:12]} is neither patchkit nor llama.cpp",
+        where=Location(path=str(repository.path)),
+        why=f"it lacks {', '.join(_SERIES_MARKS)} of the one, and {', '.join(_UPSTREAM_MARKS)} of the other",
+        hint="name the clone with --repo DIR",
+    )
+
+
+def _changes(repository: Repository, before: str, after: str) -> tuple[Change, ...]:
+    out = repository.git.run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    found = []
+    for head, path in zip(fields[0::2], fields[1::2], strict=False):
+        old, new, *_ = head.lstrip(":").split(" ")
+        status: Status = "added" if old == _NONE else "removed" if new == _NONE else "changed"
+        found.append(Change(path=path, status=status, mode=old if status == "removed" else new))
+    return tuple(sorted(found, key=lambda change: change.path))

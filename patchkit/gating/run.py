@@ -1,0 +1,213 @@
+"""``patchkit gate`` from the two names to the verdict.
+
+The order is that of cost: what changed (git), what the head's own data says (TOML), where its edits go
+(planning), what the gates say (compiling), and then whether its lock records all that. Findings of one stage
+keep the later ones from running only where those could not say anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from patchkit.errors import ErrorGroup, Location, PatchkitError
+from patchkit.flow.hardware import Hardware
+from patchkit.flow.workspace import Workspace
+from patchkit.gating.attention import find_attention
+from patchkit.gating.changes import SERIES_PARTS, Part, parts_of
+from patchkit.gating.errors import OwnTestsNeeded
+from patchkit.gating.fork import judge_fork
+from patchkit.gating.judge import Outcome, explain_target, judge_target
+from patchkit.gating.lock_rules import check_pins, stale_results
+from patchkit.gating.pull import Pull, read_pull
+from patchkit.gating.side import Side, point_into, read_side
+from patchkit.gating.targets import find_targets, foreign_profiles
+from patchkit.gating.verdict import Finding, Verdict
+from patchkit.vcs.disk import disk_errors
+
+__all__ = ["GateRequest", "run_gate"]
+
+_PREFIX = "gate-"
+_OWN_TESTS = ".ci/run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRequest:
+    """``explain``: plan only. ``own_tests_passed``: somebody ran patchkit's own tests on the head."""
+
+    repository: Path
+    base: str
+    head: str
+    explain: bool = False
+    own_tests_passed: bool = False
+    full: bool = False
+    own_files: tuple[str, ...] = ()
+
+
+def run_gate(
+    request: GateRequest,
+    workspace: Workspace,
+    *,
+    environ: Mapping[str, str],
+    hardware: Callable[[Sequence[str]], Hardware] | None = None,
+) -> Verdict:
+    """Judge a pull request.
+
+    Args:
+        request: what is to be judged.
+        workspace: its cache is used; its series only for a fork of llama.cpp, which has none of its own.
+        environ: where tools are looked for.
+        hardware: the gates that run on hardware, for some GPUs; none by default.
+
+    Raises:
+        RefUnknown, NoCommonCommit, RepositoryUnknown: there is nothing to judge.
+        ConfigError: the series of the *fork point* is not what it must be.
+        ForkWithoutBranch: the fork has no candidate.
+        CacheError, GitError: the disk or git refused.
+    """
+    pull = read_pull(request.repository, request.base, request.head, workspace.reporter)
+    if pull.kind == "fork":
+        return judge_fork(
+            pull,
+            workspace,
+            own_files=request.own_files,
+            explain=request.explain,
+            full=request.full,
+            environ=environ,
+            hardware=hardware,
+        )
+    parts = parts_of(pull.changes)
+    outcome = Outcome()
+    if any(part in SERIES_PARTS for part in parts.values()):
+        with _stage(workspace.cache_root) as folder:
+            outcome = _judge_series(pull, parts, request, workspace, folder, environ, hardware)
+    own = _own_tests(pull, parts, passed=request.own_tests_passed)
+    return Verdict(
+        pull=pull,
+        parts=parts,
+        judged=outcome.judged,
+        findings=(*outcome.findings, *own.findings),
+        attention=(*_behind(pull), *outcome.attention, *own.attention),
+        own_tests=own.state,
+        explained=request.explain,
+    )
+
+
+@contextmanager
+def _stage(cache_root: Path) -> Iterator[Path]:
+    with disk_errors(cache_root, "making room for a pull request"):
+        cache_root.mkdir(parents=True, exist_ok=True)
+        # Resolved, because errors are told by what they name below it.
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=cache_root)).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _judge_series(
+    pull: Pull,
+    parts: Mapping[str, Part],
+    request: GateRequest,
+    workspace: Workspace,
+    folder: Path,
+    environ: Mapping[str, str],
+    hardware: Callable[[Sequence[str]], Hardware] | None,
+) -> Outcome:
+    before = read_side(pull.repository, pull.fork_point, folder / "before")
+    try:
+        after = read_side(pull.repository, pull.head, folder / "after")
+    except PatchkitError as error:
+        return Outcome(findings=tuple(Finding(problem=one) for one in _members(error)))
+    problems = [*check_pins(before.lock, after.lock), *stale_results(after)]
+    refused = _refused_builds(before, after)
+    changed = [path for path, part in parts.items() if part in SERIES_PARTS - {"lock"}]
+    foreign = foreign_profiles(before, after)
+    total = Outcome(
+        findings=tuple(Finding(problem=problem) for problem in problems),
+        attention=tuple(find_attention(before, after)),
+    )
+    try:
+        targets = find_targets(before, after, changed, foreign)
+    except PatchkitError as error:
+        return total.plus(Outcome(findings=tuple(Finding(problem=one) for one in _members(error))))
+    mine = replace(workspace, series=after.files)
+    for target in targets:
+        if target.pin.build in refused:
+            continue
+        if request.explain:
+            total = total.plus(explain_target(target, before, after, foreign=foreign))
+        else:
+            workspace.reporter.step(f"judging {target.name}")
+            total = total.plus(
+                judge_target(
+                    target,
+                    before,
+                    after,
+                    mine,
+                    foreign=foreign,
+                    full=request.full,
+                    environ=environ,
+                    hardware=hardware(target.archs) if hardware else None,
+                )
+            )
+    for finding in total.findings:
+        for side in (after, before):
+            point_into(finding.problem, side.files.root)
+    return total.in_order()
+
+
+def _refused_builds(before: Side, after: Side) -> frozenset[int]:
+    """Pins whose lines in the lock are refused: nothing is fetched for them."""
+    places = {str(place) for problem in check_pins(before.lock, after.lock) for place in problem.where}
+    return frozenset(pin.build for pin in after.lock.pins if str(pin.where) in places)
+
+
+def _members(error: PatchkitError) -> tuple[PatchkitError, ...]:
+    if not isinstance(error, ErrorGroup):
+        return (error,)
+    return tuple(member for one in error.errors for member in _members(one))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OwnTests:
+    state: Literal["not needed", "needed", "passed"]
+    findings: tuple[Finding, ...] = ()
+    attention: tuple[str, ...] = ()
+
+
+def _own_tests(pull: Pull, parts: Mapping[str, Part], *, passed: bool) -> _OwnTests:
+    """A change of patchkit itself: the gate runs the patchkit that is installed, so it cannot judge it."""
+    code = [path for path, part in parts.items() if part in ("code", "catalogue")]
+    if not code:
+        return _OwnTests(state="not needed")
+    told = f"{len(code)} changed file{'s'[: len(code) > 1]} of patchkit itself"
+    if passed:
+        return _OwnTests(
+            state="passed",
+            attention=(f"{told}: that its own tests pass was said by the caller, not seen here",),
+        )
+    problem = OwnTestsNeeded(
+        f"{told}: this gate cannot judge {'them' if len(code) > 1 else 'it'}",
+        where=[Location(path=path) for path in code[:8]],
+        why=(
+            "it runs the patchkit that is installed, never that of the pull request; candidates are judged "
+            "as that one makes them"
+        ),
+        hint=f"run {_OWN_TESTS} at {pull.head[:12]}, then this with --own-tests passed",
+    )
+    return _OwnTests(state="needed", findings=(Finding(problem=problem),))
+
+
+def _behind(pull: Pull) -> Iterator[str]:
+    if pull.behind:
+        yield (
+            f"the head is {pull.behind} commit{'s'[: pull.behind > 1]} behind the base: judged is the "
+            "head as it stands, not what merging makes of it"
+        )

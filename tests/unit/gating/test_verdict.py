@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.errors import ConfigError, ExitCode, Location
+from patchkit.gates.isolation_errors import DeviceCodeDiffers, HostBranchLeaks, TokensDiffer, UnitListDiffers
+from patchkit.gating.blame import leaks_of
+from patchkit.gating.errors import LockOutdated, OwnTestsNeeded
+from patchkit.gating.judge import Outcome
+from patchkit.gating.outputs import append_summary
+from patchkit.gating.pull import Change, Pull
+from patchkit.gating.text import gate_lines, gate_markdown
+from patchkit.gating.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.report import NullReporter
+from patchkit.vcs.repository import Repository
+
+LEAK = Finding(
+    problem=TokensDiffer(
+        "a.cu reads differently for cuda sm_70 device",
+        where=Location(path="a.cu", line=3),
+        hint="patchkit diff",
+    ),
+    target="gfx1151 on b6900",
+    patch_places=(Location(path="patches/0001-a/patch.toml", line=9, column=1, label="edit one"),),
+    leaks=("cuda sm_70 device",),
+)
+OWN = Finding(problem=OwnTestsNeeded("1 changed file of patchkit itself"))
+BEHIND = Finding(problem=LockOutdated("the lock is behind"))
+ROWS = (
+    GateRow(gate="anchors", state="passed", why="it changed", summary="2 edits", not_proven=("the rest",)),
+    GateRow(gate="isolation", state="failed", why="it changed", summary="1 of 2 readings"),
+    GateRow(gate="compile", state="not run", why="gate isolation failed"),
+    GateRow(gate="bench", state="not needed", why="tree abc is as it was"),
+)
+
+
+def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object) -> Verdict:
+    path = "arch_profiles/gfx1151.toml"
+    pull = Pull(
+        repository=Repository(path=Path("r"), reporter=NullReporter()),
+        kind="patchkit",
+        base="b" * 40,
+        head="c" * 40,
+        fork_point="a" * 40,
+        behind=0,
+        changes=(Change(path=path, status="changed", mode="100644"),),
+    )
+    judged = Judged(
+        name="gfx1151 on b6900",
+        archs=("gfx1151",),
+        build=6900,
+        patches=("a",),
+        reasons=(path,),
+        tree_before="1" * 40,
+        tree="2" * 40,
+        rows=rows,
+    )
+    values = {"attention": (), "own_tests": "not needed"} | more
+    return Verdict(pull=pull, parts={path: "profile"}, judged=(judged,), findings=findings, **values)
+
+
+@pytest.mark.parametrize(
+    ("made", "word", "code"),
+    [
+        (verdict(), "passed", ExitCode.OK),
+        (verdict(LEAK), "blocked", ExitCode.GATE_FAILED),
+        (verdict(OWN), "not proven", ExitCode.GATE_FAILED),
+        (verdict(LEAK, OWN), "blocked", ExitCode.GATE_FAILED),
+        (verdict(BEHIND), "blocked", ExitCode.USAGE),
+        (verdict(rows=ROWS[3:]), "nothing to prove", ExitCode.OK),
+        (verdict(rows=ROWS[2:]), "not proven", ExitCode.OK),  # not run is never passed
+        (verdict(rows=(), own_tests="passed"), "passed", ExitCode.OK),
+        (verdict(explained=True), "explained", ExitCode.OK),
+        (verdict(BEHIND, explained=True), "blocked", ExitCode.USAGE),
+    ],
+)
+def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
+    made: Verdict, word: str, code: ExitCode
+) -> None:
+    assert (made.word, made.exit_code) == (word, code)
+    assert made.as_json()["verdict"] == word
+
+
+def test_a_lock_that_is_behind_hides_nothing() -> None:
+    ordered = Outcome(findings=(BEHIND, LEAK)).in_order()
+    assert [one.problem.code for one in ordered.findings] == ["ISOLATION_TOKENS", "GATE_LOCK_OUTDATED"]
+
+
+def test_what_ran_and_what_was_needed_are_told_apart() -> None:
+    assert verdict().ran == ("anchors", "isolation")
+    assert verdict().needed == ("anchors", "isolation", "compile")
+
+
+def test_lines_tell_the_place_in_the_patch_and_the_configuration() -> None:
+    text = "\n".join(gate_lines(verdict(LEAK)))
+    assert "ISOLATION_TOKENS comes from patches/0001-a/patch.toml:9:1: edit one" in text
+    assert "ISOLATION_TOKENS leaks into cuda sm_70 device" in text
+    assert "must not be merged" in text
+    assert "tree 222222222222, it was 111111111111" in text
+
+
+def test_markdown_has_findings_gates_and_what_is_not_proven() -> None:
+    text = gate_markdown(verdict(LEAK, attention=("the default pin becomes b2",)))
+    assert "## patchkit gate: blocked" in text
+    assert "at `a.cu:3`" in text
+    assert "comes from `patches/0001-a/patch.toml:9:1: edit one`" in text
+    assert "| isolation | failed | 1 of 2 readings |" in text
+    assert "- gfx1151 on b6900, compile: gate isolation failed" in text
+    assert "- the default pin becomes b2" in text
+
+
+def test_text_of_a_pull_request_is_no_markup() -> None:
+    evil = ConfigError("<img src=x> | [a](http://b) `c` @d\n# e", hint="`; rm")
+    text = gate_markdown(verdict(Finding(problem=evil)))
+    assert "<img" not in text.replace("\\<img", "")
+    assert "\n# e" not in text
+    assert "](http" not in text.replace("\\]\\(http", "")
+    assert "next: `'; rm`" in text
+
+
+def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("before\n")
+    append_summary(verdict(), path)
+    append_summary(verdict(LEAK), path)
+    text = path.read_text()
+    assert text.startswith("before\n## patchkit gate: passed")
+    assert "## patchkit gate: blocked" in text
+
+
+READINGS = {
+    "readings": [
+        {"unit": "a.cu", "configuration": "cuda sm_70 device", "baseline": "1", "candidate": "2"},
+        {"unit": "a.cu", "configuration": "cuda sm_80 device", "baseline": "1", "candidate": "1"},
+        {"unit": "b.cu", "configuration": "hip gfx906 device", "baseline": "1", "candidate": "2"},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("problem", "leaks"),
+    [
+        (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
+        (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
+        (
+            UnitListDiffers("the candidate adds a.cu, which upstream's CMake compiles for musa"),
+            ["musa, every GPU and both passes"],
+        ),
+        (
+            DeviceCodeDiffers("a.cu compiles to other code for gfx906, which no patch is for: b"),
+            ["hip gfx906 device"],
+        ),
+        (ConfigError("something else"), []),
+    ],
+)
+def test_a_problem_names_whom_it_leaks_into(problem, leaks: list[str]) -> None:
+    assert list(leaks_of(problem, READINGS, ("gfx1030", "gfx906"))) == leaks
