@@ -67,14 +67,18 @@ class _Options(TypedDict):
     "headers",
     multiple=True,
     metavar="DIR",
-    help="rocWMMA's include folder, or the word stand-in; again: a setting must hold with each.",
+    help="rocWMMA's include folder, or the word stand-in; again: a setting must hold with each. By default "
+    "what the table of the profile was made with.",
 )
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one, as 64-16-f32.")
 @click.option(
     "--near", type=click.IntRange(min=1), metavar="N", help="Only settings with N values unlike upstream's."
 )
 @click.option(
-    "--exclude", multiple=True, metavar="NAME", help="Not this setting, as 80-32-f32:128/8: its numbers fail."
+    "--exclude",
+    multiple=True,
+    metavar="NAME[=WHY]",
+    help="Not this setting, as 80-32-f32:128/8=its numbers fail.",
 )
 @click.option("--like", metavar="GFX", help="Compile only what is first by that GPU's report.")
 @click.option(
@@ -176,22 +180,48 @@ def _lines(report: TuneReport, *, written: bool | None) -> list[str]:
         + " and ".join(report.headers),
         f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves",
     ]
+    if report.like is not None:
+        lines.append(f"compiled were the settings that are the first by the figures of {report.like}")
     for verdict in report.verdicts:
-        lines += ["", *_verdict(verdict)]
+        lines += ["", *_verdict(verdict, report.current.get(verdict.variant))]
     lines.append("")
+    lines += [f"left out: {each.variant} {_setting(each.setting)}: {each.why}" for each in report.left_out]
     for index, name in enumerate(report.headers):
         before, after = report.spills(index)
         lines.append(f"spilled registers over all variants, {name}: upstream {before}, best {after}")
+    lines += _basis(report)
     if written is not None:
-        lines.append(f"the profile of {report.arch} {'was written' if written else 'is as it was'}")
-    elif report.current:
-        state = "has these settings" if report.reproduces else "has other settings: --write puts these there"
-        lines.append(f"the profile of {report.arch} {state}")
+        lines.append(f"the profile of {report.arch} {'was written' if written else 'is unchanged'}")
+    elif report.current and report.kernel == "wmma":
+        state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
+        lines.append(f"the profile of {report.arch}: {state}")
     lines.append("Not measured on hardware: the order is by the compiler's figures and an estimate.")
     return lines
 
 
-def _verdict(verdict: Verdict) -> list[str]:
+def _basis(report: TuneReport) -> list[str]:
+    """How much of what the table rests on was made here."""
+    basis, lines = report.basis, []
+    if basis is not None:
+        same = basis.units - len(basis.differing)
+        lines.append(f"compiled with {' and '.join(basis.here)}: {same} of {basis.units} units as recorded")
+        lines += [f"  not as recorded: {unit}" for unit in basis.differing]
+    if basis is not None and basis.absent:
+        lines.append(
+            f"not here: {' and '.join(basis.absent)}; their figures are those of {basis.made}, "
+            f"{basis.compiler} (--rocwmma DIR compiles them anew)"
+        )
+    if report.own is not None:
+        if not report.own.worse:
+            lines.append(f"every row holds with this machine's {report.own.name} too")
+        lines += [
+            f"with this machine's {report.own.name}, {variant} is worse than upstream's: {why}"
+            for variant, why in report.own.worse.items()
+        ]
+    return lines
+
+
+def _verdict(verdict: Verdict, current: tuple[int, ...] | None) -> list[str]:
     best, upstream = verdict.best, verdict.upstream
     lines = [f"{verdict.variant:<11}upstream {_cell(upstream)}"]
     if best is upstream:
@@ -199,6 +229,9 @@ def _verdict(verdict: Verdict) -> list[str]:
     else:
         lines.append(f"{'':11}best     {_cell(best)}")
     lines += [f"{'':11}{told}" for told in (verdict.kept, verdict.margin) if told is not None]
+    known = {each.candidate.setting: each for each in verdict.judged}
+    if current in known and current != best.candidate.setting:
+        lines.append(f"{'':11}profile  {_cell(known[current])}{_refused(known[current])}")
     front = [each for each in verdict.front if each.candidate not in (best.candidate, upstream.candidate)]
     lines += [f"{'':11}front    {_cell(each)}{_refused(each)}" for each in front]
     lines += [
@@ -210,9 +243,9 @@ def _verdict(verdict: Verdict) -> list[str]:
 
 def _cell(judged: Judged) -> str:
     figures = "  ".join(f"{one.vgprs}/{one.spills}/{one.waves}/{one.resident}" for one in judged.figures)
-    costs = "  ".join(f"{one.cost:.3f} ({one.bound})" for one in judged.estimates)
+    costs = "  ".join(f"{one.cost:.4g} ({one.bound})" for one in judged.estimates)
     lds = judged.figures[0].lds_bytes
-    return f"{_setting(judged.candidate.setting):<8} {figures}  LDS {lds}  cycles per row and column {costs}"
+    return f"{_setting(judged.candidate.setting):<8} {figures}  LDS {lds}  cycles per row and value {costs}"
 
 
 def _refused(judged: Judged) -> str:

@@ -1,7 +1,9 @@
 """``patchkit tune``: every legal setting through the compiler, and the table that comes of it.
 
-Vocabulary: *headers* are one version of rocWMMA's; with several, a setting must hold with each. The
-*report* of a run lies in ``<cache>/tune``, with every candidate; a run for a relative can start from it.
+Vocabulary: *headers* are one version of rocWMMA's; with several, a setting must hold with each. Those
+decide that the user names, else those of the shipped *record* (:mod:`patchkit.flow.tune_record`), else the
+toolchain's own. The *report* of a run lies in ``<cache>/tune``, with every candidate; a run for a
+relative can start from it.
 """
 
 from __future__ import annotations
@@ -9,59 +11,57 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
-from pathlib import Path
 
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.config.lock import Pin, load_lock
-from patchkit.config.profile import ArchProfile, TunedWmma, load_profile
+from patchkit.config.profile import ArchProfile, load_profile
 from patchkit.errors import Location, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
-from patchkit.flow.tune_headers import headers_name, with_headers
+from patchkit.flow.tune_compile import Workbench, compile_units
+from patchkit.flow.tune_headers import HeaderSets, choose_headers, own_headers
 from patchkit.flow.tune_kernels import make_overlay, mma_family, mmq_family, tile_family, wmma_family
-from patchkit.flow.tune_report import (
-    COMPILER_ONLY,
-    TuneReport,
-    profile_rows,
-    write_report,
+from patchkit.flow.tune_profile import measured_settings, profile_settings, rows_by_variant
+from patchkit.flow.tune_record import (
+    Record,
+    RecordStale,
+    load_record,
+    merge,
+    record_path,
+    same_figures,
+    sources_digest,
+    write_record,
 )
-from patchkit.flow.tune_request import KernelName, TuneRequest, choose_settings, compute_units
+from patchkit.flow.tune_report import Basis, OwnHeaders, TuneReport, profile_rows, write_report
+from patchkit.flow.tune_request import KernelName, TuneRequest, choose_settings, compute_units, left_out
 from patchkit.flow.workspace import Workspace
-from patchkit.occupancy.waves import HardwareLimits, limits_of
-from patchkit.occupancy.wmma import WmmaVariant
-from patchkit.tasks.pool import open_pool, run_tasks
+from patchkit.occupancy.waves import limits_of
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.mca import find_mca
-from patchkit.tune.measure import Bench, Order, is_kept, measure, measure_elsewhere, prepare
 from patchkit.tune.outcome import Outcome
 from patchkit.tune.profile_text import write_profile
-from patchkit.tune.search import Compiled, Verdict, choose
-from patchkit.tune.wmma import name_of
+from patchkit.tune.search import Compiled, Verdict, choose, holds
 from patchkit.vcs.repository import Repository
 
 __all__ = ["TableIncomplete", "TuneRequest", "run_tune", "write_table"]
 
 
 class TableIncomplete(UsageError):
-    """``--write`` with a run that leaves variants out."""
+    """``--write`` with a run that leaves variants out, or headers that the table was made with."""
 
     code = "TUNE_TABLE_INCOMPLETE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """Everything a measurement needs; one compiler for each version of the headers."""
+    """A workbench with the headers that decide, and what it has to start from."""
 
-    request: TuneRequest
-    workspace: Workspace
-    family: Family
-    tree: SourceTree
-    limits: HardwareLimits
+    bench: Workbench
+    headers: HeaderSets
     compilers: tuple[Compiler, ...]
-    mca: Path | None
+    record: Record | None
+    profile: ArchProfile
 
 
 def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, str]) -> TuneReport:
@@ -70,12 +70,12 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     Raises:
         UnknownArch, KernelUntunable, UnknownVariant, HeadersUnusable: it cannot be tuned so.
         ReportMissing: ``like`` names a GPU that has no report.
+        RecordUnreadable, RecordStale: the shipped record is not of this kernel.
         ToolchainMissing, NothingCompiled: there is no compiler, or it does not compile upstream's kernel.
         SchedulerUnreachable and its like: no workers.
         SourceError, CacheError: the pin could not be had, or the disk refused.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
-    limits = limits_of(profile)
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     cache = open_cache(workspace.cache_root)
@@ -84,37 +84,83 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
     family = _family(workspace, repository, pinned.commit, pin, profile, request.kernel)
-    settings = choose_settings(workspace, request, family, pin.build, profile)
-    toolchains = [toolchain]
-    if family.rocwmma:
-        toolchains = with_headers(toolchain, request.arch, request.headers)
-    run = _Run(
+    record = _record(workspace, request, pin.build)
+    settings = choose_settings(workspace, request, family, pin.build, profile, record)
+    files = family.sources(settings)
+    if record is not None:
+        whole = settings == record.candidates
+        _check_record(workspace, record, files if whole else family.sources(record.candidates))
+    headers = choose_headers(toolchain, request, record) if family.rocwmma else HeaderSets.none(toolchain)
+    bench = Workbench(
         request=request,
         workspace=workspace,
         family=family,
-        tree=make_overlay(
-            repository, pinned.commit, family.sources(settings), workspace.cache_root / "trees"
-        ),
-        limits=limits,
-        compilers=tuple(open_compiler(each, workspace.cache_root, workspace.reporter) for each in toolchains),
+        tree=make_overlay(repository, pinned.commit, files, workspace.cache_root / "trees"),
+        limits=limits_of(profile),
         mca=find_mca(toolchain, workspace.reporter),
     )
-    verdicts = _search(run, settings, profile)
-    report = TuneReport(
+    run = _Run(
+        bench=bench,
+        headers=headers,
+        compilers=_compilers(workspace, headers.toolchains),
+        record=record,
+        profile=profile,
+    )
+    verdicts, compiled = _search(run, settings)
+    report = _report(run, pin, toolchain, verdicts, compiled, settings, sources_digest(files))
+    write_report(workspace.cache_root, report)
+    return report
+
+
+def _report(
+    run: _Run,
+    pin: Pin,
+    toolchain: Toolchain,
+    verdicts: Sequence[Verdict],
+    compiled: Compiled,
+    settings: Mapping[str, tuple[Setting, ...]],
+    sources: str,
+) -> TuneReport:
+    request, record, family = run.bench.request, run.record, run.bench.family
+    return TuneReport(
         arch=request.arch,
         kernel=request.kernel,
         parameters=family.parameters,
         build=pin.build,
         compiler=f"clang {toolchain.clang_version}",
-        headers=tuple(headers_name(each) for each in toolchains) if family.rocwmma else ("without rocWMMA",),
-        mca=run.mca is not None,
-        like=request.like,
+        headers=run.headers.names,
+        mca=run.bench.mca is not None,
+        like=request.like if record is None else record.like,
         complete=not request.variants and request.near is None,
         verdicts=tuple(verdicts),
-        current=_current(profile) if request.kernel == "wmma" else {},
+        current=profile_settings(family, run.profile),
+        compiled=compiled,
+        candidates=settings,
+        header_digests=run.headers.digests,
+        sources=sources,
+        left_out=left_out(family, request) if record is None else record.left_out,
+        basis=_basis(run, compiled),
+        own=_own(run, toolchain, verdicts) if record is not None else None,
     )
-    write_report(workspace.cache_root, report)
-    return report
+
+
+def _record(workspace: Workspace, request: TuneRequest, build: int) -> Record | None:
+    """The shipped record, for a run that does not say itself what decides."""
+    if request.headers or request.exclude or request.like is not None:
+        return None
+    return load_record(workspace.series.profiles, request.arch, request.kernel, build)
+
+
+def _check_record(workspace: Workspace, record: Record, files: Mapping[str, bytes]) -> None:
+    if record.sources == sources_digest(files):
+        return
+    path = record_path(workspace.series.profiles, record.arch, record.kernel, record.build)
+    raise RecordStale(
+        f"the record of tuning {record.arch} is of another kernel than this series has",
+        where=Location(path=str(path)),
+        why="the patch, its table or upstream's file changed since",
+        hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; docs/tune.md says how records are made",
+    )
 
 
 def _family(
@@ -137,11 +183,13 @@ def _family(
 
 
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
-    """Put the winning table into the profile; whether the file changed.
+    """Put the winning table into the profile and its record beside it; whether a file changed.
+
+    A run that rests on the shipped record and finds the profile's settings again writes nothing.
 
     Raises:
-        TableIncomplete: the run was not about every variant.
-        ProfileNotWritten, CacheError: the file cannot be changed.
+        TableIncomplete: the run was not about every variant, or rests on figures that were not made here.
+        ProfileNotWritten, CacheError: a file cannot be changed.
     """
     path = workspace.series.profiles / f"{report.arch}.toml"
     if not report.complete or report.kernel != "wmma":
@@ -150,13 +198,26 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             where=Location(path=str(path)),
             hint=f"patchkit tune --arch {report.arch} --write",
         )
+    if report.basis is not None:
+        if report.reproduces:
+            return False
+        raise TableIncomplete(
+            "the table is another one, and rests on figures that were not made here",
+            where=Location(path=str(path)),
+            why=f"recorded: {', '.join(report.basis.absent) or 'which candidates were compiled'}",
+            hint="name every rocWMMA that must hold: --rocwmma stand-in --rocwmma DIR --write",
+        )
     profile = load_profile(workspace.series.profiles, report.arch)
-    measured = {name: row.measured_on for name, row in _rows(profile).items()}
-    return write_profile(path, profile_rows(report, today, measured))
+    measured = {name: row.measured_on for name, row in rows_by_variant(profile).items()}
+    changed = write_profile(path, profile_rows(report, today, measured))
+    return write_record(workspace.series.profiles, report.as_record(today)) or changed
 
 
-def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchProfile) -> list[Verdict]:
-    family = run.family
+def _search(
+    run: _Run, settings: Mapping[str, Sequence[Setting]]
+) -> tuple[list[Verdict], dict[str, tuple[Outcome, ...]]]:
+    """The verdicts, and the outcomes of every unit that was asked for."""
+    family, profile = run.bench.family, run.profile
     units = {
         family.unit(Candidate(variant, setting)): None
         for variant, chosen in settings.items()
@@ -171,98 +232,68 @@ def _search(run: _Run, settings: Mapping[str, Sequence[Setting]], profile: ArchP
             checks.update(_compile(run, missing, "confirming"))
         return checks
 
-    measured = _measured(profile) if family.name == "wmma" else {}
-    units_of_gpu = compute_units(profile)
-    return [
+    measured = measured_settings(profile) if family.name == "wmma" else {}
+    verdicts = [
         choose(
             family,
             variant,
             chosen,
             compiled,
             ask,
-            limits=run.limits,
-            compute_units=units_of_gpu,
+            limits=run.bench.limits,
+            compute_units=compute_units(profile),
             measured=measured.get(variant),
         )
         for variant, chosen in settings.items()
     ]
+    return verdicts, compiled | checks
 
 
 def _compile(run: _Run, units: Sequence[str], what: str) -> dict[str, tuple[Outcome, ...]]:
-    """The outcomes of each unit, in the order of the headers; every one is kept as soon as it is there."""
-    request, reporter = run.request, run.workspace.reporter
-    benches = {compiler.toolchain: _bench(run, compiler, units) for compiler in run.compilers}
-    orders = {
-        _order(run, bench, unit): (unit, index)
-        for unit in units
-        for index, bench in enumerate(benches.values())
-    }
-    # A worker of a cluster has folders in common with this process, and nothing else.
-    here = request.scheduler is None
-    work = partial(_measure_here, benches) if here else measure_elsewhere
-    with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
-        found = dict(
-            run_tasks(
-                pool,
-                work,
-                list(orders),
-                reporter=reporter,
-                what=what,
-                unit="candidates",
-                stop=run.compilers[0].stop,
-            )
-        )
-    by_place = {orders[order]: outcome for order, outcome in found.items()}
-    return {unit: tuple(by_place[unit, index] for index in range(len(benches))) for unit in units}
+    compiled = compile_units(run.bench, run.compilers, units, what)
+    return compiled if run.record is None else merge(run.record, run.headers.here, compiled)
 
 
-def _measure_here(benches: Mapping[Toolchain, Bench], order: Order) -> Outcome:
-    return measure(order.unit, benches[order.toolchain])
+def _compilers(workspace: Workspace, toolchains: Sequence[Toolchain]) -> tuple[Compiler, ...]:
+    return tuple(open_compiler(each, workspace.cache_root, workspace.reporter) for each in toolchains)
 
 
-def _bench(run: _Run, compiler: Compiler, units: Sequence[str]) -> Bench:
-    bench = Bench(
-        compiler=compiler,
-        tree=run.tree,
-        limits=run.limits,
-        kernel=run.family.kernel,
-        rocwmma=run.family.rocwmma,
-        mca=run.mca,
-        again=run.request.again,
-    )
-    if run.family.prelude is None or all(is_kept(unit, bench) for unit in units):
-        return bench
-    run.workspace.reporter.step("precompiling what the candidates include")
-    return prepare(bench, run.family.prelude)
-
-
-def _order(run: _Run, bench: Bench, unit: str) -> Order:
-    return Order(
-        toolchain=bench.compiler.toolchain,
-        cache_root=run.workspace.cache_root,
-        tree=run.tree.root,
-        limits=bench.limits,
-        kernel=bench.kernel,
-        rocwmma=bench.rocwmma,
-        mca=bench.mca,
-        again=bench.again,
-        prelude=bench.prelude,
-        unit=unit,
+def _basis(run: _Run, compiled: Compiled) -> Basis | None:
+    """What of the record was made anew here, and whether it came out the same."""
+    record, here = run.record, run.headers.here
+    if record is None:
+        return None
+    known = [unit for unit in compiled if unit in record.units]
+    differing = [
+        unit
+        for unit in known
+        if not all(same_figures(compiled[unit][index], record.units[unit][index]) for index in here)
+    ]
+    return Basis(
+        made=record.made,
+        compiler=record.compiler,
+        here=tuple(record.headers[index].name for index in here),
+        absent=tuple(each.name for index, each in enumerate(record.headers) if index not in here),
+        units=len(known),
+        differing=tuple(differing),
     )
 
 
-def _rows(profile: ArchProfile) -> dict[str, TunedWmma]:
-    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
-
-
-def _current(profile: ArchProfile) -> dict[str, Setting]:
-    return {name: (row.kq_stride, row.nwarps) for name, row in _rows(profile).items()}
-
-
-def _measured(profile: ArchProfile) -> dict[str, Setting]:
-    """The settings that a profile has from hardware; the others say that a compiler gave the figures."""
-    return {
-        name: (row.kq_stride, row.nwarps)
-        for name, row in _rows(profile).items()
-        if not row.measured_on.startswith(COMPILER_ONLY)
+def _own(run: _Run, toolchain: Toolchain, verdicts: Sequence[Verdict]) -> OwnHeaders | None:
+    """Whether the table holds with this machine's rocWMMA too, where no header of the record is that one."""
+    own = own_headers(toolchain, run.bench.request.arch, run.headers)
+    if own is None:
+        return None
+    name, chain = own
+    family, compilers = run.bench.family, _compilers(run.bench.workspace, [chain])
+    units: dict[str, None] = {}
+    for verdict in verdicts:
+        for each in (verdict.best, verdict.upstream):
+            units |= dict.fromkeys([family.unit(each.candidate), *family.checks(each.candidate)])
+    compiled = compile_units(run.bench, compilers, list(units), f"holding the table against {name}")
+    worse = {
+        verdict.variant: why
+        for verdict in verdicts
+        if (why := holds(family, verdict, compiled, run.bench.limits)) is not None
     }
+    return OwnHeaders(name=name, worse=worse)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.errors import Location, UsageError
+from patchkit.flow.tune_record import LeftOut, Record, RecordedHeaders
 from patchkit.occupancy.waves import HardwareLimits, reported_waves, resident_waves
 from patchkit.tune.cost import FEWEST_WAVES, Judged
 from patchkit.tune.family import Candidate, Family, Setting
@@ -22,6 +23,8 @@ from patchkit.vcs.disk import disk_errors
 
 __all__ = [
     "COMPILER_ONLY",
+    "Basis",
+    "OwnHeaders",
     "ReportMissing",
     "TuneReport",
     "profile_rows",
@@ -41,8 +44,34 @@ class ReportMissing(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What of the shipped record was made anew: ``units`` with the headers ``here``, ``differing`` of them.
+
+    Of the headers ``absent`` the figures count as they were recorded, on the day ``made`` by ``compiler``.
+    """
+
+    made: str
+    compiler: str
+    here: tuple[str, ...]
+    absent: tuple[str, ...]
+    units: int
+    differing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHeaders:
+    """The table held against this machine's own rocWMMA: the variants that it makes worse, and why."""
+
+    name: str
+    worse: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuneReport:
-    """``current`` are the settings that the profile has now; ``complete``: every variant was looked at."""
+    """``current`` are the settings that the profile has now; ``complete``: every variant was looked at.
+
+    ``compiled`` has every outcome by unit and headers, ``candidates`` what was to be compiled.
+    """
 
     arch: str
     kernel: str
@@ -55,6 +84,32 @@ class TuneReport:
     complete: bool
     verdicts: tuple[Verdict, ...]
     current: Mapping[str, Setting]
+    compiled: Mapping[str, tuple[Outcome, ...]]
+    candidates: Mapping[str, tuple[Setting, ...]]
+    header_digests: tuple[str, ...]
+    sources: str
+    left_out: tuple[LeftOut, ...]
+    basis: Basis | None
+    own: OwnHeaders | None
+
+    def as_record(self, today: date) -> Record:
+        """What is shipped beside the profile: the figures that this table rests on."""
+        return Record(
+            arch=self.arch,
+            kernel=self.kernel,
+            build=self.build,
+            made=today.isoformat(),
+            compiler=self.compiler,
+            sources=self.sources,
+            like=self.like,
+            headers=tuple(
+                RecordedHeaders(name=name, sha256=digest)
+                for name, digest in zip(self.headers, self.header_digests, strict=True)
+            ),
+            left_out=self.left_out,
+            candidates=self.candidates,
+            units=self.compiled,
+        )
 
     @property
     def reproduces(self) -> bool:
@@ -82,6 +137,10 @@ class TuneReport:
             "like": self.like,
             "complete": self.complete,
             "reproduces_profile": self.reproduces,
+            "record": asdict(self.basis) if self.basis is not None else None,
+            "own_headers": asdict(self.own) if self.own is not None else None,
+            "left_out": [asdict(each) for each in self.left_out],
+            "profile": {variant: list(setting) for variant, setting in self.current.items()},
             "spills": [
                 {"headers": name, "upstream": self.spills(index)[0], "ours": self.spills(index)[1]}
                 for index, name in enumerate(self.headers)

@@ -9,12 +9,13 @@ from typing import Literal
 from patchkit.config.facts import FactNotForDecisions
 from patchkit.config.profile import ArchProfile
 from patchkit.errors import UsageError
+from patchkit.flow.tune_record import LeftOut, Record
 from patchkit.flow.tune_report import read_report, shortlist
 from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import limits_of
 from patchkit.tune.family import Family, Setting
 
-__all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings", "compute_units"]
+__all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings", "compute_units", "left_out"]
 
 KernelName = Literal["wmma", "tile", "mma", "mmq"]
 
@@ -29,10 +30,10 @@ class UnknownVariant(UsageError):
 class TuneRequest:
     """What to tune.
 
-    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the toolchain. ``near``: only
-    settings that differ from upstream's in at most so many values. ``exclude``: candidates not to take, as
-    ``80-32-f32:128/8``. ``like``: compile only the ``shortlist`` settings of each variant that are the
-    first by that GPU's report. ``again``: try what did not compile once more.
+    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the record, else of the toolchain.
+    ``near``: only settings that differ from upstream's in at most so many values. ``exclude``: candidates not
+    to take, as ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` settings of each variant
+    that are the first by that GPU's report. ``again``: try what did not compile once more.
     """
 
     arch: str
@@ -50,21 +51,28 @@ class TuneRequest:
 
 
 def choose_settings(
-    workspace: Workspace, request: TuneRequest, family: Family, build: int, profile: ArchProfile
+    workspace: Workspace,
+    request: TuneRequest,
+    family: Family,
+    build: int,
+    profile: ArchProfile,
+    record: Record | None,
 ) -> dict[str, tuple[Setting, ...]]:
-    """What is to be compiled of each variant, upstream's setting aside.
+    """What is to be compiled of each variant, upstream's setting aside: the record's, else all legal ones.
 
     Raises:
         UnknownVariant: a name is none of the kernel's.
         ReportMissing: ``like`` names a GPU that has no report.
     """
-    variants = _variants(family, request.variants)
-    banned = _excluded(family, request.exclude)
+    banned = {(each.variant, each.setting) for each in left_out(family, request)}
     settings = {
         variant: tuple(
-            setting for setting in _near(family, variant, request.near) if (variant, setting) not in banned
+            setting
+            for setting in _near(family, variant, request.near)
+            if (variant, setting) not in banned
+            and (record is None or setting in record.candidates.get(variant, ()))
         )
-        for variant in variants
+        for variant in _variants(family, request.variants)
     }
     if request.like is None:
         return settings
@@ -86,18 +94,23 @@ def compute_units(profile: ArchProfile) -> int | None:
         return None
 
 
-def _excluded(family: Family, names: Sequence[str]) -> set[tuple[str, Setting]]:
-    """Candidates that must not be taken, from words as ``80-32-f32:128/8``."""
-    found = set()
-    for name in names:
+def left_out(family: Family, request: TuneRequest) -> tuple[LeftOut, ...]:
+    """Candidates that must not be taken, from words as ``80-32-f32:128/8=why``.
+
+    Raises:
+        UnknownVariant: a word names no legal candidate.
+    """
+    found = []
+    for word in request.exclude:
+        name, _, why = word.partition("=")
         variant, _, values = name.partition(":")
         setting = tuple(int(value) for value in values.split("/") if value.isdigit())
         if variant not in family.variants or setting not in family.legal(variant):
             raise UnknownVariant(
                 f"'{name}' names no legal setting of {family.name}", hint="like --exclude 80-32-f32:128/8"
             )
-        found.add((variant, setting))
-    return found
+        found.append(LeftOut(variant=variant, setting=setting, why=why or "named by --exclude"))
+    return tuple(found)
 
 
 def _near(family: Family, variant: str, near: int | None) -> tuple[Setting, ...]:

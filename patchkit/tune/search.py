@@ -18,7 +18,7 @@ from patchkit.tune.estimate import estimate
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
 
-__all__ = ["Compiled", "Verdict", "choose", "judge"]
+__all__ = ["Compiled", "Verdict", "choose", "holds", "judge"]
 
 # unit -> outcomes, one for each version of the headers in a fixed order
 Compiled = Mapping[str, tuple[Outcome, ...]]
@@ -46,6 +46,11 @@ class Verdict:
     measured: bool
     reachable: int
     failures: tuple[tuple[Candidate, Failure], ...]
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """Every candidate that compiled."""
+        return (*self.order, *self.others)
 
 
 def judge(
@@ -142,6 +147,21 @@ def choose(
         reachable=max(min(figures.waves for figures in each.figures) for each in judged),
         failures=tuple(failures),
     )
+
+
+def holds(family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits) -> str | None:
+    """Why the chosen setting is worse than upstream's by these outcomes; None where it is not."""
+    mine, theirs = verdict.best.candidate, verdict.upstream.candidate
+    units = zip(
+        [family.unit(mine), *family.checks(mine)], [family.unit(theirs), *family.checks(theirs)], strict=True
+    )
+    for ours, base in units:
+        after = _launched(family, mine, ours, compiled, limits)
+        before = _launched(family, theirs, base, compiled, limits)
+        for one, other in zip(after, before, strict=True):
+            if (why := not_worse(one, other)) is not None:
+                return why
+    return None
 
 
 def _launched(

@@ -1,0 +1,190 @@
+"""The record that is shipped beside a profile: read back as written, and refused when it is not ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from patchkit.flow.tune import TableIncomplete, write_table
+from patchkit.flow.tune_record import (
+    LeftOut,
+    Record,
+    RecordedHeaders,
+    RecordUnreadable,
+    load_record,
+    merge,
+    parse_record,
+    record_path,
+    render_record,
+    same_figures,
+    sources_digest,
+    write_record,
+)
+from patchkit.flow.tune_report import Basis, TuneReport
+from patchkit.flow.workspace import Workspace
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir
+from patchkit.tune.cost import Judged
+from patchkit.tune.family import Candidate
+from patchkit.tune.isa import LoopMix
+from patchkit.tune.outcome import Failure, Figures
+from patchkit.tune.search import Verdict
+
+LOOP = LoopMix(
+    instructions=600,
+    matrix=8,
+    dot=0,
+    valu=400,
+    lds=100,
+    lds_bytes=500,
+    loads=40,
+    stores=0,
+    scratch=0,
+    barriers=5,
+)
+FIGURES = Figures(
+    vgprs=200,
+    spills=3,
+    sgpr_spills=1,
+    scratch_bytes=12,
+    lds_bytes=16000,
+    waves=7,
+    resident=6,
+    threads=128,
+    loop=LOOP,
+    latency=None,
+    seconds=0.0,
+)
+FAILURE = Failure(code="COMPILE_FAILED", message='a "quoted" word')
+RECORD = Record(
+    arch="gfx1151",
+    kernel="wmma",
+    build=6900,
+    made="2026-11-21",
+    compiler="clang 22.1.8",
+    sources="00",
+    like=None,
+    headers=(RecordedHeaders(name="stand-in", sha256="11"), RecordedHeaders(name="2.2.1", sha256="22")),
+    left_out=(LeftOut(variant="v", setting=(1, 2), why="because"),),
+    candidates={"v": ((256, 4), (128, 8))},
+    units={"b.cu": (FIGURES, FAILURE), "a.cu": (FIGURES, replace(FIGURES, latency=7))},
+)
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path) -> None:
+    assert load_record(tmp_path, "gfx1151", "wmma", 6900) is None
+    assert write_record(tmp_path, RECORD)
+    assert load_record(tmp_path, "gfx1151", "wmma", 6900) == RECORD
+    assert not write_record(tmp_path, RECORD)
+    assert write_record(tmp_path, replace(RECORD, made="2027-01-01"))
+    assert [each.name for each in (tmp_path / "tuned").iterdir()] == ["gfx1151-wmma-b6900.json"]
+
+
+def test_the_bytes_do_not_depend_on_the_order_of_work() -> None:
+    turned = replace(RECORD, units=dict(reversed(RECORD.units.items())))
+    assert render_record(turned) == render_record(RECORD)
+    timed = replace(RECORD, units={**RECORD.units, "b.cu": (replace(FIGURES, seconds=3.0), FAILURE)})
+    assert render_record(timed) == render_record(RECORD)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 99},
+        {"columns": ["vgprs"]},
+        {"headers": [{"name": "one"}]},
+        {"units": {"a.cu": [[1, 2]]}},
+        {"units": {"a.cu": [[1], [2]]}},
+        {"candidates": 3},
+    ],
+)
+def test_what_is_not_a_record_is_an_error(tmp_path, change) -> None:
+    data = json.dumps({**json.loads(render_record(RECORD)), **change}).encode()
+    with pytest.raises(RecordUnreadable) as caught:
+        parse_record(data, "x.json")
+    assert caught.value.where[0].path == "x.json"
+    path = record_path(tmp_path, "gfx1151", "wmma", 6900)
+    path.parent.mkdir()
+    path.write_bytes(b"[")
+    with pytest.raises(RecordUnreadable):
+        load_record(tmp_path, "gfx1151", "wmma", 6900)
+
+
+def test_what_is_here_counts_as_compiled_and_the_rest_as_recorded() -> None:
+    anew = replace(FIGURES, vgprs=99)
+    merged = merge(RECORD, [0], {"a.cu": (anew,), "new.cu": (anew,)})
+    assert merged["a.cu"] == (anew, replace(FIGURES, latency=7))
+    assert merged["new.cu"][0] == anew
+    unknown = merged["new.cu"][1]
+    assert isinstance(unknown, Failure)
+    assert unknown.code == "TUNE_NOT_RECORDED"
+
+
+def test_figures_are_the_same_whatever_time_they_took() -> None:
+    assert same_figures(FIGURES, replace(FIGURES, seconds=9.0))
+    assert not same_figures(FIGURES, replace(FIGURES, spills=4))
+    assert same_figures(FAILURE, replace(FAILURE, message="other words"))
+    assert not same_figures(FAILURE, FIGURES)
+
+
+def test_a_digest_covers_names_and_bytes() -> None:
+    digests = {sources_digest(files) for files in ({"a": b"x"}, {"a": b"y"}, {"b": b"x"}, {})}
+    assert len(digests) == 4
+
+
+def _verdict(best) -> Verdict:
+    judged = [
+        Judged(candidate=Candidate("128-16-f32", setting), figures=(FIGURES,), estimates=())
+        for setting in ((256, 4), best)
+    ]
+    return Verdict(
+        variant="128-16-f32",
+        upstream=judged[0],
+        best=judged[1],
+        order=(judged[1],),
+        others=(),
+        front=(),
+        margin="",
+        kept=None,
+        measured=False,
+        reachable=7,
+        failures=(),
+    )
+
+
+def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, checkout) -> None:
+    workspace = Workspace(
+        series=SeriesDir(root=checkout, origin="named"), cache_root=tmp_path, reporter=NullReporter()
+    )
+    report = TuneReport(
+        arch="gfx1151",
+        kernel="wmma",
+        parameters=("kq_stride", "nwarps"),
+        build=6900,
+        compiler="clang 22.1.8",
+        headers=("stand-in", "2.2.1"),
+        mca=True,
+        like=None,
+        complete=True,
+        verdicts=(_verdict((128, 8)),),
+        current={"128-16-f32": (128, 8)},
+        compiled={},
+        candidates={},
+        header_digests=("11", "22"),
+        sources="00",
+        left_out=(),
+        basis=Basis(
+            made="2026-11-21", compiler="c", here=("stand-in",), absent=("2.2.1",), units=3, differing=()
+        ),
+        own=None,
+    )
+    profile = checkout / "arch_profiles" / "gfx1151.toml"
+    before = profile.read_bytes()
+    assert not write_table(workspace, report, date(2027, 1, 1))
+    with pytest.raises(TableIncomplete, match="not made here") as caught:
+        write_table(workspace, replace(report, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
+    assert "2.2.1" in (caught.value.why or "")
+    assert profile.read_bytes() == before
