@@ -147,6 +147,7 @@ def _race(
     workspace = settings.workspace()
     request = DeviceRequest(
         arch=options["arch"],
+        kernel=options["kernel"],
         upstream=options["upstream"],
         variants=options["variants"],
         builds=builds,

@@ -14,7 +14,7 @@ import os
 import statistics
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 
@@ -23,14 +23,16 @@ from patchkit.bench.rounds import Arm as BenchArm
 from patchkit.bench.rounds import Rounds
 from patchkit.bench.statistics import Comparison, compare
 from patchkit.config.lock import load_lock
-from patchkit.config.profile import load_profile
+from patchkit.config.profile import ArchProfile, load_profile
 from patchkit.errors import Location, UsageError
 from patchkit.flow.tune_report import read_report, report_path
+from patchkit.flow.tune_request import KernelName
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.bench_run import BenchSession, BenchSetup, open_session
 from patchkit.runner.base import Runner
+from patchkit.tune.errors import ProfileNotWritten
 from patchkit.tune.halving import Arm, Race, race
-from patchkit.tune.profile_text import WmmaLine, write_profile
+from patchkit.tune.profile_text import Line, TileLine, WmmaLine, write_profile
 from patchkit.tune.wmma import variant_of
 from patchkit.vcs.disk import disk_errors
 
@@ -57,6 +59,7 @@ class DeviceRequest:
     """``builds`` holds the folders, ``device`` is llama-bench's name of the GPU, as ROCm0; None: the CPU."""
 
     arch: str
+    kernel: KernelName
     upstream: str | None
     variants: tuple[str, ...]
     builds: Path
@@ -69,6 +72,7 @@ class DeviceResult:
     """How the race ended; ``estimated`` and ``measured`` are speeds beside upstream's setting, by setting."""
 
     arch: str
+    kernel: KernelName
     build: int
     variant: str
     model: str
@@ -79,6 +83,7 @@ class DeviceResult:
         """Plain data."""
         return {
             "arch": self.arch,
+            "kernel": self.kernel,
             "build": self.build,
             "variant": self.variant,
             "model": self.model,
@@ -136,7 +141,7 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
         )
     (variant,) = request.variants
     build = load_lock(workspace.series.lock).pin(request.upstream).build
-    report = read_report(workspace.cache_root, request.arch, "wmma", build)
+    report = read_report(workspace.cache_root, request.arch, request.kernel, build, whole=False)
     entry = next((each for each in report["variants"] if each["variant"] == variant), None)
     if entry is None:
         raise VariantUnclear(f"the report has no variant '{variant}'", hint="patchkit tune shows their names")
@@ -172,13 +177,16 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
     base = costs[tuple(entry["upstream"])]
     result = DeviceResult(
         arch=request.arch,
+        kernel=request.kernel,
         build=build,
         variant=variant,
         model=request.model.name,
         race=found,
         estimated={arm: base / costs[arm] for arm in arms},
     )
-    _write(report_path(workspace.cache_root, request.arch, f"wmma-{variant}-device", build), result)
+    _write(
+        report_path(workspace.cache_root, request.arch, f"{request.kernel}-{variant}-device", build), result
+    )
     return result
 
 
@@ -189,28 +197,64 @@ def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> boo
     """
     if result.race.winner is None:
         return False
-    profile = load_profile(workspace.series.profiles, result.arch)
-    variant = variant_of(result.variant)
     first = result.race.standings[0].comparison
     gain = f"{math.expm1(first.effect.middle) * 100:+.1f} % ({first.rounds} rounds, estimate "
     gain += f"{(result.estimated[result.race.winner] - 1) * 100:+.0f} %)"
-    told = f"{today.isoformat()}: {result.model}, {gain}"
+    told = f"{result.arch} by patchkit tune --device, {today.isoformat()}: {result.model}, {gain}"
+    profile = load_profile(workspace.series.profiles, result.arch)
+    rows: list[Line]
+    match result.kernel:
+        case "wmma":
+            rows = [*_wmma_rows(profile, result.variant, result.race.winner, told)]
+        case "tile":
+            rows = [*_tile_rows(profile, result.variant, result.race.winner, told)]
+        case kernel:
+            raise ProfileNotWritten(
+                f"a profile has no table for single settings of {kernel}",
+                where=profile.where,
+                why="the result is kept in the cache folder",
+                hint="leave --write out",
+            )
+    return write_profile(workspace.series.profiles / f"{result.arch}.toml", rows)
+
+
+def _wmma_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[WmmaLine]:
+    """The rows of the profile, the variant's with the winner's setting."""
+    variant = variant_of(name)
     rows = [
-        WmmaLine(**{name: getattr(row, name) for name in WmmaLine.__dataclass_fields__})
+        WmmaLine(**{each.name: getattr(row, each.name) for each in fields(WmmaLine)})
         for row in profile.tuned_wmma
     ]
-    changed = [
-        replace(
-            row,
-            kq_stride=result.race.winner[0],
-            nwarps=result.race.winner[1],
-            measured_on=f"{result.arch} by patchkit tune --device, {told}",
-        )
+    return [
+        replace(row, kq_stride=winner[0], nwarps=winner[1], measured_on=told)
         if (row.head_size, row.ncols, row.acc) == (variant.head_size, variant.ncols, variant.acc)
         else row
         for row in rows
     ]
-    return write_profile(workspace.series.profiles / f"{result.arch}.toml", changed)
+
+
+def _tile_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[TileLine]:
+    """The rows of the profile with the variant's in place of the one it has, sorted."""
+    head_size, ncols = (int(word) for word in name.split("-"))
+    rows = [
+        TileLine(**{each.name: getattr(row, each.name) for each in fields(TileLine)})
+        for row in profile.tuned_tile
+        if (row.head_size_k, row.ncols) != (head_size, ncols)
+    ]
+    rows.append(
+        TileLine(
+            head_size_k=head_size,
+            head_size_v=head_size,
+            ncols=ncols,
+            nthreads=winner[0],
+            occupancy=winner[1],
+            nbatch_fa=winner[2],
+            nbatch_k=winner[3],
+            source="patchkit tune --device: the fastest of the settings that were raced",
+            measured_on=told,
+        )
+    )
+    return sorted(rows, key=lambda row: (row.head_size_k, row.head_size_v, row.ncols))
 
 
 def _check(request: DeviceRequest, arms: list[Arm]) -> None:

@@ -197,18 +197,20 @@ def write_report(cache_root: Path, report: TuneReport) -> Path:
     return path
 
 
-def read_report(cache_root: Path, arch: str, kernel: str, build: int) -> Mapping[str, Any]:
+def read_report(
+    cache_root: Path, arch: str, kernel: str, build: int, *, whole: bool = True
+) -> Mapping[str, Any]:
     """The kept report of another GPU, as plain data.
 
     Raises:
-        ReportMissing: there is none, or it does not have every variant.
+        ReportMissing: there is none, or it does not have every variant, where it must be ``whole``.
     """
     path = report_path(cache_root, arch, kernel, build)
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise _missing(arch, kernel, path, str(error)) from error
-    if not isinstance(found, dict) or not found.get("complete"):
+    if not isinstance(found, dict) or (whole and not found.get("complete")):
         raise _missing(arch, kernel, path, "it does not have every variant")
     return found
 

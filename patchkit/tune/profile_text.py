@@ -1,7 +1,7 @@
 """The winning table as text of a profile, and put into the file in one step.
 
-Only the ``[[tuning.wmma]]`` tables of the file change; that everything else reads as before is checked
-on the parsed text before anything is written.
+Only the ``[[tuning.wmma]]`` tables of the file change, or those of another kernel; that everything else
+reads as before is checked on the parsed text before anything is written.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from patchkit.errors import Location
 from patchkit.tune.errors import ProfileNotWritten
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["WmmaLine", "replace_rows", "row_text", "write_profile"]
-
-_TABLE = "[[tuning.wmma]]"
+__all__ = ["Line", "TileLine", "WmmaLine", "replace_rows", "row_text", "write_profile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaLine:
     """One ``[[tuning.wmma]]`` table, the fields as the profile names them."""
 
+    table: ClassVar[str] = "wmma"
     head_size: int
     ncols: int
     acc: str
@@ -36,33 +35,53 @@ class WmmaLine:
     measured_on: str
 
 
-def row_text(row: WmmaLine) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileLine:
+    """One ``[[tuning.tile]]`` table, the fields as the profile names them."""
+
+    table: ClassVar[str] = "tile"
+    head_size_k: int
+    head_size_v: int
+    ncols: int
+    nthreads: int
+    occupancy: int
+    nbatch_fa: int
+    nbatch_k: int
+    source: str
+    measured_on: str
+
+
+Line = WmmaLine | TileLine
+
+
+def row_text(row: Line) -> str:
     """The table of one row, ending with a line break."""
-    lines = [_TABLE]
-    for name in WmmaLine.__dataclass_fields__:
+    lines = [f"[[tuning.{row.table}]]"]
+    for name in _fields(row):
         value = getattr(row, name)
         lines.append(f"{name} = {value}" if isinstance(value, int) else f"{name} = {_quoted(value)}")
     return "\n".join(lines) + "\n"
 
 
-def replace_rows(text: str, rows: Sequence[WmmaLine], where: str) -> str:
-    """The profile's text with these rows in place of those it has, where the first of them stood.
+def replace_rows(text: str, rows: Sequence[Line], where: str) -> str:
+    """The profile's text with these rows, of one kernel, in place of those it has, where the first stood.
 
     Raises:
         ProfileNotWritten: the result would not read as the profile with these rows.
     """
-    kept, place = _without(text.splitlines())
+    table = rows[0].table
+    kept, place = _without(text.splitlines(), table)
     tables = "\n".join(row_text(row) for row in rows).splitlines()
     before, after = kept[:place], kept[place:]
     while before and not before[-1].strip():
         before.pop()
     joined = [*before, "", *tables, *(["", *after] if any(line.strip() for line in after) else [])]
     made = "\n".join(joined).rstrip("\n") + "\n"
-    _check(text, made, rows, where)
+    _check(text, made, rows, table, where)
     return made
 
 
-def write_profile(path: Path, rows: Sequence[WmmaLine]) -> bool:
+def write_profile(path: Path, rows: Sequence[Line]) -> bool:
     """Put the rows into the profile; whether that changed the file. It changes in one step or not at all.
 
     Raises:
@@ -85,14 +104,18 @@ def write_profile(path: Path, rows: Sequence[WmmaLine]) -> bool:
     return True
 
 
-def _without(lines: Sequence[str]) -> tuple[list[str], int]:
+def _fields(row: Line) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(row))
+
+
+def _without(lines: Sequence[str], table: str) -> tuple[list[str], int]:
     """The lines without the tables, and where the first of them began (the end when there is none)."""
     kept: list[str] = []
     place: int | None = None
     inside = False
     for line in lines:
         if line.lstrip().startswith("["):
-            inside = line.strip() == _TABLE
+            inside = line.strip() == f"[[tuning.{table}]]"
             if inside and place is None:
                 place = len(kept)
         if not inside or line.lstrip().startswith("#"):
@@ -100,23 +123,23 @@ def _without(lines: Sequence[str]) -> tuple[list[str], int]:
     return kept, len(kept) if place is None else place
 
 
-def _check(text: str, made: str, rows: Sequence[WmmaLine], where: str) -> None:
-    wanted = [{name: getattr(row, name) for name in WmmaLine.__dataclass_fields__} for row in rows]
+def _check(text: str, made: str, rows: Sequence[Line], table: str, where: str) -> None:
+    wanted = [{name: getattr(row, name) for name in _fields(row)} for row in rows]
     try:
         old, new = tomllib.loads(text), tomllib.loads(made)
     except tomllib.TOMLDecodeError as error:
         raise _refused(where, f"it would not be TOML: {error}") from error
-    if new.get("tuning", {}).get("wmma", []) != wanted:
-        raise _refused(where, "the rows are not together, or are not written as [[tuning.wmma]]")
-    if dict(_others(old)) != dict(_others(new)):
+    if new.get("tuning", {}).get(table, []) != wanted:
+        raise _refused(where, f"the rows are not together, or are not written as [[tuning.{table}]]")
+    if dict(_others(old, table)) != dict(_others(new, table)):
         raise _refused(where, "something else of the profile would change")
 
 
-def _others(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _others(document: dict[str, Any], table: str) -> Iterator[tuple[str, Any]]:
     for name, value in document.items():
         if name != "tuning":
             yield name, value
-        elif rest := {table: rows for table, rows in value.items() if table != "wmma"}:
+        elif rest := {other: rows for other, rows in value.items() if other != table}:
             yield name, rest
 
 

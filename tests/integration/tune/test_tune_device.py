@@ -114,6 +114,52 @@ def test_the_measured_winner_goes_into_the_profile_over_the_estimated_one(tune, 
     assert len(rows) == 23
 
 
+def test_rows_of_later_builds_are_raced_and_written_too(builds, series, cache, tmp_path, capsys) -> None:
+    settings = [[256, 3, 64, 128], [256, 3, 64, 64]]
+    entry = {
+        "variant": "256-32",
+        "upstream": settings[0],
+        "order": settings,
+        "candidates": [{"setting": setting, "estimates": [{"cost": 1.0}]} for setting in settings],
+    }
+    path = report_path(cache, "gfx1151", "tile", 11549)
+    path.write_text(json.dumps({"complete": False, "variants": [entry]}))
+    builds({"upstream": 1.0, "256-3-64-64": 0.5, "256-3-64-128": 1.0})
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "tile", "--pin", "b11549", "--variant", "256-32"]
+    argv += ["--gpu", "none", "--device", str(tmp_path / "builds"), "--model", str(tmp_path / "m.gguf")]
+    argv += ["--json", "--write", "--series-dir", str(series), "--cache-dir", str(cache)]
+    code = main(argv)
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["winner"], document["written"]) == (0, [256, 3, 64, 64], True)
+    tuning = tomllib.loads((series / "arch_profiles" / "gfx1151.toml").read_text())["tuning"]
+    row = next(each for each in tuning["tile"] if (each["head_size_k"], each["ncols"]) == (256, 32))
+    assert (row["nthreads"], row["occupancy"], row["nbatch_fa"], row["nbatch_k"]) == (256, 3, 64, 64)
+    assert "+100" in row["measured_on"]
+    assert len(tuning["wmma"]) == 23
+
+
+def test_a_kernel_without_a_table_in_profiles_is_raced_but_not_written(
+    builds, series, cache, tmp_path, capsys
+) -> None:
+    settings = [[256, 2], [128, 2]]
+    entry = {
+        "variant": "Q4_K-128",
+        "upstream": settings[0],
+        "order": settings,
+        "candidates": [{"setting": setting, "estimates": [{"cost": 1.0}]} for setting in settings],
+    }
+    path = report_path(cache, "gfx1151", "mmq", 11549)
+    path.write_text(json.dumps({"complete": False, "variants": [entry]}))
+    builds({"upstream": 1.0, "128-2": 0.5})
+    argv = ["tune", "--arch", "gfx1151", "--kernel", "mmq", "--pin", "b11549", "--variant", "Q4_K-128"]
+    argv += ["--gpu", "none", "--device", str(tmp_path / "builds"), "--model", str(tmp_path / "m.gguf")]
+    argv += ["--json", "--series-dir", str(series), "--cache-dir", str(cache)]
+    assert main(argv) == 0
+    assert json.loads(capsys.readouterr().out)["winner"] == [128, 2]
+    code = main([*argv, "--write"])
+    assert (code, json.loads(capsys.readouterr().out)["error"]["code"]) == (2, "TUNE_PROFILE_NOT_WRITTEN")
+
+
 def test_equal_builds_have_no_winner_and_write_nothing(tune, builds, series) -> None:
     before = (series / "arch_profiles" / "gfx1151.toml").read_bytes()
     builds({"upstream": 1.0, "128-8": 1.0, "256-8": 1.0})
