@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 # As patchkit.flow.report.FORMATS, which --help need not import; a test holds them together.
-_FORMATS = ("terminal", "markdown", "junit", "sarif")
+_FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
 
 
 @verb(
     "report",
     example=(
         "patchkit report --arch gfx1151",
-        "patchkit report candidate/gfx1151/b6900 --format markdown",
+        "patchkit report candidate/gfx1151/b6900 --format html --out report.html",
         "patchkit report ./evidence --format sarif --out patchkit.sarif",
     ),
 )
@@ -41,6 +41,9 @@ _FORMATS = ("terminal", "markdown", "junit", "sarif")
     show_default=True,
     help="What to make of the evidence.",
 )
+@click.option(
+    "--sweep", type=FOLDER, metavar="FILE", help="Also show this matrix of patchkit sweep --json (html)."
+)
 @click.option("--out", type=FOLDER, metavar="FILE", help="Write there instead of to stdout.")
 def command(
     settings: Settings,
@@ -48,6 +51,7 @@ def command(
     archs: tuple[str, ...],
     upstream: str | None,
     form: str,
+    sweep: Path | None,
     out: Path | None,
 ) -> int:
     """Make a report of what verify found: of a folder of evidence, or of a candidate.
@@ -56,7 +60,14 @@ def command(
     so. But for --format terminal, paths of this machine's cache and home read as $PATCHKIT_CACHE and $HOME.
     With --json, stdout has what is in the evidence, gate by gate, without the long tables.
     """
-    from patchkit.flow.report import check_writable, find_evidence, make_report, read_evidence, write_report
+    from patchkit.flow.report import (
+        check_writable,
+        find_evidence,
+        make_report,
+        read_evidence,
+        read_sweep,
+        write_report,
+    )
 
     if out is not None:
         check_writable(out)
@@ -66,7 +77,8 @@ def command(
     folder = find_evidence(workspace, where, archs=archs, upstream=upstream)
     evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal")
     if out is not None or not settings.json:
-        text = make_report(evidence, cast("Format", form), version=version_of("patchkit"))
+        matrix = read_sweep(sweep) if sweep is not None else ()
+        text = make_report(evidence, cast("Format", form), version=version_of("patchkit"), sweep=matrix)
         if out is not None:
             write_report(out, text)
         else:

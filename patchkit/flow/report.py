@@ -18,12 +18,16 @@ from patchkit.config.lock import load_lock
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.publish_evidence import neutral, neutral_names
 from patchkit.flow.workspace import Workspace
+from patchkit.reports.document import FILE_BYTES
 from patchkit.reports.errors import EvidenceAbsent
 from patchkit.reports.evidence import load_evidence
 from patchkit.reports.junit import junit_report
 from patchkit.reports.markdown import markdown_report
 from patchkit.reports.model import SERIES, Evidence
+from patchkit.reports.page import html_report
 from patchkit.reports.sarif import sarif_report
+from patchkit.reports.sweep import sweep_tables
+from patchkit.reports.tables import Table
 from patchkit.reports.terminal import terminal_report
 from patchkit.vcs.disk import disk_errors
 
@@ -36,10 +40,11 @@ __all__ = [
     "find_evidence",
     "make_report",
     "read_evidence",
+    "read_sweep",
     "write_report",
 ]
 
-Format = Literal["terminal", "markdown", "junit", "sarif"]
+Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _BRANCH = re.compile(r"candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]+)")
 _ELSEWHERE = "name another file"
@@ -109,13 +114,21 @@ def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes
     return sorted(names, key=lambda pair: -len(pair[0]))
 
 
-def make_report(evidence: Evidence, form: Format, *, version: str = "") -> str:
-    """The report in one format; raises EvidenceMalformed."""
+def read_sweep(path: Path) -> tuple[Table, ...]:
+    """The matrix that ``patchkit sweep --json`` wrote; raises CacheError and what reading evidence raises."""
+    with disk_errors(path, "reading the matrix", _ELSEWHERE), path.open("rb") as stream:
+        data = stream.read(FILE_BYTES + 1)
+    return tuple(sweep_tables(data, str(path)))
+
+
+def make_report(evidence: Evidence, form: Format, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
+    """The report in one format; raises EvidenceMalformed. Only the page shows a ``sweep``."""
     makers: dict[Format, Callable[[], str]] = {
         "terminal": lambda: terminal_report(evidence),
         "markdown": lambda: markdown_report(evidence),
         "junit": lambda: junit_report(evidence),
         "sarif": lambda: sarif_report(evidence, version),
+        "html": lambda: html_report(evidence, sweep=sweep, version=version),
     }
     return makers[form]()
 

@@ -51,28 +51,27 @@ class _RepeatedKey(ValueError):
     """JSON allows it, and no two readers agree on what it means."""
 
 
-def parse_document(data: bytes, source: str) -> Node:
-    """The root of a document; ``source`` is the name of its file.
+def parse_document(data: bytes, source: str, hint: str = _HINT) -> Node:
+    """The root of a document; ``source`` is the name of its file, ``hint`` the command that makes it.
 
     Raises:
         EvidenceUnreadable: too large, not UTF-8, not JSON, nested too deeply, an integer of thousands of
             digits, or a key that comes twice.
     """
     if len(data) > FILE_BYTES:
-        why = f"{len(data)} bytes, where patchkit reads {FILE_BYTES}"
-        raise _unreadable(source, why)
+        raise _unreadable(source, hint, f"{len(data)} bytes, where patchkit reads {FILE_BYTES}")
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise _unreadable(source, error.msg, line=error.lineno, column=error.colno) from error
+        raise _unreadable(source, hint, error.msg, line=error.lineno, column=error.colno) from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _unreadable(source, f"byte {error.start} is not UTF-8", line=line) from error
+        raise _unreadable(source, hint, f"byte {error.start} is not UTF-8", line=line) from error
     except RecursionError as error:
-        raise _unreadable(source, "it is nested too deeply") from error
+        raise _unreadable(source, hint, "it is nested too deeply") from error
     except ValueError as error:  # _unique, and integers of thousands of digits
-        raise _unreadable(source, harmless(str(error))) from error
-    return Node(value=value, path="$", source=source)
+        raise _unreadable(source, hint, harmless(str(error))) from error
+    return Node(value=value, path="$", source=source, hint=hint)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -85,13 +84,13 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _unreadable(
-    source: str, why: str, *, line: int | None = None, column: int | None = None
+    source: str, hint: str, why: str, *, line: int | None = None, column: int | None = None
 ) -> EvidenceUnreadable:
     return EvidenceUnreadable(
         f"{source} cannot be read as evidence",
         where=Location(path=source, line=line, column=column),
         why=why,
-        hint=_HINT,
+        hint=hint,
     )
 
 
@@ -102,6 +101,7 @@ class Node:
     value: object
     path: str
     source: str
+    hint: str
 
     def get(self, key: str) -> Node:
         """A field that must be there."""
@@ -184,14 +184,14 @@ class Node:
         return self.number()
 
     def _child(self, value: object, step: str) -> Node:
-        return Node(value=value, path=self.path + step, source=self.source)
+        return Node(value=value, path=self.path + step, source=self.source, hint=self.hint)
 
     def _wrong(self, expected: str) -> EvidenceMalformed:
         return EvidenceMalformed(
             f"{self.source}: {self.path} is not {expected}",
             where=Location(path=self.source, label=self.path),
             why=f"it is {_told(self.value)}",
-            hint=_HINT,
+            hint=self.hint,
         )
 
 

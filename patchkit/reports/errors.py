@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from patchkit.errors import UsageError
 
-__all__ = [
-    "EvidenceAbsent",
-    "EvidenceContradicts",
-    "EvidenceMalformed",
-    "EvidenceUnreadable",
-    "SweepMalformed",
-]
+__all__ = ["EvidenceAbsent", "EvidenceContradicts", "EvidenceMalformed", "EvidenceUnreadable"]
 
 
 class EvidenceAbsent(UsageError):
@@ -35,9 +29,3 @@ class EvidenceContradicts(UsageError):
     """The report and the file of one gate do not come from the same run."""
 
     code = "EVIDENCE_CONTRADICTS"
-
-
-class SweepMalformed(UsageError):
-    """A matrix is not what ``patchkit sweep --json`` writes."""
-
-    code = "SWEEP_MALFORMED"

@@ -140,12 +140,12 @@ class Evidence:
 
     @property
     def open(self) -> Iterator[tuple[str, str]]:
-        """Everything that was not proven: a gate's name and what it did not prove."""
+        """Everything that was not proven, a gate's name and what: whole gates first, then parts of them."""
         for gate in self.gates:
             if gate.verdict == "not run":
                 yield gate.name, f"not run: {gate.summary}"
-            for told in gate.not_run:
-                yield gate.name, told
+        for gate in self.gates:
+            yield from ((gate.name, told) for told in gate.not_run)
         for name in self.strays:
             yield (
                 name,

@@ -101,7 +101,7 @@ def bench_tables(evidence: Node) -> Iterator[Table]:
     yield Table(
         name="bench",
         caption=f"llama-bench with {evidence.get('model').text()} on {evidence.get('runner').text()}",
-        columns=columns(*titles, "baseline against itself #", "would see #", "rounds #", "why"),
+        columns=columns(*titles, "baseline against itself #", "would see #", "rounds #", "why ~"),
         rows=tuple(rows),
         note="Intervals are of the median over rounds in which both sides took turns; open is no pass.",
     )

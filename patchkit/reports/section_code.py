@@ -30,7 +30,7 @@ def anchors_tables(evidence: Node) -> Iterator[Table]:
     yield Table(
         name="edits",
         caption="Edits and the places they resolve to",
-        columns=columns("patch", "edit", "in", "found by", "places"),
+        columns=columns("patch", "edit", "in", "found by", "places ~"),
         rows=tuple(rows),
         is_detail=True,
     )
@@ -76,7 +76,7 @@ def isolation_tables(evidence: Node) -> Iterator[Table]:
     yield Table(
         name="assembly",
         caption="Assembly compared with the baseline's",
-        columns=columns("unit", "GPU", "pass", "lines #", "result"),
+        columns=columns("unit", "GPU", "pass", "lines #", "result ~"),
         rows=tuple(_assembly(kind, one) for kind, one in code),
         is_detail=True,
     )

@@ -20,12 +20,12 @@ _QUIET = ("same", "trap")
 _FIGURES = (
     ("VGPRs #", "vgprs"),
     ("spilled #", "vgpr_spills"),
-    ("SGPRs #", "sgprs"),
-    ("scratch #", "scratch_bytes"),
-    ("LDS #", "lds_bytes"),
-    ("threads #", "threads"),
     ("waves #", "waves"),
     ("in whole blocks #", "resident_waves"),
+    ("LDS #", "lds_bytes"),
+    ("threads #", "threads"),
+    ("scratch #", "scratch_bytes"),
+    ("SGPRs #", "sgprs"),
     ("model says #", "model_waves"),
 )
 

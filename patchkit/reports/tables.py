@@ -14,10 +14,11 @@ __all__ = ["Column", "Order", "Row", "Table", "columns", "figure", "group", "per
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """``numeric`` columns are aligned to the right."""
+    """``numeric`` columns are aligned to the right; those of ``prose`` may be broken into lines."""
 
     title: str
     numeric: bool = False
+    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,10 @@ class Table:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns by title; one that ends with ``#`` is numeric."""
+    """Columns by title; one that ends with ``#`` is numeric, with ``~`` prose."""
     return tuple(
-        Column(title=title.removesuffix("#").rstrip(), numeric=title.endswith("#")) for title in titles
+        Column(title=title.rstrip("#~ "), numeric=title.endswith("#"), prose=title.endswith("~"))
+        for title in titles
     )
 
 

@@ -1,0 +1,57 @@
+"""The matrix of ``patchkit sweep --json`` as tables: what became of every patch on many upstreams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patchkit.reports.document import Node, parse_document
+from patchkit.reports.tables import Row, Table, columns
+
+__all__ = ["sweep_tables"]
+
+_HINT = "patchkit sweep --arch gfx1151 --json > FILE makes it"
+
+
+def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
+    """The matrix, and where patches leave the good classes. Raises EvidenceUnreadable, EvidenceMalformed."""
+    document = parse_document(data, source, hint=_HINT)
+    patches = document.get("patches").texts()
+    yield Table(
+        name="sweep",
+        caption=f"Patches on {len(list(document.get('pins').items()))} upstreams, for "
+        f"{', '.join(document.get('archs').texts())}",
+        columns=columns("pin", *patches),
+        rows=tuple(_row(pin, patches) for pin in document.get("pins").items()),
+        note="A star: the edited function changed upstream. 'off': not for these GPUs.",
+    )
+    breaks = [
+        Row(
+            cells=(
+                each.get("patch").text(),
+                f"b{each.get('good').integer()}",
+                f"b{each.get('bad').integer()}",
+                each.get("class").text(),
+                each.get("reason").text(),
+            )
+        )
+        for each in document.get("breaks").items()
+    ]
+    if breaks:
+        yield Table(
+            name="sweep-breaks",
+            caption="Where a patch leaves the good classes",
+            columns=columns("patch", "good until", "then", "class", "reason ~"),
+            rows=tuple(breaks),
+        )
+
+
+def _row(pin: Node, patches: tuple[str, ...]) -> Row:
+    found = {one.get("id").text(): one for one in pin.get("patches").items()}
+    cells = [_cell(found[patch]) if patch in found else "-" for patch in patches]
+    return Row(cells=(f"b{pin.get('build').integer()}", *cells))
+
+
+def _cell(one: Node) -> str:
+    word = one.get("class").text()
+    told = "CONFLICT" if word == "conflict" else word
+    return told + ("*" if list(one.get("drift").items()) else "")

@@ -1,0 +1,329 @@
+"""The HTML page: valid, complete, to be used by everybody, and nothing in evidence is more than text."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import html5lib
+import pytest
+
+import patchkit.reports
+from patchkit.gates.base import GateError, GateResult
+from patchkit.reports.evidence import parse_evidence
+from patchkit.reports.model import Evidence
+from patchkit.reports.page import html_report
+from patchkit.reports.sections import tables_of
+from patchkit.reports.sweep import sweep_tables
+
+STYLE = (Path(patchkit.reports.__file__).parent / "page" / "style.css").read_text("utf-8")
+SWEEP = {
+    "archs": ["gfx1151"],
+    "patches": ["one", "two"],
+    "pins": [
+        {
+            "build": 6900,
+            "patches": [
+                {"id": "one", "class": "clean", "drift": []},
+                {"id": "two", "class": "moved", "drift": [{}]},
+            ],
+        },
+        {
+            "build": 7079,
+            "patches": [
+                {"id": "two", "class": "conflict", "drift": []},
+                {"id": "one", "class": "off", "drift": []},
+            ],
+        },
+    ],
+    "breaks": [{"patch": "two", "good": 6900, "bad": 7079, "class": "conflict", "reason": "gone"}],
+}
+
+
+def parse(page: str) -> ET.Element:
+    """The tree of a page; any mistake in it is an error."""
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+
+
+def text_of(element: ET.Element) -> str:
+    return " ".join("".join(element.itertext()).split())
+
+
+def with_class(root: ET.Element, name: str) -> Iterator[ET.Element]:
+    return (each for each in root.iter() if name in each.get("class", "").split())
+
+
+@pytest.fixture(scope="module")
+def page(whole: Evidence) -> ET.Element:
+    tables = tuple(sweep_tables(json.dumps(SWEEP).encode(), "sweep.json"))
+    return parse(html_report(whole, sweep=tables, version="1.2.3"))
+
+
+@pytest.fixture(scope="module")
+def failing_page(failing: Evidence) -> ET.Element:
+    return parse(html_report(failing))
+
+
+@pytest.fixture(params=["page", "failing_page"])
+def any_page(request: pytest.FixtureRequest) -> ET.Element:
+    return request.getfixturevalue(request.param)
+
+
+def test_what_was_not_proven_comes_before_everything_else(page: ET.Element, whole: Evidence) -> None:
+    headings = [text_of(each) for each in page.iter("h2")]
+    assert headings[0] == "Not proven"
+    shown = [text_of(each) for each in next(with_class(page, "open")).iter("li")]
+    assert shown == [f"{gate} {' '.join(told.split())}" for gate, told in whole.open]
+    assert len(shown) > 15
+
+
+def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whole: Evidence) -> None:
+    def state(root: ET.Element) -> str:
+        return next(with_class(root, "headline")).get("class", "")
+
+    assert state(page) == "headline not-run"
+    assert state(failing_page) == "headline failed"
+    passed = [gate for gate in whole.gates if gate.verdict == "passed"]
+    all_passed = parse_evidence(
+        _report([GateResult(gate=one.name, verdict="passed", summary="") for one in passed]), "e"
+    )
+    assert state(parse(html_report(all_passed))) == "headline passed"
+
+
+def test_every_table_is_there_with_every_row(page: ET.Element, whole: Evidence) -> None:
+    captions = {text_of(each) for each in page.iter("caption")}
+    for table in (table for gate in whole.gates for table in tables_of(gate) if table.rows):
+        assert table.caption in captions
+    (kernels,) = (
+        each for each in page.iter("table") if text_of(each[0]).startswith("Kernel variants that changed")
+    )
+    bodies = list(kernels.iter("tbody"))
+    assert [body.get("class") for body in bodies] == ["o0", "o1", "o2", "o3", "o4"]
+    rows = [sorted(text_of(row) for row in body.iter("tr")) for body in bodies]
+    assert rows[0] == rows[1] == rows[2] == rows[3] == rows[4]
+    assert [text_of(row) for row in bodies[0].iter("tr")] != [text_of(row) for row in bodies[1].iter("tr")]
+
+
+def test_problems_show_place_patch_reason_and_next_command(failing_page: ET.Element) -> None:
+    first = text_of(next(with_class(failing_page, "problem")))
+    for told in (
+        "ISOLATION_TOKENS in isolation",
+        "ggml/src/ggml-cuda/fattn.cu:42:7 (wmma-tile-params)",
+        "patches/0001-p/patch.toml:9 (the edit)",
+        "no patch is for this GPU",
+        "patchkit diff --patch wmma-tile-params",
+    ):
+        assert told in first
+
+
+def test_the_sweep_is_a_matrix_of_words(page: ET.Element) -> None:
+    (matrix,) = (each for each in page.iter("table") if "Patches on 2 upstreams" in text_of(each[0]))
+    assert [[text_of(cell) for cell in row] for row in matrix.iter("tr")] == [
+        ["pin", "one", "two"],
+        ["b6900", "clean", "moved*"],
+        ["b7079", "off", "CONFLICT"],
+    ]
+
+
+def test_landmarks_and_headings_are_in_order(any_page: ET.Element) -> None:
+    body = any_page.find("body")
+    assert [each.tag for each in body] == ["a", "header", "nav", "main", "footer"]
+    assert body[0].get("href") == "#main"
+    levels = [int(each.tag[1]) for each in any_page.iter() if re.fullmatch("h[1-6]", str(each.tag))]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert any_page.get("lang") == "en"
+
+
+def test_everything_that_is_pointed_at_is_there_once(any_page: ET.Element) -> None:
+    ids = [each.get("id") for each in any_page.iter() if each.get("id")]
+    assert len(ids) == len(set(ids))
+    wanted = [each.get("href")[1:] for each in any_page.iter("a")]
+    wanted += [name for each in any_page.iter() for name in each.get("aria-labelledby", "").split()]
+    assert len(wanted) > 5
+    assert set(wanted) <= set(ids)
+
+
+def test_tables_have_captions_and_headers_with_scope(any_page: ET.Element) -> None:
+    tables = list(any_page.iter("table"))
+    assert len(tables) > 3
+    for table in tables:
+        assert table[0].tag == "caption"
+        assert text_of(table[0])
+        assert all(cell.get("scope") == "col" for cell in table[1].iter("th"))
+        for row in (row for body in table.iter("tbody") for row in body):
+            assert [cell.get("scope") for cell in row if cell.tag == "th"] == ["row"]
+
+
+def test_what_scrolls_can_be_reached_and_has_a_name(any_page: ET.Element) -> None:
+    scrolling = list(with_class(any_page, "scroll"))
+    assert scrolling
+    for each in scrolling:
+        assert (each.get("tabindex"), each.get("role")) == ("0", "region")
+        assert each.get("aria-label") or each.get("aria-labelledby")
+    inside = {table for each in scrolling for table in each.iter("table")}
+    assert inside == set(any_page.iter("table"))
+
+
+def test_controls_have_labels_and_groups_have_legends(page: ET.Element) -> None:
+    inputs = list(page.iter("input"))
+    assert len(inputs) > 6
+    labelled = [one for label in page.iter("label") for one in label.iter("input") if text_of(label)]
+    assert labelled == inputs
+    assert all(group[0].tag == "legend" for group in page.iter("fieldset"))
+
+
+def test_drawings_have_names_descriptions_and_no_meaning_by_colour_alone(page: ET.Element) -> None:
+    drawings = [each for each in page.iter() if str(each.tag).endswith("svg")]
+    assert len(drawings) == 3
+    for drawing in drawings:
+        assert drawing.get("role") == "img"
+        assert drawing.get("aria-labelledby")
+        description = next(each for each in drawing.iter() if str(each.tag).endswith("desc"))
+        assert re.search(r"\d", text_of(description))
+    shapes = {str(each.tag).rpartition("}")[2] for each in drawings[1].iter()}
+    assert {"circle", "rect", "path"} <= shapes
+    assert "stroke-dasharray" in STYLE
+
+
+def test_verdicts_are_words_beside_their_colours(page: ET.Element) -> None:
+    words = {text_of(badge).split(maxsplit=1)[1] for badge in with_class(page, "badge")}
+    assert words == {"passed", "not run"}
+
+
+def test_nothing_is_loaded_and_nothing_may_run(any_page: ET.Element) -> None:
+    (policy,) = (each.get("content") for each in any_page.iter("meta") if each.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+    tags = {str(each.tag) for each in any_page.iter()}
+    assert not tags & {"script", "img", "link", "iframe", "object", "embed", "form", "base", "audio", "video"}
+    attributes = {name for each in any_page.iter() for name in each.attrib}
+    assert not {
+        name for name in attributes if name.startswith("on") or name in {"src", "srcset", "style", "action"}
+    }
+    assert all(each.get("href").startswith("#") for each in any_page.iter("a"))
+    assert not re.search(r"url\(|@import|https?:", STYLE)
+
+
+_HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</style><script>x</script>",
+    "{{ 7*7 }} {% include 'x' %}",
+    "<!-- --> ]]> &amp; &#x3c;script&#x3e;",
+    "a\x1b[31m\x00\u202eb\ud800",
+    "'onmouseover='x'",
+    "x" * 100_000,
+)
+
+
+def _report(results: list[GateResult], **changes: object) -> dict[str, bytes]:
+    document = {
+        "ok": True,
+        "stopped": None,
+        "branch": "candidate/gfx1151/b6900",
+        "archs": ["gfx1151"],
+        "base": "b" * 40,
+        "tip": "c" * 40,
+        "tree": "d" * 40,
+        "proven_with": [],
+        "gates": [{**result.as_json(), "evidence": "x", "seconds": 1} for result in results],
+        **changes,
+    }
+    files = {f"{result.gate}.json": json.dumps(result.as_json()).encode() for result in results}
+    return {"report.json": json.dumps(document).encode(), **files}
+
+
+@pytest.mark.parametrize("text", _HOSTILE, ids=range(len(_HOSTILE)))
+def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
+    class Hostile(GateError):
+        code = text
+
+    edit = {"patch": text, "edit": text, "entity": text, "confidence": text, "places": [text]}
+    result = GateResult(
+        gate="anchors",
+        verdict="failed",
+        summary=text,
+        problems=(Hostile(text, why=text, hint=text),),
+        not_run=(text,),
+        lines=(text,),
+        evidence={"edits": [edit], "run_at": text, "device": text},
+    )
+    changes = dict.fromkeys(("branch", "base", "tip", "tree", "stopped"), text) | {
+        "archs": [text],
+        "proven_with": [text],
+    }
+    evidence = parse_evidence(_report([result], **changes), "e")
+    page = html_report(evidence)
+    page.encode("utf-8")
+    root = parse(page)
+    test_nothing_is_loaded_and_nothing_may_run(root)
+    told = evidence.gates[0].summary
+    assert " ".join(told.split()) in text_of(root.find("body"))
+    assert [each.tag for each in root.find("body")] == ["a", "header", "nav", "main", "footer"]
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", page)
+
+
+def test_a_template_never_prints_nothing_for_a_name_it_lacks(tmp_path: Path) -> None:
+    from jinja2 import UndefinedError
+
+    from patchkit.render.html import render_page
+
+    (tmp_path / "a.html").write_text("<p title='{{ here }}'>{{ there }}</p>")
+    with pytest.raises(UndefinedError):
+        render_page(tmp_path, "a.html", {"here": 1})
+    shown = render_page(tmp_path, "a.html", {"here": "'<", "there": "<b>"})
+    assert shown == "<p title='&#39;&lt;'>&lt;b&gt;</p>"
+
+
+def _colours(block: str) -> dict[str, str]:
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+
+
+def _luminance(colour: str) -> float:
+    """Of WCAG 2.2, "relative luminance"."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_have_the_contrast_that_wcag_asks_for_at_level_aa(scheme: str) -> None:
+    light, dark, *_ = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
+    colours = _colours(light if scheme == "light" else dark)
+    assert set(colours) == set(_colours(light))
+
+    def contrast(one: str, other: str) -> float:
+        high, low = sorted((_luminance(colours[one]), _luminance(colours[other])), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    texts = [
+        ("text", "page"),
+        ("text", "sheet"),
+        ("quiet", "page"),
+        ("link", "page"),
+        ("text", "none-back"),
+        ("text", "bad-back"),
+    ]
+    texts += [(name, back) for name in ("good", "bad", "none") for back in (f"{name}-back",)]
+    assert {pair: contrast(*pair) for pair in texts if contrast(*pair) < 4.5} == {}
+    drawn = [("cand", "page"), ("base", "page"), ("focus", "page"), ("cand", "noise")]
+    assert {pair: contrast(*pair) for pair in drawn if contrast(*pair) < 3} == {}
+
+
+def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Evidence) -> None:
+    from patchkit.reports.page import _MOST_STATES
+    from patchkit.reports.section_resources import STATES
+
+    orders = max(len(table.orders) for gate in whole.gates for table in tables_of(gate))
+    assert set(re.findall(r"input\.o(\d):checked\) tbody\.o\1 ", STYLE.replace(",", " "))) == set(
+        map(str, range(1, orders))
+    )
+    assert len(STATES) <= _MOST_STATES
+    assert re.findall(r"input\.f(\d):not\(:checked\)\) \.r\1", STYLE) == list(map(str, range(_MOST_STATES)))
