@@ -19,6 +19,7 @@ from patchkit.gates.launch_compared import check_graphs, check_unguarded
 from patchkit.gates.launch_errors import CandidateAborts
 from patchkit.gates.launch_geometry import TABLE_PATCH, Guarded
 from patchkit.gates.launch_lines import guarded_lines, other_lines
+from patchkit.gates.launch_matrices import about_matrices, check_matrices, matrix_lines, unshown_matrices
 from patchkit.gates.launch_report import arch_evidence, build_evidence, guarded_evidence
 from patchkit.gates.launch_rules import check_guarded, check_support, upstream_own
 from patchkit.gates.launch_runs import Comparison, compare_on
@@ -66,8 +67,9 @@ class LaunchGate:
             subject.reporter.step(f"recording launches as {device.arch}")
             guarded = _rules(subject, device, touched) if device.arch in subject.archs else None
             deep = self.deep and guarded is not None
+            matrices = guarded is not None or bool(about_matrices(subject.patches))
             try:
-                compared = compare_on(device, sides, compiler, deep=deep)
+                compared = compare_on(device, sides, compiler, deep=deep, matrices=matrices)
             except CandidateAborts as error:
                 found.problems.append(error)
             else:
@@ -78,7 +80,7 @@ class LaunchGate:
             summary=_summary(subject, cast.devices, found.problems),
             problems=tuple(found.problems),
             evidence={"built": build_evidence(subject, sides), "archs": found.evidence},
-            not_run=(*cast.remarks, *_not_run(found.not_understood)),
+            not_run=(*cast.remarks, *found.unshown, *_not_run(found.not_understood)),
             lines=(*found.lines, *other_lines(found.others)),
         )
 
@@ -100,6 +102,7 @@ class _Found:
     evidence: dict[str, object] = field(default_factory=dict)
     others: list[Comparison] = field(default_factory=list)
     not_understood: tuple[str, ...] = ()
+    unshown: list[str] = field(default_factory=list)
 
     def add(self, compared: Comparison, guarded: Guarded | None) -> None:
         """One GPU; ``guarded`` are the rules when a patch is for it."""
@@ -113,8 +116,11 @@ class _Found:
         else:
             pairs = compared.pairs()
             own = upstream_own(pairs, guarded)
-            self.problems += [*check_guarded(pairs, guarded), *check_graphs(compared)]
-            self.lines += guarded_lines(compared, pairs, own)
+            self.problems += check_guarded(pairs, guarded)
+            self.problems += check_graphs(compared, matrices_may_change=bool(guarded.about_matrices))
+            self.problems += check_matrices(compared, guarded)
+            self.lines += [*guarded_lines(compared, pairs, own), *(f"  {x}" for x in matrix_lines(compared))]
+            self.unshown += unshown_matrices(compared, guarded.about_matrices)
             evidence |= guarded_evidence(compared, pairs, own)
         self.evidence[arch] = evidence
 
@@ -130,6 +136,7 @@ def _rules(subject: Subject, device: PlayedDevice, touched: Sequence[Pair]) -> G
         patches=names,
         rows={(row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in table},
         moves=tuple(move for patch in live for move in patch.moves),
+        about_matrices=about_matrices(live),
         code=code_after(mine),
         code_before={pair.unit: {kernel.name: kernel for kernel in pair.before.kernels} for pair in mine},
     )

@@ -1,6 +1,6 @@
 """The rules about one GPU as a whole: its models' graphs, and its logs where nothing may change.
 
-Vocabulary: *around attention* are the other kernels of a graph; what attention launches around itself
+Vocabulary: *besides attention* are the other kernels of a graph; what attention launches around itself
 (conversions, the combination of results) depends on the kernel and counts as attention.
 """
 
@@ -10,23 +10,26 @@ from collections.abc import Sequence
 
 from patchkit.errors import PatchkitError
 from patchkit.gates.launch_errors import GraphChanged, UnguardedChanged, finding
+from patchkit.gates.launch_matrices import is_matrix
 from patchkit.gates.launch_rules import attention
 from patchkit.gates.launch_runs import Comparison, last_step
-from patchkit.recorder.kernels import KernelName
 from patchkit.recorder.library import SELECTION_UNIT
 from patchkit.recorder.log import Launch
 
 __all__ = ["check_graphs", "check_unguarded"]
 
+# A kernel by name, with blocks per grid, threads per block and dynamic LDS in bytes.
+_Shape = tuple[str, tuple[int, int, int], tuple[int, int, int], int]
+
 # Attention and what it launches around itself; their number depends on the kernel.
 _AROUND = ("flash_attn",)
 
 
-def check_graphs(compared: Comparison) -> list[PatchkitError]:
-    """A model's graph launches the same kernels as before around attention."""
+def check_graphs(compared: Comparison, *, matrices_may_change: bool) -> list[PatchkitError]:
+    """A model's graph launches the same besides attention, and besides matrices if these may change."""
     changed = []
     for run, before, after in compared.benches:
-        old, new = (_without_attention(last_step(side)) for side in (before, after))
+        old, new = (_others(last_step(side), matrices_may_change) for side in (before, after))
         if not old or old != new:
             changed.append(f"{run}: {_first_difference(old, new)}")
     if not changed:
@@ -54,22 +57,24 @@ def check_unguarded(compared: Comparison) -> list[PatchkitError]:
     return [finding(UnguardedChanged, message, changed, where=SELECTION_UNIT, hint=hint)]
 
 
-def _without_attention(launches: Sequence[Launch]) -> list[tuple[KernelName, tuple[int, int, int]]]:
+def _others(launches: Sequence[Launch], matrices_may_change: bool) -> list[_Shape]:  # noqa: FBT001
     return [
-        (launch.kernel.name, launch.grid)
+        (str(launch.kernel.name), launch.grid, launch.block, launch.lds)
         for launch in launches
-        if not launch.kernel.name.base.startswith(_AROUND)
+        if not launch.kernel.name.base.startswith(_AROUND) and not (matrices_may_change and is_matrix(launch))
     ]
 
 
-def _first_difference(
-    old: Sequence[tuple[KernelName, tuple[int, int, int]]],
-    new: Sequence[tuple[KernelName, tuple[int, int, int]]],
-) -> str:
+def _first_difference(old: Sequence[_Shape], new: Sequence[_Shape]) -> str:
     for index, (left, right) in enumerate(zip(old, new, strict=False)):
         if left != right:
-            return f"launch {index} was {left[0]} {left[1]}, is {right[0]} {right[1]}"
+            return f"launch {index} was {_shape(left)}, is {_shape(right)}"
     return f"{len(old)} launches became {len(new)}"
+
+
+def _shape(launch: _Shape) -> str:
+    name, grid, block, lds = launch
+    return f"{name} {grid} of {block} with {lds} bytes"
 
 
 def _names(launches: Sequence[Launch]) -> str:

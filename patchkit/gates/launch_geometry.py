@@ -38,7 +38,8 @@ Code = Mapping[str, Mapping[str, CompiledKernel]]  # unit -> mangled name -> ker
 class Guarded:
     """What the rules for a guarded GPU need: its device, table and patches, and the code of both sides.
 
-    ``moves`` are what its patches say of the kernels they leave.
+    ``moves`` are what its patches say of the kernels they leave; ``about_matrices`` are those of them that
+    change how quantized matrices are multiplied.
     """
 
     device: PlayedDevice
@@ -47,11 +48,12 @@ class Guarded:
     code: Code
     code_before: Code
     moves: tuple[KernelMove, ...] = ()
+    about_matrices: tuple[str, ...] = ()
 
     @property
     def before(self) -> Guarded:
         """The baseline in the place of the candidate: its code, no patch, no table."""
-        return replace(self, patches=(), rows={}, code=self.code_before, moves=())
+        return replace(self, patches=(), rows={}, code=self.code_before, moves=(), about_matrices=())
 
 
 GeometryRule = Callable[[Case, Launch, Guarded], str | None]

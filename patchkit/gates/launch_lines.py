@@ -124,6 +124,8 @@ def _model_lines(compared: Comparison) -> Iterator[str]:
     """Runs of one model and kind that went from one kernel to one other, with the geometry of the last."""
     groups: dict[tuple[str, str, str], list[tuple[int, str, str]]] = defaultdict(list)
     for run, before, after in compared.benches:
+        if run.model.weights:
+            continue  # attention is that of the same model with other weights
         first, last = (_attention_of(last_step(side)) for side in (before, after))
         kind = f"{run.model.name} {run.test}", _families(first), _families(last)
         groups[kind].append((run.depth, _shape(first), _shape(last)))

@@ -31,6 +31,11 @@ _PROMPT, _GENERATED = 512, 4
 _SHALLOW = (0, 4096)
 _DEEP = (0, 4096, 16384, 65536)
 _FIRST = 256  # the shallowest such end
+# MMQ and MMVQ: decode, and batches where a GPU's limits decide. MMVQ takes up to 8 columns where nothing says
+# otherwise, MMQ up to 64 on GPUs whose MMA it does not use, the rest is for hipBLAS (both at build 6900); the
+# table of MMQ blocks that a patch changes begins at 48.
+_QUANTIZED = SmallModel(head_size=64, weights=("Q4_K", "Q6_K", "Q8_0"))
+_COLUMNS = (5, 48, _PROMPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +93,11 @@ def known_cases(rows: Sequence[OpRow]) -> tuple[tuple[Case, ...], tuple[str, ...
     return (*cases, *own_cases()), tuple(unknown)
 
 
-def bench_runs(*, deep: bool) -> tuple[BenchRun, ...]:
-    """One prompt and one generation per model and depth; ``deep`` goes to 65536 tokens."""
+def bench_runs(*, deep: bool, matrices: bool) -> tuple[BenchRun, ...]:
+    """One prompt and one generation per model and depth; ``deep`` goes to 65536 tokens.
+
+    With ``matrices`` besides: quantized weights, in batches of few and of many columns.
+    """
     runs = []
     for size in _HEAD_SIZES:
         model = SmallModel(head_size=size)
@@ -97,10 +105,15 @@ def bench_runs(*, deep: bool) -> tuple[BenchRun, ...]:
             runs.append(BenchRun(model=model, prompt=_PROMPT, generated=0, depth=depth))
             before = max(depth, _FIRST) - _GENERATED
             runs.append(BenchRun(model=model, prompt=0, generated=_GENERATED, depth=before))
+    if matrices:
+        runs += [BenchRun(model=_QUANTIZED, prompt=columns, generated=0, depth=0) for columns in _COLUMNS]
+        runs.append(BenchRun(model=_QUANTIZED, prompt=0, generated=_GENERATED, depth=_FIRST - _GENERATED))
     return tuple(runs)
 
 
-def compare_on(device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: bool) -> Comparison:
+def compare_on(
+    device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: bool, matrices: bool
+) -> Comparison:
     """Run everything on one GPU, both sides.
 
     Raises:
@@ -114,7 +127,7 @@ def compare_on(device: PlayedDevice, sides: Sides, compiler: Compiler, *, deep: 
     old_cases = before.run_cases(asked)
     with _blaming_the_candidate():
         new_support, new_cases = after.support(), after.run_cases(asked)
-    runs = bench_runs(deep=deep)
+    runs = bench_runs(deep=deep, matrices=matrices)
     made = _benches((before, after), runs, compiler)
     return Comparison(
         device=device,

@@ -90,7 +90,8 @@ def test_the_shipped_candidate_passes_on_every_kind_of_gpu(subject: Subject) -> 
     assert {phase.split()[0] for phase, _, _ in moved} == {"decode"}
     assert moved["decode f16, grouped", "VEC", "TILE"] > 0
     assert moved["decode f16, grouped", "WMMA", "TILE"] > 0
-    assert len(target["benches"]) == 24
+    assert len(target["benches"]) == 24 + 4  # four with quantized matrices
+    assert any("mul_mat_q x" in line for line in result.lines)
     # Upstream converts quantized KV of 131072 rows with a grid that the runtime refuses.
     assert list(target["upstream"]) == ["a launch that the GPU refuses"]
     others = {arch: each for arch, each in result.evidence["archs"].items() if arch != "gfx1151"}
@@ -112,7 +113,8 @@ def test_a_second_run_records_nothing(subject: Subject, run_gate: Callable[..., 
     again = run_gate(subject, "gfx906")
     assert again.verdict == "passed"
     assert _stamps(again) == first
-    assert len(first) == 2 * 2 * (1 + 12)  # GPUs, sides, cases and model runs
+    # Sides, and on each GPU cases and model runs; those of quantized matrices on the candidate's GPU alone.
+    assert len(first) == 2 * ((1 + 12 + 4) + (1 + 12))
 
 
 def test_a_head_size_that_loses_support_is_found_though_upstream_never_asks_for_it(

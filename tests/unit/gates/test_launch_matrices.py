@@ -1,0 +1,175 @@
+"""The rules about quantized matrices on made-up runs of models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from patchkit.build.compile import CompiledKernel
+from patchkit.build.remarks import ResourceRemark
+from patchkit.config.profile import load_profile
+from patchkit.gates.launch_compared import check_graphs
+from patchkit.gates.launch_geometry import Guarded
+from patchkit.gates.launch_matrices import about_matrices, check_matrices, matrix_lines, unshown_matrices
+from patchkit.gates.launch_runs import Comparison, bench_runs
+from patchkit.recorder.cases import OpRow
+from patchkit.recorder.device import device_of
+from patchkit.recorder.model_file import SmallModel
+from patchkit.recorder.runs import RecordedRun
+from patchkit.recorder.session import BenchRun
+
+_UNIT = "ggml/src/ggml-cuda/template-instances/mmq-instance-q4_k.cu"
+_MMQ = "_Z9mul_mat_qIL9ggml_type12ELi64ELb0EEvPKc"
+_MMVQ = "_Z13mul_mat_vec_qIL9ggml_type12ELi4ELb0EEvPKc"
+_QUANTIZE = "_Z13quantize_q8_1PKf"
+_NORM = "_Z12rms_norm_f32ILi256EEvPKf"
+
+# name, threads per block
+Launched = tuple[str, int]
+
+
+def _code(name: str, threads: int, *, is_trap: bool = False) -> CompiledKernel:
+    figures = ResourceRemark(
+        name=name, sgprs=40, vgprs=100, scratch_bytes=0, waves=10, sgpr_spills=0, vgpr_spills=0, lds_bytes=0
+    )
+    return CompiledKernel(figures=figures, threads=threads, is_trap=is_trap)
+
+
+@pytest.fixture
+def compared(tmp_path: Path, checkout: Path) -> Callable[..., Comparison]:
+    """One run of a quantized model on both sides; each launch is one kernel with so many threads."""
+
+    def run(name: str, launches: list[Launched]) -> RecordedRun:
+        lines: list[dict[str, object]] = []
+        for number, (kernel, threads) in enumerate(launches):
+            lines.append({"kernel": number, "name": kernel, "units": [_UNIT]})
+            lines.append({"launch": number, "grid": [4, 1, 1], "block": [32, threads // 32, 1], "lds": 0})
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        return RecordedRun(folder=folder, digest=str(lines))
+
+    def make(before: list[Launched], after: list[Launched]) -> Comparison:
+        test = BenchRun(model=SmallModel(head_size=64, weights=("Q4_K",)), prompt=4, generated=0, depth=0)
+        row = OpRow(params="x", is_supported=True)
+        empty = run("cases", [])
+        return Comparison(
+            device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
+            support=((row,), (row,)),
+            asked=(),
+            not_understood=(),
+            cases=(empty, empty),
+            benches=((test, run("before", before), run("after", after)),),
+        )
+
+    return make
+
+
+@pytest.fixture
+def guarded(checkout: Path) -> Guarded:
+    return Guarded(
+        device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
+        patches={"limits"},
+        rows={},
+        code={_UNIT: {_MMQ: _code(_MMQ, 128), _QUANTIZE: _code(_QUANTIZE, 1024)}},
+        code_before={
+            _UNIT: {_MMQ: _code(_MMQ, 256), _MMVQ: _code(_MMVQ, 128), _QUANTIZE: _code(_QUANTIZE, 1024)}
+        },
+        about_matrices=("limits",),
+    )
+
+
+def test_a_patch_is_about_matrices_when_it_changes_their_files() -> None:
+    def patch(name: str, touched: tuple[str, ...], added: tuple[str, ...] = ()) -> SimpleNamespace:
+        return SimpleNamespace(id=name, touched=touched, new_files=added)
+
+    folder = "ggml/src/ggml-cuda"
+    patches = [
+        patch("attention", (f"{folder}/fattn.cu",)),
+        patch("limits", (f"{folder}/mmvq.cu",)),
+        patch("table", (f"{folder}/fattn.cu",), (f"{folder}/mmq-config-tuned.cuh",)),
+    ]
+    assert about_matrices(patches) == ("limits", "table")  # type: ignore[arg-type]
+
+
+def test_other_matrix_kernels_are_a_changed_graph_unless_a_patch_is_about_them(compared) -> None:
+    moved = compared([(_NORM, 256), (_MMVQ, 128)], [(_NORM, 256), (_MMQ, 128)])
+    assert check_graphs(moved, matrices_may_change=True) == []
+    (problem,) = check_graphs(moved, matrices_may_change=False)
+    assert problem.code == "LAUNCH_GRAPH_CHANGED"
+    assert "launch 1 was mul_mat_vec_q<12, 4, false>" in (problem.why or "")
+
+
+@pytest.mark.parametrize("matrices_may_change", [True, False])
+def test_another_block_of_any_other_kernel_is_a_changed_graph(compared, matrices_may_change: bool) -> None:
+    moved = compared([(_NORM, 256), (_MMQ, 256)], [(_NORM, 128), (_MMQ, 256)])
+    (problem,) = check_graphs(moved, matrices_may_change=matrices_may_change)
+    assert "of (32, 8, 1) with 0 bytes, is rms_norm_f32<256> (4, 1, 1) of (32, 4, 1)" in (problem.why or "")
+
+
+def test_what_a_patch_promises_breaks_no_rule_and_is_told(compared, guarded: Guarded) -> None:
+    moved = compared([(_QUANTIZE, 128), (_MMVQ, 128)], [(_QUANTIZE, 128), (_MMQ, 128)])
+    assert check_matrices(moved, guarded) == []
+    assert unshown_matrices(moved, guarded.about_matrices) == []
+    told = list(matrix_lines(moved))
+    assert told[1].split() == [
+        "pp4",
+        "mul_mat_vec_q",
+        "x1",
+        "of",
+        "128",
+        "->",
+        "mul_mat_q",
+        "x1",
+        "of",
+        "128",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("launched", "code", "why"),
+    [
+        ((_MMQ, 256), "LAUNCH_BLOCK_MISMATCH", "with 256 threads per block, compiled for 128"),
+        ((_MMVQ, 128), "LAUNCH_KERNEL_MISSING", f"mul_mat_vec_q<12, 4, false> of {_UNIT}"),
+    ],
+)
+def test_host_and_device_that_disagree_are_found(
+    compared, guarded: Guarded, launched: Launched, code: str, why: str
+) -> None:
+    (problem,) = check_matrices(compared([(_QUANTIZE, 128)], [launched]), guarded)
+    assert problem.code == code
+    assert why in (problem.why or "")
+
+
+def test_a_trap_is_found_unless_upstream_launches_it_too(compared, guarded: Guarded) -> None:
+    trap = {_UNIT: {_MMQ: _code(_MMQ, 256, is_trap=True)}}
+    broken = compared([(_MMQ, 256)], [(_MMQ, 256)])
+    (problem,) = check_matrices(broken, replace(guarded, code=trap))
+    assert problem.code == "LAUNCH_KERNEL_TRAPS"
+    assert check_matrices(broken, replace(guarded, code=trap, code_before=trap)) == []
+
+
+def test_kernels_of_units_that_nobody_compiled_are_not_judged(compared, guarded: Guarded) -> None:
+    assert (
+        check_matrices(compared([(_MMQ, 256)], [(_MMQ, 64)]), replace(guarded, code={}, code_before={})) == []
+    )
+
+
+def test_a_patch_without_any_effect_is_said_not_to_be_shown(compared, guarded: Guarded) -> None:
+    same = compared([(_MMQ, 256)], [(_MMQ, 256)])
+    (told,) = unshown_matrices(same, guarded.about_matrices)
+    assert told == "limits on gfx1151: no launch of our models (Q4_K) shows an effect"
+    assert unshown_matrices(same, ()) == []
+    assert list(matrix_lines(same))[1].endswith(", as before")
+
+
+def test_quantized_models_are_run_with_few_and_many_columns_where_they_are_asked_for() -> None:
+    plain, more = (bench_runs(deep=False, matrices=asked) for asked in (False, True))
+    assert not any(run.model.weights for run in plain)
+    assert [run.test for run in more if run.model.weights] == ["pp5", "pp48", "pp512", "tg4"]
+    assert [run for run in more if not run.model.weights] == list(plain)
