@@ -11,6 +11,7 @@ import click
 from patchkit.cli.complaint import complain
 from patchkit.cli.hardware_options import HardwareOptions, check_hardware, hardware_options, make_hardware
 from patchkit.cli.publish_options import PublishOptions, publish_options, publish_request, published_lines
+from patchkit.cli.report_options import ReportOptions, report_options, report_writer
 from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup, ExitCode
@@ -23,8 +24,8 @@ __all__ = ["command"]
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 
 
-class _Options(PublishOptions, HardwareOptions):
-    """What the two groups of options give."""
+class _Options(PublishOptions, HardwareOptions, ReportOptions):
+    """What the groups of options give."""
 
 
 @verb(
@@ -32,6 +33,7 @@ class _Options(PublishOptions, HardwareOptions):
     example=(
         "patchkit verify --no-gpu --arch gfx1151",
         "patchkit verify --no-gpu --arch gfx1151 --gate isolation --json",
+        "patchkit verify --no-gpu --html report.html --junit report.xml --sarif report.sarif",
         "patchkit verify --arch gfx1151 --backend cpu --gate backend-ops --gate logits",
         "patchkit verify --no-gpu --arch gfx1151 --publish --accept-not-run",
     ),
@@ -39,6 +41,7 @@ class _Options(PublishOptions, HardwareOptions):
 @candidate_options
 @publish_options
 @hardware_options
+@report_options
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
 @click.option(
     "--full", is_flag=True, help="Also build the whole library, and compare more device code. Slow."
@@ -60,12 +63,15 @@ def command(
     Exit code 1 when a gate fails. The evidence is kept in the cache folder, one JSON file per gate. With
     --publish the candidate becomes a branch under the name that people pull, if the gates that the series
     requires have passed; its last commit names every gate and the evidence.
+
+    --html, --junit, --sarif and --summary are written also when a gate fails, or could not be run.
     """
     from patchkit.flow.verify import failures, run_verify
 
     check_hardware(options)
     request = publish_request(options, upstream)
     workspace = settings.workspace()
+    write_reports = report_writer(workspace, options)
     chosen = choose_candidate(workspace, archs, upstream)
     report = run_verify(
         workspace,
@@ -75,6 +81,7 @@ def command(
         only=gates,
         full=full,
         environ=os.environ,
+        then=write_reports,
     )
     terminal = settings.terminal
     if not settings.json:

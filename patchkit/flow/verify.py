@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +94,7 @@ class Report:
         }
 
 
-def run_verify(
+def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most of them out
     workspace: Workspace,
     *,
     archs: Sequence[str],
@@ -104,11 +104,13 @@ def run_verify(
     environ: Mapping[str, str],
     candidate: Candidate | None = None,
     hardware: Hardware | None = None,
+    then: Callable[[Path], None] | None = None,
 ) -> Report:
     """Run the gates; evidence goes to ``<cache>/evidence/<tree>``.
 
     ``candidate`` is one that no branch names yet; by default it is that of ``archs`` on ``upstream``. Without
-    ``hardware`` only the gates run that need no GPU.
+    ``hardware`` only the gates run that need no GPU. ``then`` gets the folder of the evidence once it is
+    complete, also when the run ends in the middle.
 
     Raises:
         UnknownGate: ``only`` names none.
@@ -120,23 +122,16 @@ def run_verify(
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware)
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    if candidate is None:
-        repository, candidate = find_candidate(workspace, archs, pin.build)
-    else:
-        repository = Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter)
+    repository, candidate = _candidate(workspace, archs, upstream, candidate)
     toolchain = None
     if not only or set(only) - _WITHOUT_COMPILER:
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
         check_archs(toolchain, candidate.archs, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)
     folder = workspace.cache_root / "evidence" / subject.candidate_tree
-    gates: tuple[Gate, ...] = (
+    gates = (
         AnchorsGate(workspace=workspace, upstream=upstream),
-        IsolationGate(device_code="all" if full else "sample"),
-        CompileGate(library=full),
-        ResourcesGate(),
-        LaunchGate(),
+        *_compiling_gates(full=full),
         *hardware.gates,
     )
     not_here = _not_here(only, hardware)
@@ -148,12 +143,34 @@ def run_verify(
         # What an earlier run proved must not stand beside a run that ended in the middle.
         results += _cut_short(gates[len(results) :], error, folder)
         report = _report(candidate, subject, toolchain, [*results, *not_here], folder, _code(error))
-        with contextlib.suppress(CacheError):  # a full disk is being told already
+        with contextlib.suppress(PatchkitError):  # a full disk is being told already
             _write(folder / "report.json", report.as_json())
+            if then is not None:
+                then(folder)
         raise
     report = _report(candidate, subject, toolchain, [*results, *not_here], folder)
     _write(folder / "report.json", report.as_json())
+    if then is not None:
+        then(folder)
     return report
+
+
+def _compiling_gates(*, full: bool) -> tuple[Gate, ...]:
+    return (
+        IsolationGate(device_code="all" if full else "sample"),
+        CompileGate(library=full),
+        ResourcesGate(),
+        LaunchGate(),
+    )
+
+
+def _candidate(
+    workspace: Workspace, archs: Sequence[str], upstream: str | None, given: Candidate | None
+) -> tuple[Repository, Candidate]:
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    if given is None:
+        return find_candidate(workspace, archs, pin.build)
+    return Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter), given
 
 
 def _cut_short(gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, folder: Path) -> list[Timed]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,7 +56,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
 
     def start(
-        compile_error: BaseException | None = None, archs: tuple[str, ...] = ("gfx1151",)
+        compile_error: BaseException | None = None,
+        archs: tuple[str, ...] = ("gfx1151",),
+        then: Callable[[Path], None] | None = None,
     ) -> verify.Report:
         candidate.archs = archs
         monkeypatch.setattr(verify, "find_candidate", lambda *_: (None, candidate))
@@ -64,7 +67,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(verify, "CompileGate", lambda **_: Gate("compile", compile_error))
         for name, kind in (("resources", "ResourcesGate"), ("launch", "LaunchGate")):
             monkeypatch.setattr(verify, kind, lambda name=name, **_: Gate(name))
-        return verify.run_verify(workspace, archs=archs, upstream=None, only=(), full=False, environ={})
+        return verify.run_verify(
+            workspace, archs=archs, upstream=None, only=(), full=False, environ={}, then=then
+        )
 
     return start
 
@@ -89,6 +94,33 @@ def test_what_was_proven_before_is_kept_and_the_rest_is_not_run(run, tmp_path: P
     assert rows["bench"][0] == "not run"
     assert _document(tmp_path, "compile.json")["problems"][0]["why"] == "a stack"
     assert _document(tmp_path, "isolation.json")["evidence"] == {"seen": "isolation"}
+
+
+@pytest.mark.parametrize("error", [ToolCrashed("clang++ was ended by SIGSEGV"), KeyboardInterrupt()])
+def test_reports_are_made_of_a_run_that_ended_in_the_middle(run, error: BaseException) -> None:
+    seen: list[tuple[bool, str | None]] = []
+
+    def look(folder: Path) -> None:
+        report = json.loads((folder / "report.json").read_text())
+        seen.append((report["ok"], report["stopped"]))
+
+    run(then=look)
+    with pytest.raises(type(error)):
+        run(error, then=look)
+    code = "INTERRUPTED" if isinstance(error, KeyboardInterrupt) else "TOOL_CRASHED"
+    assert seen == [(True, None), (False, code)]
+
+
+def test_a_report_that_cannot_be_written_does_not_hide_why_the_run_ended(run) -> None:
+    def refuse(folder: Path) -> None:
+        raise DiskFull(f"no room beside {folder}")
+
+    crash = ToolCrashed("clang++ was ended by SIGSEGV")
+    with pytest.raises(ToolCrashed) as caught:
+        run(crash, then=refuse)
+    assert caught.value is crash
+    with pytest.raises(DiskFull):
+        run(then=refuse)
 
 
 def test_a_full_disk_is_told_even_when_the_evidence_of_it_finds_no_room(

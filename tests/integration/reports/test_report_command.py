@@ -1,0 +1,181 @@
+"""``patchkit report``, and the options of ``verify`` that write reports, through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from patchkit.cli.app import main
+from patchkit.cli.cmd_report import _FORMATS
+from patchkit.errors import ExitCode
+from patchkit.flow.report import FORMATS
+
+ROOT = Path(__file__).resolve().parents[3]
+WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs one command; gives its exit code, and what it wrote and said."""
+
+    def start(*argv: str) -> tuple[int, str, str]:
+        code = main(list(argv))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("form", "begin"),
+    [
+        ("terminal", "candidate/gfx1151/b6900  58c314dcdc59"),
+        ("markdown", "## candidate/gfx1151/b6900: Nothing failed: 7 gates passed"),
+        ("junit", "<?xml version="),
+        ("sarif", '{\n "$schema"'),
+        ("html", "<!DOCTYPE html>"),
+    ],
+)
+def test_each_format_goes_to_stdout_or_to_a_file(run, tmp_path: Path, form: str, begin: str) -> None:
+    code, out, err = run("report", str(WHOLE), "--format", form)
+    assert (code, err) == (0, "")
+    assert out.lstrip().startswith(begin)
+    file = tmp_path / "report"
+    code, nothing, err = run("report", str(WHOLE), "--format", form, "--out", str(file))
+    assert (code, nothing, err) == (0, "", "")
+    assert file.read_text("utf-8") == out
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_formats_of_the_help_are_those_there_are() -> None:
+    assert _FORMATS == FORMATS
+
+
+def test_json_tells_what_is_in_the_evidence(run, tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    code, out, _ = run("report", str(WHOLE), "--json", "--format", "html", "--out", str(page))
+    document = json.loads(out)
+    assert (code, document["ok"], document["written"]) == (0, True, str(page))
+    assert {gate["gate"]: gate["verdict"] for gate in document["gates"]}["bench"] == "not run"
+    assert {"gate": "bench", "what": "not run: needs the GPU"} in document["not_proven"]
+    assert page.is_file()
+
+
+def test_a_matrix_of_a_sweep_is_part_of_the_page(run, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep.json"
+    pins = [{"build": 6900, "patches": [{"id": "one", "class": "clean", "drift": []}]}]
+    sweep.write_text(json.dumps({"archs": ["gfx1151"], "patches": ["one"], "pins": pins, "breaks": []}))
+    argv = ("report", str(WHOLE), "--format", "html", "--sweep", str(sweep))
+    code, out, _ = run(*argv)
+    assert code == 0
+    assert "Patches on 1 upstreams, for gfx1151" in out
+    sweep.write_text("[]")
+    code, out, err = run(*argv)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert "error[EVIDENCE_MALFORMED]" in err
+    assert "patchkit sweep" in err
+    code, _, err = run("report", str(WHOLE), "--format", "html", "--sweep", str(tmp_path / "none"))
+    assert code == ExitCode.CACHE
+    assert "reading the matrix failed" in err
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "error"),
+    [
+        ("nowhere", ExitCode.USAGE, "EVIDENCE_ABSENT"),
+        (".", ExitCode.USAGE, "EVIDENCE_ABSENT"),
+        ("candidate/gfx1151/b6900", ExitCode.GIT, "CANDIDATE_MISSING"),
+    ],
+)
+def test_evidence_that_is_not_there_is_said_with_the_next_command(
+    run, where: str, code: int, error: str
+) -> None:
+    returned, out, err = run("report", where)
+    assert (returned, out) == (code, "")
+    assert f"error[{error}]" in err
+    assert "hint: " in err
+
+
+def test_broken_evidence_leaves_an_earlier_report_alone(run, tmp_path: Path) -> None:
+    folder = shutil.copytree(WHOLE, tmp_path / "evidence")
+    (folder / "launch.json").write_text((folder / "launch.json").read_text()[:-50])
+    page = tmp_path / "page.html"
+    page.write_text("earlier")
+    code, _, err = run("report", str(folder), "--format", "html", "--out", str(page))
+    assert code == ExitCode.USAGE
+    assert "error[EVIDENCE_UNREADABLE]" in err
+    assert "launch.json:1:" in err
+    assert page.read_text() == "earlier"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evidence", "page.html"]
+
+
+@pytest.mark.parametrize("option", ["--html", "--junit", "--sarif", "--summary"])
+def test_a_report_that_cannot_be_written_is_told_before_the_run(run, tmp_path: Path, option: str) -> None:
+    missing = tmp_path / "no" / "report"
+    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(missing))
+    assert code == ExitCode.CACHE
+    assert f"there is no folder {missing.parent}" in err
+    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(tmp_path))
+    assert code == ExitCode.CACHE
+    assert "Is a directory" in err
+
+
+def test_a_pipe_is_written_to_and_stays_one(run, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text("utf-8")))
+    reader.start()
+    code, _, err = run("report", str(WHOLE), "--format", "markdown", "--out", str(pipe))
+    reader.join()
+    assert (code, err) == (0, "")
+    assert got[0].startswith("## candidate/gfx1151/b6900")
+    assert pipe.is_fifo()
+
+
+def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(run, tmp_path: Path, monkeypatch) -> None:
+    cache, home = tmp_path / "cache", tmp_path / "me"
+    monkeypatch.setenv("HOME", str(home))
+    folder = shutil.copytree(WHOLE, tmp_path / "evidence")
+    report = json.loads((folder / "report.json").read_text())
+    report["proven_with"] = [f"clang ({cache}/sdk/clang++)", f"rocWMMA ({home}/rocwmma)"]
+    problem = {"code": "X", "message": "m", "why": None, "hint": None}
+    report["gates"][-1]["problems"] = [{**problem, "where": [f"{ROOT}/patches/0001-x/patch.toml:3"]}]
+    (folder / "report.json").write_text(json.dumps(report))
+    for form in ("markdown", "junit", "sarif", "html"):
+        code, out, err = run("report", str(folder), "--format", form, "--cache-dir", str(cache))
+        assert code == 0, err
+        assert str(tmp_path) not in out
+        assert str(ROOT) not in out
+        assert "patches/0001-x/patch.toml" in out
+    _, out, _ = run("report", str(folder), "--cache-dir", str(cache))
+    assert f"{ROOT}/patches/0001-x/patch.toml:3" in out
+    assert f"clang ({cache}/sdk/clang++)" in out
+
+
+@pytest.mark.upstream
+@pytest.mark.slow
+def test_verify_writes_all_reports_of_its_own_run(run, pin_cache: Path, tmp_path: Path) -> None:
+    cache = ("--cache-dir", str(pin_cache))
+    assert run("apply", "--arch", "gfx1151", *cache)[0] == 0
+    names = {name: tmp_path / name for name in ("html", "junit", "sarif", "summary")}
+    names["summary"].write_text("before\n")
+    options = [part for name, path in names.items() for part in (f"--{name}", str(path))]
+    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", *options, *cache)
+    assert code == 0, err
+    assert "isolation</b> <span>not run: not asked for" in names["html"].read_text("utf-8")
+    suite = ET.parse(names["junit"]).getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
+    assert json.loads(names["sarif"].read_text())["version"] == "2.1.0"
+    summary = names["summary"].read_text("utf-8")
+    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: 1 gates passed")
+    code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
+    assert code == 0
+    assert "ok     anchors: 12 edits of 4 patches" in out
+    assert run("report", "--arch", "gfx1151", *cache)[1] == out
