@@ -4,6 +4,9 @@ Vocabulary: a *round* is one timing of both sides, in turn. A test is *slower* w
 round is below the baseline's worst one and the medians are further apart than :data:`NOISE`. Where the
 two programs are one file, byte for byte, every difference in time is noise, and is shown as what noise is
 on that machine.
+
+nvcc does not always make the same object of the same source. A unit is *equal* when one of its builds is,
+byte for byte, one of the other side's; those with more than one object of a side are named in the evidence.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ def judge_isolation(
         return None, (), []
     problems: list[PatchkitError] = []
     equal, differing, missing = _objects(manifest, results)
+    unsteady = sorted(name for name, sums in results.objects.items() if len(sums) > 1)
     if missing:
         problems.append(
             JobUnfinished(f"{len(missing)} objects of CUDA units are missing", why=", ".join(missing))
@@ -61,15 +65,18 @@ def judge_isolation(
         "units": len(manifest.touched),
         "equal_objects": len(equal),
         "differing": differing,
+        "unsteady_objects": {name: sorted(results.objects[name]) for name in unsteady},
         "programs_equal": same,
         "counts": counts,
         "timings": timings,
     }
     ratios = [float(str(row["ratio"])) for row in timings.values()]
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}" if ratios else "not measured"
-    what = "one program byte for byte" if same else "two programs"
+    again = f", after building again where nvcc made more than one: {', '.join(unsteady)}" if unsteady else ""
+    what = "one file on both sides" if same else "two files"
     told = (
-        f"CUDA: {len(equal)} of {len(manifest.touched)} touched units compile to equal objects; {what}",
+        f"CUDA: {len(equal)} of {len(manifest.touched)} touched units compile to equal objects{again}",
+        f"CUDA: upstream's test program is {what}",
         f"CUDA: FLASH_ATTN_EXT passes {counts['baseline']} before and {counts['candidate']} after",
         f"CUDA: time after to before, medians of {len(ratios)} tests: {spread}",
     )
@@ -82,11 +89,11 @@ def _objects(manifest: Manifest, results: RunResults) -> tuple[list[str], list[s
     missing: list[str] = []
     for unit in manifest.touched:
         name = f"{unit.rpartition('/')[2]}.o"
-        sums = [results.objects.get(f"{side}/{name}") for side in _SIDES]
-        if None in sums:
+        before, after = (results.objects.get(f"{side}/{name}", frozenset()) for side in _SIDES)
+        if not before or not after:
             missing.append(unit)
         else:
-            (equal if sums[0] == sums[1] else differing).append(unit)
+            (equal if before & after else differing).append(unit)
     return equal, differing, missing
 
 

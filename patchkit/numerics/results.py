@@ -38,11 +38,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """The folder ``results``: ``gpus`` are (name, driver, compute capability); ``objects`` path -> sha256."""
+    """The folder ``results``: ``gpus`` are (name, driver, compute capability).
+
+    ``objects``: path -> sha256 of every build of it; ``programs``: path -> sha256.
+    """
 
     gpus: tuple[tuple[str, str, str], ...]
     nvcc: str
-    objects: Mapping[str, str]
+    objects: Mapping[str, frozenset[str]]
     programs: Mapping[str, str]
     outputs: Mapping[str, Output]
     is_gpu_there_after: bool
@@ -71,8 +74,8 @@ def load_results(folder: Path) -> RunResults:
         return RunResults(
             gpus=_gpus(place / "gpu.csv"),
             nvcc=_nvcc(place / "nvcc.txt"),
-            objects=_sums(place / "objects.txt"),
-            programs=_sums(place / "programs.txt"),
+            objects=_sums_of_builds(place / "objects.txt"),
+            programs=dict(_sums(place / "programs.txt")),
             outputs=outputs,
             is_gpu_there_after=after.is_file() and bool(_rows(_read(after))),
         )
@@ -113,12 +116,16 @@ def _nvcc(path: Path) -> str:
     return found[1]
 
 
-def _sums(path: Path) -> dict[str, str]:
-    return dict(_sum_rows(_read(path)))
+def _sums_of_builds(path: Path) -> dict[str, frozenset[str]]:
+    """A unit whose two objects differ is built more than once, and has a line for each build."""
+    sums: dict[str, frozenset[str]] = {}
+    for name, digest in _sums(path):
+        sums[name] = sums.get(name, frozenset()) | {digest}
+    return sums
 
 
-def _sum_rows(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
+def _sums(path: Path) -> Iterator[tuple[str, str]]:
+    for line in _read(path).splitlines():
         digest, _, name = line.partition("  ")
         if re.fullmatch(r"[0-9a-f]{64}", digest) and name:
             yield name, digest

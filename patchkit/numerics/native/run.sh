@@ -22,6 +22,12 @@ find_nvcc() {
     done
 }
 
+build() {
+    "${NINJA:-ninja}" -j "${JOBS:-$(nproc)}" >> results/build.log 2>&1
+    status=$?
+    if [ $status -ne 0 ]; then tail -n 40 results/build.log >&2; say "the build failed"; exit 5; fi
+}
+
 if [ "$what" = build ] || [ "$what" = all ]; then
     nvcc=$(find_nvcc)
     if [ -z "$nvcc" ]; then say "no nvcc: set NVCC or CUDA_HOME"; exit 3; fi
@@ -44,12 +50,22 @@ if [ "$what" = build ] || [ "$what" = all ]; then
         echo "cpu_flags = $cpu"
     } > .settings.partial || exit 6
     if ! cmp -s .settings.partial settings.ninja; then mv .settings.partial settings.ninja || exit 6; fi
-    "${NINJA:-ninja}" -j "${JOBS:-$(nproc)}" > results/build.log 2>&1
-    status=$?
-    if [ $status -ne 0 ]; then tail -n 40 results/build.log >&2; say "the build failed"; exit 5; fi
-    if [ -d equal ]; then
-        (cd equal && find baseline candidate -name '*.o' | LC_ALL=C sort | xargs sha256sum) > results/objects.txt || exit 6
-    fi
+    : > results/build.log || exit 6
+    : > results/objects.txt || exit 6
+    build
+    # nvcc 13.0 now and then makes another object of the same source: 4 of 16 builds of one unit, none of the ten
+    # others (2026-11-21). So units whose objects differ are built again, both sides; every object's sum is kept.
+    try=1
+    while [ -d equal ]; do
+        (cd equal && find baseline candidate -name '*.o' | LC_ALL=C sort | xargs sha256sum) > .sums || exit 6
+        cat .sums >> results/objects.txt || exit 6
+        differing=$(awk '{ name = $2; sub(/^[^\/]*\//, "", name); if (name in sum && sum[name] != $1) print name; sum[name] = $1 }' .sums)
+        if [ -z "$differing" ] || [ $try -ge 4 ]; then break; fi
+        say "built again, because the two objects differ:" $differing
+        for name in $differing; do rm -f "equal/baseline/$name" "equal/candidate/$name"; done
+        build
+        try=$((try + 1))
+    done
     sha256sum bin/* > results/programs.txt || exit 6
 fi
 

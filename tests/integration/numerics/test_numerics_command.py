@@ -206,6 +206,41 @@ def test_run_sh_tells_what_is_missing(tmp_path: Path, tools: Path) -> None:
         assert (done.returncode, "no nvcc" in done.stderr) == (3, True)
 
 
+_NINJA = """rule make
+  command = sh make.sh $out
+build bin/ops: make equal/baseline/a.cu.o equal/candidate/a.cu.o equal/baseline/b.cu.o equal/candidate/b.cu.o
+build equal/baseline/a.cu.o: make
+build equal/candidate/a.cu.o: make
+build equal/baseline/b.cu.o: make
+build equal/candidate/b.cu.o: make
+"""
+
+
+def test_run_sh_builds_again_what_differs(tmp_path: Path, tools: Path) -> None:
+    """``a`` differs in its first build only, as nvcc's objects now and then do; ``b`` always does."""
+    folder = _scripts(tmp_path)
+    (folder / "equal").mkdir()
+    (tools / "nvcc").write_text("#!/bin/sh\necho 'release 13.0, V13.0.88'\n")
+    (tools / "nvcc").chmod(0o755)
+    (tools / "ninja").symlink_to(Path(sys.executable).with_name("ninja"))
+    (folder / "build.ninja").write_text(_NINJA)
+    (folder / "make.sh").write_text(
+        'echo once >> "$1.builds"\necho same > "$1"\n'
+        'case $1 in */b.cu.o) echo "$1" > "$1";; esac\n'
+        'case $1 in equal/baseline/a*) [ "$(wc -l < "$1.builds")" -gt 1 ] || echo odd > "$1";; esac\n'
+    )
+    done = _script(folder, "build", f"{tools}:/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    sums = [line.split() for line in (folder / "results" / "objects.txt").read_text().splitlines()]
+    of = {name: [digest for digest, one in sums if one == name] for _, name in sums}
+    assert len(set(of["baseline/a.cu.o"])) == 2
+    assert of["baseline/a.cu.o"][-1] == of["candidate/a.cu.o"][-1]
+    assert set(of["baseline/b.cu.o"]).isdisjoint(of["candidate/b.cu.o"])
+    builds = {name: len((folder / f"equal/baseline/{name}.cu.o.builds").read_text().split()) for name in "ab"}
+    assert builds == {"a": 2, "b": 4}
+    assert "built again, because the two objects differ: a.cu.o b.cu.o" in done.stderr
+
+
 def test_run_sh_keeps_how_each_job_ended(tmp_path: Path, tools: Path) -> None:
     folder = _scripts(tmp_path)
     (folder / "results").mkdir()

@@ -211,6 +211,22 @@ def test_cuda_objects_that_differ(bundle: Path) -> None:
     assert codes(bundle) == {"CUDA_OBJECTS_DIFFER"}
 
 
+def test_an_unsteady_compiler_s_objects_are_equal_when_two_builds_agree(bundle: Path) -> None:
+    path = bundle / "results" / "objects.txt"
+    lines = path.read_text().splitlines()
+    name = "baseline/fattn.cu.o"
+    again = [line for line in lines if line.endswith("/fattn.cu.o")]
+    lines = ["0" * 64 + line[64:] if line.endswith(name) else line for line in lines]
+    path.write_text("\n".join(lines) + "\n")
+    assert codes(bundle) == {"CUDA_OBJECTS_DIFFER"}
+    path.write_text("\n".join([*lines, *again]) + "\n")
+    result = judged(bundle)
+    assert result.verdict == "passed"
+    assert f"nvcc made more than one: {name}" in "\n".join(result.lines)
+    path.write_text("\n".join([*lines, *lines]) + "\n")
+    assert codes(bundle) == {"CUDA_OBJECTS_DIFFER"}
+
+
 def test_cuda_objects_that_are_missing(bundle: Path) -> None:
     (bundle / "results" / "objects.txt").unlink()
     assert codes(bundle) == {"NUMERICS_UNFINISHED"}
