@@ -22,7 +22,7 @@ from patchkit.proc import ToolFailed, run_tool
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_error_from_git, disk_errors
 
-__all__ = ["WheelContents", "WheelNotMade", "check_folder", "make_wheel"]
+__all__ = ["WheelContents", "WheelNotMade", "check_folder", "init_text", "make_wheel"]
 
 _TIMEOUT_S = 1800.0
 _MAKING = "making a wheel"
@@ -40,17 +40,33 @@ install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/bin/" DESTINATION "%s/bin" USE_SO
 _INIT = '''\
 """llama.cpp's programs, build {build}, for {what}: made by patchkit."""
 
+import ctypes
 import os
 import pathlib
 import sys
 
 FOLDER = pathlib.Path(__file__).parent / "bin"
+BACKEND = {backend!r}
 INFORMATION = {information}
 
 
 def _run(name):
+    if not {{"-h", "--help", "--version"}} & {{*sys.argv[1:]}}:
+        _check()
     program = FOLDER / name
     os.execv(program, [str(program), *sys.argv[1:]])
+
+
+def _check():
+    """The programs go on without a backend that does not load, on the CPU, and do not say so."""
+    try:
+        ctypes.CDLL(str(FOLDER / BACKEND))
+    except OSError as error:
+        sys.exit(
+            f"error: {{BACKEND}} does not load: {{error}}\\n"
+            "why: this wheel is for " + INFORMATION["for"] + ", and needs " + INFORMATION["needs"] + "\\n"
+            "hint: install that, or make the wheel where it is to run: patchkit package"
+        )
 '''
 
 
@@ -62,7 +78,10 @@ class WheelNotMade(ToolchainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
-    """What goes into a wheel. ``name`` is the distribution's; ``information`` is kept in the package."""
+    """What goes into a wheel. ``name`` is the distribution's; ``information`` is kept in the package.
+
+    Of it ``build``, ``for`` and ``needs`` (of the machine that it runs on) must be there.
+    """
 
     name: str
     version: str
@@ -121,13 +140,15 @@ def _write_project(project: Path, side: BuiltSide, contents: WheelContents) -> N
         if path.name in contents.programs or (path.name.startswith("lib") and ".so" in path.name):
             shutil.copy2(path, binaries / path.name)  # links become files: a wheel holds none
     shutil.copy2(contents.licence, project / "LICENSE")
-    (package / "__init__.py").write_text(_init_text(contents), "utf-8")
+    (package / "__init__.py").write_text(init_text(contents, side.module.name), "utf-8")
     (project / "CMakeLists.txt").write_text(_CMAKE % contents.module, "utf-8")
     (project / "pyproject.toml").write_text(_pyproject_text(contents), "utf-8")
 
 
-def _init_text(contents: WheelContents) -> str:
+def init_text(contents: WheelContents, backend: str) -> str:
+    """The package's ``__init__.py``; ``backend`` is the library without which its programs refuse to run."""
     text = _INIT.format(
+        backend=backend,
         build=contents.information["build"],
         what=contents.information["for"],
         information=json.dumps(contents.information, indent=4, sort_keys=True),

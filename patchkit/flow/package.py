@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.build.parts import BackendName
+from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
 from patchkit.flow.build import PROGRAMS, prepare_subject
 from patchkit.flow.workspace import Workspace
@@ -76,6 +77,7 @@ def run_package(
         information={
             "build": str(candidate.build),
             "for": f"{' '.join(candidate.archs)} ({backend})",
+            "needs": _needs(backend, subject.toolchain),
             "upstream": candidate.base,
             "candidate": candidate.tip,
             "tree": subject.candidate_tree,
@@ -95,6 +97,14 @@ def run_package(
         programs=tuple(programs),
         proof=proof,
     )
+
+
+def _needs(backend: BackendName, toolchain: Toolchain | None) -> str:
+    """What the machine must have that the wheel does not bring."""
+    if backend == "hip" and toolchain is not None:
+        version = toolchain.hip_version
+        return f"the HIP runtime and hipBLAS of ROCm {version.split('.')[0]} (built with HIP {version})"
+    return "the driver and the libraries of CUDA" if backend == "cuda" else "nothing besides"
 
 
 def _proof(report: Path) -> str:
