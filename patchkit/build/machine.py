@@ -25,6 +25,7 @@ __all__ = ["GATE_PROGRAMS", "CompilerMissing", "Source", "build_side"]
 GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0
 _NVCC = "nvcc"
+_ROCM_LIBRARIES = Path("/opt/rocm/lib")  # where AMD's packages put them, with a link to the version
 
 
 class CompilerMissing(ToolchainError):
@@ -87,7 +88,7 @@ def _hip_part(tree: Path, archs: Sequence[str], toolchain: Toolchain | None, hos
         "GGML_HIP": True,
         "GPU_TARGETS": ";".join(archs),
         "GGML_HIP_ROCWMMA_FATTN": all(rocwmma_for(toolchain, arch) is not None for arch in archs),
-        "CMAKE_INSTALL_RPATH": f"$ORIGIN;{toolchain.root / 'lib'}",
+        "CMAKE_INSTALL_RPATH": f"$ORIGIN;{_runtime(toolchain)}",
     }
     return gpu_part(
         tree,
@@ -96,6 +97,11 @@ def _hip_part(tree: Path, archs: Sequence[str], toolchain: Toolchain | None, hos
         environment=settings.environment,
         compiler=f"{host}; {toolchain_identity(toolchain)}",
     )
+
+
+def _runtime(toolchain: Toolchain) -> Path:
+    """Where the HIP runtime lies when it runs; the SDK's own libraries are stubs, to link with only."""
+    return toolchain.root / "lib" if toolchain.kind == "rocm" else _ROCM_LIBRARIES
 
 
 def _cuda_part(tree: Path, host: str, reporter: Reporter) -> Part:

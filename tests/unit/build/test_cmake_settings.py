@@ -7,6 +7,7 @@ import pytest
 
 from patchkit.build.cmake import _compiler_cache
 from patchkit.build.cmake_settings import cmake_settings
+from patchkit.build.machine import _runtime
 from patchkit.build.toolchain import Toolchain
 from patchkit.sdk.prefix import STANDIN
 
@@ -37,6 +38,11 @@ def test_a_rocm_needs_no_macro_and_no_stand_in() -> None:
     flags = cmake_settings(rocm, ["gfx906"]).cache["CMAKE_HIP_FLAGS"]
     assert "WAVEFRONT" not in flags
     assert "isystem" not in flags
+
+
+def test_a_library_does_not_look_for_its_runtime_among_the_stubs() -> None:
+    assert _runtime(SDK) == Path("/opt/rocm/lib")
+    assert _runtime(replace(SDK, kind="rocm", root=Path("/opt/rocm-6.4.1"))) == Path("/opt/rocm-6.4.1/lib")
 
 
 @pytest.mark.parametrize(
