@@ -1,12 +1,13 @@
 """Whether a function that a patch edits is still the function it was.
 
 Vocabulary: *drift* is a changed token digest of an edited function between two upstreams, whether or
-not the edit still finds its place in it.
+not the edit still finds its place in it. A new name alone is no drift: it is a move.
 """
 
 from __future__ import annotations
 
 from patchkit.classify.model import Drift
+from patchkit.classify.retarget import nameless_digest
 from patchkit.classify.units import align, list_units
 from patchkit.cxx.scopes import Entity, ScopeMap
 
@@ -20,6 +21,10 @@ def find_drift(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> Dr
     (old_scopes, old_entity), (new_scopes, new_entity) = old, new
     if old_entity.digest == new_entity.digest:
         return None
+    if old_entity.name != new_entity.name:
+        digests = nameless_digest(old_scopes, old_entity), nameless_digest(new_scopes, new_entity)
+        if digests[0] == digests[1]:
+            return None
     before = list_units(old_scopes, old_entity.span).texts
     after = list_units(new_scopes, new_entity.span).texts
     removed: list[str] = []

@@ -2,7 +2,9 @@
 
 Vocabulary: a *retarget* gives the edits of one function the name and file it has now. It is certain when
 one function of the new upstream has the tokens of the old one, its name aside, or when one function of
-that name stands in another file; anything less is a *resemblance*, shown to a person and never used.
+that name stands in another file. A *near* target is the only one that resembles the old function at all and
+has nearly all of its code: it counts when the patch merged as text gives the same tokens there. Anything
+less is a *resemblance*, shown to a person and never used.
 """
 
 from __future__ import annotations
@@ -17,18 +19,36 @@ from patchkit.config.manifest import Patch
 from patchkit.cxx.scopes import Entity, ScopeMap
 from patchkit.errors import Location
 
-__all__ = ["Target", "find_resemblances", "find_target", "retarget_patch"]
+__all__ = [
+    "Resemblance",
+    "Target",
+    "find_resemblances",
+    "find_target",
+    "nameless_digest",
+    "near_target",
+    "retarget_patch",
+]
 
 _ALIKE = 0.6  # share of units; below that, functions of one kernel family resemble one another
+_NEAR = 0.9  # share of units from which a function without a rival is taken for the old one
 _LEAST = 5  # units of a function that a resemblance can rest on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a function is now."""
+    """Where a function is now; ``where`` is its definition, None where nobody looked."""
 
     file: str
     function: str
+    where: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resemblance:
+    """A function of the new upstream that has ``share`` of the units of one that is gone."""
+
+    share: float
+    target: Target
     where: Location
 
 
@@ -58,7 +78,7 @@ def find_target(
     ]
     if named:
         return _only(named, scopes)
-    digest = _nameless(source, entity)
+    digest = nameless_digest(source, entity)
     same = source.source.path
     # Everywhere else would mean to read every file; a function goes to a file of its kind or to a new one.
     for paths in ([same] if same in files else [], [path for path in files if known(path) is None]):
@@ -66,7 +86,7 @@ def find_target(
             (path, found)
             for path in paths
             for found in _functions(scopes(path))
-            if found.name not in (known(path) or ()) and _nameless(scopes(path), found) == digest
+            if found.name not in (known(path) or ()) and nameless_digest(scopes(path), found) == digest
         ]
         if alike:
             return _only(alike, scopes)
@@ -77,13 +97,13 @@ def find_resemblances(
     old: tuple[ScopeMap, Entity],
     new: Iterable[ScopeMap],
     known: Callable[[str], frozenset[str] | None],
-) -> tuple[Location, ...]:
+) -> tuple[Resemblance, ...]:
     """The functions of ``new`` most like the old one, best first, at most three; ``known`` as above."""
     source, entity = old
     mine = list_units(source, entity.span).texts
     if len(mine) < _LEAST:
         return ()
-    found: list[tuple[float, Location]] = []
+    found: list[Resemblance] = []
     for scopes in new:
         for other in _functions(scopes):
             if other.name in (known(scopes.source.path) or ()):
@@ -96,9 +116,16 @@ def find_resemblances(
             share = matcher.ratio()
             if share >= _ALIKE:
                 label = f"'{other.name}' has {share:.0%} of the code of '{entity.name}'"
-                found.append((share, scopes.source.locate(other.span.start, label)))
-    found.sort(key=lambda pair: -pair[0])
-    return tuple(place for _, place in found[:3])
+                place = scopes.source.locate(other.span.start, label)
+                target = Target(file=place.path, function=other.name, where=place)
+                found.append(Resemblance(share=share, target=target, where=place))
+    found.sort(key=lambda each: -each.share)
+    return tuple(found[:3])
+
+
+def near_target(found: Sequence[Resemblance]) -> Target | None:
+    """The only resemblance there is, when it has nearly all of the code."""
+    return found[0].target if len(found) == 1 and found[0].share >= _NEAR else None
 
 
 def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], Target]) -> Patch:
@@ -150,7 +177,7 @@ def _only(found: Sequence[tuple[str, Entity]], scopes: Callable[[str], ScopeMap]
     return Target(file=path, function=entity.name, where=scopes(path).source.locate(entity.span.start))
 
 
-def _nameless(scopes: ScopeMap, entity: Entity) -> str:
+def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
     """Digest of a function's units in which its own name reads as one fixed word."""
     last = entity.name.rpartition("::")[2]
     state = hashlib.sha256()

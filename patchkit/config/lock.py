@@ -2,7 +2,8 @@
 
 Vocabulary: a *pin* is one upstream commit with the hash of its tree; its *sources* say how the tree
 can be had; its *commit object* is the raw upstream commit, with which a tree from any source stands
-on the very commit of upstream. A *result* is what one list of patches gave for one list of archs:
+on the very commit of upstream. A function is *followed* when this pin has it under another name or in
+another file than patch.toml says. A *result* is what one list of patches gave for one list of archs:
 commit and tree, and the digests of everything that went in.
 
 The file is written by :mod:`patchkit.config.lock_text`; a person reads it, and never edits it.
@@ -11,7 +12,7 @@ The file is written by :mod:`patchkit.config.lock_text`; a person reads it, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.config.lock_check import find_problems
@@ -20,6 +21,7 @@ from patchkit.config.toml import Document, load_toml, validate
 from patchkit.errors import ConfigError, ErrorGroup, Location, UsageError
 
 __all__ = [
+    "Followed",
     "GitSource",
     "Lock",
     "Pin",
@@ -71,6 +73,16 @@ class SdistSource:
 Source = GitSource | SdistSource
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Followed:
+    """A function that patches name, and its place on one pin; found and proven by a bump."""
+
+    file: str
+    function: str
+    now_file: str
+    now_function: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
     """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits."""
@@ -81,6 +93,7 @@ class Pin:
     committed: str
     commit_object: bytes | None
     sources: tuple[Source, ...]
+    followed: tuple[Followed, ...] = ()
     where: Location | None = field(default=None, compare=False)
 
     @property
@@ -153,6 +166,17 @@ class Lock:
         key = (build, tuple(sorted(archs)), tuple(patches))
         return next((result for result in self.results if result.key == key), None)
 
+    def with_followed(self, build: int, followed: Sequence[Followed]) -> Lock:
+        """This lock with what was found on a pin added to what it says of it already."""
+        pins = []
+        for pin in self.pins:
+            if pin.build == build:
+                said = {(each.file, each.function): each for each in (*pin.followed, *followed)}
+                pins.append(replace(pin, followed=tuple(sorted(said.values()))))
+            else:
+                pins.append(pin)
+        return replace(self, pins=tuple(pins))
+
     def with_result(self, result: Result) -> Lock:
         """This lock with ``result`` in the place of the one with the same key, if any."""
         kept = (other for other in self.results if other.key != result.key)
@@ -208,6 +232,15 @@ def _pin(row: PinModel, where: Location) -> Pin:
                 omit=source.omit,
             )
             for source in row.source
+        ),
+        followed=tuple(
+            Followed(
+                file=each.file,
+                function=each.function,
+                now_file=each.now_file,
+                now_function=each.now_function,
+            )
+            for each in row.followed
         ),
         where=where,
     )

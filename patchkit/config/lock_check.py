@@ -17,6 +17,7 @@ __all__ = [
     "LockCommitUnproven",
     "LockDateBad",
     "LockDefaultUnknown",
+    "LockFollowedTwice",
     "LockGitWithoutCommit",
     "LockObjectBad",
     "LockResultOrphan",
@@ -65,6 +66,12 @@ class LockGitWithoutCommit(ConfigError):
     code = "LOCK_GIT_WITHOUT_COMMIT"
 
 
+class LockFollowedTwice(ConfigError):
+    """A pin says of one function twice where it is."""
+
+    code = "LOCK_FOLLOWED_TWICE"
+
+
 class LockResultTwice(ConfigError):
     """Two results have the same build, archs and patches."""
 
@@ -109,10 +116,24 @@ def _of_pins(model: LockModel, locate: _Locate) -> Iterator[ConfigError]:
                 where=locate((*at, "source")),
                 why="a git remote is asked for a commit, not for a tree",
             )
+        yield from _of_followed(pin, at, locate)
     if model.default not in builds:
         yield LockDefaultUnknown(
             f"lock: default = {model.default} is no build of a pin", where=locate(("default",))
         )
+
+
+def _of_followed(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[ConfigError]:
+    seen: dict[tuple[str, str], Location] = {}
+    for number, each in enumerate(pin.followed):
+        here = locate((*at, "followed", number, "function"))
+        key = (each.file, each.function)
+        if key in seen:
+            yield LockFollowedTwice(
+                f"lock: b{pin.build} says twice where '{each.function}' of {each.file} is now",
+                where=(here, seen[key]),
+            )
+        seen.setdefault(key, here)
 
 
 def _of_identity(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[ConfigError]:

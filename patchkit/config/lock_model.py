@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["GitModel", "LockModel", "PinModel", "ResultModel", "SdistModel", "decode_object"]
+__all__ = ["FollowedModel", "GitModel", "LockModel", "PinModel", "ResultModel", "SdistModel", "decode_object"]
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -46,6 +46,15 @@ class SdistModel(TomlModel):
     omit: tuple[TreePath, ...] = Field(default=(), strict=False)
 
 
+class FollowedModel(TomlModel):
+    """[[pin.followed]]."""
+
+    file: TreePath
+    function: Words
+    now_file: TreePath
+    now_function: Words
+
+
 class PinModel(TomlModel):
     """[[pin]]."""
 
@@ -57,6 +66,7 @@ class PinModel(TomlModel):
     source: tuple[Annotated[GitModel | SdistModel, Field(discriminator="kind")], ...] = Field(
         min_length=1, strict=False
     )
+    followed: tuple[FollowedModel, ...] = Field(default=(), strict=False)
 
 
 class ResultModel(TomlModel):

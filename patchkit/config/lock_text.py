@@ -139,6 +139,13 @@ def _pin_lines(pin: Pin) -> Iterator[str]:
     for source in pin.sources:
         yield ""
         yield from _source_lines(source)
+    for each in sorted(pin.followed):
+        yield ""
+        yield "[[pin.followed]]"
+        yield f"file = {_string(each.file)}"
+        yield f"function = {_string(each.function)}"
+        yield f"now_file = {_string(each.now_file)}"
+        yield f"now_function = {_string(each.now_function)}"
 
 
 def _source_lines(source: Source) -> Iterator[str]:

@@ -104,11 +104,14 @@ def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Clas
         return _compared(comparison, last, rendering, ())
     resemblances: tuple[Location, ...] = ()
     if last is not None:
-        followed, resemblances = follow(last, rendering)
-        if followed is not None:
-            again = render_patch(followed.selected, files, comparison.series)
+        found, resemblances = follow(last, rendering)
+        if found is not None:
+            again = render_patch(found.selected, files, comparison.series)
             if again.placed is not None:
-                return _compared(comparison, last, again, followed.moves)
+                verdict, made = _compared(comparison, last, again, found.moves)
+                agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
+                if found.certain or agrees:
+                    return verdict, made
     if gone and not resemblances:
         return _retired(selected, gone, rendering.errors), None
     return _conflict(selected, rendering.errors, resemblances, gone), None

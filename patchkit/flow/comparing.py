@@ -13,7 +13,7 @@ from patchkit.anchors.resolve import find_entity, resolve_anchor
 from patchkit.classify.drift import find_drift
 from patchkit.classify.model import Agreement, Classified, Drift, Move, PatchClass
 from patchkit.classify.moves import find_moves
-from patchkit.classify.retarget import Target, find_resemblances, find_target, retarget_patch
+from patchkit.classify.retarget import Target, find_resemblances, find_target, near_target, retarget_patch
 from patchkit.classify.threeway import compare_derivations
 from patchkit.config.manifest import Edit
 from patchkit.cxx.scopes import Entity, ScopeMap
@@ -24,7 +24,7 @@ from patchkit.flow.upstream import UpstreamFiles
 from patchkit.report import Reporter
 from patchkit.source import SourceText
 
-__all__ = ["DerivationsDiffer", "Followed", "compare_rendering", "follow"]
+__all__ = ["DerivationsDiffer", "Found", "compare_rendering", "follow"]
 
 
 class DerivationsDiffer(AnchorError):
@@ -34,11 +34,15 @@ class DerivationsDiffer(AnchorError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """A patch whose functions have their new names and files, and how they came there."""
+class Found:
+    """A patch whose functions have their new names and files, and how they came there.
+
+    Unless ``certain``, a function only resembles the old one: the merge as text must agree.
+    """
 
     selected: Selected
     moves: tuple[Move, ...]
+    certain: bool
 
 
 def compare_rendering(
@@ -141,40 +145,60 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
         yield from find_moves((left, resolve_anchor(left, was)), (right, resolve_anchor(right, now)))
 
 
-def follow(last: Rendering, failed: Rendering) -> tuple[Followed | None, tuple[Location, ...]]:
-    """The patch with its lost functions found again, if all of them are; else what resembles them."""
-    old, files, patch = last.upstream, failed.upstream, failed.patch
+def follow(last: Rendering, failed: Rendering) -> tuple[Found | None, tuple[Location, ...]]:
+    """The patch with its lost functions found again, if all of them are; and what resembles them."""
+    old, files = last.upstream, failed.upstream
     targets: dict[tuple[str, str], Target] = {}
     moves: list[Move] = []
-    resemblances: list[Location] = []
+    near: list[Location] = []
+    lost, certain = False, True
+    names = {edit.id: edit for edit in last.patch.edits}
 
     def known(path: str) -> frozenset[str] | None:
         if path not in old.base:
             return None
         return frozenset(entity.name for entity in old.upstream_scopes(path).entities)
 
-    for edit in {(edit.file, edit.function): edit for edit in patch.edits}.values():
-        if edit.function is None or edit.file not in old.base or _is_there(files, edit):
+    for edit in {(edit.file, edit.function): edit for edit in failed.patch.edits}.values():
+        was = names.get(edit.id)
+        if edit.function is None or was is None or was.file not in old.base or _is_there(files, edit):
             continue
-        before = _entity(old, edit)
-        target = find_target(before, files.base, files.upstream_scopes, known)
+        before = _entity(old, was)
+        target = _where_it_was(files, was) or find_target(before, files.base, files.upstream_scopes, known)
         if target is None:
-            near = [path for path in files.base if path == edit.file or path not in old.base]
-            resemblances += find_resemblances(before, map(files.upstream_scopes, near), known)
+            paths = [path for path in files.base if path == was.file or path not in old.base]
+            alike = find_resemblances(before, map(files.upstream_scopes, paths), known)
+            near += [each.where for each in alike]
+            target = near_target(alike)
+            certain = False
+        if target is None:
+            lost = True
             continue
         targets[edit.file, edit.function] = target
-        moves.append(
-            Move(
-                edit=edit.id,
-                how="renamed" if target.file == edit.file else "another file",
-                before=before[0].source.locate(before[1].span.start),
-                after=target.where,
-                detail=f"'{before[1].name}' is now '{target.function}' in {target.file}",
-            )
-        )
-    if not targets or resemblances:
-        return None, tuple(resemblances)
-    return Followed(selected=with_patch(failed, retarget_patch(patch, targets)), moves=tuple(moves)), ()
+        if target.where is not None:
+            moves.append(_move(edit.id, was, before, target))
+    if not targets or lost:
+        return None, tuple(near)
+    patch = retarget_patch(failed.patch, targets)
+    return Found(selected=with_patch(failed, patch), moves=tuple(moves), certain=certain), tuple(near)
+
+
+def _move(edit: str, was: Edit, before: tuple[ScopeMap, Entity], target: Target) -> Move:
+    place = before[0].source.locate(before[1].span.start)
+    return Move(
+        edit=edit,
+        how="renamed" if target.file == was.file else "another file",
+        before=place,
+        after=target.where or place,
+        detail=f"'{before[1].name}' is now '{target.function}' in {target.file}",
+    )
+
+
+def _where_it_was(files: UpstreamFiles, was: Edit) -> Target | None:
+    """A function that was followed on the upstream before and has stayed there since: no move."""
+    if was.function is None or not _is_there(files, was):
+        return None
+    return Target(file=was.file, function=was.function)
 
 
 def _is_there(files: UpstreamFiles, edit: Edit) -> bool:

@@ -15,6 +15,7 @@ from patchkit.config.series import Series, load_series
 from patchkit.errors import ErrorGroup, Location, PatchkitError
 from patchkit.fetch.cache import Cache, open_cache
 from patchkit.fetch.pin import obtain
+from patchkit.flow.following import followed_series
 from patchkit.flow.place import PlacedPatch, place_patch
 from patchkit.flow.selection import Selected, select_patches
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
@@ -107,7 +108,7 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
     series_dir, reporter = workspace.series, workspace.reporter
     lock = load_lock(series_dir.lock) if lock is None else lock
     pin = lock.pin(request.upstream)
-    series = load_series(series_dir.patches)
+    series = followed_series(load_series(series_dir.patches), pin)
     archs = tuple(sorted(set(request.archs)))
     profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
     chosen = select_patches(

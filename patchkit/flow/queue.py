@@ -18,6 +18,7 @@ from patchkit.config.lock import Lock, Pin
 from patchkit.config.manifest import Patch
 from patchkit.config.series import Series
 from patchkit.fetch.pin import find_pinned
+from patchkit.flow.following import followed_series
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.vcs.repository import Repository
 
@@ -76,6 +77,7 @@ def read_queue(
 ) -> Queue:
     """The queue as it is; reads the sources of the default pin when they are cached. Raises GitError."""
     pin = lock.pin(None)
+    series = followed_series(series, pin)
     names = {name for result in lock.results if result.build == pin.build for name in result.patches}
     carried = [patch for patch in series.patches if patch.id in names]
     files = _files(repository, pin, series) if carried else None

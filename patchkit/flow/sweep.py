@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.classify.model import GOOD, Classified, PatchClass, UpstreamCommit
@@ -21,6 +21,7 @@ from patchkit.errors import InternalError, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import find_pinned, obtain
 from patchkit.flow.classifying import Comparison, classify_series
+from patchkit.flow.following import followed_by, followed_series
 from patchkit.flow.rendering import Rendering, render_series
 from patchkit.flow.selection import Selected, select_patches
 from patchkit.flow.upstream import read_upstream
@@ -178,13 +179,26 @@ def run_sweep(
             pool, classify_chunk, chunks, reporter=workspace.reporter, what="sweeping", unit="runs of pins"
         ):
             rows += done
-    rows.sort(key=lambda row: row.pin.build)
+    rows = _joined(chunks, rows)
     return Sweep(
         archs=named,
         patches=tuple(patch.id for patch in series.patches),
         rows=tuple(rows),
         breaks=find_breaks(rows),
     )
+
+
+def _joined(chunks: Sequence[Chunk], rows: Sequence[Row]) -> list[Row]:
+    """All rows by build, as one job for all of them would give them.
+
+    A job does not see what the one before it followed: where that was something, it is done again.
+    """
+    found = {row.pin.build: row for row in rows}
+    for chunk in chunks:
+        before = found[chunk.before.build].pin if chunk.before is not None else None
+        if before is not None and before != chunk.before:
+            found |= {row.pin.build: row for row in classify_chunk(replace(chunk, before=before))}
+    return [row for _, row in sorted(found.items())]
 
 
 def _chunks(
@@ -217,7 +231,7 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     before = chunk.before
     if before is not None:
         files = read_upstream(repository, _commit(repository, before), series.folders)
-        made = render_series(choose(before.build), files, chunk.series)
+        made = render_series(choose(before), files, chunk.series)
         last = {each.patch.id: each for each in made if each.placed is not None}
     rows: list[Row] = []
     for pin in chunk.pins:
@@ -226,12 +240,13 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
             Comparison(
                 series=chunk.series,
                 build=pin.build,
-                chosen=choose(pin.build),
+                chosen=choose(pin),
                 files=files,
                 last=last,
                 reporter=NullReporter(),
             )
         )
+        pin = replace(pin, followed=followed_by(series, renderings))  # noqa: PLW2901 - so that gates can plan it
         rows.append(Row(pin=pin, before=before.build if before is not None else None, verdicts=verdicts))
         # What is not in now keeps its last rendering: it may come back.
         last = last | {each.patch.id: each for each in renderings}
@@ -239,9 +254,11 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _chooser(chunk: Chunk, series: Series) -> Callable[[int], tuple[Selected, ...]]:
+def _chooser(chunk: Chunk, series: Series) -> Callable[[Pin], tuple[Selected, ...]]:
     profiles = tuple(load_profile(chunk.series.profiles, arch) for arch in chunk.archs)
-    return lambda build: select_patches(series, profiles, build, only=(), without=(), with_=chunk.with_)
+    return lambda pin: select_patches(
+        followed_series(series, pin), profiles, pin.build, only=(), without=(), with_=chunk.with_
+    )
 
 
 def _commit(repository: Repository, pin: Pin) -> str:

@@ -50,6 +50,18 @@ class Ground:
         patches: Callable[[Patch], Patch] = lambda patch: patch,
     ) -> dict[str, Classified]:
         """``changes``: new text by name below the CUDA folder, None for a file that is gone."""
+        found, _ = self.step(changes, self.last, build=build, patches=patches)
+        return found
+
+    def step(
+        self,
+        changes: Mapping[str, str | bytes | None],
+        last: Mapping[str, Rendering],
+        *,
+        build: int = 6901,
+        patches: Callable[[Patch], Patch] = lambda patch: patch,
+    ) -> tuple[dict[str, Classified], dict[str, Rendering]]:
+        """As ``classify``, against another last rendering; and the renderings, for the step after it."""
         base = dict(self.files.base)
         gone = set()
         for name, text in changes.items():
@@ -59,17 +71,17 @@ class Ground:
             else:
                 base[CUDA + name] = text if isinstance(text, bytes) else text.encode()
         series = replace(self.series, patches=tuple(patches(patch) for patch in self.series.patches))
-        found, _ = classify_series(
+        found, renderings = classify_series(
             Comparison(
                 series=self.series_dir,
                 build=build,
                 chosen=select_patches(series, [self.profile], build, only=(), without=(), with_=()),
                 files=UpstreamFiles(base, self.files.names - gone),
-                last=self.last,
+                last=last,
                 reporter=NullReporter(),
             )
         )
-        return {verdict.id: verdict for verdict in found}
+        return {verdict.id: verdict for verdict in found}, {each.patch.id: each for each in renderings}
 
 
 def ground_on(checkout: Path, warm_cache: Path, series_dir: SeriesDir, patches: tuple[str, ...]) -> Ground:

@@ -56,16 +56,55 @@ def test_a_renamed_function_is_followed_and_shown(ground):
     assert found["fattn-decode-tile"].agreement.verdict == "agree"
 
 
-def test_a_function_renamed_and_changed_is_not_followed_but_named(ground):
+def test_a_function_that_was_followed_is_followed_on_from_its_new_name(ground):
+    renamed = {"fattn.cu": ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_choose_fattn")}
+    _, last = ground.step(renamed, ground.last)
+    found, _ = ground.step(renamed, last, build=6902)
+    assert set(classes(found).values()) == {"clean"}
+    again = {"fattn.cu": ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_pick_fattn")}
+    found, _ = ground.step(again, last, build=6903)
+    assert (
+        "'ggml_cuda_choose_fattn' is now 'ggml_cuda_pick_fattn'" in found["fattn-decode-tile"].moves[0].detail
+    )
+
+
+def renamed_and_changed(ground):
     text = ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_choose_fattn")
+    return swap(text, "if (mask && mask->ne[2] != 1) {", "if (mask && mask->ne[2] > 72) {")
+
+
+def test_a_function_renamed_and_changed_a_little_is_followed_when_both_derivations_agree(ground):
+    found = ground.classify({"fattn.cu": renamed_and_changed(ground)})["fattn-decode-tile"]
+    assert found.patch_class == "moved"
+    assert [move.how for move in found.moves] == ["renamed"]
+    assert found.agreement.verdict == "agree"
+    (drift,) = found.drift  # so that the gates are needed
+    assert drift.entity == "ggml_cuda_choose_fattn"
+    assert any("72" in unit for unit in drift.added)
+
+
+def test_a_function_renamed_and_changed_at_the_place_itself_is_not_followed_but_named(ground):
     text = swap(
-        text, "Q->ne[0] != 40 && Q->ne[0] != 576", "Q->ne[0] != 40 && Q->ne[0] != 72 && Q->ne[0] != 576"
+        renamed_and_changed(ground),
+        "if (ggml_cuda_should_use_wmma_fattn(cc) && K->ne[1] % FATTN_KQ_STRIDE == 0",
+        "if (K->ne[1] % FATTN_KQ_STRIDE == 0 && ggml_cuda_should_use_wmma_fattn(cc)",
     )
     found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
     assert found.patch_class == "conflict"
     (problem,) = found.problems
     assert problem.code == "ENTITY_NOT_FOUND"
     assert any("'ggml_cuda_choose_fattn' has 9" in (place.label or "") for place in problem.where)
+
+
+def test_a_function_renamed_with_a_rival_is_not_followed(ground):
+    text = renamed_and_changed(ground)
+    function = function_of(text, "ggml_cuda_choose_fattn")
+    rival = function.replace("ggml_cuda_choose_fattn", "ggml_cuda_choose_other").replace("576", "577")
+    found = ground.classify({"fattn.cu": text.replace(function, f"{function}\n{rival}")})["fattn-decode-tile"]
+    assert found.patch_class == "conflict"
+    (problem,) = found.problems
+    assert len([place for place in problem.where if "has 9" in (place.label or "")]) == 2
+    assert found.intent
 
 
 def test_a_function_split_in_two_is_a_conflict_for_what_is_in_the_other_half(ground):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patchkit.classify.drift import find_drift
-from patchkit.classify.retarget import find_resemblances, find_target
+from patchkit.classify.retarget import find_resemblances, find_target, near_target
 from patchkit.classify.reverse import Step, bare, take_out
 from patchkit.classify.threeway import compare_derivations, merge_file, same_tokens
 from patchkit.classify.units import align, list_units
@@ -156,7 +156,38 @@ def test_a_function_is_followed_only_where_there_is_one():
 
 def test_what_resembles_the_function_is_named_with_its_share():
     other = scopes(BASE.replace(b"int f(", b"int g(").replace(b"c = 3", b"c = 4"))
-    (place,) = find_resemblances(function(BASE), [other], {"a.cu": frozenset({"f"})}.get)
-    assert (place.line, "'g' has" in place.label) == (1, True)
+    (found,) = find_resemblances(function(BASE), [other], {"a.cu": frozenset({"f"})}.get)
+    assert (found.where.line, "'g' has" in found.where.label) == (1, True)
     far = scopes(b"int g(int x) {\n    while (x) {\n        y();\n    }\n    z();\n}\n")
     assert find_resemblances(function(BASE), [far], {"a.cu": frozenset({"f"})}.get) == ()
+
+
+LONG = (
+    b"int f(int x) {\n"
+    + b"".join(b"    x = step_%d(x);\n" % number for number in range(30))
+    + b"    return x;\n}\n"
+)
+
+
+def alike(*others):
+    new = scopes(b"\n".join(others))
+    return find_resemblances(function(LONG), [new], {"a.cu": frozenset({"f"})}.get)
+
+
+def test_a_near_target_has_nearly_all_of_the_code_and_no_rival():
+    near = LONG.replace(b"int f(", b"int g(").replace(b"step_7", b"step_77")
+    assert near_target(alike(near)).function == "g"
+    assert near_target(alike(near, near.replace(b"int g(", b"int h("))) is None
+    far = near
+    for number in range(8, 16):
+        far = far.replace(b"step_%d(" % number, b"other_%d(" % number)
+    assert [each.target.function for each in alike(far)] == ["g"]
+    assert near_target(alike(far)) is None
+
+
+def test_a_new_name_alone_is_no_drift():
+    renamed = function(BASE.replace(b"int f(", b"int g("))
+    assert find_drift(function(BASE), renamed) is None
+    assert find_drift(
+        function(BASE), function(BASE.replace(b"int f(", b"int g(").replace(b"b = 2", b"b = 7"))
+    )

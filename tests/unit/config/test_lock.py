@@ -12,6 +12,7 @@ import pytest
 
 from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
 from patchkit.config.lock import (
+    Followed,
     GitSource,
     Lock,
     PinAmbiguous,
@@ -27,6 +28,7 @@ from patchkit.config.lock_check import (
     LockCommitUnproven,
     LockDateBad,
     LockDefaultUnknown,
+    LockFollowedTwice,
     LockGitWithoutCommit,
     LockObjectBad,
     LockResultOrphan,
@@ -251,6 +253,36 @@ def test_two_results_of_one_key_are_refused_with_both_places() -> None:
     (error,) = caught.value.errors
     assert isinstance(error, LockResultTwice)
     assert [place.line for place in error.where] == [53, 37]
+
+
+FOLLOWED = """
+[[pin.followed]]
+file = "ggml/a.cu"
+function = "f"
+now_file = "ggml/b.cu"
+now_function = "g"
+"""
+
+
+def test_where_a_function_is_now_stands_with_its_pin() -> None:
+    position = TEXT.index("[[result]]")
+    lock = _parse(f"{TEXT[:position]}{FOLLOWED}\n{TEXT[position:]}")
+    (followed,) = lock.pin(12).followed
+    assert (followed.function, followed.now_file, followed.now_function) == ("f", "ggml/b.cu", "g")
+    assert lock.pin(10).followed == ()
+    assert _parse(format_lock(lock)) == lock
+    again = Followed(file="ggml/a.cu", function="f", now_file="ggml/a.cu", now_function="h")
+    assert lock.with_followed(12, [again]).pin(12).followed == (again,)
+    assert _parse(TEXT).with_followed(12, [followed]).pin(12) == lock.pin(12)
+
+
+def test_a_function_has_one_place() -> None:
+    position = TEXT.index("[[result]]")
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(f"{TEXT[:position]}{FOLLOWED}{FOLLOWED}\n{TEXT[position:]}")
+    (error,) = caught.value.errors
+    assert isinstance(error, LockFollowedTwice)
+    assert len(error.where) == 2
 
 
 def test_all_problems_are_reported_at_once() -> None:
