@@ -56,7 +56,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """An edited function whose tokens changed upstream; ``removed`` and ``added`` are token runs."""
+    """An edited function whose tokens changed upstream; ``removed`` and ``added`` are token runs.
+
+    ``commits`` changed them, newest first; none where upstream's history is not at hand.
+    """
 
     file: str
     entity: str
@@ -64,15 +67,16 @@ class Drift:
     after: str
     removed: tuple[str, ...]
     added: tuple[str, ...]
-    commit: UpstreamCommit | None = None
+    commits: tuple[UpstreamCommit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """Something the patch rests on that upstream no longer has."""
+    """Something the patch rests on that upstream no longer has, and the commit that took it away."""
 
     what: Literal["file", "function", "option"]
     name: str
+    commit: UpstreamCommit | None = None
 
     def __str__(self) -> str:
         return f"{self.what} {self.name}"
@@ -105,7 +109,6 @@ class Classified:
     gone: tuple[Gone, ...] = ()
     agreement: Agreement | None = None
     problems: tuple[PatchkitError, ...] = ()
-    commit: UpstreamCommit | None = None
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
@@ -127,12 +130,14 @@ class Classified:
                 for move in self.moves
             ],
             "drift": [_drift_json(drift) for drift in self.drift],
-            "gone": [{"what": gone.what, "name": gone.name} for gone in self.gone],
+            "gone": [
+                {"what": gone.what, "name": gone.name, "upstream_commit": _commit_json(gone.commit)}
+                for gone in self.gone
+            ],
             "agreement": None
             if self.agreement is None
             else {"verdict": self.agreement.verdict, "lines": list(self.agreement.lines)},
             "problems": [_problem_json(error) for error in self.problems],
-            "upstream_commit": _commit_json(self.commit),
         }
 
 
@@ -144,7 +149,7 @@ def _drift_json(drift: Drift) -> dict[str, object]:
         "digest_after": drift.after,
         "removed": list(drift.removed),
         "added": list(drift.added),
-        "upstream_commit": _commit_json(drift.commit),
+        "upstream_commits": [_commit_json(commit) for commit in drift.commits],
     }
 
 

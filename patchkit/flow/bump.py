@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from patchkit.classify.model import Classified
-from patchkit.config.lock import Lock, Pin, load_lock
+from patchkit.config.lock import Followed, Lock, Pin, load_lock
 from patchkit.config.lock_text import write_lock
 from patchkit.config.profile import load_profile
 from patchkit.config.series import load_series
@@ -21,14 +21,16 @@ from patchkit.errors import ConfigError, ErrorGroup, UsageError
 from patchkit.fetch.cache import Cache, open_cache
 from patchkit.fetch.pin import obtain, pin_ref
 from patchkit.flow.apply import candidate_ref, write_plan
+from patchkit.flow.bump_history import Asked, with_commits
 from patchkit.flow.bump_target import find_target_pin
 from patchkit.flow.candidates import Candidate, read_candidate
 from patchkit.flow.classifying import Comparison, classify_series
+from patchkit.flow.following import followed_by, followed_series
 from patchkit.flow.locking import make_result, read_inputs
 from patchkit.flow.plan import Request, plan_with
 from patchkit.flow.rendering import render_series
 from patchkit.flow.selection import select_patches
-from patchkit.flow.staging import forget_ref, open_stage, publish, recover
+from patchkit.flow.staging import open_stage, publish, recover, undone
 from patchkit.flow.upstream import read_upstream
 from patchkit.flow.verify import Report, run_verify
 from patchkit.flow.workspace import Workspace
@@ -37,7 +39,6 @@ from patchkit.vcs.repository import Repository
 
 __all__ = ["Bump", "BumpPinDiffers", "BumpRequest", "Candidates", "GatesNeeded", "run_bump"]
 
-_FOLLOWED = frozenset({"renamed", "another file"})
 _DROPPED = frozenset({"upstreamed", "superseded", "retired"})
 
 
@@ -68,7 +69,11 @@ class BumpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """What the bump made for one set of GPUs; ``report`` is None when the gates were left out."""
+    """What the bump made for one set of GPUs; ``report`` is None when the gates were left out.
+
+    ``followed``: functions that are not where patch.toml says, with the place the lock has from now on.
+    ``history``: whether upstream's commits were asked for, and why not.
+    """
 
     archs: tuple[str, ...]
     verdicts: tuple[Classified, ...]
@@ -78,6 +83,8 @@ class Candidates:
     tree: str | None
     patches: tuple[str, ...]
     report: Report | None
+    followed: tuple[Followed, ...]
+    history: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +145,7 @@ def run_bump(
         had = read_ref(repository, pin_ref(new))
     next_lock = _with_pin(lock, new, keep_default=request.keep_default)
     with (
-        _undone(cache, workspace, pin_ref(new), had) as outcome,
+        undone(cache, workspace.reporter, pin_ref(new), had) as outcome,
         _stage(workspace, cache, next_lock) as stage,
     ):
         work = _Work(
@@ -151,26 +158,6 @@ def run_bump(
                 publish(cache, repository, workspace.series, stage.series, refs, before, lambda: last(bump))
             outcome.kept = True
     return bump
-
-
-@dataclass(slots=True)
-class _Outcome:
-    kept: bool = False
-
-
-@contextmanager
-def _undone(cache: Cache, workspace: Workspace, ref: str, had: str | None) -> Iterator[_Outcome]:
-    """Removes the ref of the new pin again, unless the bump is done or the ref was there before."""
-    outcome = _Outcome()
-    try:
-        yield outcome
-    except KeyboardInterrupt as stop:
-        stop.add_note("lock and branches are as they were")
-        raise
-    finally:
-        if not outcome.kept and had is None:
-            with cache.hold(workspace.reporter) as repository:
-                forget_ref(repository, ref, had)
 
 
 @contextmanager
@@ -229,6 +216,7 @@ def _work(work: _Work, arch_sets: Sequence[tuple[str, ...]], lock: Lock) -> tupl
         made.append(one)
         if one.tip is not None:
             refs[f"refs/heads/{one.branch}"] = one.tip
+    made = [_with_commits(work, one) for one in made]
     failed = any(one.report is not None and one.report.failed for one in made)
     blocked = any(one.blocked for one in made)
     state: Literal["done", "blocked", "refuted"] = "blocked" if blocked else "refuted" if failed else "done"
@@ -245,7 +233,14 @@ def _regenerate(work: _Work, archs: tuple[str, ...], repository: Repository) -> 
         return Comparison(
             series=work.stage.series,
             build=pin.build,
-            chosen=select_patches(series, profiles, pin.build, only=(), without=(), with_=work.request.with_),
+            chosen=select_patches(
+                followed_series(series, pin),
+                profiles,
+                pin.build,
+                only=(),
+                without=(),
+                with_=work.request.with_,
+            ),
             files=read_upstream(repository, commit, series.folders),
             last={},
             reporter=work.workspace.reporter,
@@ -254,7 +249,7 @@ def _regenerate(work: _Work, archs: tuple[str, ...], repository: Repository) -> 
     old = rendered(work.old)
     last = render_series(old.chosen, old.files, work.stage.series)
     known = {each.patch.id: each for each in last if each.placed is not None}
-    verdicts, _ = classify_series(replace(rendered(work.new), last=known))
+    verdicts, renderings = classify_series(replace(rendered(work.new), last=known))
     blocked = tuple(_blocked(work, verdicts))
     drifted = [verdict for verdict in verdicts if verdict.drift]
     if drifted and not blocked and not work.request.verify:
@@ -274,7 +269,21 @@ def _regenerate(work: _Work, archs: tuple[str, ...], repository: Repository) -> 
         tree=None,
         patches=(),
         report=None,
+        followed=followed_by(series, renderings),
+        history="",
     )
+
+
+def _with_commits(work: _Work, one: Candidates) -> Candidates:
+    asked = Asked(
+        old=work.old,
+        new=work.new,
+        source=work.request.source,
+        upstream_url=work.request.upstream_url,
+        folders=load_series(work.stage.series.patches).folders,
+    )
+    verdicts, told = with_commits(one.verdicts, asked, work.cache, work.workspace.reporter)
+    return replace(one, verdicts=verdicts, history=told)
 
 
 def _blocked(work: _Work, verdicts: Sequence[Classified]) -> Iterator[str]:
@@ -286,9 +295,6 @@ def _blocked(work: _Work, verdicts: Sequence[Classified]) -> Iterator[str]:
             continue
         if verdict.patch_class == "conflict":
             yield f"{verdict.id}: {verdict.reason}"
-        elif any(move.how in _FOLLOWED for move in verdict.moves):
-            told = "; ".join(move.detail for move in verdict.moves if move.how in _FOLLOWED)
-            yield f"{verdict.id}: {told}: write the new place into a patch for builds from b{work.new.build}"
         elif verdict.patch_class in _DROPPED and patch.builds.covers(work.new.build):
             yield (
                 f"{verdict.id}: {verdict.patch_class} ({verdict.reason}): "
@@ -300,6 +306,8 @@ def _make(
     work: _Work, one: Candidates, lock: Lock, repository: Repository
 ) -> tuple[Lock, Candidate, Candidates]:
     """The commits of the candidate, its result in the lock of the stage, and no ref."""
+    lock = lock.with_followed(work.new.build, one.followed)
+    write_lock(work.stage.series.lock, lock)
     request = Request(archs=one.archs, upstream=work.new.name, with_=work.request.with_)
     plan = plan_with(request, work.stage, work.cache)
     if plan.errors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from patchkit.classify.model import GOOD
@@ -33,6 +34,8 @@ def bump_json(bump: Bump) -> dict[str, object]:
                 "tree": made.tree,
                 "applied": list(made.patches),
                 "blocked": list(made.blocked),
+                "history": made.history,
+                "followed": [asdict(each) for each in made.followed],
                 "patches": [verdict.as_json() for verdict in made.verdicts],
                 "gates": made.report.as_json() if made.report is not None else None,
             }
@@ -61,12 +64,16 @@ def bump_lines(bump: Bump) -> list[str]:
 def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
     for verdict in made.verdicts:
         yield from (f"  {line}" for line in detail_lines(bump.new.name, verdict))
+    yield f"  upstream's history: {made.history}"
     if made.blocked:
         yield "  first to do:"
         yield from (f"    {line}" for line in made.blocked)
         return
     count = sum(verdict.patch_class in GOOD for verdict in made.verdicts)
     yield f"  {made.branch}  {(made.tip or '')[:12]}  {count} patches  tree {(made.tree or '')[:12]}"
+    for each in made.followed:
+        old = f"'{each.function}' of {each.file}"
+        yield f"  the lock says where {old} is: '{each.now_function}' in {each.now_file}"
     if made.report is None:
         yield "  no gate was run: nothing of this candidate is proven but its places"
         return

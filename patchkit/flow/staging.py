@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.config.lock import Lock, load_lock
@@ -26,7 +27,7 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.refs import delete_ref, read_ref, update_ref
 from patchkit.vcs.repository import Repository
 
-__all__ = ["SeriesChanged", "forget_ref", "open_stage", "publish", "recover"]
+__all__ = ["Outcome", "SeriesChanged", "forget_ref", "open_stage", "publish", "recover", "undone"]
 
 _JOURNAL = "bump.journal"
 _PREFIX = "bump-"
@@ -174,3 +175,25 @@ def forget_ref(repository: Repository, name: str, had: str | None) -> None:
     if had is None and now is not None:
         with suppress(PatchkitError):
             delete_ref(repository, name, now)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Whether what a run made is to stay."""
+
+    kept: bool = False
+
+
+@contextmanager
+def undone(cache: Cache, reporter: Reporter, ref: str, had: str | None) -> Iterator[Outcome]:
+    """Removes the ref of the new pin again, unless the bump is done or the ref was there before."""
+    outcome = Outcome()
+    try:
+        yield outcome
+    except KeyboardInterrupt as stop:
+        stop.add_note("lock and branches are as they were")
+        raise
+    finally:
+        if not outcome.kept and had is None:
+            with cache.hold(reporter) as repository:
+                forget_ref(repository, ref, had)

@@ -59,11 +59,14 @@ def detail_lines(pin: str, verdict: Classified) -> Iterator[str]:
     yield f"{pin} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
     for sentence in verdict.proof:
         yield f"  proof: {sentence}"
+    for gone in verdict.gone:
+        if gone.commit is not None:
+            yield f"  {gone} was taken away by {gone.commit}"
     for move in verdict.moves:
         yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
     for drift in verdict.drift:
-        where = f" in {drift.commit}" if drift.commit is not None else ""
-        yield f"  changed upstream{where}: {drift.entity} in {drift.file}"
+        yield f"  changed upstream: {drift.entity} in {drift.file}"
+        yield from (f"    by {commit}" for commit in drift.commits)
         yield from (f"    - {unit}" for unit in drift.removed)
         yield from (f"    + {unit}" for unit in drift.added)
     for problem in verdict.problems:

@@ -18,7 +18,7 @@ def test_one_commit_per_patch_on_the_pin(finished_world):
     tip = world.refs()[REF]
     subjects = world.git("log", "--format=%s", "--reverse", tip).splitlines()
     assert subjects == [
-        "first",
+        "change 1",
         "demo-launch-bounds: two waves for the demo kernel",
         "demo-twin: scale of the second twin",
     ]

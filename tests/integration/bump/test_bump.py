@@ -95,15 +95,24 @@ def test_drift_of_an_edited_function_needs_the_gates(river):
     assert river.left_over() == []
 
 
-def test_a_renamed_function_blocks_with_its_new_name(river):
-    before = river.state()
+def test_a_renamed_function_is_followed_and_the_lock_has_its_name(river):
     code, document = bump(river, "--to", "b4", "--no-verify")
-    assert (code, document["state"]) == (3, "blocked")
+    assert (code, document["state"]) == (0, "done")
     assert classes(document) == {"demo-launch-bounds": "moved", "demo-twin": "clean"}
     (made,) = document["candidates"]
-    (first,) = made["blocked"]
-    assert "'demo_launch' is now 'demo_run'" in first
-    assert river.state() == before
+    (move,) = made["patches"][0]["moves"]
+    assert (move["how"], "'demo_launch' is now 'demo_run'" in move["detail"]) == ("renamed", True)
+    (followed,) = load_lock(river.lock).pin(4).followed
+    assert (followed.function, followed.now_function) == ("demo_launch", "demo_run")
+    assert made["followed"][0]["now_function"] == "demo_run"
+    # patch.toml says the old name still; what the lock says is enough for apply, and only at that pin.
+    again = river.run("apply", "--arch", "gfx1151", "--json", "--cache-dir", str(river.root / "empty"))
+    assert json.loads(again.stdout)["commits"][-1]["commit"] == made["tip"]
+    assert river.run("plan", "--arch", "gfx1151", "--upstream", "b1").returncode == 0
+    # From there on the new name is the old one, and no move any more.
+    code, document = bump(river, "--to", "b5", "--no-verify")
+    assert (code, classes(document)["demo-launch-bounds"]) == (0, "clean")
+    assert load_lock(river.lock).pin(5).followed == ()
 
 
 def test_a_patch_whose_function_is_gone_is_retired_by_its_range(river):
@@ -162,3 +171,44 @@ def test_without_a_recorded_candidate_the_gpu_must_be_named(river):
     assert done.returncode == 2
     assert "--arch" in json.loads(done.stdout)["error"]["hint"]
     assert bump(river, "--to", "b2", "--no-verify", "--arch", "gfx1151")[0] == 0
+
+
+def test_the_report_names_the_commit_of_what_is_gone(river):
+    code, document = bump(river, "--to", "b5", "--no-verify")
+    assert code == 0
+    (made,) = document["candidates"]
+    assert made["history"] == f"asked of {river.upstream.resolve()}"
+    (gone,) = next(patch for patch in made["patches"] if patch["id"] == "demo-twin")["gone"]
+    commit = river.git("rev-parse", "b5", at=river.upstream)
+    assert gone["upstream_commit"] == {"commit": commit, "subject": "change 5"}
+    assert not (river.cache / "history.git").exists()
+
+
+def test_what_went_is_told_with_its_commit_also_when_it_blocks(river):
+    path = river.home / "patches" / "0002-demo-twin" / "patch.toml"
+    path.write_text(path.read_text().replace("last = 4, ", ""))
+    assert river.run("lock", "--arch", "gfx1151").returncode == 0
+    done = river.run("bump", "--to", "b5", "--no-verify")
+    assert done.returncode == 3
+    commit = river.git("rev-parse", "b5", at=river.upstream)
+    told = f"function twin_b in ggml/src/ggml-cuda/demo.cu was taken away by {commit[:12]} (change 5)"
+    assert told in done.stdout
+
+
+def test_a_bump_whose_remote_lost_its_history_says_so_and_is_done(river, tmp_path):
+    bare = tmp_path / "shallow.git"
+    river.git(
+        "clone",
+        "-q",
+        "--bare",
+        "--depth=1",
+        "--branch=b5",
+        f"file://{river.upstream}",
+        str(bare),
+        at=tmp_path,
+    )
+    code, document = bump(river, "--to", "b5", "--upstream-url", str(bare), "--no-verify")
+    assert (code, document["state"]) == (0, "done")
+    (made,) = document["candidates"]
+    assert made["history"].startswith("not to be had: ")
+    assert classes(document)["demo-twin"] == "retired"

@@ -1,0 +1,174 @@
+"""Upstream's history between two pins, for as long as somebody asks which commit did something.
+
+Vocabulary: the *span* are the commits after the older pin up to the newer one; a *change* is one commit
+with what it made of some files. A build number counts commits, so the distance of two builds says how
+deep to fetch. File contents are left out where the remote can do that, and only those asked for come.
+The history lies in a folder of its own and is gone afterwards: the cache keeps trees, not histories.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.config.lock import Pin
+from patchkit.errors import SourceError
+from patchkit.fetch.gitremote import checked_url
+from patchkit.report import Reporter
+from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.redact import redacted
+from patchkit.vcs.runner import Git, GitSilent
+
+__all__ = ["Change", "History", "HistoryUnavailable", "open_history"]
+
+_MOST_BUILDS = 12000  # from build 1 on upstream has had fewer; more would be no two builds of it
+_MOST_CHANGES = 300  # commits of one file that are looked at, the newest
+_ANSWER_S = 10.0
+_SILENCE_S = 60.0
+_NO_BLOB = "0" * 40
+
+
+class HistoryUnavailable(SourceError):
+    """The commits between two pins could not be had."""
+
+    code = "HISTORY_UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One commit; ``blobs`` has for each path that it changed the object ids before and after, if any."""
+
+    commit: str
+    subject: str
+    blobs: Mapping[str, tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The span in a repository of its own."""
+
+    git: Git
+    url: str
+    span: str
+
+    def changes(self, paths: Sequence[str]) -> tuple[Change, ...]:
+        """The commits of the span that change one of ``paths``, newest first, at most 300.
+
+        A merge counts as what it brought to the main line. Raises GitError, CacheError.
+        """
+        out = self.git.run(
+            "log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames",
+            f"--max-count={_MOST_CHANGES}", "--format=%x00%H %s", self.span, "--", *paths,
+        )  # fmt: skip
+        return tuple(_change(text) for text in out.decode("utf-8", "replace").split("\0")[1:])
+
+    def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
+        """The bytes of blobs, by object id; fetched first where the history came without them.
+
+        Raises HistoryUnavailable, GitError, CacheError.
+        """
+        wanted = sorted(set(blobs))
+        if not wanted:
+            return {}
+        if self._missing(wanted):
+            # All at once: git itself would ask for one after the other.
+            args = ("fetch", "--progress", "--no-tags", "--no-write-fetch-head")
+            _fetch(self.git, (*args, "upstream", *self._missing(wanted)), self.url)
+        if left := self._missing(wanted):
+            raise HistoryUnavailable(f"{redacted(self.url)} did not give {len(left)} of the files asked for")
+        out = self.git.run("cat-file", "--batch", stdin="".join(f"{each}\n" for each in wanted).encode())
+        found: dict[str, bytes] = {}
+        at = 0
+        for each in wanted:
+            end = out.index(b"\n", at)
+            size = int(out[at:end].split(b" ")[2])
+            found[each] = out[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return found
+
+    def _missing(self, blobs: Sequence[str]) -> list[str]:
+        out = self.git.run("cat-file", "--batch-check", stdin="".join(f"{each}\n" for each in blobs).encode())
+        return [line.split(" ")[0] for line in out.decode().splitlines() if line.endswith("missing")]
+
+
+@contextmanager
+def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -> Iterator[History]:
+    """The history from ``old`` to ``new``.
+
+    Args:
+        root: the cache folder, held by the caller; ``history.git`` is made in it and removed again.
+        url: the git remote.
+        old: a pin with a commit; the history must reach it.
+        new: a newer pin with a commit.
+        reporter: hears about it.
+
+    Raises:
+        RemoteUrlBad: no such kind of address.
+        HistoryUnavailable: the remote does not answer, or its history does not lead from one to the other.
+        GitError, CacheError: git or the disk refused.
+    """
+    where = checked_url(url)
+    depth = new.build - old.build + 1
+    if old.commit is None or new.commit is None or not 1 < depth <= _MOST_BUILDS:
+        raise HistoryUnavailable(f"there are no commits between {old.name} and {new.name} to ask for")
+    folder = root / "history.git"
+    git = Git(reporter=reporter, git_dir=folder)
+    try:
+        with disk_errors(folder, "making room for the history"):
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+            folder.mkdir(parents=True)
+        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
+        git.run("config", "remote.upstream.url", where)
+        reporter.step(f"asking {redacted(url)} for the commits from {old.name} to {new.name}")
+        args = ("fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+        _fetch(
+            git,
+            (
+                *args,
+                "--no-auto-maintenance",
+                f"--depth={depth}",
+                "--filter=blob:none",
+                "upstream",
+                new.commit,
+            ),
+            url,
+        )
+        # From here on nothing is fetched that nobody asked for: git would do so one by one, without a limit.
+        for name in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
+            git.attempt("config", "--unset", name)
+        if git.attempt("merge-base", "--is-ancestor", old.commit, new.commit).status != 0:
+            raise HistoryUnavailable(
+                f"the history of {redacted(url)} does not lead from {old.name} to {new.name}"
+            )
+        yield History(git=git, url=url, span=f"{old.commit}..{new.commit}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fetch(git: Git, args: tuple[str, ...], url: str) -> None:
+    try:
+        finished = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
+    except GitSilent as error:
+        raise HistoryUnavailable(f"{redacted(url)} did not give its history: {error.message}") from error
+    if finished.status != 0:
+        last = [line for line in finished.stderr.splitlines() if line.startswith(("fatal", "error", "ssh"))]
+        raise HistoryUnavailable(f"{redacted(url)} did not give its history", why="\n".join(last) or None)
+
+
+def _change(text: str) -> Change:
+    head, *rows = text.splitlines()
+    commit, _, subject = head.partition(" ")
+    blobs: dict[str, tuple[str | None, str | None]] = {}
+    for row in rows:
+        if row.startswith(":"):
+            fields, _, path = row.partition("\t")
+            _, _, before, after, _ = fields.split(" ")
+            blobs[path] = (_blob(before), _blob(after))
+    return Change(commit=commit, subject=subject, blobs=blobs)
+
+
+def _blob(sha: str) -> str | None:
+    return None if sha == _NO_BLOB else sha

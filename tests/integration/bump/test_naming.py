@@ -1,0 +1,66 @@
+"""The commits of a drift, and of a file, a function and a build option that are gone."""
+
+from __future__ import annotations
+
+import pytest
+from demo_world import make_upstream, pin_at
+
+from patchkit.classify.model import Classified, Drift, Gone
+from patchkit.fetch.history import open_history
+from patchkit.flow.naming import name_commits
+from patchkit.report import NullReporter
+
+KERNEL = "int kernel(int x) {\n    int a = 1;\n    return a + x;\n}\n"
+BUILDS = [
+    {"a.cu": f"// GGML_OPTION\n{KERNEL}int helper() {{ return 1; }}\n", "b.cu": "int b;\n"},
+    {"a.cu": f"// GGML_OPTION\n\n// other lines, same code\n{KERNEL}int helper() {{ return 1; }}\n"},
+    {"a.cu": f"// GGML_OPTION\n{KERNEL.replace('a = 1', 'a = 2')}int helper() {{ return 1; }}\n"},
+    {"a.cu": f"// GGML_OPTION\n{KERNEL.replace('a = 1', 'a = 2')}"},
+    {"b.cu": None},
+    {"a.cu": KERNEL.replace("a = 1", "a = 3")},
+]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("naming")
+    upstream = folder / "upstream"
+    make_upstream(upstream, dict(enumerate(BUILDS, start=1)))
+    last = pin_at(upstream, len(BUILDS))
+    with open_history(folder, str(upstream), pin_at(upstream, 1), last, NullReporter()) as found:
+        yield found
+
+
+def named(history, *, drift=(), gone=()):
+    verdict = Classified(
+        id="x", title="x", intent="x", patch_class="retired", reason="x", drift=tuple(drift), gone=tuple(gone)
+    )
+    files = {name: text.encode() for name, text in BUILDS[0].items()}
+    (found,) = name_commits([verdict], history, files)
+    return found
+
+
+def test_a_drift_has_the_commits_that_changed_its_tokens_newest_first(history):
+    drift = Drift(file="a.cu", entity="kernel", before="1", after="2", removed=(), added=())
+    (found,) = named(history, drift=[drift]).drift
+    assert [commit.subject for commit in found.commits] == ["change 6", "change 3"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "subject"),
+    [
+        (Gone(what="file", name="b.cu"), "change 5"),
+        (Gone(what="function", name="helper in a.cu"), "change 4"),
+        (Gone(what="option", name="GGML_OPTION"), "change 6"),
+    ],
+    ids=str,
+)
+def test_what_is_gone_has_the_commit_that_took_it_away(history, gone, subject):
+    (found,) = named(history, gone=[gone]).gone
+    assert found.commit.subject == subject
+
+
+def test_what_never_was_has_no_commit(history):
+    drift = Drift(file="b.cu", entity="kernel", before="1", after="2", removed=(), added=())
+    found = named(history, drift=[drift], gone=[Gone(what="option", name="GGML_OTHER")])
+    assert (found.drift[0].commits, found.gone[0].commit) == ((), None)
