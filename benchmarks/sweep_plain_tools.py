@@ -5,6 +5,7 @@ corpus each tool gets those files one after the other: ``git am -3``, ``git appl
 is how many patches each takes, and how many trees take all of them; that a tool took a patch does not
 say that the result is right. ``git am -3`` finds the blobs of the base in the same repository. Walls are
 by a monotonic clock; the peak is of the sweep and its processes together, sampled from /proc (Linux).
+Processor time is that of the sweep's processes, user and system: it counts on a busy machine, too.
 
     python benchmarks/sweep_plain_tools.py --cache-dir CACHE --json sweep_plain_tools.json
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -49,10 +51,13 @@ def main() -> int:
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument("--cache-dir", type=Path, required=True, help="a cache that has every pin")
     parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--with", dest="with_", action="append", default=[], metavar="ID")
     parser.add_argument("--sweep-only", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch:
-        result = compare(options.arch, options.cache_dir, Path(scratch), sweep_only=options.sweep_only)
+        result = compare(
+            options.arch, options.cache_dir, Path(scratch), with_=options.with_, sweep_only=options.sweep_only
+        )
     print(json.dumps(result, indent=2))
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -60,13 +65,16 @@ def main() -> int:
     return int(wall > LIMIT_WALL_S or peak > LIMIT_PEAK_MB)
 
 
-def compare(arch: str, cache: Path, scratch: Path, *, sweep_only: bool) -> dict[str, object]:
-    """The figures of the sweep and of each tool."""
+def compare(
+    arch: str, cache: Path, scratch: Path, *, with_: Sequence[str], sweep_only: bool
+) -> dict[str, object]:
+    """The figures of the sweep, with the opt-in patches of ``with_``, and of each tool."""
     patchkit = [sys.executable, "-m", "patchkit"]
     where = ["--cache-dir", str(cache)]
-    began = time.monotonic()
-    out, peak_mb = _measured([*patchkit, "sweep", "--arch", arch, *where, "--json", "--quiet"])
-    wall = time.monotonic() - began
+    began, used = time.monotonic(), _processor_s()
+    opted = [word for name in with_ for word in ("--with", name)]
+    out, peak_mb = _measured([*patchkit, "sweep", "--arch", arch, *opted, *where, "--json", "--quiet"])
+    wall, used = time.monotonic() - began, _processor_s() - used
     swept = json.loads(out)
     counts: dict[str, int] = {}
     for pin in swept["pins"]:
@@ -76,6 +84,7 @@ def compare(arch: str, cache: Path, scratch: Path, *, sweep_only: bool) -> dict[
         "trees": len(swept["pins"]),
         "cores": os.cpu_count(),
         "sweep_wall_s": round(wall, 1),
+        "sweep_processor_s": round(used, 1),
         "sweep_peak_mb": round(peak_mb, 1),
         "sweep_classes": counts,
     }
@@ -173,6 +182,12 @@ def _measured(argv: Sequence[str]) -> tuple[bytes, float]:
     if process.returncode not in (0, 3):
         raise subprocess.CalledProcessError(process.returncode, argv)
     return b"".join(chunks), peak
+
+
+def _processor_s() -> float:
+    """Of all processes that were started from here and have ended, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _resident_mb(pid: int) -> float:
