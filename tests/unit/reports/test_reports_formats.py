@@ -1,0 +1,132 @@
+"""JUnit and SARIF: not run is never passed, and problems lie where they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+from patchkit.reports.junit import junit_report
+from patchkit.reports.model import Evidence
+from patchkit.reports.sarif import SCHEMA, sarif_report
+
+
+def _suite(evidence: Evidence) -> ET.Element:
+    root = ET.fromstring(junit_report(evidence))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    return suite
+
+
+def test_each_gate_is_a_test_case_and_not_run_is_skipped(whole: Evidence) -> None:
+    suite = _suite(whole)
+    cases = {case.get("name"): case for case in suite.iter("testcase")}
+    assert list(cases) == [gate.name for gate in whole.gates]
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "12",
+        "failures": "0",
+        "errors": "0",
+        "skipped": "5",
+    }
+    assert cases["bench"][0].tag == "skipped"
+    assert cases["bench"][0].get("message") == "needs the GPU"
+    assert [child.tag for child in cases["anchors"]] == ["system-out"]
+    assert "not proven: CUDA and MUSA" in (cases["isolation"].findtext("system-out") or "")
+
+
+def test_a_failure_has_its_code_its_place_and_every_problem(failing: Evidence) -> None:
+    suite = _suite(failing)
+    (case,) = (case for case in suite.iter("testcase") if case.get("name") == "isolation")
+    assert (case.get("file"), case.get("line")) == ("ggml/src/ggml-cuda/fattn.cu", "42")
+    (failure,) = case.iter("failure")
+    assert failure.get("type") == "ISOLATION_TOKENS"
+    assert "fattn.cu:42:7: wmma-tile-params" in (failure.text or "")
+    assert "another order of patches" in (failure.text or "")
+    assert (suite.get("failures"), suite.get("skipped")) == ("1", "1")
+
+
+def test_a_gate_that_could_not_be_run_is_an_error(stopped: Evidence) -> None:
+    suite = _suite(stopped)
+    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", "1", "1")
+    (error,) = suite.iter("error")
+    assert error.get("type") == "TOOLCHAIN"
+
+
+def _run(evidence: Evidence) -> dict:
+    document = json.loads(sarif_report(evidence, "1.2.3"))
+    assert_sarif(document)
+    return document["runs"][0]
+
+
+def assert_sarif(document: dict) -> None:
+    """What SARIF 2.1.0 requires of the parts that patchkit writes (sections 3.13 to 3.58)."""
+    assert document["$schema"] == SCHEMA
+    assert document["version"] == "2.1.0"
+    for run in document["runs"]:
+        driver = run["tool"]["driver"]
+        assert driver["name"]
+        assert len({rule["id"] for rule in driver["rules"]}) == len(driver["rules"])
+        for rule in driver["rules"]:
+            assert rule["shortDescription"]["text"]
+        for invocation in run["invocations"]:
+            assert isinstance(invocation["executionSuccessful"], bool)
+            for each in invocation["toolExecutionNotifications"]:
+                assert each["message"]["text"]
+                assert each["level"] in {"none", "note", "warning", "error"}
+        for result in run["results"]:
+            assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+            assert result["message"]["text"]
+            assert result["level"] in {"none", "note", "warning", "error"}
+            assert all(isinstance(value, str) for value in result["partialFingerprints"].values())
+            for location in (*result["locations"], *result.get("relatedLocations", ())):
+                artifact = location["physicalLocation"]["artifactLocation"]
+                assert artifact["uriBaseId"] in run["originalUriBaseIds"]
+                assert re.fullmatch(r"[A-Za-z0-9._~/%+@!$&'()*,;=:-]+", artifact["uri"])
+                region = location["physicalLocation"].get("region", {})
+                assert all(isinstance(value, int) and value >= 1 for value in region.values())
+
+
+def test_a_finding_lies_at_its_line_with_the_patch_of_it(failing: Evidence) -> None:
+    run = _run(failing)
+    (result,) = run["results"]
+    (location,) = result["locations"]
+    assert location == {
+        "physicalLocation": {
+            "artifactLocation": {"uri": "ggml/src/ggml-cuda/fattn.cu", "uriBaseId": "UPSTREAM"},
+            "region": {"startLine": 42, "startColumn": 7},
+        },
+        "message": {"text": "wmma-tile-params"},
+    }
+    (related,) = result["relatedLocations"]
+    assert related["physicalLocation"]["artifactLocation"] == {
+        "uri": "patches/0001-p/patch.toml",
+        "uriBaseId": "SERIES",
+    }
+    assert "cuda sm_70 device" in result["message"]["text"]
+    assert run["tool"]["driver"]["version"] == "1.2.3"
+
+
+def test_what_has_no_line_and_what_did_not_run_are_notifications(failing: Evidence, whole: Evidence) -> None:
+    def told(evidence: Evidence) -> list[tuple[str, str]]:
+        (invocation,) = _run(evidence)["invocations"]
+        return [(each["level"], each["message"]["text"]) for each in invocation["toolExecutionNotifications"]]
+
+    assert ("warning", "gate compile: not run: gate isolation failed") in told(failing)
+    assert any(level == "error" and "another order of patches" in text for level, text in told(failing))
+    assert ("warning", "gate bench: not run: needs the GPU") in told(whole)
+    assert _run(whole)["results"] == []
+
+
+def test_a_run_that_ended_in_the_middle_was_not_successful(stopped: Evidence, failing: Evidence) -> None:
+    assert _run(stopped)["invocations"][0]["executionSuccessful"] is False
+    assert _run(failing)["invocations"][0]["executionSuccessful"] is True
+
+
+def test_odd_paths_become_addresses(failing: Evidence) -> None:
+    (isolation,) = (gate for gate in failing.gates if gate.name == "isolation")
+    place = replace(isolation.problems[0].places[0], path="a b/ü#%?.cu")
+    problem = replace(isolation.problems[0], places=(place,))
+    (result,) = _run(replace(failing, gates=(replace(isolation, problems=(problem,)),)))["results"]
+    uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri == "a%20b/%C3%BC%23%25%3F.cu"

@@ -1,0 +1,115 @@
+"""Terminal and Markdown: what was not proven first, no markup from evidence, nothing without bounds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from patchkit.reports.markdown import cell, escaped, markdown_report, markdown_table
+from patchkit.reports.model import Evidence
+from patchkit.reports.tables import Row, Table, columns
+from patchkit.reports.terminal import terminal_report
+
+
+def test_the_terminal_names_what_was_not_proven_before_what_was(whole: Evidence) -> None:
+    text = terminal_report(whole)
+    assert (
+        text.index("not proven:") < text.index("bench: not run: needs the GPU") < text.index("ok     anchors")
+    )
+    assert "  better  flash_attn_ext_f16<128, 16, 4, 64, __half, true>" in text
+    assert "256 -> 234" in text
+    assert "Edits and the places they resolve to" not in text
+    assert "Edits and the places they resolve to" in terminal_report(whole, details=True)
+    assert not re.search(r"[^\S\n]$", text, re.MULTILINE)
+
+
+def test_the_terminal_shows_a_problem_with_its_places(failing: Evidence) -> None:
+    text = terminal_report(failing)
+    assert "FAILED isolation: 439 of 440 readings identical" in text
+    assert "    --> ggml/src/ggml-cuda/fattn.cu:42:7: wmma-tile-params\n" in text
+    assert "    hint: patchkit diff --patch wmma-tile-params\n" in text
+    assert "cuda sm_70 device" in text
+    assert "unreadable: unterminated conditional directive" in text
+
+
+def test_long_tables_are_cut_and_say_so(whole: Evidence) -> None:
+    rows = tuple(Row(cells=(str(number),)) for number in range(500))
+    table = Table(name="t", caption="c", columns=columns("n #"), rows=rows, note="all")
+    lines = list(markdown_table(table))
+    assert "450 more rows are in the HTML report." in lines
+    assert "| 49 |" in lines
+    assert "| 50 |" not in lines
+    assert lines[1] == "|--:|"
+
+
+def test_the_summary_has_gates_open_points_and_foldable_tables(whole: Evidence) -> None:
+    text = markdown_report(whole)
+    assert "| bench | ⚪ not run | 0.0 | needs the GPU |" in text
+    assert "- **bench**: not run: needs the GPU" in text
+    assert (
+        "<details><summary>resources: Kernel variants that changed, baseline -&gt; candidate</summary>"
+        in text
+    )
+    assert r"flash\_attn\_ext\_f16&lt;128, 16, 4, 64, \_\_half, true>" in text
+    assert text.count("<details>") == text.count("</details>")
+    assert text.index("### Not proven") < text.index("<details>")
+
+
+def test_the_summary_shows_problems_in_fences(failing: Evidence) -> None:
+    text = markdown_report(failing)
+    block = text[text.index("```text") : text.index("```\n", text.index("```text") + 7)]
+    assert "ISOLATION_TOKENS: fattn.cu reads differently for cuda sm_70 device" in block
+    assert "--> ggml/src/ggml-cuda/fattn.cu:42:7: wmma-tile-params" in block
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a | b", r"a \| b"),
+        ("<script>", "&lt;script>"),
+        ("[x](http://y)", r"\[x\](http://y)"),
+        ("`code` *b* _i_ ~~s~~", r"\`code\` \*b\* \_i\_ \~\~s\~\~"),
+        ("two\nlines\tand  more", "two lines and more"),
+        ("@somebody", "@<!-- -->somebody"),
+        ("&lt;", "&amp;lt;"),
+        ("a\\|b", r"a\\\|b"),
+        ("$x$ #1", r"\$x\$ \#1"),
+    ],
+)
+def test_text_stays_text(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_a_cell_is_one_line_and_short() -> None:
+    assert cell("x" * 1000) == "x" * 300 + "..."
+
+
+def test_a_fence_is_longer_than_what_it_holds(failing: Evidence) -> None:
+    from dataclasses import replace
+
+    (isolation,) = (gate for gate in failing.gates if gate.name == "isolation")
+    problem = replace(isolation.problems[0], why="```\n</details>\n````` # not a heading")
+    gates = (replace(isolation, problems=(problem,)),)
+    text = markdown_report(replace(failing, gates=gates))
+    assert text.count("``````") == 2
+    assert "``````text\n" in text
+
+
+def test_the_summary_stays_below_what_github_takes(whole: Evidence) -> None:
+    from dataclasses import replace
+
+    (isolation,) = (gate for gate in whole.gates if gate.name == "isolation")
+    problem_texts = ["é" * 19_000] * 200
+    gates = tuple(
+        replace(isolation, name=f"g{at}", summary=text, not_run=(text,))
+        for at, text in enumerate(problem_texts)
+    )
+    short = markdown_report(replace(whole, gates=gates))
+    assert len(short.encode()) < 1_000_000
+    from patchkit.reports.model import Problem
+
+    huge = replace(isolation, problems=tuple(Problem(code="X", message=text) for text in problem_texts))
+    cut = markdown_report(replace(whole, gates=(huge,)))
+    assert 800_000 < len(cut.encode()) < 1_000_000
+    assert cut.endswith("The rest was cut: the HTML report has all of it.\n")
