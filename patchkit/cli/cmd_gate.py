@@ -12,10 +12,13 @@ import click
 from patchkit.cli.complaint import complain
 from patchkit.cli.hardware_options import HardwareOptions, check_hardware, hardware_options, make_hardware
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.cli.versions import version_of
 from patchkit.errors import ErrorGroup
 
 if TYPE_CHECKING:
     from patchkit.flow.hardware import Hardware
+    from patchkit.flow.workspace import Workspace
+    from patchkit.gating.verdict import Verdict
 
 __all__ = ["command"]
 
@@ -29,6 +32,8 @@ class _Options(HardwareOptions):
     own: tuple[str, ...]
     full: bool
     summary: Path | None
+    sarif: Path | None
+    reports: Path | None
 
 
 @verb(
@@ -61,6 +66,13 @@ class _Options(HardwareOptions):
 @click.option("--full", is_flag=True, help="As verify --full: also the whole library. Slow.")
 @click.option(
     "--summary", type=FOLDER, metavar="FILE", help="Append markdown to it, as $GITHUB_STEP_SUMMARY wants."
+)
+@click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings there, by line of the patch.")
+@click.option(
+    "--reports",
+    type=FOLDER,
+    metavar="DIR",
+    help="Write verdict, findings and each candidate's reports there.",
 )
 @hardware_options
 def command(settings: Settings, **options: Unpack[_Options]) -> int:
@@ -97,10 +109,7 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         hardware=hardware,
     )
     terminal = settings.terminal
-    if options["summary"] is not None:
-        from patchkit.gating.outputs import append_summary
-
-        append_summary(verdict, options["summary"])
+    _write(verdict, workspace, options)
     if settings.json:
         terminal.document(verdict.as_json())
         return verdict.exit_code
@@ -109,3 +118,16 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         problems = [finding.problem for finding in verdict.findings]
         terminal.talk(complain(ErrorGroup(f"the pull request is {verdict.word}", problems), terminal.paint))
     return verdict.exit_code
+
+
+def _write(verdict: Verdict, workspace: Workspace, options: _Options) -> None:
+    """The files that were asked for."""
+    from patchkit.gating.outputs import append_summary, gate_sarif, write_reports, write_text
+
+    version = version_of("patchkit")
+    if options["summary"] is not None:
+        append_summary(verdict, options["summary"])
+    if options["sarif"] is not None:
+        write_text(options["sarif"], gate_sarif(verdict, version))
+    if options["reports"] is not None:
+        write_reports(verdict, options["reports"], workspace=workspace, environ=os.environ, version=version)

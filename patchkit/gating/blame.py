@@ -29,6 +29,7 @@ def blame(
     target: str,
     evidence: Mapping[str, object],
     outside: Sequence[str],
+    changed: Sequence[str] = (),
 ) -> Finding:
     """A finding for one problem.
 
@@ -39,10 +40,12 @@ def blame(
         target: the name of the candidate.
         evidence: of the gate that found it.
         outside: GPUs with a profile that no patch of the candidate is for.
+        changed: paths of the pull request: what comes from one of them is more likely than what does not.
     """
     places = tuple(dict.fromkeys(_patch_places(problem, plan, candidate)))
+    likely = tuple(place for place in places if any(place.path.endswith(path) for path in changed))
     leaks = tuple(leaks_of(problem, evidence, outside))
-    return Finding(problem=problem, target=target, patch_places=places, leaks=leaks)
+    return Finding(problem=problem, target=target, patch_places=likely or places, leaks=leaks)
 
 
 def leaks_of(problem: PatchkitError, evidence: Mapping[str, object], outside: Sequence[str]) -> Iterator[str]:

@@ -201,7 +201,15 @@ def _findings(
     outside = [arch for arch in sorted(after.profiles) if arch not in guarded]
     return tuple(
         _relative(
-            blame(problem, made.plan, made.files, target=target.name, evidence=evidence, outside=outside),
+            blame(
+                problem,
+                made.plan,
+                made.files,
+                target=target.name,
+                evidence=evidence,
+                outside=outside,
+                changed=target.reasons,
+            ),
             after.files.root,
         )
         for problem, evidence in problems

@@ -1,14 +1,29 @@
-"""The verdict as files that CI systems show."""
+"""The verdict as files that CI systems show: markdown, SARIF, and the reports of each candidate's evidence.
+
+The SARIF is of the findings, each at the line of the *patch* that it comes from: that is the line a reviewer
+of the pull request sees. What the gates measured is in the reports of the evidence (:mod:`patchkit.reports`).
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
+from patchkit.errors import Location
+from patchkit.flow.report import Format, ReportPlan
+from patchkit.flow.workspace import Workspace
 from patchkit.gating.text import gate_markdown
-from patchkit.gating.verdict import Verdict
+from patchkit.gating.verdict import Finding, Verdict
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["append_summary"]
+__all__ = ["append_summary", "gate_sarif", "write_reports", "write_text"]
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_ENDINGS: Mapping[Format, str] = {"html": "html", "junit": "junit.xml", "sarif": "sarif", "markdown": "md"}
+_OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 
 
 def append_summary(verdict: Verdict, path: Path) -> None:
@@ -19,3 +34,111 @@ def append_summary(verdict: Verdict, path: Path) -> None:
     """
     with disk_errors(path, "writing the summary"), path.open("a", encoding="utf-8") as stream:
         stream.write(gate_markdown(verdict))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole, or not at all.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    with disk_errors(path, "writing a report"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text, "utf-8")
+        partial.replace(path)
+
+
+def write_reports(
+    verdict: Verdict,
+    folder: Path,
+    *,
+    workspace: Workspace,
+    environ: Mapping[str, str],
+    version: str,
+) -> tuple[Path, ...]:
+    """Write verdict.json, verdict.md, findings.sarif, and every report of each candidate's evidence.
+
+    Raises:
+        CacheError: the disk refused.
+        UsageError: evidence cannot be read.
+    """
+    texts = {
+        "verdict.json": json.dumps(verdict.as_json(), indent=1) + "\n",
+        "verdict.md": gate_markdown(verdict),
+        "findings.sarif": gate_sarif(verdict, version),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    written = [folder / name for name in texts]
+    for one in verdict.judged:
+        if one.evidence is None:
+            continue
+        stem = f"{'+'.join(one.archs)}-b{one.build}-{(one.tree or '')[:12]}"
+        files = {form: folder / f"{stem}.{ending}" for form, ending in _ENDINGS.items()}
+        ReportPlan(files=files).write(workspace, one.evidence, environ, version)
+        written += files.values()
+    return tuple(written)
+
+
+def gate_sarif(verdict: Verdict, version: str) -> str:
+    """SARIF 2.1.0 of the findings."""
+    rules = {finding.problem.code: finding.problem for finding in verdict.findings}
+    document = {
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "patchkit gate",
+                        "version": version,
+                        "rules": [
+                            {"id": code, "shortDescription": {"text": _summary(type(problem).__doc__, code)}}
+                            for code, problem in rules.items()
+                        ],
+                    }
+                },
+                "results": [_result(finding) for finding in verdict.findings],
+            }
+        ],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _summary(text: str | None, code: str) -> str:
+    return (text or code).strip().splitlines()[0]
+
+
+def _result(finding: Finding) -> dict[str, object]:
+    problem = finding.problem
+    told = [problem.message]
+    told += [f"It leaks into {', '.join(finding.leaks)}."] if finding.leaks else []
+    told += [problem.why] if problem.why else []
+    told += [f"Next: {problem.hint}"] if problem.hint else []
+    here = list(dict.fromkeys(_in_head(finding)))
+    result: dict[str, object] = {
+        "ruleId": problem.code,
+        "level": "error",
+        "message": {"text": "\n".join(told)},
+        "locations": [_location(place) for place in here[:1]],
+    }
+    others = [place for place in (*here[1:], *problem.where) if place not in here[:1]]
+    if others:
+        result["relatedLocations"] = [
+            _location(place) | {"message": {"text": place.label or str(place)}} for place in others
+        ]
+    return result
+
+
+def _in_head(finding: Finding) -> Iterator[Location]:
+    """Places in the pull request, not in upstream's tree."""
+    yield from finding.patch_places
+    for place in finding.problem.where:
+        if _OF_HEAD.match(place.path):
+            yield place
+
+
+def _location(place: Location) -> dict[str, object]:
+    region = {"startLine": place.line or 1, "startColumn": place.column or 1}
+    return {"physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": region}}

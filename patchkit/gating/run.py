@@ -103,12 +103,26 @@ def run_gate(
 def _stage(cache_root: Path) -> Iterator[Path]:
     with disk_errors(cache_root, "making room for a pull request"):
         cache_root.mkdir(parents=True, exist_ok=True)
+        for remains in cache_root.glob(f"{_PREFIX}*-*"):
+            if not _is_alive(remains.name):
+                shutil.rmtree(remains, ignore_errors=True)
         # Resolved, because errors are told by what they name below it.
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=cache_root)).resolve()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(name: str) -> bool:
+    """Whether the process that a folder is named after still runs; it, or another one of its number."""
+    try:
+        os.kill(int(name.removeprefix(_PREFIX).partition("-")[0]), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _judge_series(
