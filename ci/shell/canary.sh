@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Tries to follow upstream's newest build and writes what came of it; the lock of this checkout stays as it is.
+#
+#   ci/shell/canary.sh PATCHKIT REPORT [OPTION...]
+#
+# Prints "code=N", the exit code of the last try. Only what another try can mend is tried again: a source that did not
+# answer (7) or a disk that refused (8), three times in all, CANARY_PAUSE seconds apart (default 300).
+set -uo pipefail
+patchkit=${1:?the command} report=${2:?the file to write}
+shift 2
+series=$(mktemp -d) || exit 8
+trap 'rm -rf "$series"' EXIT
+cp -R patches templates arch_profiles "$series/" 2>/dev/null || cp -R patches arch_profiles "$series/" || exit 8
+
+for try in 1 2 3; do
+    "$patchkit" bump --series-dir "$series" --to latest --keep-default --json "$@" >"$report"
+    code=$?
+    ((code == 7 || code == 8)) || break
+    ((try == 3)) || sleep "${CANARY_PAUSE:-300}"
+done
+printf 'code=%d\n' "$code"

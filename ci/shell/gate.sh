@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Judges one pull request: installs patchkit from TOOL and runs its gate on the repository SUBJECT.
+#
+#   ci/shell/gate.sh TOOL SUBJECT
+#
+# GATE_BASE and GATE_HEAD are what is judged, as git names. Optional: GATE_GPU=yes runs what needs a GPU, too;
+# EXPLAIN=true only says what would run; OWN_TESTS=passed; OWN_FILES, patterns, one a line; GATE_OUT, a folder for
+# reports; PATCHKIT, a command to use in place of installing one. The exit code is that of patchkit gate.
+# GitHub Actions and GitLab call this, too: what is true of one is true of all.
+set -uo pipefail
+tool=${1:?the folder of the patchkit that judges} subject=${2:?the folder of the repository}
+: "${GATE_BASE:?what the head is to be merged into}" "${GATE_HEAD:?what is judged}"
+
+if [[ -z ${PATCHKIT:-} ]]; then
+    venv=$(mktemp -d) || exit 8
+    trap 'rm -rf "$venv"' EXIT
+    python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$tool" || exit 6
+    PATCHKIT=$venv/bin/patchkit
+fi
+
+args=(--base "$GATE_BASE" --head "$GATE_HEAD" --repo "$subject")
+[[ ${GATE_GPU:-no} == yes ]] || args+=(--no-gpu)
+[[ ${OWN_TESTS:-} == passed ]] && args+=(--own-tests passed)
+while IFS= read -r pattern; do
+    [[ -n $pattern ]] && args+=(--own "$pattern")
+done <<<"${OWN_FILES:-}"
+if [[ -n ${GATE_OUT:-} ]]; then
+    mkdir -p "$GATE_OUT" || exit 8
+fi
+
+# What would run costs seconds, and says whether there is anything to compile at all.
+plan=$("$PATCHKIT" gate --json --explain "${args[@]}")
+code=$?
+needs() { printf '%s' "$plan" | python3 -c 'import json, sys
+plan = json.load(sys.stdin)
+print(plan.get("own_tests", "") if sys.argv[1] == "own-tests" else " ".join(plan.get("needed", ())))' "$1"; }
+own=$(needs own-tests) gates=$(needs gates)
+[[ -n ${GITHUB_OUTPUT:-} ]] && printf 'own-tests=%s\n' "$own" >>"$GITHUB_OUTPUT"
+if [[ ${EXPLAIN:-false} == true ]]; then
+    "$PATCHKIT" gate --explain "${args[@]}"
+    # That its own tests are needed is no failure of a plan: the caller runs them now.
+    [[ $own == needed && $code == 1 ]] && exit 0
+    exit "$code"
+fi
+
+case " $gates " in
+*" isolation "* | *" compile "* | *" resources "* | *" launch "*) "$PATCHKIT" sdk install || exit ;;
+esac
+[[ -n ${GITHUB_STEP_SUMMARY:-} ]] && args+=(--summary "$GITHUB_STEP_SUMMARY")
+[[ -n ${GATE_OUT:-} ]] && args+=(--reports "$GATE_OUT")
+"$PATCHKIT" gate "${args[@]}"
