@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from patchkit.recorder.cases import Case
     from patchkit.recorder.log import Launch
 
-__all__ = ["HeadSizeMalformed", "HeadSizeNotInBlocks", "ShapeImpossible", "ShapeOptions", "command"]
+__all__ = [
+    "HeadSizeMalformed",
+    "HeadSizeNotInBlocks",
+    "ShapeImpossible",
+    "ShapeNotStated",
+    "ShapeOptions",
+    "command",
+]
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -42,13 +49,19 @@ class ShapeImpossible(UsageError):
     code = "SHAPE_IMPOSSIBLE"
 
 
+class ShapeNotStated(UsageError):
+    """One shape needs its sizes, and all of them together need none."""
+
+    code = "SHAPE_NOT_STATED"
+
+
 class ShapeOptions(TypedDict):
     """The values of the shape as click hands them over."""
 
-    head_size: str
+    head_size: str | None
     gqa: int
     kv_heads: int
-    kv: int
+    kv: int | None
     tokens: int
     kind: str
     max_bias: float
@@ -62,16 +75,18 @@ class ShapeOptions(TypedDict):
     example=(
         "patchkit explain --arch gfx1151 --head-size 128 --gqa 4 --kv 65536 --tokens 1",
         "patchkit explain --arch gfx1151 --head-size 64 --gqa 1 --kv 4096 --tokens 512 --type q8_0 --json",
+        "patchkit explain --arch gfx1151 --path",
+        "patchkit explain --arch gfx1151 --path --gpu gfx1100 --gpu gfx1201 --json",
     ),
 )
 @click.option("--upstream", metavar="PIN", help="A pin of the lock: b6900 or a commit prefix.")
 @click.option("--arch", required=True, metavar="GFX", help="A GPU that has a candidate.")
-@click.option(
-    "--head-size", required=True, metavar="D", help="Values per head; 576/512 where K and V differ."
-)
+@click.option("--path", is_flag=True, help="Every operation of a model instead of one shape of attention.")
+@click.option("--gpu", "others", multiple=True, metavar="GFX", help="With --path: another GPU, too.")
+@click.option("--head-size", metavar="D", help="Values per head; 576/512 where K and V differ.")
 @click.option("--gqa", type=_COUNT, default=1, show_default=True, help="Query heads per KV head.")
 @click.option("--kv-heads", type=_COUNT, default=8, show_default=True, help="KV heads.")
-@click.option("--kv", type=_COUNT, required=True, help="Tokens in the KV cache.")
+@click.option("--kv", type=_COUNT, help="Tokens in the KV cache.")
 @click.option("--tokens", type=_COUNT, default=1, show_default=True, help="Tokens in the batch; 1: decode.")
 @click.option(
     "--type", "kind", type=click.Choice(_TYPES), default="f16", show_default=True, help="Of K and V."
@@ -80,12 +95,29 @@ class ShapeOptions(TypedDict):
 @click.option("--sinks", is_flag=True, help="With attention sinks.")
 @click.option("--max-bias", type=float, default=0.0, show_default=True, help="ALiBi.")
 @click.option("--softcap", type=float, default=0.0, show_default=True, help="Cap of the logits.")
-def command(settings: Settings, arch: str, upstream: str | None, **shape: Unpack[ShapeOptions]) -> None:
+def command(
+    settings: Settings,
+    arch: str,
+    upstream: str | None,
+    path: bool,  # noqa: FBT001  click passes by name
+    others: tuple[str, ...],
+    **shape: Unpack[ShapeOptions],
+) -> None:
     """Show which attention kernel a shape gets, before and after the patches, and why.
 
     The selection of the candidate runs on the launch recorder; what is shown as the reason are the branches
     it took. Registers and LDS come from compiling the kernels that it chose.
+
+    With --path: which kernels run for every operation of a language model, by type of the weights and
+    batch, and in which numbers they compute, before and after the patches.
     """
+    if path:
+        _show_paths(settings, arch, upstream, others, shape)
+        return
+    if others:
+        raise ShapeNotStated(
+            "--gpu goes with --path", hint=f"patchkit explain --arch {arch} --path --gpu ..."
+        )
     from patchkit.flow.explain import explain_case
 
     case = _case(shape)
@@ -96,16 +128,39 @@ def command(settings: Settings, arch: str, upstream: str | None, **shape: Unpack
         settings.terminal.data("\n".join(_lines(found)))
 
 
+def _show_paths(
+    settings: Settings, arch: str, upstream: str | None, others: tuple[str, ...], shape: ShapeOptions
+) -> None:
+    from patchkit.cli.explain_path import path_lines
+    from patchkit.flow.explain_path import explain_paths
+
+    if shape["head_size"] is not None or shape["kv"] is not None:
+        raise ShapeNotStated("--path takes no shape", hint=f"patchkit explain --arch {arch} --path")
+    report = explain_paths(
+        settings.workspace(), arch=arch, others=others, upstream=upstream, environ=os.environ
+    )
+    if settings.json:
+        settings.terminal.document(report.as_json())
+    else:
+        settings.terminal.data("\n".join(path_lines(report)))
+
+
 def _case(shape: ShapeOptions) -> Case:
     from patchkit.recorder.cases import Case, whole_blocks
 
-    size, size_v = _sizes(shape["head_size"])
+    head_size, kv = shape["head_size"], shape["kv"]
+    if head_size is None or kv is None:
+        raise ShapeNotStated(
+            "a shape of attention is --head-size and --kv",
+            hint="--head-size 128 --kv 65536 --tokens 1, or --path for every operation",
+        )
+    size, size_v = _sizes(head_size)
     kind = shape["kind"]
     padded = whole_blocks(size, kind), whole_blocks(size_v, kind)
     if padded != (size, size_v):
         text = str(padded[0]) if padded[0] == padded[1] else f"{padded[0]}/{padded[1]}"
         raise HeadSizeNotInBlocks(
-            f"there is no {kind} KV cache for head size {shape['head_size']}",
+            f"there is no {kind} KV cache for head size {head_size}",
             why=f"a row has to be whole blocks of {whole_blocks(1, kind)} values",
             hint=f"--head-size {text}, which is what upstream's own test rounds it to, or --type f16",
         )
@@ -115,7 +170,7 @@ def _case(shape: ShapeOptions) -> Case:
         head_size_v=size_v,
         kv_heads=shape["kv_heads"],
         gqa=shape["gqa"],
-        kv=shape["kv"],
+        kv=kv,
         tokens=shape["tokens"],
         mask=not shape["no_mask"],
         sinks=shape["sinks"],

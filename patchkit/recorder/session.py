@@ -122,6 +122,10 @@ class Session:
             RecorderMisconfigured: the recorder itself is at fault.
         """
         text = "".join(case_line(case) for case in cases)
+        return self.run_lines(text, traced=traced)
+
+    def run_lines(self, text: str, *, traced: bool = False) -> RecordedRun:
+        """Have the driver read ``text``, one case per line. Raises as :meth:`run_cases`."""
         return self._run([str(self.driver), "cases.txt"], {"cases.txt": text}, traced=traced)
 
     def run_bench(self, run: BenchRun) -> RecordedRun:

@@ -1,7 +1,8 @@
-"""Building the recorder's own two programs: the stub runtime, and the driver of attention cases.
+"""Building the recorder's own programs: the stub runtime, and the drivers of attention and other cases.
 
 Vocabulary: the *stub* is one library that answers to the names of the HIP runtime, hipBLAS and rocBLAS; the
-*driver* builds one graph per case with upstream's ggml and runs it on the backend that was loaded.
+*driver* builds one graph per case with upstream's ggml and runs it on the backend that was loaded; one
+has attention, one all other operations.
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, run_tool
 from patchkit.recorder.cases import CASE_READER
 
-__all__ = ["STUB_NAMES", "RecorderNotBuilt", "build_driver", "build_stub", "cxx_of"]
+__all__ = [
+    "ATTENTION_DRIVER",
+    "OPERATIONS_DRIVER",
+    "STUB_NAMES",
+    "RecorderNotBuilt",
+    "build_driver",
+    "build_stub",
+    "cxx_of",
+]
 
 _NATIVE = Path(__file__).parent / "native"
 _STUB_SOURCES = ("device.cpp", "launches.cpp", "runtime.cpp", "blas.cpp")
-_DRIVER_SOURCE = "fattn_cases.cpp"
-_DRIVER_SOURCES = (_DRIVER_SOURCE, CASE_READER.name)
+ATTENTION_DRIVER = "fattn_cases.cpp"
+OPERATIONS_DRIVER = "op_cases.cpp"
 _TIMEOUT_S = 300.0
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
@@ -75,8 +84,18 @@ def build_stub(compiler: Compiler) -> Path:
     return _built(compiler, {"what": "stub"}, argv, sources, STUB_NAMES[0], links=STUB_NAMES[1:])
 
 
-def build_driver(compiler: Compiler, ggml_include: Path, libraries: Path, identity: str, stub: Path) -> Path:
-    """The driver as a program, linked to the ggml in ``libraries``; ``identity`` names that ggml.
+def build_driver(
+    compiler: Compiler,
+    ggml_include: Path,
+    libraries: Path,
+    identity: str,
+    stub: Path,
+    *,
+    source: str = ATTENTION_DRIVER,
+) -> Path:
+    """A driver as a program, linked to the ggml in ``libraries``; ``identity`` names that ggml.
+
+    ``source`` is the driver of attention cases or that of other operations.
 
     Raises:
         RecorderNotBuilt: it does not compile against this ggml.
@@ -84,12 +103,13 @@ def build_driver(compiler: Compiler, ggml_include: Path, libraries: Path, identi
     """
     argv = [*cxx_of(compiler.toolchain), "-std=c++17", "-O1", *_WARNINGS]
     places = [
-        *("-isystem", str(ggml_include), str(_NATIVE / _DRIVER_SOURCE)),
+        *("-isystem", str(ggml_include), str(_NATIVE / source)),
         *(f"-L{libraries}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
         f"-Wl,-rpath-link,{libraries}",
     ]
     key = {"what": "driver", "ggml": identity, "stub": stub.name, "flags": compiler.portable(argv)}
-    return _built(compiler, key, [*argv, *places], _DRIVER_SOURCES, "fattn_cases") / "fattn_cases"
+    name = source.removesuffix(".cpp")
+    return _built(compiler, key, [*argv, *places], (source, CASE_READER.name), name) / name
 
 
 def _built(

@@ -1,0 +1,299 @@
+"""Which kernels run for every operation of a language model, by type and batch, before and after the patches.
+
+Vocabulary: a *span* is a run of neighbouring batch sizes, of those that were tried, with one route; a *line*
+is one operation with one type, on one GPU: its spans on each side. All of it is read off the launch recorder;
+what host code does not decide is listed as not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.sources import SourceTree
+from patchkit.build.toolchain import find_toolchain, rocwmma_for
+from patchkit.config.lock import load_lock
+from patchkit.config.profile import load_profile
+from patchkit.flow.candidates import find_candidate
+from patchkit.flow.subject import make_subject
+from patchkit.flow.workspace import Workspace
+from patchkit.gates.base import Subject
+from patchkit.gates.launch_cast import make_cast
+from patchkit.recorder.backend import RecordedBackend, build_backend
+from patchkit.recorder.cases import Case, whole_blocks
+from patchkit.recorder.device import PlayedDevice
+from patchkit.recorder.log import Launch
+from patchkit.recorder.operations import (
+    OperationCase,
+    operation_cases,
+    operation_records,
+    precision_of,
+    route_of,
+    run_operations,
+)
+from patchkit.recorder.programs import GPU_FOLDER
+
+__all__ = ["NOT_KNOWN", "Line", "PathReport", "Span", "explain_paths"]
+
+NOT_KNOWN = (
+    "which instructions a kernel uses (dot products or matrix units): device code decides that",
+    "what the BLAS library runs, and the types of its calls beyond the conversions before them",
+    "what runs when operations are fused: each case is a graph of one operation",
+    "other matrix sizes and batch sizes than those tried: a threshold lies between two of them",
+    "times",
+)
+_ATTENTION_KV = 4096
+_ATTENTION_BATCHES = (1, 2, 3, 4, 8, 9, 16, 17, 32, 33, 512, 2048)
+# Head sizes of fattn.cu with the grouping that is usual for them; 576/512 is the latent pair, always grouped.
+_HEADS = (
+    *((size, size, gqa) for size in (64, 80, 96, 112, 128, 256) for gqa in (1, 4)),
+    (576, 512, 16),
+)
+_CACHES = ("f16", "q8_0", "q4_0")
+_KV_HEADS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Batches from ``first`` to ``last`` tokens. ``route`` is empty when the CPU computes it.
+
+    ``launches`` are those of the first of these batches, in full.
+    """
+
+    first: int
+    last: int
+    route: tuple[str, ...]
+    precision: tuple[str, ...]
+    launches: tuple[Launch, ...]
+
+    @property
+    def alike(self) -> tuple[tuple[int, int], tuple[str, ...], tuple[str, ...]]:
+        """What two spans of different types have in common when the same happens in both."""
+        route = ["dequantize" if name.startswith("dequantize_") else name for name in self.route]
+        return (self.first, self.last), tuple(dict.fromkeys(route)), self.precision
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "first": self.first,
+            "last": self.last,
+            "route": list(self.route),
+            "precision": list(self.precision),
+            "launches": [launch.as_json() for launch in self.launches],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """``op`` and ``what`` name the operation; ``sizes`` says which were tried."""
+
+    gpu: str
+    op: str
+    what: str
+    sizes: str
+    before: tuple[Span, ...]
+    after: tuple[Span, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the patches change what runs."""
+        return [span.alike for span in self.before] != [span.alike for span in self.after]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "gpu": self.gpu,
+            "op": self.op,
+            "what": self.what,
+            "sizes": self.sizes,
+            "changed": self.is_changed,
+            "before": [span.as_json() for span in self.before],
+            "after": [span.as_json() for span in self.after],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathReport:
+    """All lines of the GPUs that were asked for."""
+
+    branch: str
+    build: int
+    tools: str
+    remarks: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "branch": self.branch,
+            "build": self.build,
+            "tools": self.tools,
+            "remarks": list(self.remarks),
+            "not_known": list(NOT_KNOWN),
+            "lines": [line.as_json() for line in self.lines],
+        }
+
+
+def explain_paths(
+    workspace: Workspace,
+    *,
+    arch: str,
+    others: Sequence[str],
+    upstream: str | None,
+    environ: Mapping[str, str],
+) -> PathReport:
+    """Run every case on both trees of the candidate for ``arch``, as that GPU and as ``others``.
+
+    Raises:
+        UnknownArch, GenericTarget: there is no such profile.
+        CandidateMissing, CandidateBroken: there is nothing to run.
+        ToolchainMissing, ToolchainError: no compiler, or upstream or the recorder does not build.
+    """
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    for name in (arch, *others):
+        load_profile(workspace.series.profiles, name)
+    repository, candidate = find_candidate(workspace, (arch,), pin.build)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    subject = make_subject(workspace, repository, candidate, toolchain)
+    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
+    cast = make_cast(subject, others)
+    before, after = _backends(subject, compiler, arch)
+    rocwmma = rocwmma_for(toolchain, arch)
+    told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
+    wanted = {arch, *others}
+    lines = [
+        line
+        for device in cast.devices
+        if device.arch in wanted
+        for line in _lines(device, before, after, subject, compiler)
+    ]
+    return PathReport(
+        branch=candidate.branch,
+        build=pin.build,
+        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {told}",
+        remarks=tuple(remark for remark in cast.remarks if others and not remark.endswith("not asked for")),
+        lines=tuple(lines),
+    )
+
+
+def _backends(subject: Subject, compiler: Compiler, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
+    before = build_backend(SourceTree(subject.baseline), compiler, arch)
+    inside = all(path.startswith(f"{GPU_FOLDER}/") for path in subject.changed_files)
+    programs = before.programs if inside else None
+    return before, build_backend(SourceTree(subject.candidate), compiler, arch, programs=programs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One batch of one line on one side."""
+
+    tokens: int
+    is_supported: bool
+    launches: tuple[Launch, ...]
+    products: tuple[str, ...]
+
+
+_Key = tuple[str, str, str]  # op, what, sizes
+
+
+def _lines(
+    device: PlayedDevice,
+    before: RecordedBackend,
+    after: RecordedBackend,
+    subject: Subject,
+    compiler: Compiler,
+) -> Iterator[Line]:
+    compiler.reporter.step(f"recording every operation as {device.arch}")
+    sides = []
+    for backend in (before, after):
+        found: dict[_Key, list[_Found]] = {}
+        session = backend.session(device, {}, subject.cache_root, compiler)
+        cases = operation_cases()
+        run = run_operations(session, backend, cases, compiler)
+        for record in operation_records(cases, run.recording()):
+            found.setdefault(_key_of(record.case), []).append(
+                _Found(
+                    tokens=record.case.tokens,
+                    is_supported=record.is_supported,
+                    launches=record.launches,
+                    products=record.products,
+                )
+            )
+        attention = _attention_cases()
+        for each in session.run_cases(attention).records(attention):
+            section = each.section
+            found.setdefault(_attention_key(each.case), []).append(
+                _Found(
+                    tokens=each.case.tokens,
+                    is_supported=each.is_supported,
+                    launches=section.launches,
+                    products=section.products,
+                )
+            )
+        sides.append(found)
+    for (op, what, sizes), old in sides[0].items():
+        new = sides[1][op, what, sizes]
+        yield Line(gpu=device.arch, op=op, what=what, sizes=sizes, before=_spans(old), after=_spans(new))
+
+
+def _key_of(case: OperationCase) -> _Key:
+    if case.op not in {"MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS"}:
+        return "others", case.op, f"{case.columns} values per token"
+    experts = f", {case.used} of {case.experts} experts" if case.experts > 1 else ""
+    return case.op, case.type, f"{case.rows} x {case.columns}{experts}"
+
+
+def _attention_cases() -> list[Case]:
+    return [
+        Case(
+            id=f"path-{size}-{gqa}-{kind}-{tokens}",
+            head_size=size,
+            head_size_v=size_v,
+            kv_heads=_KV_HEADS,
+            gqa=gqa,
+            kv=_ATTENTION_KV,
+            tokens=tokens,
+            type_k=kind,
+            type_v=kind,
+        )
+        for size, size_v, gqa in _HEADS
+        for kind in _CACHES
+        if (whole_blocks(size, kind), whole_blocks(size_v, kind)) == (size, size_v)
+        for tokens in _ATTENTION_BATCHES
+    ]
+
+
+def _attention_key(case: Case) -> _Key:
+    size = (
+        f"{case.head_size}/{case.head_size_v}" if case.head_size_v != case.head_size else f"{case.head_size}"
+    )
+    heads = f"D={size} gqa={case.gqa} {case.type_k}"
+    return (
+        "FLASH_ATTN_EXT",
+        heads,
+        f"{case.kv} KV rows, {case.kv_heads} KV heads, mask; gqa: grouped query heads",
+    )
+
+
+def _spans(found: Sequence[_Found]) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for each in sorted(found, key=lambda one: one.tokens):
+        route = route_of(each.launches, each.products) if each.is_supported else ()
+        precision = precision_of(each.launches, each.products)
+        last = spans[-1] if spans else None
+        if last is not None and (last.route, last.precision) == (route, precision):
+            spans[-1] = Span(
+                first=last.first, last=each.tokens, route=route, precision=precision, launches=last.launches
+            )
+            continue
+        spans.append(
+            Span(
+                first=each.tokens,
+                last=each.tokens,
+                route=route,
+                precision=precision,
+                launches=each.launches,
+            )
+        )
+    return tuple(spans)

@@ -1,0 +1,59 @@
+"""patchkit explain --path on the real candidate, as two GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from patchkit.build.toolchain import Toolchain
+from patchkit.cli.app import main
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+
+@pytest.fixture
+def document(
+    recorder_cache: Path, hip_toolchain: Toolchain, test_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> dict:
+    """What the command says. Other tests move the branch: hence the lock."""
+    cache = ("--cache-dir", str(recorder_cache))
+    with FileLock(test_cache / "gates.lock"):
+        place = recorder_cache / "sdk"
+        if hip_toolchain.kind == "sdk" and not place.exists():
+            place.symlink_to(test_cache / "sdk" / "sdk")
+        assert main(["apply", "--arch", "gfx1151", "--unlocked", *cache]) == 0
+        capsys.readouterr()
+        code = main(["explain", "--arch", "gfx1151", "--path", "--gpu", "gfx1030", "--json", *cache])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_every_operation_has_its_kernels_by_type_and_batch(document: dict) -> None:
+    lines = {(line["gpu"], line["op"], line["what"]): line for line in document["lines"]}
+
+    def route(op: str, what: str, tokens: int, side: str = "after", gpu: str = "gfx1151") -> list[str]:
+        spans = lines[gpu, op, what][side]
+        (span,) = [one for one in spans if one["first"] <= tokens <= one["last"]]
+        return span["route"]
+
+    # Build 6900: vector kernels for few columns, then integer tiles, then BLAS on what was made to halves.
+    for kind in ("q4_0", "q4_K", "q6_K", "q8_0", "mxfp4"):
+        assert route("MUL_MAT", kind, 1) == ["quantize_q8_1", "mul_mat_vec_q"]
+        assert "mul_mat_q" in route("MUL_MAT", kind, 16)
+        assert route("MUL_MAT", kind, 512)[-1] == "hipblasGemmEx"
+        assert route("MUL_MAT_ID", kind, 1) == ["quantize_q8_1", "mul_mat_vec_q"]
+    assert route("MUL_MAT", "f32", 512) == ["hipblasSgemm"]
+    assert route("GET_ROWS", "q4_K", 1) == []
+    # Attention: the patches send decode of grouped heads to TILE, on their GPU only.
+    decode = ("FLASH_ATTN_EXT", "D=128 gqa=4 f16", 1)
+    assert "flash_attn_ext_vec (VEC)" in route(*decode, side="before")
+    assert "flash_attn_tile (TILE)" in route(*decode)
+    assert "flash_attn_ext_f16 (WMMA)" in route("FLASH_ATTN_EXT", "D=128 gqa=4 f16", 512)
+    assert "flash_attn_tile (TILE)" in route("FLASH_ATTN_EXT", "D=128 gqa=4 f16", 512, gpu="gfx1030")
+    changed = {(line["gpu"], line["op"]) for line in document["lines"] if line["changed"]}
+    assert changed == {("gfx1151", "FLASH_ATTN_EXT")}
+    assert any("blas" in each.lower() for each in document["not_known"])

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from patchkit.recorder.kernels import read_name
+from patchkit.recorder.log import Kernel, Launch, parse_recording
+from patchkit.recorder.operations import (
+    BATCHES,
+    operation_cases,
+    operation_line,
+    operation_records,
+    precision_of,
+    route_of,
+)
+from patchkit.recorder.runs import RecordingIncomplete
+
+
+def _launch(mangled: str, unit: str = "x.cu") -> Launch:
+    kernel = Kernel(name=read_name(mangled), units=(unit,))
+    return Launch(kernel=kernel, grid=(1, 1, 1), block=(32, 1, 1), lds=0)
+
+
+_QUANTIZE = _launch("_ZL13quantize_q8_1PKfPv")
+_VECTOR = _launch("_ZL13mul_mat_vec_qIL9ggml_type12ELi1ELb0EEvPKv")
+_TO_HALF = _launch("_ZL13convert_unaryIf6__halfEvPKvPT0_")
+_WMMA = "_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc"
+
+
+def test_cases_have_each_type_and_batch_once():
+    cases = operation_cases()
+    assert len({case.id for case in cases}) == len(cases)
+    products = {(case.type, case.tokens) for case in cases if case.op == "MUL_MAT"}
+    assert {("q4_K", tokens) for tokens in BATCHES} <= products
+    assert {case.op for case in cases} >= {"MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS", "ROPE"}
+    assert all(case.columns % 256 == 0 for case in cases)  # whole blocks of every type
+    assert operation_line(cases[0]) == (
+        "op-0 op=MUL_MAT type=q4_0 rows=4096 columns=4096 tokens=1 experts=1 used=1\n"
+    )
+
+
+def test_a_route_names_each_kernel_once_and_tells_attention_kernels_apart():
+    launches = [
+        _QUANTIZE,
+        _VECTOR,
+        _VECTOR,
+        _launch(_WMMA, "fattn-wmma-f16.cu"),
+        _launch(_WMMA, "fattn-mma.cu"),
+    ]
+    assert route_of(launches, ["hipblasGemmEx 4x4x4", "hipblasGemmEx 8x8x8"]) == (
+        *("quantize_q8_1", "mul_mat_vec_q"),
+        *("flash_attn_ext_f16 (WMMA)", "flash_attn_ext_f16 (MMA)", "hipblasGemmEx"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("launches", "products", "told"),
+    [
+        ([_QUANTIZE, _VECTOR], [], "weights as stored, activations in blocks of 8-bit integers"),
+        ([_TO_HALF], ["hipblasGemmEx 1x1x1"], "product by the BLAS library of f16 inputs"),
+        ([_launch("_ZL11dequantizeXILb0EEvPKv")], ["hipblasGemmEx 1x1x1"], "product by the BLAS library"),
+        ([], ["hipblasSgemm 1x1x1"], "f32 product by the BLAS library"),
+        ([_launch("_ZL13mul_mat_vec_fI6__halffLi1EEvPKv")], [], "f16 weights, f32 sums"),
+        ([_launch("_ZL13mul_mat_vec_fI6__halfS0_Li1EEvPKv")], [], "f16 weights, f16 sums"),
+        ([_launch(_WMMA, "fattn-wmma-f16.cu")], [], "f16 matrix products, f32 sums"),
+    ],
+)
+def test_precision_is_read_off_names(launches, products, told):
+    assert precision_of(launches, products) == (told,)
+
+
+def test_what_names_do_not_say_is_not_said():
+    assert precision_of([_launch("_ZL12rms_norm_f32ILi256EEvPKf")], []) == ()
+    assert precision_of([_launch(_WMMA, "fattn-mma-f16.cu")], []) == ()
+
+
+def _recording(*events: dict[str, object]):
+    return parse_recording([json.dumps(event) for event in events], "log")
+
+
+def test_records_are_told_apart_by_their_end():
+    first, second = operation_cases()[:2]
+    kernel = {"kernel": 0, "name": "_ZL13quantize_q8_1PKfPv", "units": ["q.cu"]}
+    launch = {"launch": 0, "grid": [1, 1, 1], "block": [32, 1, 1], "lds": 0}
+    log = _recording(
+        {"mark": f"case {first.id}"},
+        kernel,
+        launch,
+        {"mark": "done"},
+        {"mark": f"case {second.id}"},
+        {"mark": "unsupported"},
+    )
+    done, refused = operation_records([first, second], log)
+    assert done.is_supported
+    assert [str(each.kernel.name) for each in done.launches] == ["quantize_q8_1"]
+    assert not refused.is_supported
+
+
+@pytest.mark.parametrize("events", [[], [{"mark": "case op-0"}], [{"mark": "case op-0"}, {"mark": "what"}]])
+def test_a_case_without_an_end_is_an_error(events):
+    with pytest.raises(RecordingIncomplete):
+        operation_records(operation_cases()[:1], _recording(*events))
