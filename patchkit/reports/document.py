@@ -75,11 +75,11 @@ def parse_document(data: bytes, source: str, hint: str = _HINT) -> Node:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for at, key in enumerate(keys) if key in keys[:at])
-        raise _RepeatedKey(f"the key {twice!r:.60} comes twice in one object")
+    made: dict[str, object] = {}
+    for key, value in pairs:
+        if key in made:
+            raise _RepeatedKey(f"the key {key[:_SHOWN_VALUE]!r} comes twice in one object")
+        made[key] = value
     return made
 
 
@@ -124,19 +124,20 @@ class Node:
         for key, value in self.value.items():
             yield harmless(key), self._child(value, _step(key))
 
-    def items(self) -> Iterator[Node]:
-        """The members of a list."""
+    def items(self, *, least: int = 0, most: int | None = None) -> Iterator[Node]:
+        """The members of a list; ``most`` where work grows faster than their number."""
         if not isinstance(self.value, list):
             raise self._wrong("a list")
+        if len(self.value) < least or (most is not None and len(self.value) > most):
+            bounds = f"{least} or more" if most is None else f"{least} to {most}"
+            raise self._wrong(f"a list of {bounds}")
         for at, value in enumerate(self.value):
             yield self._child(value, f"[{at}]")
 
     def pair(self) -> tuple[Node, Node]:
         """A list of exactly two."""
-        members = list(self.items())
-        if len(members) != 2:  # noqa: PLR2004 - a pair
-            raise self._wrong("a list of two")
-        return members[0], members[1]
+        first, second = self.items(least=2, most=2)
+        return first, second
 
     def text(self) -> str:
         """A harmless text."""
@@ -144,9 +145,9 @@ class Node:
             raise self._wrong("a text")
         return harmless(self.value)
 
-    def texts(self) -> tuple[str, ...]:
+    def texts(self, *, most: int | None = None) -> tuple[str, ...]:
         """A list of texts."""
-        return tuple(item.text() for item in self.items())
+        return tuple(item.text() for item in self.items(most=most))
 
     def word(self, *allowed: str) -> str:
         """One of a few texts."""

@@ -22,6 +22,7 @@ __all__ = ["REPORT", "load_evidence", "parse_evidence"]
 
 REPORT = "report.json"
 _MOST_FILES = 200  # the whole ladder on two backends has 17
+_MOST_GATES = 100
 _HEAD = 1000  # bytes; the name is the first field of a gate's file
 
 
@@ -68,9 +69,17 @@ def parse_evidence(files: Mapping[str, bytes], folder: str) -> Evidence:
     if REPORT not in files:
         raise EvidenceAbsent(f"{folder} has no {REPORT}", hint="patchkit verify makes it")
     report = parse_document(files[REPORT], f"{folder}/{REPORT}")
-    gates, used = [], [REPORT]
-    for row in report.get("gates").items():
+    gates: list[GateReport] = []
+    used = [REPORT]
+    for row in report.get("gates").items(most=_MOST_GATES):
         gate = parse_gate(row)
+        if any(gate.name == other.name for other in gates):
+            raise EvidenceContradicts(
+                f"{row.source}: {row.path} is of gate {gate.name}, which is there already",
+                where=Location(path=row.source, label=row.path),
+                why="a run has one result of each gate",
+                hint="run patchkit verify again",
+            )
         name = f"{gate.name}.json"
         if name in files and row.find("evidence") is not None:
             gate = _with_evidence(gate, parse_document(files[name], f"{folder}/{name}"))

@@ -35,6 +35,7 @@ Side = Literal["upstream", "series", "other"]
 SERIES = "$PATCHKIT_SERIES/"
 """What paths of the series folder begin with once evidence was made independent of the machine."""
 
+_LONGEST_PATH = 4096  # PATH_MAX of Linux
 _WRITTEN = re.compile(r"(?P<path>.*?)(?::(?P<line>\d{1,9}))?(?::(?P<column>\d{1,9}))?", re.DOTALL)
 _SOURCE = re.compile(r"[\w.+@-]+(?:/[\w.+@ -]+)*\.\w+")
 
@@ -212,6 +213,6 @@ def _sided(path: str, line: int | None, column: int | None, label: str | None) -
     side: Side = "other"
     if path.startswith(SERIES):
         path, side = path.removeprefix(SERIES), "series"
-    elif _SOURCE.fullmatch(path) and ".." not in path.split("/"):
+    elif len(path) <= _LONGEST_PATH and _SOURCE.fullmatch(path) and ".." not in path.split("/"):
         side = "upstream"
     return Place(path=path, line=line, column=column, label=label, side=side)

@@ -23,6 +23,7 @@ __all__ = ["html_report"]
 
 _FOLDER = Path(__file__).parent / "page"
 _ROWS = 2000  # of one table; the largest of build 6900 has 559
+_MOST = 1000  # problems, and points that were not proven
 _MARKS = {"passed": "✓", "failed": "✗", "not run": "-"}
 _MOST_STATES = 8  # as page/style.css has rules for
 
@@ -57,10 +58,13 @@ class _Section:
 def html_report(evidence: Evidence, *, sweep: Sequence[Table] = (), version: str = "") -> str:
     """The page as text; ``sweep`` are the tables of a matrix. Raises EvidenceMalformed."""
     sections = [_section(number, gate) for number, gate in enumerate(evidence.gates)]
+    still_open, problems = list(evidence.open), list(evidence.problems)
     context = {
         "evidence": evidence,
-        "open": list(evidence.open),
-        "problems": list(evidence.problems),
+        "open": still_open[:_MOST],
+        "open_left_out": max(0, len(still_open) - _MOST),
+        "problems": problems[:_MOST],
+        "problems_left_out": max(0, len(problems) - _MOST),
         "sections": sections,
         "sweep": [_shown(f"sweep-{number}", table) for number, table in enumerate(sweep)],
         "provenance": provenance(evidence),

@@ -19,6 +19,8 @@ from patchkit.reports.tables import Row, Table, columns, figure, percent
 __all__ = ["Bench", "Curve", "Point", "Strip", "bench_of", "bench_tables"]
 
 _ARMS = ("baseline", "candidate")
+_MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
+_MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
 _KINDS = {"pp": "prompt processing", "tg": "text generation"}
 
 
@@ -126,7 +128,7 @@ def _strip(one: Node) -> Strip:
 def _curves(samples: Node) -> Iterator[Curve]:
     found: dict[tuple[str, str, str], list[Point]] = {}
     titles: dict[str, str] = {}
-    for test in samples.get("tests").items():
+    for test in samples.get("tests").items(most=_MOST_TESTS):
         prompt, generated = (test.get(name).integer() for name in ("prompt", "generated"))
         if bool(prompt) == bool(generated):
             continue  # both at once are neither kind
@@ -142,7 +144,10 @@ def _curves(samples: Node) -> Iterator[Curve]:
 
 
 def _point(depth: int, tokens: int, rounds: Node) -> Point:
-    times = [statistics.median(one.integer(least=1) for one in each.items()) for each in rounds.items()]
+    times = [
+        statistics.median(one.integer(least=1) for one in each.items(least=1))
+        for each in rounds.items(most=_MOST_ROUNDS)
+    ]
     speeds = [tokens * 1e9 / time for time in times]
     if len(speeds) < 2:  # noqa: PLR2004 - one value has no spread
         return Point(depth=depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)

@@ -15,6 +15,7 @@ from patchkit.reports.tables import Row, Table, columns, group
 __all__ = ["launch_tables"]
 
 _ATTENTION = "flash_attn"
+_MOST_GPUS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,12 @@ _LAUNCHES = (
 def launch_tables(evidence: Node) -> Iterator[Table]:
     """Per GPU that a patch is for: kernels by phase, geometry by shape and model; then the other GPUs."""
     others: list[Row] = []
+    guarded = 0
     for arch, node in evidence.get("archs").fields():
         if node.find("transitions") is not None:
+            guarded += 1
+            if guarded > _MOST_GPUS:
+                continue  # each has tables of its own; a profile is there for 16 GPUs
             yield _transitions(arch, node.get("transitions"))
             for kind in _LAUNCHES:
                 if node.find(kind.key) is not None:  # evidence of before 2026-11 has none

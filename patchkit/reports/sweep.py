@@ -9,19 +9,21 @@ from patchkit.reports.tables import Row, Table, columns
 
 __all__ = ["sweep_tables"]
 
+_MOST_PATCHES = 500  # far above any series
+_MOST_PINS = 5000  # there are 4649 build numbers from b6900 to b11549
 _HINT = "patchkit sweep --arch gfx1151 --json > FILE makes it"
 
 
 def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
     """The matrix, and where patches leave the good classes. Raises EvidenceUnreadable, EvidenceMalformed."""
     document = parse_document(data, source, hint=_HINT)
-    patches = document.get("patches").texts()
+    patches = document.get("patches").texts(most=_MOST_PATCHES)
+    pins = list(document.get("pins").items(most=_MOST_PINS))
     yield Table(
         name="sweep",
-        caption=f"Patches on {len(list(document.get('pins').items()))} upstreams, for "
-        f"{', '.join(document.get('archs').texts())}",
+        caption=f"Patches on {len(pins)} upstreams, for {', '.join(document.get('archs').texts())}",
         columns=columns("pin", *patches),
-        rows=tuple(_row(pin, patches) for pin in document.get("pins").items()),
+        rows=tuple(_row(pin, patches) for pin in pins),
         note="A star: the edited function changed upstream. 'off': not for these GPUs.",
     )
     breaks = [
