@@ -7,6 +7,7 @@ what host code does not decide is listed as not known.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,9 @@ class Span:
             "last": self.last,
             "route": list(self.route),
             "precision": list(self.precision),
-            "launches": [launch.as_json() for launch in self.launches],
+            "launches": [
+                {**launch.as_json(), "times": times} for launch, times in Counter(self.launches).items()
+            ],
         }
 
 

@@ -61,10 +61,11 @@ def test_types_alike_share_a_block_and_a_change_shows_both_sides():
     assert lines[-1] == "times"
 
 
-def test_the_json_has_every_launch_of_both_sides():
-    document = _report(_line("f16", [_found(1, "old")], [_found(1, "new")])).as_json()
+def test_the_json_has_the_launches_of_both_sides_once_and_how_often():
+    document = _report(_line("f16", [_found(1, "old")], [_found(1, "new", "new")])).as_json()
     (line,) = document["lines"]
     assert line["changed"] is True
     assert line["before"][0]["route"] == ["old"]
-    assert line["after"][0]["launches"][0]["kernel"] == "new"
+    (launch,) = line["after"][0]["launches"]
+    assert (launch["kernel"], launch["times"]) == ("new", 2)
     assert document["not_known"]
