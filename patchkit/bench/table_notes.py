@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from patchkit.bench.statistics import CONFIDENCE
 from patchkit.bench.tables import CONDITIONS, Cell, Line, Table
 
-__all__ = ["INTERVAL_TITLE", "NO_INTERVAL", "table_notes"]
+__all__ = ["NO_INTERVAL", "interval_title", "table_notes"]
 
 NO_INTERVAL = "no interval"
-INTERVAL_TITLE = f"{CONFIDENCE:.0%} interval".replace("%", " %")
+_ENOUGH = 8
+"""Values from which on an interval may be called one of 99 %: the whole range of n independent values misses
+the median with probability 2**(1-n), which is below 1 % from eight on."""
 _NAMED = 4  # tests that a note names before it counts the rest
 _LOOKED_AT = 100  # relatives of a test; a file that has more was not measured by a person
 
@@ -23,6 +25,20 @@ def table_notes(table: Table) -> tuple[str, ...]:
         *_apart(table),
         *_certainty(table),
     )
+
+
+def interval_title(table: Table) -> str:
+    """What a column of intervals is called: with its confidence only when it rests on enough values."""
+    return "interval" if _fewest(_cells(table)) < _ENOUGH else f"{100 * CONFIDENCE:.0f} % interval"
+
+
+def _cells(table: Table) -> list[Cell]:
+    return [cell for line in table.lines for cell in line.cells if cell is not None]
+
+
+def _fewest(cells: Sequence[Cell]) -> int:
+    """Values behind the interval that has the fewest; cells without an interval do not count."""
+    return min((len(cell.units) for cell in cells if len(cell.units) > 1), default=0)
 
 
 def _differences(table: Table) -> list[str]:
@@ -78,14 +94,18 @@ def _why(line: Line, near: Sequence[Line]) -> str:
 
 def _certainty(table: Table) -> list[str]:
     """On how many repetitions intervals rest, and what they cannot know."""
-    cells = [cell for line in table.lines for cell in line.cells if cell is not None]
+    cells = _cells(table)
     single = [cell for cell in cells if len(cell.units) == 1]
     notes = []
     if single:
         which = "every test was" if len(single) == len(cells) else "some tests were"
         notes.append(f"{NO_INTERVAL}: {which} run once (-r 1), so nothing is known of the scatter")
     if len(single) < len(cells):
-        notes.append(f"{INTERVAL_TITLE}: {_rests(cells)}")
+        notes.append(f"{interval_title(table)}: {_rests(cells)}")
+        fewest = _fewest(cells)
+        if fewest < _ENOUGH:
+            odds = f"lie on one side of the median one time in {2 ** (fewest - 1)}"
+            notes.append(f"too few for {100 * CONFIDENCE:.0f} %: all of {fewest} values {odds}")
     return notes
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from patchkit.bench.rows import BenchModel
 from patchkit.bench.statistics import Interval
-from patchkit.bench.table_notes import INTERVAL_TITLE, NO_INTERVAL, table_notes
+from patchkit.bench.table_notes import NO_INTERVAL, interval_title, table_notes
 from patchkit.bench.tables import Line, Table
 
 __all__ = ["MISSING", "Section", "csv_table", "json_table", "markdown_table", "sections"]
@@ -142,7 +142,7 @@ def _titles(table: Table) -> tuple[str, ...]:
         # Between two labels there is one change, and its column needs no name.
         prefix = f"{table.labels[index]} " if len(table.others) > 1 else ""
         titles.append(f"{prefix}Δ%")
-        titles += [f"{prefix}{INTERVAL_TITLE}"] if table.has_intervals else []
+        titles += [f"{prefix}{interval_title(table)}"] if table.has_intervals else []
     return tuple(titles)
 
 

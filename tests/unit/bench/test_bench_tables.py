@@ -167,7 +167,7 @@ def test_two_results_for_one_cell_are_refused(
 
 def test_repetitions_give_intervals(series) -> None:
     table = compare_series([series("A"), series("B", factor=1.5)])
-    assert sections(table)[0].titles[-2:] == ("Δ%", "99 % interval")
+    assert sections(table)[0].titles[-2:] == ("Δ%", "interval")
     for line in table.lines:
         change, interval = line.change(0, 1), line.change_interval(0, 1)
         assert change is not None
@@ -182,7 +182,15 @@ def test_several_runs_count_as_runs(series) -> None:
     assert table.lines[0].cells[0].speed == pytest.approx(
         compare_series([series("A")]).lines[0].cells[0].speed
     )
-    assert "99 % interval: over 4 to 5 runs" in table_notes(table)
+    assert "interval: over 4 to 5 runs" in table_notes(table)
+
+
+def test_an_interval_of_few_values_claims_no_confidence(series) -> None:
+    notes = table_notes(compare_series([series("A"), series("B", runs=8)]))
+    assert "too few for 99 %: all of 3 values lie on one side of the median one time in 4" in notes
+    many = compare_series([series("A", runs=8), series("B", runs=9), series("C", samples_ns=[1])])
+    assert "B 99 % interval" in sections(many)[0].titles
+    assert not [note for note in table_notes(many) if note.startswith("too few")]
 
 
 def test_a_side_that_was_run_once_has_no_interval(series) -> None:
