@@ -52,8 +52,12 @@ def build_side(
     toolchain: Toolchain | None,
     programs: Sequence[str] = GATE_PROGRAMS,
     workshop: Workshop,
+    with_rocwmma: bool = True,
 ) -> BuiltSide:
     """Build what is missing of one tree and put it together.
+
+    For HIP upstream's attention kernel on rocWMMA is part of it where there is a rocWMMA, unless that is
+    not wanted.
 
     Raises:
         CompilerMissing: no compiler for it.
@@ -70,7 +74,7 @@ def build_side(
         (cpu_part(source.root, compiler=compiler), ("ggml-cpu",)),
     ]
     if backend == "hip":
-        part = _hip_part(source.root, archs, toolchain, compiler)
+        part = _hip_part(source.root, archs, toolchain, compiler, with_rocwmma=with_rocwmma)
         wanted.append((part, (part.library or "",)))
     elif backend == "cuda":
         part = _cuda_part(source.root, compiler, workshop.reporter)
@@ -79,7 +83,9 @@ def build_side(
     return assemble(source.tree, backend, built, programs, workshop)
 
 
-def _hip_part(tree: Path, archs: Sequence[str], toolchain: Toolchain | None, host: str) -> Part:
+def _hip_part(
+    tree: Path, archs: Sequence[str], toolchain: Toolchain | None, host: str, *, with_rocwmma: bool
+) -> Part:
     if toolchain is None:
         raise CompilerMissing("building for HIP needs a HIP toolchain", hint="patchkit sdk install")
     settings = cmake_settings(toolchain, archs)
@@ -87,7 +93,8 @@ def _hip_part(tree: Path, archs: Sequence[str], toolchain: Toolchain | None, hos
         **settings.cache,
         "GGML_HIP": True,
         "GPU_TARGETS": ";".join(archs),
-        "GGML_HIP_ROCWMMA_FATTN": all(rocwmma_for(toolchain, arch) is not None for arch in archs),
+        "GGML_HIP_ROCWMMA_FATTN": with_rocwmma
+        and all(rocwmma_for(toolchain, arch) is not None for arch in archs),
         "CMAKE_INSTALL_RPATH": f"$ORIGIN;{_runtime(toolchain)}",
     }
     return gpu_part(
