@@ -96,7 +96,7 @@ def bench_failure(completed: Completed, what: str, kept: Path) -> PatchkitError:
     why = "\n".join(text.splitlines()[-_TAIL:]) or "it wrote nothing to stderr"
     again = "what was measured is kept; run the command again to go on from there"
     if any(words in low for words in _NO_MEMORY):
-        hint = "a smaller model, or shorter depths with --bench-depth"
+        hint = "a smaller model, or smaller depths"
         return BenchOutOfMemory(f"{what} ran out of memory", where=where, why=why, hint=hint)
     if any(words in low for words in _GPU_LOST):
         hint = f"look at the driver with: dmesg | tail; {again}"

@@ -27,7 +27,7 @@ from patchkit.report import Reporter
 from patchkit.runner.base import Job, Runner
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["BenchSession", "BenchSetup", "open_session"]
+__all__ = ["BenchSession", "BenchSetup", "check_rows", "open_session"]
 
 _HELP_S = 60.0
 _FORMAT = 1
@@ -108,7 +108,7 @@ class BenchSession:
             else:
                 self.resumed += 1
             rows[arm] = parse_rows(kept.read_text("utf-8", "replace"), str(kept))
-            _check_device(rows[arm], self.setup.plan.device)
+            check_rows(rows[arm], self.setup.plan.device)
         into.add({arm: rows[arm] for arm in ARMS})
         return read_conditions(self.runner, f"{self.name}-{number:03d}")
 
@@ -179,7 +179,8 @@ def _interrupted(note: Path) -> str | None:
         return None
 
 
-def _check_device(rows: tuple[BenchRow, ...], device: str | None) -> None:
+def check_rows(rows: tuple[BenchRow, ...], device: str | None) -> None:
+    """Every row was measured on the device that was asked for (None: any). Raises BenchDeviceWrong."""
     for row in rows:
         if device is None:
             continue

@@ -1,0 +1,78 @@
+"""``patchkit bench run`` where it cannot measure: an error with the next command, before any work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.machine import _hip_part
+from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.cli.app import main
+from patchkit.flow import bench_run
+from patchkit.flow.bench_arms import RocWmmaMissing, build_arms
+from patchkit.gates.base import Subject
+from patchkit.report import NullReporter
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    """A candidate of nothing; its baseline offers the attention kernel on rocWMMA."""
+    root = tmp_path / "tree"
+    (root / "ggml").mkdir(parents=True)
+    (root / "ggml" / "CMakeLists.txt").write_text("option(GGML_HIP_ROCWMMA_FATTN  OFF)\n", "utf-8")
+    toolchain = Toolchain(
+        kind="rocm",
+        root=tmp_path,
+        clang=tmp_path / "clang",
+        clang_version="18.1.0",
+        hip_version="6.4.0",
+        device_libs=tmp_path,
+        rocwmma=RocWmma(kind="stand-in", include=tmp_path, version="0"),
+    )
+    return Subject(
+        baseline=root,
+        baseline_tree="0" * 40,
+        candidate=root,
+        candidate_tree="1" * 40,
+        build=6900,
+        archs=("gfx1151",),
+        patches=(),
+        profiles={},
+        authors={},
+        toolchain=toolchain,
+        cache_root=tmp_path / "cache",
+        reporter=NullReporter(),
+    )
+
+
+@pytest.mark.parametrize("here", [(), ("gfx1030",)])
+def test_without_the_gpu_the_way_to_one_is_named(capsys, monkeypatch, here: tuple[str, ...]) -> None:
+    monkeypatch.setattr(bench_run, "detect_gpus", lambda: here)
+    assert main(["bench", "run", "--arch", "gfx1151", "--json"]) == 6
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "DEVICE_MISSING"
+    assert "--runner ssh://HOST" in error["hint"]
+    assert "--backend cpu" in error["hint"]
+    assert (here[0] if here else "no AMD GPU") in error["why"]
+
+
+def test_speed_is_not_measured_with_the_stand_in(subject: Subject) -> None:
+    with pytest.raises(RocWmmaMissing, match="no rocWMMA for gfx1151") as caught:
+        build_arms(subject, "hip")
+    assert "rocwmma-dev" in str(caught.value.hint)
+    assert not subject.cache_root.exists()
+
+
+@pytest.mark.hip
+def test_the_baseline_without_rocwmma_differs_in_that_option_alone(subject: Subject, hip_toolchain) -> None:
+    root = subject.baseline
+    archs = ("gfx1151",)
+    without, with_it = (
+        _hip_part(root, archs, hip_toolchain, "cc", with_rocwmma=wanted) for wanted in (False, True)
+    )
+    assert without.key != with_it.key
+    assert {**without.entries, "GGML_HIP_ROCWMMA_FATTN": True} == dict(with_it.entries)
+    assert replace(without, entries=with_it.entries) == with_it

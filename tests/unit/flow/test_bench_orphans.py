@@ -1,0 +1,49 @@
+"""Programs that a killed patchkit left running are found by what they run, and waited for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from patchkit.flow.bench_orphans import BenchStillRunning, processes_of, wait_for_orphans
+from patchkit.report import NullReporter
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A shell under another name: it is itself whatever it is called, unlike some systems' small tools."""
+    path = tmp_path / "llama-bench"
+    bash = shutil.which("bash")
+    assert bash is not None
+    shutil.copy(Path(bash).resolve(), path)
+    return path
+
+
+@pytest.fixture
+def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [program, "-c", "echo it runs; read line"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"it runs\n"
+        yield process
+        process.stdin.close()
+
+
+def test_a_program_that_runs_is_found_whoever_started_it(program: Path, running) -> None:
+    assert processes_of([program]) == [running.pid]
+    assert processes_of([program.with_name("other")]) == []
+
+
+def test_the_wait_is_over_when_it_ends(program: Path, running) -> None:
+    with pytest.raises(BenchStillRunning) as caught:
+        wait_for_orphans([program], NullReporter(), patience_s=0)
+    assert caught.value.hint == f"end it with: kill {running.pid}"
+    assert running.stdin is not None
+    running.stdin.close()
+    running.wait()
+    wait_for_orphans([program], NullReporter(), patience_s=0)
