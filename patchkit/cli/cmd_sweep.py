@@ -76,7 +76,12 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     if options["gates"]:
         from patchkit.flow.sweep_gates import prove_rows
 
-        proven = prove_rows(workspace, result, with_=options["with_"], environ=os.environ)
+        found: list[Proof] = []
+        for proof in prove_rows(workspace, result, with_=options["with_"], environ=os.environ):
+            found.append(proof)
+            for line in proof.lines():
+                workspace.reporter.info(line)  # hours may lie between two of them
+        proven = tuple(found)
     terminal = settings.terminal
     if settings.json:
         gates = {"gates": [each.as_json() for each in proven]} if options["gates"] else {}

@@ -1,17 +1,19 @@
 """The gates that compile, on every pin of a sweep where something is placed.
 
 Vocabulary: a *proof* is what the gates ``isolation``, ``compile`` and ``launch`` say of the candidate that a
-row would give. The candidate is commits that no ref names.
+row would give. The candidate is commits that no ref names. A row that cannot be proven does not keep the
+others from it: a sweep over many pins takes hours, and what is done is kept by content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.build.toolchain import check_archs, find_toolchain
 from patchkit.classify.model import GOOD
 from patchkit.config.lock import Lock, load_lock
-from patchkit.errors import ErrorGroup
+from patchkit.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import pin_ref
 from patchkit.flow.apply import candidate_ref, write_plan
@@ -29,48 +31,76 @@ GATES = ("isolation", "compile", "launch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the gates say of one pin."""
+    """What the gates say of one pin; without a ``report`` they could not be run, and ``error`` says why."""
 
     build: int
     patches: tuple[str, ...]
-    report: Report
+    report: Report | None
+    error: PatchkitError | None = None
 
     @property
     def failed(self) -> bool:
-        """Whether one of them failed: a patch was called clean or moved and is neither."""
-        return self.report.failed
+        """Whether one of them failed or could not run: nothing shows then that clean or moved is right."""
+        return self.report is None or self.report.failed
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
-        return {"build": self.build, "patches": list(self.patches), **self.report.as_json()}
+        found: dict[str, object] = {"build": self.build, "patches": list(self.patches)}
+        if self.report is not None:
+            return found | self.report.as_json()
+        error = self.error
+        told = None if error is None else {"code": error.code, "message": error.message, "hint": error.hint}
+        return found | {"ok": False, "error": told}
 
     def lines(self) -> list[str]:
-        """One line per gate that was to run."""
-        return [
-            f"b{self.build}  {gate.result.verdict:<8} {gate.result.gate}: {gate.result.summary}"
-            for gate in self.report.gates
-            if gate.result.gate in GATES
-        ]
+        """One line per gate that was to run, with the problems of those that failed below."""
+        if self.report is None:
+            return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
+        lines: list[str] = []
+        for gate in self.report.gates:
+            if gate.result.gate in GATES:
+                verdict = f"{gate.result.verdict:<8} {gate.result.gate}"
+                lines.append(f"b{self.build}  {verdict}: {gate.result.summary}")
+                lines += [f"    {line}" for problem in gate.result.problems for line in _told(problem)]
+        return lines
+
+
+def _told(error: PatchkitError | None) -> list[str]:
+    if error is None:
+        return []
+    every = error.errors if isinstance(error, ErrorGroup) else (error,)
+    return [f"{each.code}: {each.message}" + (f" ({each.where[0]})" if each.where else "") for each in every]
 
 
 def prove_rows(
     workspace: Workspace, sweep: Sweep, *, with_: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Proof, ...]:
-    """Run the gates on each row that has a patch in; rows without one are upstream itself.
+) -> Iterator[Proof]:
+    """Run the gates on each row that has a patch in, in order; rows without one are upstream itself.
 
-    Raises ErrorGroup when what was classified cannot be planned, and what the gates raise.
+    What keeps one row from being proven (no plan, a baseline that does not compile) is in its proof.
+
+    Raises:
+        ToolchainMissing, CompilerLacksArch, UsageError, CacheError: no row could be proven.
+        GitError: git refused.
     """
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    check_archs(toolchain, sweep.archs, workspace.reporter)
     cache = open_cache(workspace.cache_root)
     lock = load_lock(workspace.series.lock)
     pins = {pin.build: pin for pin in lock.pins} | {row.pin.build: row.pin for row in sweep.rows}
     lock = replace(lock, pins=tuple(pins.values()))
     with open_stage(workspace.series, cache, lock) as series:
         stage = replace(workspace, series=series)
-        return tuple(
-            _prove(stage, sweep.archs, row, placed, lock, with_, environ)
-            for row in sweep.rows
-            if (placed := tuple(each.id for each in row.verdicts if each.patch_class in GOOD))
-        )
+        for row in sweep.rows:
+            placed = tuple(each.id for each in row.verdicts if each.patch_class in GOOD)
+            if not placed:
+                continue
+            try:
+                yield _prove(stage, sweep.archs, row, placed, lock, with_, environ)
+            except (UsageError, CacheError, GitError):
+                raise
+            except PatchkitError as error:
+                yield Proof(build=row.pin.build, patches=placed, report=None, error=error)
 
 
 def _prove(

@@ -12,6 +12,9 @@ import time
 
 import pytest
 
+from patchkit.cli.app import main
+from patchkit.errors import ExitCode
+
 
 def classes(document):
     return {pin["build"]: [patch["class"] for patch in pin["patches"]] for pin in document["pins"]}
@@ -124,3 +127,36 @@ def test_a_cluster_gives_the_same_matrix(river, pins):
             if process.poll() is None:
                 os.kill(process.pid, 9)
                 process.wait(30)
+
+
+def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pins, capsys, monkeypatch):
+    monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
+    argv = river.command(
+        "sweep", "--arch", "gfx1151", "--corpus", str(pins), "--jobs", "1", "--gates", "--json"
+    )
+    assert main(argv[3:]) == ExitCode.TOOLCHAIN
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "patchkit sdk install" in error["hint"]
+
+
+def test_a_name_that_was_followed_goes_on_into_the_next_job(river):
+    assert river.run("bump", "--to", "b4", "--no-verify", "--keep-default").returncode == 0
+    text = river.lock.read_text()
+    corpus = river.root / "corpus.toml"
+    # The pins alone, as a corpus has them: what the lock found out about b4 is not in it.
+    corpus.write_text(re.sub(r"(?ms)^\[\[pin\.followed\]\]\n.*?\n\n(?=\[)", "", text))
+    assert "now_function" not in corpus.read_text()
+    commit = river.git("rev-parse", "b5", at=river.upstream)
+    tree = river.git("rev-parse", "b5^{tree}", at=river.upstream)
+    last = (
+        f'[[pin]]\nbuild = 5\ncommit = "{commit}"\ntree = "{tree}"\ncommitted = "2025-01-05T03:04:05+00:00"\n'
+    )
+    source = f'\n[[pin.source]]\nkind = "git"\nurl = "{river.upstream}"\n'
+    corpus.write_text(corpus.read_text() + "\n" + last + source)
+    found = {}
+    for jobs in ("1", "2"):
+        done = river.run("sweep", "--arch", "gfx1151", "--corpus", str(corpus), "--jobs", jobs, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        found[jobs] = classes(json.loads(done.stdout))
+    assert found["1"] == found["2"]
+    assert found["1"] == {1: ["clean", "clean"], 4: ["moved", "clean"], 5: ["clean", "retired"]}
