@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from patchkit.cli.app import main
+from patchkit.flow.tune_record import load_record, record_path, render_record
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -27,9 +30,9 @@ def cache(pin_cache, test_cache, hip_toolchain) -> Path:
 
 @pytest.fixture
 def tune(cache, capsys):
-    def run(*arguments: str) -> tuple[int, dict]:
-        argv = ["tune", "--rocwmma", "stand-in", "--json", "--cache-dir", str(cache), "--variant", VARIANT]
-        code = main([*argv, *arguments])
+    def run(*arguments: str, headers=("stand-in",)) -> tuple[int, dict]:
+        argv = ["tune", *(word for each in headers for word in ("--rocwmma", each)), "--json"]
+        code = main([*argv, "--cache-dir", str(cache), "--variant", VARIANT, *arguments])
         return code, json.loads(capsys.readouterr().out)
 
     return run
@@ -58,6 +61,64 @@ def test_the_best_is_never_worse_than_upstream_and_a_second_run_compiles_nothing
     code, second = tune("--arch", "gfx1151", "--near", "1")
     assert (code, second) == (0, first)
     assert _objects(test_cache) == before
+
+
+def test_the_record_gives_the_profiles_table_again_on_a_machine_that_has_the_stand_in_only(
+    cache, capsys, checkout
+) -> None:
+    argv = ["tune", "--arch", "gfx1151", "--variant", VARIANT, "--cache-dir", str(cache)]
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    shipped = load_record(checkout / "arch_profiles", "gfx1151", "wmma", 6900)
+    assert shipped is not None
+    assert found["reproduces_profile"]
+    assert found["headers"] == [each.name for each in shipped.headers]
+    basis = found["record"]
+    assert len(basis["here"]) >= 1
+    assert sorted([*basis["here"], *basis["absent"]]) == sorted(found["headers"])
+    (variant,) = found["variants"]
+    # Upstream's setting and one unit with soft cap for each of the two that were confirmed, at most.
+    assert len(variant["candidates"]) <= basis["units"] <= len(variant["candidates"]) + 2
+    assert basis["differing"] == [] or basis["compiler"] != found["compiler"]
+    assert main(argv) == 0
+    text = capsys.readouterr().out
+    assert "unchanged, it has these settings" in text
+    assert f"their figures are those of {shipped.made}" in text
+
+
+@pytest.fixture
+def series(tmp_path, checkout) -> Path:
+    folder = tmp_path / "series"
+    for name in ("patches", "arch_profiles"):
+        shutil.copytree(checkout / name, folder / name)
+    (folder / "templates").mkdir()
+    return folder
+
+
+def test_a_record_of_another_kernel_or_of_no_header_that_is_here_is_refused(tune, series) -> None:
+    path = record_path(series / "arch_profiles", "gfx1151", "wmma", 6900)
+    whole = path.read_bytes()
+    argv = ["--arch", "gfx1151", "--series-dir", str(series)]
+    path.write_bytes(re.sub(rb'"sources": "[0-9a-f]{8}', b'"sources": "00000000', whole))
+    assert tune(*argv, headers=())[1]["error"]["code"] == "TUNE_RECORD_STALE"
+    path.write_bytes(re.sub(rb'"sha256": "[0-9a-f]{8}', b'"sha256": "00000000', whole))
+    code, found = tune(*argv, headers=())
+    assert (code, found["error"]["code"]) == (2, "TUNE_RECORD_STALE")
+    assert "--rocwmma stand-in" in found["error"]["hint"]
+    path.write_bytes(whole[:-20])
+    assert tune(*argv, headers=())[1]["error"]["code"] == "TUNE_RECORD_UNREADABLE"
+
+
+def test_a_figure_that_is_not_as_recorded_is_named(tune, series) -> None:
+    record = load_record(series / "arch_profiles", "gfx1151", "wmma", 6900)
+    assert record is not None
+    (unit,) = [path for path in record.units if path.endswith(f"s256-n4/{VARIANT}.cu")]
+    changed = [replace(each, vgprs=each.vgprs + 1) for each in record.units[unit]]
+    path = record_path(series / "arch_profiles", "gfx1151", "wmma", 6900)
+    path.write_bytes(render_record(replace(record, units={**record.units, unit: tuple(changed)})))
+    code, found = tune("--arch", "gfx1151", "--series-dir", str(series), headers=())
+    assert code == 0
+    assert unit in found["record"]["differing"]
 
 
 def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_waves(cache, capsys) -> None:
