@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from patchkit.cli.settings import Settings
 from patchkit.cli.terminal import wants_color
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from patchkit.bench.table_text import Section
     from patchkit.bench.tables import Table
 
@@ -48,7 +51,7 @@ def _rendered(settings: Settings, section: Section) -> str:
     for title, how in zip(section.titles, section.aligned, strict=True):
         shown.add_column(Text(title), justify="left" if how == "left" else "right", overflow="fold")
     for row in section.rows:
-        shown.add_row(*(_painted(text, title) for text, title in zip(row, section.titles, strict=True)))
+        shown.add_row(*(_painted(row, column) for column in range(len(row))))
     out = io.StringIO()
     console = Console(
         file=out,
@@ -60,9 +63,12 @@ def _rendered(settings: Settings, section: Section) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _painted(text: str, title: str) -> object:
+def _painted(row: Sequence[str], column: int) -> Text:
+    """Green and red are for changes whose whole interval says so; without an interval there is no colour."""
     from rich.text import Text
 
-    if not title.endswith("Δ%") or text in {"-", "0.00%"}:
-        return Text(text)
-    return Text(text, style="red" if text.startswith("-") else "green")
+    interval = row[column + 1] if column + 1 < len(row) else ""
+    low, found, high = interval.partition(" to ")
+    if not found or low.startswith("-") != high.startswith("-"):
+        return Text(row[column])
+    return Text(row[column], style="red" if low.startswith("-") else "green")

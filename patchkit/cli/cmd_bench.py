@@ -220,7 +220,12 @@ def _plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--out", type=FOLDER, metavar="DIR", help="Keep the results there (default: in the cache).")
 @click.option("--fresh", is_flag=True, help="Throw away what was measured there before.")
 @click.option(
-    "--timeout", type=click.IntRange(min=1), default=60, show_default=True, help="Minutes for one call."
+    "--timeout",
+    type=click.IntRange(min=1),
+    default=60,
+    show_default=True,
+    metavar="MINUTES",
+    help="For one call.",
 )
 @click.option("--runner", "url", type=TEXT, metavar="ssh://HOST", help="Run on that machine (default: here).")
 @click.option("--ssh-config", type=FOLDER, metavar="FILE", help="For --runner, instead of your own.")

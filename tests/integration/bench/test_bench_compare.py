@@ -13,6 +13,7 @@ import pytest
 
 from patchkit.bench.tables import CONDITIONS
 from patchkit.cli.app import main
+from patchkit.cli.bench_output import _painted
 from patchkit.cli.cmd_bench import ACROSS
 
 _RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
@@ -42,6 +43,30 @@ def test_the_terminal_shows_the_same_figures_unfolded(capsys) -> None:
     assert row.split()[-3:] == ["64.62", "64.55", "-0.10%"]
     assert "\x1b" not in out
     assert "no interval" in out
+
+
+def test_only_a_change_beyond_its_interval_is_coloured() -> None:
+    row = (
+        "pp512",
+        "5.00%",
+        "1.00% to 9.00%",
+        "-5.00%",
+        "-9.00% to -1.00%",
+        "2.00%",
+        "-1.00% to 5.00%",
+        "9.00%",
+    )
+    assert [str(_painted(row, column).style) for column in (0, 1, 3, 5, 7)] == ["", "green", "red", "", ""]
+    once = ("pp512", "5.00%", "no interval")
+    assert {str(_painted(once, column).style) for column in range(3)} == {""}
+
+
+@pytest.mark.parametrize("name", ["compare", "run"])
+def test_help_has_an_example(capsys, name: str) -> None:
+    assert main(["bench", name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"patchkit bench {name}" in text.partition("Example:\n")[2]
+    assert "--json" in text
 
 
 def test_csv_leaves_its_notes_to_stderr(capsys) -> None:
