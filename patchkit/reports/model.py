@@ -125,7 +125,7 @@ class Evidence:
     def headline(self) -> str:
         """One sentence that claims no more than was run."""
         passed, failed, left = (self.count(each) for each in ("passed", "failed", "not run"))
-        told = f"{passed} gates passed, {failed} failed, {left} not run"
+        told = f"of {len(self.gates)} gates {passed} passed, {failed} failed, {left} did not run"
         if failed:
             return f"Does not hold: {told}"
         if self.stopped is not None:

@@ -36,7 +36,7 @@ def run(capsys):
     ("form", "begin"),
     [
         ("terminal", "candidate/gfx1151/b6900  58c314dcdc59"),
-        ("markdown", "## candidate/gfx1151/b6900: Nothing failed: 7 gates passed"),
+        ("markdown", "## candidate/gfx1151/b6900: Nothing failed: of 12 gates 7 passed"),
         ("junit", "<?xml version="),
         ("sarif", '{\n "$schema"'),
         ("html", "<!DOCTYPE html>"),
@@ -174,7 +174,7 @@ def test_verify_writes_all_reports_of_its_own_run(run, pin_cache: Path, tmp_path
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert json.loads(names["sarif"].read_text())["version"] == "2.1.0"
     summary = names["summary"].read_text("utf-8")
-    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: 1 gates passed")
+    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 9 gates 1 passed")
     code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
     assert code == 0
     assert "ok     anchors: 12 edits of 4 patches" in out

@@ -15,7 +15,7 @@ from patchkit.reports.sections import provenance, tables_of
 
 
 def test_the_whole_ladder_is_read(whole: Evidence) -> None:
-    assert whole.headline == "Nothing failed: 7 gates passed, 0 failed, 5 not run"
+    assert whole.headline == "Nothing failed: of 12 gates 7 passed, 0 failed, 5 did not run"
     assert [gate.name for gate in whole.gates if gate.evidence] == [
         *("anchors", "isolation", "compile", "resources", "launch"),
         *("backend-ops@cpu", "logits@cpu", "bench@cpu"),
@@ -75,7 +75,7 @@ def test_provenance_names_tools_machine_and_time(whole: Evidence) -> None:
 
 
 def test_a_failed_run_says_so_and_keeps_its_problems(failing: Evidence) -> None:
-    assert failing.headline == "Does not hold: 1 gates passed, 1 failed, 1 not run"
+    assert failing.headline == "Does not hold: of 3 gates 1 passed, 1 failed, 1 did not run"
     (_, leak), (_, nowhere) = failing.problems
     assert [(str(place), place.side, place.label) for place in leak.places] == [
         ("ggml/src/ggml-cuda/fattn.cu:42:7", "upstream", "wmma-tile-params"),
@@ -85,7 +85,7 @@ def test_a_failed_run_says_so_and_keeps_its_problems(failing: Evidence) -> None:
 
 
 def test_a_run_that_ended_in_the_middle_is_no_pass(stopped: Evidence) -> None:
-    assert stopped.headline == "Ended in the middle (TOOLCHAIN): 1 gates passed, 0 failed, 2 not run"
+    assert stopped.headline == "Ended in the middle (TOOLCHAIN): of 3 gates 1 passed, 0 failed, 2 did not run"
     assert [gate.name for gate in stopped.gates if gate.has_broken] == ["isolation"]
     assert stopped.strays == ()
 
