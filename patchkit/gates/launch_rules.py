@@ -218,10 +218,11 @@ def _geometry(pairs: Sequence[CasePair], guarded: Guarded, rule: GeometryRule) -
 def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> list[Broken]:
     """What already breaks a rule in the baseline: shown, and no reason to fail."""
     found: list[Broken] = []
+    baseline = guarded.before
     for pair in pairs:
         for launch in pair.before.section.launches:
-            told = [(message, rule(pair.case, launch, guarded.before)) for _, message, rule in GEOMETRY_RULES]
-            if _is_trap(launch, guarded.before):
+            told = [(message, rule(pair.case, launch, baseline)) for _, message, rule in GEOMETRY_RULES]
+            if _is_trap(launch, baseline):
                 told.append(("a launch of a kernel that is a trap", ""))
             found += [
                 Broken(message=message, case=pair.case, kernel=launch.kernel.name, how=how)

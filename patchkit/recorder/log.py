@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from patchkit.errors import Location, ToolchainError
@@ -35,15 +35,17 @@ class RecordingUnreadable(ToolchainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A kernel and the units that register it; an empty unit is one patchkit did not compile."""
+    """A kernel and the units that register it; an empty unit is one patchkit did not compile.
+
+    ``family`` says which attention kernel it is: of few kernels, asked for each of their many launches.
+    """
 
     name: KernelName
     units: tuple[str, ...]
+    family: Family = field(init=False)
 
-    @property
-    def family(self) -> Family:
-        """Which attention kernel it is."""
-        return family_of(self.name, self.units)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", family_of(self.name, self.units))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
