@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from patchkit.config.manifest import Edit, Patch
 from patchkit.errors import Location, PatchkitError
@@ -29,7 +30,8 @@ def blame(
     target: str,
     evidence: Mapping[str, object],
     outside: Sequence[str],
-    changed: Sequence[str] = (),
+    root: Path,
+    changed: Sequence[Location],
 ) -> Finding:
     """A finding for one problem.
 
@@ -40,10 +42,14 @@ def blame(
         target: the name of the candidate.
         evidence: of the gate that found it.
         outside: GPUs with a profile that no patch of the candidate is for.
-        changed: paths of the pull request: what comes from one of them is more likely than what does not.
+        root: the folder of the series, which no place names.
+        changed: the first line that differs of each file of the pull request that the candidate is made of.
     """
-    places = tuple(dict.fromkeys(_patch_places(problem, plan, candidate)))
-    likely = tuple(place for place in places if any(place.path.endswith(path) for path in changed))
+    found = dict.fromkeys(_patch_places(problem, plan, candidate))
+    places = tuple(replace(place, path=place.path.removeprefix(f"{root}/")) for place in found)
+    # What was right before the pull request comes from what it changes, if it changes one of these files.
+    files = {place.path for place in changed}
+    likely = tuple(place for place in places if place.path in files) or tuple(changed)
     leaks = tuple(leaks_of(problem, evidence, outside))
     return Finding(problem=problem, target=target, patch_places=likely or places, leaks=leaks)
 

@@ -6,10 +6,10 @@ Vocabulary: an *outcome* is what judging adds to the verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.errors import ErrorGroup, PatchkitError
+from patchkit.errors import ErrorGroup, Location, PatchkitError
 from patchkit.flow.candidates import Candidate
 from patchkit.flow.hardware import GPU_GATES, Hardware, choose_hardware
 from patchkit.flow.plan import Request
@@ -105,7 +105,7 @@ def judge_target(
         ]
         return Outcome(
             judged=(_judged(target, None, _none_ran("the series cannot be applied")),),
-            findings=_findings(problems, made, target, after),
+            findings=_findings(problems, made, target, before, after),
         )
     tree = made.result.tree
     needs = find_needs(target, before, after, tree=tree, foreign=foreign)
@@ -120,7 +120,7 @@ def judge_target(
     )
     for problem, _ in ran.problems:
         point_into(problem, root)
-    findings = _findings(ran.problems, made, target, after)
+    findings = _findings(ran.problems, made, target, before, after)
     behind = tuple(Finding(problem=one, target=target.name) for one in check_recorded(target, made.result))
     return Outcome(judged=(_judged(target, tree, ran.rows, ran.evidence),), findings=(*findings, *behind))
 
@@ -195,31 +195,43 @@ def _rows(needs: Sequence[Need], report: Report | None, hardware: Hardware) -> t
 
 
 def _findings(
-    problems: Iterable[tuple[PatchkitError, Mapping[str, object]]], made: Made, target: Target, after: Side
+    problems: Iterable[tuple[PatchkitError, Mapping[str, object]]],
+    made: Made,
+    target: Target,
+    before: Side,
+    after: Side,
 ) -> tuple[Finding, ...]:
     guarded = {arch for one in made.plan.patches for arch in one.targets} or set(target.archs)
     outside = [arch for arch in sorted(after.profiles) if arch not in guarded]
+    changed = _changed_lines(target, before, after)
     return tuple(
-        _relative(
-            blame(
-                problem,
-                made.plan,
-                made.files,
-                target=target.name,
-                evidence=evidence,
-                outside=outside,
-                changed=target.reasons,
-            ),
-            after.files.root,
+        blame(
+            problem,
+            made.plan,
+            made.files,
+            target=target.name,
+            evidence=evidence,
+            outside=outside,
+            root=after.files.root,
+            changed=changed,
         )
         for problem, evidence in problems
     )
 
 
-def _relative(finding: Finding, root: Path) -> Finding:
-    """With the places in the patches as the pull request has them."""
-    places = tuple(replace(place, path=place.path.removeprefix(f"{root}/")) for place in finding.patch_places)
-    return replace(finding, patch_places=places)
+def _changed_lines(target: Target, before: Side, after: Side) -> list[Location]:
+    """Where each file that reached the target begins to differ, as a place in the head."""
+    found = []
+    for name in target.reasons:
+        old, new = (side.files.root / name for side in (before, after))
+        if not new.is_file():
+            continue
+        lines = new.read_bytes().split(b"\n")
+        was = old.read_bytes().split(b"\n") if old.is_file() else []
+        same = next((at for at, pair in enumerate(zip(lines, was, strict=False)) if pair[0] != pair[1]), None)
+        line = (min(len(lines), len(was)) if same is None else same) + 1
+        found.append(Location(path=name, line=min(line, len(lines)), label="changed from here on"))
+    return found
 
 
 def _none_ran(why: str) -> tuple[GateRow, ...]:

@@ -1,0 +1,211 @@
+"""A small clone of this project with pull requests against it, on the real pin.
+
+Vocabulary: a *project* is a git repository with the shipped series, its lock cut down to one pin, and a few
+files of each other part. A *pull request* is one commit on a branch of its own; it can be relocked, as its
+author would do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from patchkit.config.lock import GitSource, load_lock
+from patchkit.config.lock_text import format_lock
+
+ROOT = Path(__file__).resolve().parents[3]
+ARCH = "gfx1151"
+# The target, its nearest relative, one without matrix units, one with wave64: enough to see a leak.
+KEPT = ("gfx1030", "gfx1100", "gfx1151", "gfx906")
+_WHO = {
+    "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",
+    "GIT_COMMITTER_NAME": "who", "GIT_COMMITTER_EMAIL": "who@localhost",
+    "GIT_AUTHOR_DATE": "2025-02-01T00:00:00Z", "GIT_COMMITTER_DATE": "2025-02-01T00:00:00Z",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one run of the command gave."""
+
+    code: int
+    document: dict[str, Any]
+    stderr: str
+
+    def states(self, name: str = "gfx1151 on b6900") -> dict[str, str]:
+        (one,) = (each for each in self.document["candidates"] if each["name"] == name)
+        return {row["gate"]: row["state"] for row in one["gates"]}
+
+    @property
+    def codes(self) -> list[str]:
+        return [finding["code"] for finding in self.document["findings"]]
+
+
+@dataclass(frozen=True)
+class Project:
+    """``root`` is the clone, ``cache`` a folder with the pin."""
+
+    root: Path
+    cache: Path
+
+    def git(self, *args: str, at: Path | None = None) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(at or self.root), *args],
+            env={**os.environ, **_WHO},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def patchkit(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "patchkit", *args],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.root,
+        )
+
+    def pull(self, name: str, changes: Mapping[str, str | None], *, relock: bool = False) -> str:
+        """A branch with one commit: texts by path, None removes."""
+        self.git("checkout", "-q", "-f", "-B", name, "main")
+        for path, text in changes.items():
+            place = self.root / path
+            if text is None:
+                place.unlink()
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, "utf-8")
+        if relock:
+            done = self.patchkit(
+                "lock", "--series-dir", str(self.root), "--cache-dir", str(self.cache), "--arch", ARCH
+            )
+            assert done.returncode == 0, done.stderr
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", name)
+        return self.git("rev-parse", "HEAD")
+
+    def edited(self, path: str, old: str, new: str) -> dict[str, str | None]:
+        """The changes that replace one text in a file of main."""
+        text = self.git("show", f"main:{path}") + "\n"
+        assert text.count(old) >= 1, f"{path} no longer has: {old}"
+        return {path: text.replace(old, new, 1)}
+
+    def bumped(self) -> dict[str, str | None]:
+        """The lock with a newer pin as its default, whose upstream changed a document."""
+        path = "patches/upstream.lock"
+        (self.root / path).write_text(self.git("show", f"main:{path}") + "\n", "utf-8")
+        lock = load_lock(self.root / path)
+        (old,) = lock.pins
+        upstream = Path(old.sources[0].url)
+        new = replace(
+            old,
+            build=6901,
+            commit=self.git("rev-parse", "b6901", at=upstream),
+            tree=self.git("rev-parse", "b6901^{tree}", at=upstream),
+            committed=self.git("show", "-s", "--format=%cI", "b6901", at=upstream),
+            commit_object=None,
+        )
+        raw = subprocess.run(
+            ["git", "-C", str(upstream), "cat-file", "commit", "b6901"], check=True, capture_output=True
+        ).stdout
+        newer = replace(lock, default=6901, pins=(old, replace(new, commit_object=raw)))
+        return {path: format_lock(newer)}
+
+    def gate(self, head: str, *args: str) -> Judgement:
+        done = self.patchkit(
+            "gate", "--cache-dir", str(self.cache), "--base", "main", "--head", head,
+            "--no-gpu", "--json", *args,
+        )  # fmt: skip
+        return Judgement(code=done.returncode, document=json.loads(done.stdout), stderr=done.stderr)
+
+
+def make_upstream(folder: Path, cache: Path, base: str) -> Path:
+    """A repository that serves the pin and, as b6901, a commit above it that changes a document."""
+    project = Project(folder, cache)
+    subprocess.run(["git", "init", "-q", "--bare", str(folder)], check=True)
+    project.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    (folder / "objects" / "info" / "alternates").write_text(f"{cache / 'upstream.git' / 'objects'}\n")
+    (folder / "shallow").write_text(f"{base}\n")
+    blob = project.git("rev-parse", f"{base}:LICENSE")
+    entry = f"100644 blob {blob}\tAN-EXAMPLE\n"
+    listed = project.git("ls-tree", base) + "\n" + entry
+    tree = subprocess.run(
+        ["git", "-C", str(folder), "mktree"], input=listed, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    commit = project.git("commit-tree", tree, "-p", base, "-m", "a newer build")
+    project.git("update-ref", "refs/tags/b6901", commit)
+    return folder
+
+
+def make_project(root: Path, cache: Path) -> Project:
+    project = Project(root, cache)
+    root.mkdir(parents=True)
+    for name in ("patches", "templates", "arch_profiles"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, root / name)
+    (root / "templates").mkdir(exist_ok=True)
+    (root / "templates" / ".keep").write_text("")
+    for path in (root / "arch_profiles").glob("gfx*.toml"):
+        if path.stem not in KEPT:
+            path.unlink()
+    lock = load_lock(root / "patches" / "upstream.lock")
+    pin = lock.pin(6900)
+    upstream = make_upstream(root.parent / "upstream.git", cache, str(pin.commit))
+    pin = replace(pin, sources=(GitSource(url=str(upstream)), *pin.sources))
+    small = replace(
+        lock,
+        default=6900,
+        pins=(pin,),
+        results=tuple(one for one in lock.results if (one.build, one.archs) == (6900, (ARCH,))),
+    )
+    (root / "patches" / "upstream.lock").write_text(format_lock(small), "utf-8")
+    for path, text in {
+        "README.md": "# A project\n",
+        "docs/how.md": "How.\n",
+        "patchkit/thing.py": "VALUE = 1\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, "utf-8")
+    project.git("init", "-q", "-b", "main")
+    project.git("add", "-A", "-f")
+    project.git("commit", "-q", "-m", "base")
+    return project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Project:
+    """For pull requests that end before anything is compiled; the cache is only read but for objects."""
+    root = tmp_path_factory.mktemp("gate")
+    cache = root / "cache"
+    shutil.copytree(warm_cache, cache)
+    return make_project(root / "project", cache)
+
+
+@pytest.fixture(scope="module")
+def compiling_project(
+    tmp_path_factory: pytest.TempPathFactory, warm_cache: Path, test_cache: Path, hip_toolchain
+) -> Project:
+    """For pull requests that go through the gates, with the cache of compiled units that all tests share."""
+    cache = test_cache / "gates"
+    with FileLock(test_cache / "gates.lock"):
+        if not (cache / "upstream.git").is_dir():
+            cache.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(warm_cache / "upstream.git", cache / "upstream.git.partial")
+            (cache / "upstream.git.partial").rename(cache / "upstream.git")
+        if not (cache / "sdk").exists():
+            (cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")
+    return make_project(tmp_path_factory.mktemp("gate") / "project", cache)

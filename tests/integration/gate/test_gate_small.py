@@ -1,0 +1,445 @@
+"""Pull requests against a small project whose upstream has one source file: everything but the compiler.
+
+What ends before the gates that compile is judged here in full; what needs them, in ``test_ten_pulls``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream, pin_text
+
+from patchkit.errors import ConfigError, ErrorGroup, ExitCode
+from patchkit.flow.lock import relock
+from patchkit.flow.plan import Request
+from patchkit.flow.workspace import Workspace
+from patchkit.gating.errors import ForkWithoutBranch
+from patchkit.gating.run import GateRequest, run_gate
+from patchkit.gating.verdict import Verdict
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir
+
+ROOT = Path(__file__).resolve().parents[3]
+FIRST = "patches/0001-demo-launch-bounds/patch.toml"
+SECOND = "patches/0002-demo-twin/patch.toml"
+PROFILE = "arch_profiles/gfx1151.toml"
+LADDER = (
+    "anchors",
+    "isolation",
+    "compile",
+    "resources",
+    "launch",
+    "numerics",
+    "backend-ops",
+    "logits",
+    "bench",
+)
+
+
+@dataclass(frozen=True)
+class Small(Place):
+    """A place whose series is a git repository with a branch ``main``."""
+
+    def workspace(self, root: Path | None = None) -> Workspace:
+        series = SeriesDir(root=root or self.series, origin="named")
+        return Workspace(series=series, cache_root=self.cache, reporter=NullReporter())
+
+    def relock(self, upstream: str | None = None) -> None:
+        relock(Request(archs=("gfx1151",), upstream=upstream), self.workspace())
+
+    def text(self, path: str) -> str:
+        return (self.series / path).read_text("utf-8")
+
+    def edited(self, path: str, old: str, new: str) -> dict[str, str | None]:
+        text = self.text(path)
+        assert old in text
+        return {path: text.replace(old, new)}
+
+    def pull(self, changes: Mapping[str, str | None], *, lock: bool = False) -> str:
+        for path, text in changes.items():
+            place = self.series / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink() if text is None else place.write_text(text, "utf-8")
+        if lock:
+            self.relock()
+        git(self.series, "add", "-A")
+        git(self.series, "commit", "-q", "--allow-empty", "-m", "pull")
+        return git(self.series, "rev-parse", "HEAD")
+
+    def gate(self, head: str = "HEAD", at: Path | None = None, **options: object) -> Verdict:
+        request = GateRequest(repository=at or self.series, base="main", head=head)
+        return run_gate(replace(request, **options), self.workspace(), environ={})
+
+    def judge(self, changes: Mapping[str, str | None], *, lock: bool = False, **options: object) -> Verdict:
+        self.pull(changes, lock=lock)
+        return self.gate(**options)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """To be copied."""
+    small = Small(tmp_path_factory.mktemp("small"), ROOT)
+    files = {
+        f"{FOLDER}/demo.cu": SOURCE,
+        f"{FOLDER}/common.cuh": "#pragma once\n// GGML_USE_HIP\n",
+        "ggml/CMakeLists.txt": "project(ggml)\n",
+        "README.md": "upstream\n",
+    }
+    later = SOURCE.replace("int twin_a(int x) {\n", "int twin_a(int x) {\n    x += 1;\n")
+    make_upstream(small.upstream, {1: files, 2: {f"{FOLDER}/demo.cu": later}})
+    make_series(small, 1, ("gfx1151",), config=True, last=None)
+    for path in ("README.md", "docs/how.md", "patchkit/thing.py"):
+        (small.series / path).parent.mkdir(exist_ok=True)
+        (small.series / path).write_text("one\n")
+    (small.series / "templates" / "README").write_text("shared\n")
+    small.relock()
+    git(small.series, "init", "-q", "-b", "main")
+    git(small.series, "add", "-A")
+    git(small.series, "commit", "-q", "-m", "base")
+    return small
+
+
+@pytest.fixture
+def small(source: Small, tmp_path: Path) -> Small:
+    shutil.copytree(source.series, tmp_path / "series")
+    shutil.copytree(source.cache, tmp_path / "cache")
+    (tmp_path / "upstream").symlink_to(source.upstream)
+    git(tmp_path / "series", "checkout", "-q", "-b", "pr")
+    return Small(tmp_path, ROOT)
+
+
+def codes(verdict: Verdict) -> list[str]:
+    return [finding.problem.code for finding in verdict.findings]
+
+
+def states(verdict: Verdict) -> dict[str, str]:
+    (one,) = verdict.judged
+    return {row.gate: row.state for row in one.rows}
+
+
+def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
+    shutil.rmtree(small.cache)
+    verdict = small.judge({"docs/how.md": "two\n", "README.md": "two\n"})
+    assert (verdict.word, verdict.exit_code, verdict.judged) == ("nothing to prove", ExitCode.OK, ())
+    assert not small.cache.exists()
+
+
+def test_no_change_at_all_is_nothing_to_prove(small: Small) -> None:
+    assert small.judge({}).word == "nothing to prove"
+
+
+def test_code_of_the_project_is_not_proven_and_not_run(small: Small, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    evil = f"open({str(ran)!r}, 'w')\n"
+    changes = {"patchkit/thing.py": evil, "patchkit/__init__.py": evil, "conftest.py": evil, "setup.py": evil}
+    verdict = small.judge(changes)
+    assert (verdict.word, verdict.exit_code) == ("not proven", ExitCode.GATE_FAILED)
+    assert codes(verdict) == ["GATE_OWN_TESTS_NEEDED"]
+    assert verdict.judged == ()
+    assert not ran.exists()
+    told = small.gate(own_tests_passed=True)
+    assert (told.word, told.findings) == ("passed", ())
+    assert "was said by the caller" in told.attention[0]
+
+
+def test_a_text_in_a_profile_needs_the_place_and_nothing_that_compiles(small: Small) -> None:
+    verdict = small.judge(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'), lock=True)
+    assert verdict.word == "passed"
+    assert verdict.ran == ("anchors",)
+    assert states(verdict) == dict.fromkeys(LADDER, "not needed") | {"anchors": "passed"}
+    assert verdict.judged[0].reasons[0] == PROFILE
+
+
+def test_the_profile_of_another_gpu_reaches_no_candidate(small: Small) -> None:
+    path = "arch_profiles/gfx906.toml"
+    verdict = small.judge({path: small.text(path) + "\n# a remark\n"})
+    assert (verdict.word, verdict.judged) == ("nothing to prove", ())
+
+
+def test_a_gpu_that_goes_is_looked_for_in_the_others_candidates(small: Small) -> None:
+    verdict = small.judge({"arch_profiles/gfx906.toml": None}, explain=True)
+    assert {name for name, state in states(verdict).items() if state == "would run"} == {
+        "anchors",
+        "isolation",
+        "launch",
+    }
+
+
+def test_a_shared_template_reaches_every_candidate(small: Small) -> None:
+    verdict = small.judge({"templates/README": "shared by all\n"}, lock=True)
+    assert verdict.judged[0].reasons[0] == "templates/README"
+    assert verdict.ran == ("anchors",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "gates"),
+    [
+        ("\n[[edit]]", '\n[resources]\nmore_spills = 4\nwhy = "x"\n\n[[edit]]', {"resources"}),
+        ('effect = "none"', 'effect = "none at all"', set()),
+    ],
+)
+def test_a_rule_of_a_patch_needs_the_gate_that_reads_it(
+    small: Small, old: str, new: str, gates: set[str]
+) -> None:
+    text = small.text(SECOND)
+    assert old in text
+    small.pull({SECOND: text.replace(old, new, 1)}, lock=True)
+    verdict = small.gate(explain=True)
+    assert {name for name, state in states(verdict).items() if state == "would run"} == {"anchors", *gates}
+    assert any("what its kernels may cost" in text for text in verdict.attention) == bool(gates)
+
+
+def test_other_bytes_need_the_whole_ladder(small: Small) -> None:
+    verdict = small.judge(small.edited(SECOND, "scale = 3", "scale = 4"), lock=True, explain=True)
+    assert set(states(verdict).values()) == {"would run"}
+    assert verdict.needed == LADDER
+    assert verdict.word == "explained"
+
+
+def test_a_missing_compiler_is_no_pass(small: Small) -> None:
+    verdict = small.judge(small.edited(SECOND, "scale = 3", "scale = 4"), lock=True)
+    assert (verdict.word, verdict.exit_code) == ("blocked", ExitCode.TOOLCHAIN)
+    assert set(states(verdict).values()) == {"not run"}
+
+
+def test_a_template_that_is_none_points_at_the_patch(small: Small) -> None:
+    verdict = small.judge({"patches/0001-demo-launch-bounds/demo-config.cuh.jinja": "//% for arch in\n"})
+    assert (verdict.word, verdict.exit_code, codes(verdict)) == (
+        "blocked",
+        ExitCode.RENDER,
+        ["TEMPLATE_SYNTAX"],
+    )
+    assert verdict.ran == ()
+    assert verdict.findings[0].patch_places[0].path.startswith("patches/0001-demo-launch-bounds/")
+
+
+@pytest.mark.parametrize(
+    ("evil", "code"),
+    [
+        ("@{ ''.__class__.__mro__ }@", "TEMPLATE_FORBIDDEN"),
+        ("@{ archs.__init__.__globals__ }@", "TEMPLATE_FORBIDDEN"),
+        ("@% for a in range(1000000000) %@x@% endfor %@", "TEMPLATE_FORBIDDEN"),
+        ("@% include '../../../../../etc/passwd' %@", "TEMPLATE_MISSING"),
+    ],
+)
+def test_a_template_of_an_enemy_gets_nowhere(small: Small, evil: str, code: str) -> None:
+    text = f"#pragma once\n//% for arch in archs\n// @{{ arch.name }}@\n//% endfor\n// {evil}\n"
+    verdict = small.judge({"patches/0001-demo-launch-bounds/demo-config.cuh.jinja": text})
+    assert (verdict.word, verdict.exit_code, codes(verdict)) == ("blocked", ExitCode.RENDER, [code])
+    assert verdict.ran == ()
+
+
+def test_a_dropped_guard_points_at_the_line_and_names_whom_it_reaches(small: Small) -> None:
+    text = small.text(FIRST).replace("@{ guard.host('cc') }@ ? 128", "cc > 0 ? 128")
+    verdict = small.judge({FIRST: text.replace('["archs", "guard"]', '["archs"]')})
+    found = next(one for one in verdict.findings if one.problem.code == "HOST_GUARD_MISSING")
+    line = small.text(FIRST).splitlines().index('id = "threads"') + 1
+    assert str(found.patch_places[0]).startswith(f"{FIRST}:{line}")
+    assert "hip gfx1100 host" in found.leaks
+    assert "hip gfx1151 host" not in found.leaks
+    assert verdict.exit_code is ExitCode.RENDER
+
+
+def test_a_place_that_is_not_there_is_told_with_the_line_of_the_patch(small: Small) -> None:
+    verdict = small.judge(small.edited(SECOND, "twin_b", "twin_z"))
+    assert verdict.exit_code is ExitCode.ANCHOR
+    assert all(str(small.cache) not in str(place) for one in verdict.findings for place in one.problem.where)
+
+
+def test_data_that_is_wrong_is_told_all_at_once_and_by_its_name_in_the_head(small: Small) -> None:
+    changes = {SECOND: "id = \n", PROFILE: "families = 3\n", "patches/upstream.lock": "version = 2\n"}
+    verdict = small.judge(changes)
+    assert verdict.exit_code is ExitCode.USAGE
+    places = {place.path for one in verdict.findings for place in one.problem.where}
+    assert {SECOND, PROFILE, "patches/upstream.lock"} <= places
+    texts = " ".join(f"{one.problem.message} {one.problem.hint}" for one in verdict.findings)
+    assert str(small.root) not in texts
+
+
+def test_a_link_in_the_head_is_refused(small: Small) -> None:
+    (small.series / "patches" / "0002-demo-twin" / "secret.jinja").symlink_to("/etc/passwd")
+    assert codes(small.judge({})) == ["GATE_ENTRY_REFUSED"]
+
+
+def test_a_lock_that_is_behind_is_told_with_the_command(small: Small) -> None:
+    verdict = small.judge(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'))
+    assert (codes(verdict), verdict.exit_code) == (["GATE_LOCK_OUTDATED"], ExitCode.USAGE)
+    problem = verdict.findings[0].problem
+    assert problem.hint == "patchkit lock --arch gfx1151 --upstream b1"
+    assert [place.path for place in problem.where] == ["patches/upstream.lock", PROFILE]
+    assert verdict.ran == ("anchors",)  # it did not keep the gate from running
+
+
+def test_a_lock_that_tells_another_tree_is_told(small: Small) -> None:
+    text = re.sub(
+        r'(?m)^tree = "([0-9a-f]{40})"\ncommit =',
+        f'tree = "{"0" * 40}"\ncommit =',
+        small.text("patches/upstream.lock"),
+    )
+    verdict = small.judge({"patches/upstream.lock": text})
+    assert "GATE_LOCK_UNTRUE" in codes(verdict)
+
+
+def test_a_candidate_that_the_lock_does_not_record_is_told(small: Small) -> None:
+    text = small.text("patches/upstream.lock").partition("[[result]]")[0]
+    small.pull({"patches/upstream.lock": text, **small.edited(SECOND, "scale = 3", "scale = 4")})
+    assert "GATE_LOCK_UNRECORDED" in codes(small.gate())
+
+
+def test_a_pin_is_not_rewritten_and_a_new_address_not_asked(small: Small) -> None:
+    text = small.text("patches/upstream.lock")
+    other = text.replace(f'url = "{small.upstream.resolve()}"', 'url = "https://evil.invalid/x.git"')
+    other = re.sub(r'url = ".*"', 'url = "https://evil.invalid/x.git"', other)
+    verdict = small.judge({"patches/upstream.lock": other})
+    assert "GATE_SOURCE_NEW" in codes(verdict)
+    assert verdict.judged == ()
+    tree = re.search(r'tree = "([0-9a-f]{40})"', text)
+    assert tree is not None
+    verdict = small.judge({"patches/upstream.lock": text.replace(tree[1], "1" * 40)})
+    # A commit object that has another tree is refused while the lock is read.
+    assert codes(verdict) == ["LOCK_COMMIT_UNPROVEN"]
+    assert verdict.exit_code is ExitCode.USAGE
+
+
+def test_a_pin_with_another_tree_is_refused_before_anything_is_fetched(small: Small) -> None:
+    text = re.sub(r"commit_object = (\"[^\"]*\"|'''[^']*''')\n", "", small.text("patches/upstream.lock"))
+    tree = re.search(r'tree = "([0-9a-f]{40})"', text)
+    assert tree is not None
+    verdict = small.judge({"patches/upstream.lock": text.replace(tree[1], "1" * 40, 1)})
+    assert "GATE_PIN_REWRITTEN" in codes(verdict)
+    assert verdict.judged == ()
+
+
+def test_a_new_pin_is_a_new_candidate(small: Small) -> None:
+    base = small.text("patches/upstream.lock")
+    pin = pin_text(small.upstream, 2).partition("\n\n")[2].replace(str(small.upstream), str(small.upstream))
+    url = re.search(r'url = "(.*)"', base)
+    assert url is not None
+    pin = re.sub(r'url = ".*"', f'url = "{url[1]}"', pin)
+    head, rest = base.split("\n[[result]]", 1)
+    small.pull({"patches/upstream.lock": f"{head}\n{pin}\n[[result]]{rest}"})
+    small.relock("b2")
+    small.pull({})
+    verdict = small.gate(explain=True)
+    (one,) = verdict.judged
+    assert (one.build, one.tree_before) == (2, None)
+    assert "patches/upstream.lock: b2 is a new pin" in one.reasons
+    assert verdict.needed == LADDER
+
+
+def test_what_loosens_the_rules_is_to_be_seen(small: Small) -> None:
+    changes = {
+        **small.edited(FIRST, 'macros = ["GGML_USE_HIP"]', 'macros = ["GGML_USE_HIP", "NDEBUG"]'),
+        **small.edited(PROFILE, 'demo-twin = { default = "on"', 'demo-twin = { default = "opt-in"'),
+        "patches/series.toml": 'folders = ["ggml/"]\n',
+    }
+    told = " / ".join(small.judge(changes, explain=True).attention)
+    assert "is guarded by GGML_USE_HIP, NDEBUG instead of GGML_USE_HIP" in told
+    assert "makes demo-twin opt-in (it was on)" in told
+    assert "lets patches edit more of upstream: ggml/" in told
+
+
+def test_a_head_that_is_behind_is_told(small: Small) -> None:
+    small.pull({"docs/how.md": "two\n"})
+    git(small.series, "checkout", "-q", "main")
+    small.pull({"docs/other.md": "three\n"})
+    assert "1 commit behind the base" in small.gate("pr").attention[0]
+
+
+def test_a_base_that_is_broken_is_no_fault_of_the_head(small: Small) -> None:
+    git(small.series, "checkout", "-q", "main")
+    small.pull({SECOND: "id = \n"})
+    git(small.series, "checkout", "-q", "-B", "pr")
+    small.pull(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'))
+    with pytest.raises((ConfigError, ErrorGroup)):
+        small.gate()
+
+
+def test_nothing_is_left_behind(small: Small) -> None:
+    small.judge(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'), lock=True)
+    assert not list(small.cache.glob("gate-*"))
+    status = git(small.series, "status", "--porcelain")
+    assert status == ""
+
+
+@pytest.fixture
+def fork(small: Small) -> Small:
+    """A clone of the upstream with our candidate on b1 as branch ``pr``, and b1 as branch ``main``."""
+    done = small.run("apply", "--arch", "gfx1151")
+    assert done.returncode == 0, done.stderr
+    folder = small.root / "fork"
+    git(small.root, "clone", "-q", str(small.upstream.resolve()), str(folder))
+    git(folder, "fetch", "-q", "--update-shallow", str(small.repository), "candidate/gfx1151/b1")
+    git(folder, "checkout", "-q", "-b", "main", "b1")
+    git(folder, "checkout", "-q", "-b", "pr", "FETCH_HEAD")
+    return small
+
+
+def carried(fork: Small, path: str, old: str, new: str) -> None:
+    place = fork.root / "fork" / path
+    text = place.read_text() if place.exists() else ""
+    assert old in text
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text.replace(old, new) if old else new)
+    git(place.parent, "add", "-A")
+    git(place.parent, "commit", "-q", "-m", "by hand")
+
+
+def judged(fork: Small, base: str = "main", **options: object) -> Verdict:
+    request = GateRequest(repository=fork.root / "fork", base=base, head="pr", explain=True)
+    return run_gate(replace(request, **options), fork.workspace(), environ={})
+
+
+def test_a_fork_that_carries_what_the_series_gives_needs_the_ladder(fork: Small) -> None:
+    verdict = judged(fork)
+    assert (verdict.pull.kind, verdict.word) == ("fork", "explained")
+    assert verdict.needed == LADDER
+    assert verdict.judged[0].patches == ("demo-launch-bounds", "demo-twin")
+
+
+def test_a_fork_whose_candidate_did_not_change_needs_nothing(fork: Small) -> None:
+    git(fork.root / "fork", "branch", "-f", "main", "pr")
+    carried(fork, "README.md", "upstream", "ours")
+    verdict = judged(fork, own_files=("*.md",), explain=False)
+    assert (verdict.word, verdict.needed) == ("nothing to prove", ())
+    assert "README.md" in verdict.attention[0]
+
+
+def test_a_hand_in_a_carried_file_is_found_with_its_line(fork: Small) -> None:
+    carried(fork, f"{FOLDER}/demo.cu", "int nblocks = 4", "int nblocks = 5")
+    verdict = judged(fork, explain=False)
+    assert codes(verdict) == ["GATE_FORK_NOT_REGENERATED"]
+    (place,) = verdict.findings[0].problem.where
+    text = (fork.root / "fork" / place.path).read_text().splitlines()
+    assert place.line is not None
+    assert "nblocks = 5" in text[place.line - 1]
+    assert verdict.exit_code is ExitCode.GATE_FAILED
+    assert verdict.ran == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "old"), [("src/llama.cpp", ""), ("README.md", "upstream"), (f"{FOLDER}/new.cu", "")]
+)
+def test_what_no_patch_touches_is_a_stray_unless_it_is_named(fork: Small, path: str, old: str) -> None:
+    carried(fork, path, old, "by hand\n")
+    verdict = judged(fork)
+    assert codes(verdict) == ["GATE_FORK_STRAY"]
+    assert path in verdict.findings[0].problem.message
+    assert codes(judged(fork, own_files=(path,))) == []
+
+
+def test_naming_a_carried_file_as_ones_own_does_not_help(fork: Small) -> None:
+    carried(fork, f"{FOLDER}/demo.cu", "int nblocks = 4", "int nblocks = 5")
+    assert codes(judged(fork, own_files=("*",))) == ["GATE_FORK_NOT_REGENERATED"]
+
+
+def test_a_fork_without_our_commits_is_told(fork: Small) -> None:
+    request = GateRequest(repository=fork.root / "fork", base="main", head="b2")
+    with pytest.raises(ForkWithoutBranch, match="carries no candidate"):
+        run_gate(request, fork.workspace(), environ=os.environ)
