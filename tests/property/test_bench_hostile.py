@@ -101,6 +101,7 @@ _VALUES = st.recursive(
     ),
     st.lists(st.sampled_from(CONDITIONS), max_size=3),
 )
+@settings(max_examples=_EXAMPLES)
 def test_rows_with_any_values(
     tmp_path_factory, rows: list[tuple[int, dict[str, object]]], across: list[str]
 ) -> None:
