@@ -180,7 +180,8 @@ def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[Patchki
     builds = selected.patch.builds
     until = f"b{builds.last}" if builds.last is not None else "no known end"
     reason = (
-        f"upstream no longer has {', '.join(map(str, gone))}; the patch is for b{builds.first} to {until}"
+        f"upstream no longer has {', '.join(map(str, gone))}; "
+        f"the patch is for b{builds.first} to {until} ({builds.why})"
     )
     proof = ("looked for in every source of the folders that the series edits",)
     return _verdict(selected, "retired", reason, gone=gone, proof=proof, problems=problems)
