@@ -171,19 +171,22 @@ def make_environment(folders: Sequence[Path]) -> BoundedEnvironment:
     return BoundedEnvironment(_FolderLoader(folders))
 
 
-def undeclared_names(environment: BoundedEnvironment, source: str) -> set[str]:
+def undeclared_names(environment: BoundedEnvironment, source: str, filename: str | None = None) -> set[str]:
     """Context names a template uses, those of the templates it includes among them.
+
+    ``filename`` is the file that ``source`` was read from, for errors.
 
     Raises jinja2's TemplateSyntaxError and TemplateNotFound, and Unreadable.
     """
-    pending = [source]
+    pending: list[tuple[str, str | None]] = [(source, filename)]
     seen: set[str] = set()
     names: set[str] = set()
     while pending:
-        tree = environment.parse(pending.pop())
+        text, path = pending.pop()
+        tree = environment.parse(text, filename=path)
         names |= jinja2.meta.find_undeclared_variables(tree)
         for reference in jinja2.meta.find_referenced_templates(tree):
             if reference is not None and reference not in seen and environment.loader is not None:
                 seen.add(reference)
-                pending.append(environment.loader.get_source(environment, reference)[0])
+                pending.append(environment.loader.get_source(environment, reference)[:2])
     return names - set(environment.globals)

@@ -118,9 +118,9 @@ class PatchRenderer:
     def check_context(self) -> None:
         """Declared names equal used names, over all templates of the patch. Raises RenderErrors."""
         used: set[str] = set()
-        for source, where in self._sources():
+        for source, filename, where in self._sources():
             try:
-                used |= undeclared_names(self._environment, source)
+                used |= undeclared_names(self._environment, source, filename)
             except Exception as exc:
                 raise self._explain(exc, where) from exc
         declared = set(self._patch.context)
@@ -134,22 +134,23 @@ class PatchRenderer:
                 hint=f"set context = {sorted(used)}; available: {', '.join(self._available)}",
             )
 
-    def _sources(self) -> list[tuple[str, Location]]:
+    def _sources(self) -> list[tuple[str, str | None, Location]]:
+        """Every template of the patch: its text, its file if it has one, its place in patch.toml."""
         loader = self._environment.loader
-        found: list[tuple[str, Location]] = []
+        found: list[tuple[str, str | None, Location]] = []
         names: list[tuple[str, Location]] = [(file.template, file.where) for file in self._patch.files]
         for edit in self._patch.edits:
             if edit.text is not None:
-                found.append((edit.text, edit.where))
+                found.append((edit.text, None, edit.where))
             elif edit.template is not None:
                 names.append((edit.template, edit.where))
-        found += [(alias.device, alias.where) for alias in self._patch.aliases]
+        found += [(alias.device, None, alias.where) for alias in self._patch.aliases]
         for name, where in names:
             try:
-                source = loader.get_source(self._environment, name)[0] if loader is not None else ""
+                read = loader.get_source(self._environment, name) if loader is not None else ("", None)
             except Exception as exc:
                 raise self._explain(exc, where) from exc
-            found.append((source, where))
+            found.append((read[0], read[1], where))
         return found
 
     def _explain(self, exc: Exception, where: Location) -> RenderError:  # noqa: PLR0911 - one per kind

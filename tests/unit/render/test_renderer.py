@@ -370,3 +370,14 @@ def test_checking_reports_templates_that_are_not_there_or_are_none(folders, extr
     with pytest.raises(error) as caught:
         check(folders, [], EDIT.format(n=1) + extra)
     assert isinstance(caught.value, RenderError)
+
+
+@pytest.mark.parametrize("name", ["a.jinja", "b.jinja"])
+def test_a_syntax_error_points_into_the_template_that_has_it(folders, name):
+    (folders[0] / "a.jinja").write_text("one\n@% include 'b.jinja' %@\n")
+    (folders[1] / "b.jinja").write_text("one\ntwo\n")
+    place = next(folder / name for folder in folders if (folder / name).is_file())
+    place.write_text(place.read_text() + "@% for x in %@\n")
+    with pytest.raises(TemplateSyntax) as caught:
+        check(folders, (), EDIT.format(n=1) + 'template = "a.jinja"')
+    assert (Path(caught.value.where[0].path).name, caught.value.where[0].line) == (name, 3)
