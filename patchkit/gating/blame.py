@@ -19,6 +19,7 @@ __all__ = ["blame", "leaks_of"]
 
 _HOST = frozenset({"ISOLATION_HOST", "ISOLATION_FOREIGN_GPU", "HOST_GUARD_MISSING"})
 _UNITS = "ISOLATION_UNITS"
+_SERIES = ("patches/", "templates/", "arch_profiles/")
 _DEVICE_CODE = re.compile(r" for (gfx[0-9a-f]+), which no patch is for")
 
 
@@ -77,7 +78,7 @@ def _differing(evidence: Mapping[str, object], unit: str) -> Iterator[str]:
 def _patch_places(problem: PatchkitError, plan: Plan, candidate: Mapping[str, bytes]) -> Iterator[Location]:
     patches = [patch for selected, _ in plan.steps if (patch := selected.patch)]
     for place in problem.where[:1]:
-        if place.path.startswith("patches/"):
+        if place.path.startswith(_SERIES):
             yield place
             continue
         concerned = [patch for patch in patches if place.path in _files(patch)]

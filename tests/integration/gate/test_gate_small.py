@@ -209,14 +209,15 @@ def test_a_missing_compiler_is_no_pass(small: Small) -> None:
 
 
 def test_a_template_that_is_none_points_at_the_patch(small: Small) -> None:
-    verdict = small.judge({"patches/0001-demo-launch-bounds/demo-config.cuh.jinja": "//% for arch in\n"})
+    path = "patches/0001-demo-launch-bounds/demo-config.cuh.jinja"
+    verdict = small.judge({path: "one\n//% for arch in\n"})
     assert (verdict.word, verdict.exit_code, codes(verdict)) == (
         "blocked",
         ExitCode.RENDER,
         ["TEMPLATE_SYNTAX"],
     )
     assert verdict.ran == ()
-    assert verdict.findings[0].patch_places[0].path.startswith("patches/0001-demo-launch-bounds/")
+    assert str(verdict.findings[0].patch_places[0]) == f"{path}:2"
 
 
 @pytest.mark.parametrize(
