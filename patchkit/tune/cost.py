@@ -62,10 +62,10 @@ def not_worse(found: Outcome, upstream: Outcome) -> str | None:
 
     A variant that upstream's setting cannot be compiled for has nothing to be worse than.
     """
-    if isinstance(found, Failure):
-        return f"does not compile: {found.message}"
     if isinstance(upstream, Failure):
         return None
+    if isinstance(found, Failure):
+        return f"does not compile: {found.message}"
     if found.spills > upstream.spills:
         return f"spills {found.spills} registers, upstream's {upstream.spills}"
     if found.waves < upstream.waves:

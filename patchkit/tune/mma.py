@@ -1,8 +1,8 @@
 """flash_attn_ext_f16 of fattn-mma-f16.cuh, the attention kernel on matrix instructions: RDNA's table.
 
-A *variant* is a head size and a number of columns, as ``256-32``. The unit instantiates the way with the
-most query heads per block, up to eight, as models with grouped queries get it; two heads and soft cap,
-which read the same row, are checks.
+A *variant* is a head size and a number of columns, as ``256-32``. The unit instantiates the way with eight
+query heads per block, as models with grouped queries get it; four and two heads and soft cap, which read the
+same row, are checks.
 
 The rules are facts about the kernel of build 11549 on GPUs with 16x16 matrix fragments in waves of 32
 lanes (RDNA3, RDNA4), each an assertion or an assumption of its loops:
@@ -46,7 +46,8 @@ _HEADERS = ("common.cuh", "mma.cuh", "fattn-common.cuh")  # cp-async.cuh may be 
 _HEAD_SIZES = (64, 80, 96, 112, 128, 256)
 _NARROW = (80, 112)  # with fragments of 16 rows for V instead of 32 (mma_tile_sizes)
 _SOFTCAP = (128, 256)
-_FEWEST_COLUMNS, _MOST_HEADS, _TWO_HEADS = 16, 8, 2
+_FEWEST_COLUMNS = 16
+_HEADS = (8, 4, 2)  # query heads per block; one is not compiled for these GPUs
 _LANES, _FRAGMENT, _FRAGMENT_PAIRS = 32, 16, 8
 _PAD = 4  # pairs of halves added to each row in LDS against bank conflicts
 _PAIR_BYTES = 4
@@ -115,13 +116,11 @@ class MmaFamily:
 
     def unit(self, candidate: Candidate) -> str:
         """With the most query heads per block, without soft cap."""
-        return f"{_FOLDER}/{candidate.variant}/{'-'.join(map(str, candidate.setting))}.cu"
+        return next(_ways(candidate))[0]
 
     def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """Two heads per block, and soft cap where the kernel has it."""
-        stem = self.unit(candidate).removesuffix(".cu")
-        capped = (f"{stem}-softcap.cu",) if _numbers(candidate.variant)[0] in _SOFTCAP else ()
-        return (f"{stem}-two-heads.cu", *capped)
+        """Fewer heads per block, and soft cap with each where the kernel has it."""
+        return tuple(path for path, _, _ in _ways(candidate))[1:]
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """One copy of the kernel, whose table begins with the row that a unit defines."""
@@ -142,14 +141,9 @@ class MmaFamily:
 
     def _units(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
         head_size, columns = _numbers(candidate.variant)
-        ways = [(self.unit(candidate), _MOST_HEADS, "false")]
-        ways += [
-            (path, _MOST_HEADS if "softcap" in path else _TWO_HEADS, "true" if "softcap" in path else "false")
-            for path in self.checks(candidate)
-        ]
         values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
         values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
-        for path, heads, capped in ways:
+        for path, heads, capped in _ways(candidate):
             arguments = f"{head_size}, {head_size}, {columns // heads}, {heads}, {capped}, false, false"
             lines = [f'#include "../../../{name}"' for name in _HEADERS]
             lines += [
@@ -184,11 +178,11 @@ def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
 
 
 def lds_bytes(head_size: int, columns: int, setting: Setting) -> int:
-    """LDS of one block with up to eight query heads, as ggml_cuda_flash_attn_ext_mma_f16_case computes it."""
+    """LDS of a block with two query heads, the most, as ggml_cuda_flash_attn_ext_mma_f16_case has it."""
     threads, _, rows, of_k, of_v, combined, q_in_reg = setting
     tile = rows * (max(of_k, of_v) + _PAD)
     query = columns * (head_size // 2 + _PAD)
-    mask = columns // _MOST_HEADS * (rows // 2 + _PAD)
+    mask = columns // _HEADS[-1] * (rows // 2 + _PAD)
     joined = threads // _LANES * _FRAGMENT * (combined + _PAD)
     loop = max(query, tile + mask) if q_in_reg else query + tile + mask
     return max(joined, loop) * _PAIR_BYTES
@@ -197,6 +191,15 @@ def lds_bytes(head_size: int, columns: int, setting: Setting) -> int:
 def _shared(threads: int, columns: int) -> int:
     """np: the waves that share 16 columns; 0 when the block has too few waves."""
     return threads // _LANES * _FRAGMENT // columns
+
+
+def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
+    """The unit, the heads per block and the soft cap of each instantiation that reads the row."""
+    stem = f"{_FOLDER}/{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
+    for capped in ("false", "true") if _numbers(candidate.variant)[0] in _SOFTCAP else ("false",):
+        for heads in _HEADS:
+            named = [f"-{heads}-heads"] if heads != _HEADS[0] else []
+            yield "".join([stem, *named, *(["-softcap"] if capped == "true" else []), ".cu"]), heads, capped
 
 
 def _numbers(variant: str) -> tuple[int, int]:

@@ -175,13 +175,13 @@ def _confirmed(family: Family, judged: Judged, upstream: Judged, ask: Ask, limit
     if judged is upstream:
         return True
     mine, theirs = family.checks(judged.candidate), family.checks(upstream.candidate)
-    compiled = ask([*mine, *theirs]) if mine else {}
-    return all(
-        not_worse(after, before) is None
-        for ours, base in zip(mine, theirs, strict=True)
-        for after, before in zip(
+    for ours, base in zip(mine, theirs, strict=True):
+        compiled = ask([ours, base])  # one at a time: most that are worse are so in the first
+        pairs = zip(
             _launched(family, judged.candidate, ours, compiled, limits),
             _launched(family, upstream.candidate, base, compiled, limits),
             strict=True,
         )
-    )
+        if any(not_worse(after, before) is not None for after, before in pairs):
+            return False
+    return True

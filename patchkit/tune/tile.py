@@ -19,6 +19,7 @@ from patchkit.cxx.scopes import parse_scopes
 from patchkit.errors import Location
 from patchkit.occupancy.waves import HardwareLimits
 from patchkit.source import SourceText, Span
+from patchkit.tune.bounds import binding_bounds
 from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 from patchkit.tune.wmma import cut_behind
@@ -35,12 +36,11 @@ _ROW = re.compile(
 _PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k")
 _HEAD_SIZES = (128, 256)
 _FEWEST_COLUMNS = 8  # below, a block decodes: bound by memory, not by what a table says
-_MOST_HEADS = 8
+_HEADS = (8, 4, 2, 1)  # query heads that share a block, as models with and without grouped queries have them
 _LANES = 32
 _COPY_HALVES = 8  # 16 bytes, ggml_cuda_get_max_cpy_bytes
 _SPACE: tuple[tuple[int, ...], ...] = (
     (64, 128, 256, 512),
-    (1, 2, 3, 4, 5, 6, 7, 8),
     (32, 64, 128, 256),
     (32, 64, 128, 256),
 )
@@ -66,14 +66,14 @@ class TileFamily:
         return tuple(self.rows)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """Every combination of usual values that keeps the rules; upstream's is always among them."""
+        """Every combination of usual values that keeps the rules, and of bounds that can change anything."""
         head_size, columns = _numbers(variant)
         found = {
             (nthreads, occupancy, rows, halves)
             for nthreads in _SPACE[0]
-            for occupancy in _SPACE[1]
-            for rows in _SPACE[2]
-            for halves in _SPACE[3]
+            for occupancy in binding_bounds(self.limits, self.rows[variant][1])
+            for rows in _SPACE[1]
+            for halves in _SPACE[2]
             if _holds(head_size, columns, nthreads, rows, halves)
         }
         return tuple(sorted(found | {self.rows[variant]}))
@@ -90,12 +90,14 @@ class TileFamily:
 
     def unit(self, candidate: Candidate) -> str:
         """With the most query heads per block, without soft cap."""
-        return f"{UNIT_FOLDER}/tile-{candidate.variant}/{'-'.join(map(str, candidate.setting))}.cu"
+        return next(_ways(candidate))[0]
 
     def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """One head per block, and soft cap: both read the same row."""
-        stem = self.unit(candidate).removesuffix(".cu")
-        return (f"{stem}-one-head.cu", f"{stem}-softcap.cu")
+        """Fewer heads per block, and soft cap with each: all of them read the same row.
+
+        They differ much: of <128, 128> with 64 columns a row that helps eight heads spills with two and four.
+        """
+        return tuple(path for path, _, _ in _ways(candidate))[1:]
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """One copy of the kernel per variant, its row made of macros that each unit defines."""
@@ -114,13 +116,7 @@ class TileFamily:
 
     def _units(self, candidate: Candidate, headers: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
         head_size, columns = _numbers(candidate.variant)
-        heads = min(_MOST_HEADS, columns)
-        one_head, softcap = self.checks(candidate)
-        for path, shared, capped in (
-            (self.unit(candidate), heads, "false"),
-            (one_head, 1, "false"),
-            (softcap, heads, "true"),
-        ):
+        for path, shared, capped in _ways(candidate):
             kernel = f"{_KERNEL}<{head_size}, {head_size}, {columns // shared}, {shared}, {capped}>"
             lines = [f'#include "../../{name}"' for name in headers]
             lines += [
@@ -161,6 +157,15 @@ def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
             hint="builds from 2025-10-11 on (llama.cpp PR 16492) have it",
         )
     return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows, places=places)
+
+
+def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
+    """The unit, the heads per block and the soft cap of each instantiation that reads the row."""
+    stem = f"{UNIT_FOLDER}/tile-{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
+    for capped in ("false", "true"):
+        for shared in _HEADS:
+            named = [f"-{shared}-heads"] if shared != _HEADS[0] else []
+            yield "".join([stem, *named, *(["-softcap"] if capped == "true" else []), ".cu"]), shared, capped
 
 
 def _numbers(variant: str) -> tuple[int, int]:

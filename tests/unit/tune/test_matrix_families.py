@@ -96,10 +96,10 @@ def test_every_legal_setting_of_attention_keeps_the_rules(attention, variant) ->
 
 
 def test_lds_of_attention_is_what_the_host_asks_for() -> None:
-    # By hand for <256, 256, 8, 8>: max(8 warps*16*(64 + 4), 64*(128 + 4) + 8*(32 + 4)) pairs of 4 bytes
-    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 1)) == 8736 * 4
+    # By hand for <256, 256, 32, 2>: max(8 warps*16*(64 + 4), 64*(128 + 4) + 32*(32 + 4)) pairs of 4 bytes
+    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 1)) == 9600 * 4
     # With Q in LDS its 64*(128 + 4) pairs come on top
-    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 0)) == (8448 + 8736) * 4
+    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 0)) == (8448 + 9600) * 4
 
 
 def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> None:
@@ -114,11 +114,12 @@ def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> No
     unit = files[attention.unit(candidate)].decode()
     assert "#define PATCHKIT_NBATCH_K2 64\n" in unit
     assert "flash_attn_ext_f16<256, 256, 8, 8, false, false, false>" in unit
-    two, capped = (files[path].decode() for path in attention.checks(candidate))
-    assert "<256, 256, 32, 2, false, false, false>" in two
-    assert "<256, 256, 8, 8, true, false, false>" in capped
+    shared = [files[path].decode() for path in attention.checks(candidate)]
+    kernels = [f"<256, 256, {64 // heads}, {heads}, false, false, false>" for heads in (4, 2)]
+    kernels += [f"<256, 256, {64 // heads}, {heads}, true, false, false>" for heads in (8, 4, 2)]
+    assert [next(each for each in kernels if each in text) for text in shared] == kernels
     assert attention.unit(Candidate("256-64", attention.baseline("256-64"))) in files
-    assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 1  # no soft cap there
+    assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 2  # no soft cap there
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,10 @@ def test_a_unit_defines_its_row_and_the_kernel_reads_it() -> None:
     unit = files[family.unit(candidate)].decode()
     assert "#define PATCHKIT_NBATCH_K 64\n" in unit
     assert "flash_attn_tile<256, 256, 4, 8, false>" in unit
-    one_head, softcap = (files[path].decode() for path in family.checks(candidate))
-    assert "flash_attn_tile<256, 256, 32, 1, false>" in one_head
-    assert "flash_attn_tile<256, 256, 4, 8, true>" in softcap
+    shared = [files[path].decode() for path in family.checks(candidate)]
+    kernels = [f"<256, 256, {32 // heads}, {heads}, false>" for heads in (4, 2, 1)]
+    kernels += [f"<256, 256, {32 // heads}, {heads}, true>" for heads in (8, 4, 2, 1)]
+    assert [next(each for each in kernels if each in text) for text in shared] == kernels
     assert family.unit(Candidate("256-32", ROW)) in files
     assert family.traits(candidate).rows == 64
 
