@@ -167,7 +167,8 @@ def test_verify_writes_all_reports_of_its_own_run(run, pin_cache: Path, tmp_path
     names = {name: tmp_path / name for name in ("html", "junit", "sarif", "summary")}
     names["summary"].write_text("before\n")
     options = [part for name, path in names.items() for part in (f"--{name}", str(path))]
-    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", *options, *cache)
+    verify = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", *options, *cache)
+    code, _, err = run(*verify)
     assert code == 0, err
     assert "isolation</b> <span>not run: not asked for" in names["html"].read_text("utf-8")
     suite = ET.parse(names["junit"]).getroot()
@@ -179,3 +180,23 @@ def test_verify_writes_all_reports_of_its_own_run(run, pin_cache: Path, tmp_path
     assert code == 0
     assert "ok     anchors: 12 edits of 4 patches" in out
     assert run("report", "--arch", "gfx1151", *cache)[1] == out
+
+    # Then an anchor breaks: the finding lies in the patch.toml, at the line of the edit.
+    series = tmp_path / "series"
+    for part in ("patches", "templates", "arch_profiles"):
+        shutil.copytree(ROOT / part, series / part)
+    manifest = next((series / "patches").glob("*-fattn-decode-tile/patch.toml"))
+    manifest.write_text(manifest.read_text().replace("get_best_fattn_kernel", "get_worst_fattn_kernel"))
+    assert run(*verify, "--series-dir", str(series))[0] == ExitCode.GATE_FAILED
+    assert ET.parse(names["junit"]).getroot().get("failures") == "1"
+    (analysis,) = json.loads(names["sarif"].read_text())["runs"]
+    (result, *_) = analysis["results"]
+    place = result["locations"][0]["physicalLocation"]
+    uri = manifest.relative_to(series).as_posix()
+    assert (result["ruleId"], place["artifactLocation"]) == (
+        "ENTITY_NOT_FOUND",
+        {"uri": uri, "uriBaseId": "SERIES"},
+    )
+    line = manifest.read_text().splitlines()[place["region"]["startLine"] - 1]
+    assert line.startswith("id = ")
+    assert names["summary"].read_text("utf-8").count("## candidate/gfx1151/b6900: ") == 2
