@@ -49,6 +49,7 @@ class _Options(TypedDict):
     example=(
         "patchkit tune --arch gfx1151",
         "patchkit tune --arch gfx1150 --like gfx1151 --shortlist 3 --rocwmma stand-in",
+        "patchkit tune --arch gfx1151 --kernel mmq --pin b11549 --variant Q4_K-128",
     ),
 )
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
@@ -70,7 +71,13 @@ class _Options(TypedDict):
     help="rocWMMA's include folder, or the word stand-in; again: a setting must hold with each. By default "
     "what the table of the profile was made with.",
 )
-@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this one, as 64-16-f32.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one, as 64-16-f32, 256-32 or Q4_K-128.",
+)
 @click.option(
     "--near", type=click.IntRange(min=1), metavar="N", help="Only settings with N values unlike upstream's."
 )

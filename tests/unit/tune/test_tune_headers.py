@@ -1,0 +1,101 @@
+"""Which versions of rocWMMA decide, and what becomes of this machine's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.flow.tune_headers import HeaderSets, HeadersUnusable, choose_headers, own_headers
+from patchkit.flow.tune_record import Record, RecordedHeaders, RecordStale
+from patchkit.flow.tune_request import TuneRequest
+
+REQUEST = TuneRequest(arch="gfx1151")
+
+
+def _rocwmma(folder: Path, text: str) -> RocWmma:
+    (folder / "rocwmma" / "internal").mkdir(parents=True)
+    (folder / "rocwmma" / "rocwmma.hpp").write_text(text)
+    (folder / "rocwmma" / "internal" / "config.hpp").write_text("__gfx1151__")
+    return RocWmma(kind="git", include=folder, version="9.9.9")
+
+
+@pytest.fixture
+def toolchain(tmp_path):
+    def make(rocwmma: RocWmma | None = None) -> Toolchain:
+        return Toolchain(
+            kind="sdk",
+            root=tmp_path,
+            clang=tmp_path / "clang++",
+            clang_version="22.1.8",
+            hip_version="6.4",
+            device_libs=tmp_path,
+            rocwmma=rocwmma,
+        )
+
+    return make
+
+
+def _record(*headers: tuple[str, str]) -> Record:
+    return Record(
+        arch="gfx1151",
+        kernel="wmma",
+        build=6900,
+        made="2026-11-21",
+        compiler="clang 22.1.8",
+        sources="00",
+        like=None,
+        headers=tuple(RecordedHeaders(name=name, sha256=digest) for name, digest in headers),
+        left_out=(),
+        candidates={},
+        units={},
+    )
+
+
+def _standin(toolchain) -> str:
+    (digest,) = choose_headers(toolchain(), REQUEST, None).digests
+    return digest
+
+
+def test_without_a_record_the_machines_own_headers_decide(toolchain, tmp_path) -> None:
+    own = _rocwmma(tmp_path / "own", "own")
+    sets = choose_headers(toolchain(own), REQUEST, None)
+    assert (sets.names, sets.here) == (("rocWMMA 9.9.9",), (0,))
+    assert choose_headers(toolchain(), REQUEST, None).names[0].endswith("stand-in")
+
+
+def test_of_a_record_those_count_as_here_whose_bytes_are(toolchain, tmp_path) -> None:
+    own = _rocwmma(tmp_path / "own", "own")
+    (digest,) = choose_headers(toolchain(own), REQUEST, None).digests
+    record = _record(("stand-in", _standin(toolchain)), ("elsewhere", "22"), ("mine", digest))
+    sets = choose_headers(toolchain(own), REQUEST, record)
+    assert sets.here == (0, 2)
+    assert [each.rocwmma.include for each in sets.toolchains if each.rocwmma][1] == own.include
+    assert own_headers(toolchain(own), "gfx1151", sets) is None
+    assert choose_headers(toolchain(), REQUEST, record).here == (0,)
+
+
+def test_headers_that_no_record_knows_are_held_against_the_table(toolchain, tmp_path) -> None:
+    own = _rocwmma(tmp_path / "own", "other bytes")
+    sets = choose_headers(toolchain(own), REQUEST, _record(("stand-in", _standin(toolchain))))
+    assert sets.here == (0,)
+    found = own_headers(toolchain(own), "gfx1151", sets)
+    assert found is not None
+    assert found[0] == "rocWMMA 9.9.9"
+    assert own_headers(toolchain(), "gfx1151", sets) is None
+
+
+def test_a_record_of_which_nothing_is_here_is_stale(toolchain) -> None:
+    with pytest.raises(RecordStale, match="none of the headers"):
+        choose_headers(toolchain(), REQUEST, _record(("an older stand-in", "11")))
+
+
+def test_a_folder_without_rocwmma_is_refused(toolchain, tmp_path) -> None:
+    with pytest.raises(HeadersUnusable):
+        choose_headers(toolchain(), TuneRequest(arch="gfx1151", headers=(str(tmp_path),)), None)
+
+
+def test_a_kernel_that_includes_none_has_one_column(toolchain) -> None:
+    sets = HeaderSets.none(toolchain())
+    assert (sets.names, sets.here, len(sets.toolchains)) == (("without rocWMMA",), (0,), 1)
