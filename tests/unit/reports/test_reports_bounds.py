@@ -1,0 +1,91 @@
+"""Where work grows faster than the size of a file, the file is refused or cut: no report runs away."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from patchkit.reports.document import parse_document
+from patchkit.reports.errors import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.reports.evidence import parse_evidence
+from patchkit.reports.model import Evidence, Problem, parse_place
+from patchkit.reports.page import html_report
+from patchkit.reports.sections import tables_of
+from patchkit.reports.sweep import sweep_tables
+
+
+def test_a_key_repeated_among_very_many_is_found() -> None:
+    pairs = ", ".join(f'"{number}": 0' for number in range(200_000))
+    with pytest.raises(EvidenceUnreadable) as caught:
+        parse_document(f'{{{pairs}, "199999": 1}}'.encode(), "x.json")
+    assert "'199999' comes twice" in (caught.value.why or "")
+
+
+def test_a_run_has_a_bounded_number_of_gates_and_each_once(whole_files: dict[str, bytes]) -> None:
+    report = json.loads(whole_files["report.json"])
+    row = report["gates"][-1]
+    report["gates"] = [{**row, "gate": f"gate-{number}"} for number in range(101)]
+    with pytest.raises(EvidenceMalformed) as caught:
+        parse_evidence({"report.json": json.dumps(report).encode()}, "e")
+    assert "$.gates is not a list of 0 to 100" in caught.value.message
+    report["gates"] = [row, row]
+    with pytest.raises(EvidenceContradicts) as again:
+        parse_evidence({"report.json": json.dumps(report).encode()}, "e")
+    assert again.value.where[0].label == "$.gates[1]"
+
+
+def _more_rounds(evidence: dict) -> None:
+    for arms in (test["samples_ns"] for test in evidence["samples"]["tests"]):
+        arms["baseline"] = [[1000]] * 101
+
+
+def _more_tests(evidence: dict) -> None:
+    evidence["samples"]["tests"] = evidence["samples"]["tests"][:1] * 51
+
+
+@pytest.mark.parametrize("change", [_more_rounds, _more_tests])
+def test_a_measurement_has_bounded_rounds_and_tests(
+    whole_files: dict[str, bytes], change: Callable[[dict], None]
+) -> None:
+    document = json.loads(whole_files["bench@cpu.json"])
+    change(document["evidence"])
+    evidence = parse_evidence({**whole_files, "bench@cpu.json": json.dumps(document).encode()}, "e")
+    with pytest.raises(EvidenceMalformed) as caught:
+        html_report(evidence)
+    assert ".samples" in (caught.value.where[0].label or "")
+
+
+def test_a_matrix_has_bounded_patches_and_pins() -> None:
+    empty: dict[str, object] = {"archs": [], "patches": [], "pins": [], "breaks": []}
+    for change in ({"patches": ["p"] * 501}, {"pins": [{}] * 5001}):
+        with pytest.raises(EvidenceMalformed):
+            list(sweep_tables(json.dumps(empty | change).encode(), "s.json"))
+
+
+def test_a_path_longer_than_any_is_no_file_of_the_tree() -> None:
+    assert parse_place(f"{'a.' * 3000}cu:1").side == "other"
+    assert parse_place(f"{'a/' * 100}x.cu:1").side == "upstream"
+
+
+def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_files: dict[str, bytes]) -> None:
+    document = json.loads(whole_files["launch.json"])
+    archs = document["evidence"]["archs"]
+    small = copy.deepcopy(archs["gfx1151"]) | {"transitions": [], "samples": [], "models": []}
+    document["evidence"]["archs"] = {f"gfx{number}": small for number in range(300)}
+    evidence = parse_evidence({**whole_files, "launch.json": json.dumps(document).encode()}, "e")
+    (gate,) = (gate for gate in evidence.gates if gate.name == "launch")
+    assert len(tables_of(gate)) == 3 * 64
+
+
+def test_the_page_counts_what_it_leaves_out(whole: Evidence) -> None:
+    first = whole.gates[0]
+    problems = tuple(Problem(code="X", message=str(number)) for number in range(1005))
+    failed = replace(first, verdict="failed", problems=problems, not_run=("this",) * 1003, evidence=None)
+    page = html_report(replace(whole, gates=(failed,), strays=()))
+    assert "<p>5 more are in the evidence.</p>" in page
+    assert "<p>3 more are in the evidence.</p>" in page
+    assert page.count('<article class="problem">') == 1000
