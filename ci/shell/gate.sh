@@ -43,6 +43,8 @@ if [[ ${EXPLAIN:-false} == true ]]; then
     exit "$code"
 fi
 
+# A machine with the GPU has its own ROCm; any other one gets the private SDK.
+[[ ${GATE_GPU:-no} == yes ]] && gates=
 case " $gates " in
 *" isolation "* | *" compile "* | *" resources "* | *" launch "*) "$PATCHKIT" sdk install || exit ;;
 esac
