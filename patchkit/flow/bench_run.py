@@ -152,12 +152,18 @@ class _Sweep:
         if missing and isinstance(self.runner, LocalRunner):
             wait_for_orphans([arm.side.program("llama-bench") for arm in self.arms], self.reporter)
         self.reporter.step(f"measuring {len(missing)} runs; after an interruption the same command goes on")
+        took: dict[int, list[float]] = {}
+        for run in runs:
+            self._note_pace(run, took)
         try:
             with self.reporter.progress("measuring", "runs") as advance:
                 for number, run in enumerate(missing):
                     advance(kept + number, len(runs))
-                    self.reporter.info(self._outlook(run, number + kept + 1, len(runs), missing[number:]))
+                    self.reporter.info(
+                        _outlook(run, f"{number + kept + 1} of {len(runs)}", took, missing[number:])
+                    )
                     self._measure(run)
+                    self._note_pace(run, took)
                 advance(len(runs), len(runs))
         except KeyboardInterrupt as stop:
             stop.add_note(f"the run in progress is lost, all before it are kept in {self.folder.root}")
@@ -187,16 +193,10 @@ class _Sweep:
             conditions=summarise(looks),
         )
 
-    def _outlook(self, run: Run, number: int, total: int, missing: Sequence[Run]) -> str:
-        took: dict[int, list[float]] = {}
-        for each in self.runs:
-            seconds = self.folder.seconds(each) if self.folder.is_kept(each) else None
-            if seconds is not None:
-                took.setdefault(each.depth, []).append(seconds)
-        left = seconds_left(took, [each.depth for each in missing])
-        told = "" if left is None else f"; about {told_duration(left)} left"
-        what = f"{run.label} at depth {run.depth}, repetition {run.repetition + 1}"
-        return f"run {number} of {total}: {what}{told}"
+    def _note_pace(self, run: Run, took: dict[int, list[float]]) -> None:
+        seconds = self.folder.seconds(run) if self.folder.is_kept(run) else None
+        if seconds is not None:
+            took.setdefault(run.depth, []).append(seconds)
 
     def _measure(self, run: Run) -> None:
         arm = next(arm for arm in self.arms if arm.label == run.label)
@@ -269,6 +269,12 @@ class _Sweep:
             env={"LD_LIBRARY_PATH": folder},
             timeout_s=_HELP_S if "--help" in arguments else self.request.timeout_s,
         )
+
+
+def _outlook(run: Run, number: str, took: Mapping[int, Sequence[float]], missing: Sequence[Run]) -> str:
+    left = seconds_left(took, [each.depth for each in missing])
+    told = "" if left is None else f"; about {told_duration(left)} left"
+    return f"run {number}: {run.label} at depth {run.depth}, repetition {run.repetition + 1}{told}"
 
 
 def _lengths(row: BenchRow) -> tuple[int, int, int]:
