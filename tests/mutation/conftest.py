@@ -58,7 +58,7 @@ def series(tmp_path: Path) -> SeriesDir:
     return SeriesDir(root=root, origin="named")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def subject_of(
     gate_cache: Path, hip_toolchain: Toolchain, test_cache: Path
 ) -> Callable[[SeriesDir], Subject]:
@@ -73,6 +73,12 @@ def subject_of(
         return replace(subject, profiles={arch: subject.profiles[arch] for arch in _ARCHS})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def shipped(subject_of: Callable[[SeriesDir], Subject]) -> Subject:
+    """The candidate of the series as it is, placed once for all mutations of the candidate."""
+    return subject_of(SeriesDir(root=ROOT, origin="checkout"))
 
 
 @pytest.fixture

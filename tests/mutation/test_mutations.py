@@ -608,17 +608,18 @@ def test_the_plan_refuses(mutation: Mutation, series: SeriesDir, warm_cache: Pat
 
 def _mutant(
     mutation: Mutation,
-    series: SeriesDir,
+    request: pytest.FixtureRequest,
     subject_of: Callable[[SeriesDir], Subject],
     edited: Callable[..., Subject],
 ) -> Subject:
     if mutation.level == "series":
+        series: SeriesDir = request.getfixturevalue("series")
         _change_series(series, mutation)
         return subject_of(series)
-    subject = subject_of(series)
-    file = subject.candidate / mutation.file
+    shipped: Subject = request.getfixturevalue("shipped")
+    file = shipped.candidate / mutation.file
     text = file.read_text("utf-8") if file.is_file() else ""
-    return edited(subject, {mutation.file: _mutate(text, mutation).encode()}, mutation.author)
+    return edited(shipped, {mutation.file: _mutate(text, mutation).encode()}, mutation.author)
 
 
 @pytest.mark.hip
@@ -626,12 +627,12 @@ def _mutant(
 @pytest.mark.parametrize("mutation", [*ISOLATION, *COMPILED, *LAUNCH], ids=lambda mutation: mutation.id)
 def test_the_gate_notices(
     mutation: Mutation,
-    series: SeriesDir,
+    request: pytest.FixtureRequest,
     subject_of: Callable[[SeriesDir], Subject],
     edited: Callable[..., Subject],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    subject = _mutant(mutation, series, subject_of, edited)
+    subject = _mutant(mutation, request, subject_of, edited)
     if mutation.units is not None:
         monkeypatch.setattr(touched, "touched_units", lambda _: mutation.units)
     result = _gate(mutation.catcher).run(subject)
@@ -641,14 +642,11 @@ def test_the_gate_notices(
 
 @pytest.mark.hip
 @pytest.mark.slow
-def test_the_unbroken_candidate_passes(
-    series: SeriesDir, subject_of: Callable[[SeriesDir], Subject], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_unbroken_candidate_passes(shipped: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the mutations above would prove nothing."""
-    subject = subject_of(series)
     monkeypatch.setattr(touched, "touched_units", lambda _: (_WMMA_UNIT, _TILE_UNIT))
     for name in ("isolation", "compile", "resources", "launch"):
-        result = _gate(name).run(replace(subject))
+        result = _gate(name).run(replace(shipped))
         assert result.verdict == "passed", [problem.message for problem in result.problems]
 
 
