@@ -100,8 +100,10 @@ def _recorded(before: Side, after: Side) -> Iterator[_Wish]:
         if any(arch not in after.profiles for arch in result.archs):
             continue  # told as stale by the one who checks the lock
         ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
-        with_ = _opted_in(after, result.archs, ids)
-        then = _select(before, result.archs, result.build, _opted_in(before, result.archs, ids))
+        # What was asked for when it was recorded: what the head makes opt-in is not asked for by that.
+        asked = before if before.lock.result(*result.key) is not None else after
+        with_ = _opted_in(asked, result.archs, ids)
+        then = _select(before, result.archs, result.build, with_)
         now = _select(after, result.archs, result.build, with_)
         if result.patches not in (now, then) and ids == result.patches:
             yield _Wish(archs=result.archs, build=result.build, with_=with_, only=ids)

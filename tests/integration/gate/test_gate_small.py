@@ -346,6 +346,16 @@ def test_what_loosens_the_rules_is_to_be_seen(small: Small) -> None:
     assert "lets patches edit more of upstream: ggml/" in told
 
 
+def test_a_patch_that_is_no_longer_on_makes_another_candidate(small: Small) -> None:
+    changes = small.edited(PROFILE, 'demo-twin = { default = "on"', 'demo-twin = { default = "opt-in"')
+    small.pull(changes, lock=True)
+    verdict = small.gate(explain=True)
+    (one,) = verdict.judged
+    assert (one.name, one.patches) == ("gfx1151 on b1", ("demo-launch-bounds",))
+    assert "its patches are demo-launch-bounds instead of demo-launch-bounds, demo-twin" in one.reasons
+    assert verdict.needed == LADDER
+
+
 def test_a_head_that_is_behind_is_told(small: Small) -> None:
     small.pull({"docs/how.md": "two\n"})
     git(small.series, "checkout", "-q", "main")
