@@ -2,9 +2,9 @@
 
 Vocabulary: a *retarget* gives the edits of one function the name and file it has now. It is certain when
 one function of the new upstream has the tokens of the old one, its name aside, or when one function of
-that name stands in another file. A *near* target is the only one that resembles the old function at all and
-has nearly all of its code: it counts when the patch merged as text gives the same tokens there. Anything
-less is a *resemblance*, shown to a person and never used.
+that name stands in another file with nearly all of its code. A *near* target is the only one that resembles
+the old function at all and has nearly all of its code: it counts when the patch merged as text gives the
+same tokens there. Anything less is a *resemblance*, shown to a person and never used.
 """
 
 from __future__ import annotations
@@ -77,7 +77,13 @@ def find_target(
         if found.name == entity.name
     ]
     if named:
-        return _only(named, scopes)
+        # The name alone is no proof: what edits rest on is the code.
+        target = _only(named, scopes)
+        return (
+            target
+            if target is not None and _share(old, (scopes(target.file), named[0][1])) >= _NEAR
+            else None
+        )
     digest = nameless_digest(source, entity)
     same = source.source.path
     # Everywhere else would mean to read every file; a function goes to a file of its kind or to a new one.
@@ -164,6 +170,12 @@ def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], Target]) -> P
             for alias in patch.aliases
         ),
     )
+
+
+def _share(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> float:
+    """Which part of the units of both functions they have in common, in order."""
+    mine, other = (list_units(scopes, entity.span).texts for scopes, entity in (old, new))
+    return difflib.SequenceMatcher(None, mine, other, autojunk=False).ratio()
 
 
 def _functions(scopes: ScopeMap) -> Sequence[Entity]:

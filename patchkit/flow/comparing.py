@@ -166,7 +166,12 @@ def follow(last: Rendering, failed: Rendering) -> tuple[Found | None, tuple[Loca
         before = _entity(old, was)
         target = _where_it_was(files, was) or find_target(before, files.base, files.upstream_scopes, known)
         if target is None:
-            paths = [path for path in files.base if path == was.file or path not in old.base]
+            name = before[1].name.rpartition("::")[2].encode()
+            paths = [
+                path
+                for path, data in files.base.items()
+                if path == was.file or path not in old.base or (name in data and name not in old.base[path])
+            ]
             alike = find_resemblances(before, map(files.upstream_scopes, paths), known)
             near += [each.where for each in alike]
             target = near_target(alike)

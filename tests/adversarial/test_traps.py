@@ -137,6 +137,16 @@ def test_a_function_moved_to_another_file_is_followed_there(ground):
     assert (move.how, move.after.path) == ("another file", "ggml/src/ggml-cuda/fattn-choice.cuh")
 
 
+def test_a_name_that_another_file_uses_for_something_else_is_not_followed(ground):
+    text = ground.read("fattn.cu")
+    function = function_of(text, CHOICE)
+    head = function.partition("{\n")[0]
+    new = f"#pragma once\n{head}{{\n    return BEST_FATTN_KERNEL_TILE;\n}}\n"
+    found = ground.classify({"fattn.cu": swap(text, function, ""), "fattn-choice.cuh": new})
+    assert classes(found)["fattn-decode-tile"] == "conflict"
+    assert [problem.code for problem in found["fattn-decode-tile"].problems] == ["ENTITY_NOT_FOUND"]
+
+
 def test_a_twin_is_a_conflict_that_names_both(ground):
     text = ground.read("fattn.cu")
     twin = f"static best_fattn_kernel {CHOICE}(const int cc) {{\n"

@@ -150,6 +150,8 @@ def test_a_function_is_followed_only_where_there_is_one():
     assert target_of({"a.cu": renamed + BASE.replace(b"int f(", b"int k(")}, had.get) is None
     assert target_of({"a.cu": b"", "b.cu": BASE}, had.get).file == "b.cu"
     assert target_of({"a.cu": b"", "b.cu": BASE, "c.cu": BASE}, had.get) is None
+    # The same name, and other code: somebody else's function.
+    assert target_of({"a.cu": b"", "b.cu": BASE.replace(b"int b = 2;", b"if (x) { y(); }")}, had.get) is None
     assert target_of({"a.cu": b"", "b.cu": BASE}, {"a.cu": frozenset(), "b.cu": frozenset({"f"})}.get) is None
     assert target_of({"a.cu": renamed}, {"a.cu": frozenset({"f", "g"})}.get) is None
 
