@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from patchkit.bench.options import BenchPlan
+from patchkit.bench.tables import Table
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import PatchkitError
 from patchkit.flow.bench_arms import BenchArm
-from patchkit.flow.bench_run import BenchRunReport, BenchRunRequest, _Sweep
 from patchkit.flow.bench_session import open_sweep
-from patchkit.gates.base import Subject
+from patchkit.flow.bench_sweep import Sweep
 from patchkit.gates.hardware import machine_of
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner, Runner
@@ -58,58 +58,44 @@ def arms(tmp_path: Path) -> tuple[BenchArm, ...]:
 
 
 @pytest.fixture
-def sweep(arms: tuple[BenchArm, ...], tmp_path: Path) -> Callable[..., BenchRunReport]:
-    """Measures two depths, or those that are named; what is in the folder already counts."""
+def sweep(arms: tuple[BenchArm, ...], tmp_path: Path) -> Callable[..., tuple[int, int, Table]]:
+    """Measures two depths, or those that are named: how many calls now, how many before, and the table."""
     model = tmp_path / "m.gguf"
     model.write_bytes(b"model")
-    subject = Subject(
-        baseline=tmp_path,
-        baseline_tree="0" * 40,
-        candidate=tmp_path,
-        candidate_tree="1" * 40,
-        build=6900,
-        archs=("gfx1151",),
-        patches=(),
-        profiles={},
-        authors={},
-        toolchain=None,
-        cache_root=tmp_path,
-        reporter=NullReporter(),
-    )
 
     def measure(
         runner: Runner | None = None, *, depths: tuple[int, ...] = (0, 4096), timeout_s: float = 60.0
-    ) -> BenchRunReport:
-        plan = BenchPlan(prompts=(64,), generated=(8,), depths=depths, repetitions=1)
+    ) -> tuple[int, int, Table]:
         with open_sweep(tmp_path / "out", {"model": "m"}, fresh=False) as folder:
-            one = _Sweep(
-                request=BenchRunRequest(archs=("gfx1151",), upstream=None, plan=plan, timeout_s=timeout_s),
-                subject=subject,
+            one = Sweep(
+                plan=BenchPlan(prompts=(64,), generated=(8,), depths=depths, repetitions=1),
+                archs=("gfx1151",),
                 arms=arms,
                 machine=machine_of("hip"),
                 model=model,
+                timeout_s=timeout_s,
                 folder=folder,
                 runner=runner or LocalRunner(reporter=NullReporter()),
                 reporter=NullReporter(),
             )
-            return one.report(*one.measure())
+            measured, kept = one.measure()
+            return measured, kept, one.table(one.gather())
 
     return measure
 
 
 def test_three_labels_are_measured_on_another_machine(server, sweep, tmp_path: Path) -> None:
     runner = server.runner()
-    report = sweep(runner, depths=(4096,))
-    assert (report.measured, report.kept) == (3, 0)
-    assert report.table.labels == _LABELS
-    assert [line.test for line in report.table.lines] == ["pp64 @ d4096", "tg8 @ d4096"]
-    assert all(line.change(0, 2) == 0 for line in report.table.lines)
+    measured, kept, table = sweep(runner, depths=(4096,))
+    assert (measured, kept) == (3, 0)
+    assert table.labels == _LABELS
+    assert [line.test for line in table.lines] == ["pp64 @ d4096", "tg8 @ d4096"]
+    assert all(line.change(0, 2) == 0 for line in table.lines)
     note = json.loads((tmp_path / "out" / "runs" / "000-d4096-HIP.json").read_text("utf-8"))
     assert " ".join(note["argv"][3:]).startswith("-p 64 -n 8 -d 4096")
     assert "-dev ROCm0 -ngl 99 -r 1 -o jsonl" in " ".join(note["argv"])
     assert note["conditions"]["cpus"]
-    again = sweep(runner, depths=(4096,))
-    assert (again.measured, again.kept) == (0, 3)
+    assert sweep(runner, depths=(4096,))[:2] == (0, 3)
 
 
 def test_a_call_that_failed_there_is_made_again(server, sweep, arms, tmp_path: Path) -> None:
@@ -120,8 +106,7 @@ def test_a_call_that_failed_there_is_made_again(server, sweep, arms, tmp_path: P
     (there,) = server.root.rglob("trouble")
     there.unlink()
     trouble.unlink()
-    report = sweep(server.runner(), depths=(0,))
-    assert (report.measured, report.kept) == (2, 1)
+    assert sweep(server.runner(), depths=(0,))[:2] == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +140,7 @@ def test_a_call_that_does_not_end_well_is_told_kept_apart_and_made_again(
     assert (tmp_path / "out" / "runs" / "000-d0-rocWMMA.failed").exists()
     assert [path.name for path in (tmp_path / "out" / "runs").glob("*.jsonl")] == ["000-d0-HIP.jsonl"]
     (arms[1].side.folder / "trouble").unlink()
-    report = sweep()
-    assert (report.measured, report.kept) == (5, 1)
+    assert sweep()[:2] == (5, 1)
     assert not list((tmp_path / "out" / "runs").glob("*.failed"))
 
 
