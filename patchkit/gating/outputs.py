@@ -140,5 +140,7 @@ def _in_head(finding: Finding) -> Iterator[Location]:
 
 
 def _location(place: Location) -> dict[str, object]:
-    region = {"startLine": place.line or 1, "startColumn": place.column or 1}
-    return {"physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": region}}
+    physical: dict[str, object] = {"artifactLocation": {"uri": quote(place.path)}}
+    if place.line is not None:
+        physical["region"] = {"startLine": place.line, "startColumn": place.column or 1}
+    return {"physicalLocation": physical}

@@ -25,8 +25,8 @@ from patchkit.config.lock_text import format_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"
-# The target, its nearest relative, one without matrix units, one with wave64: enough to see a leak.
-KEPT = ("gfx1030", "gfx1100", "gfx1151", "gfx906")
+# The target and one other GPU: enough to see a leak, and every further one is compiled for.
+KEPT = ("gfx1030", "gfx1151")
 _WHO = {
     "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",
     "GIT_COMMITTER_NAME": "who", "GIT_COMMITTER_EMAIL": "who@localhost",

@@ -372,6 +372,36 @@ def test_a_base_that_is_broken_is_no_fault_of_the_head(small: Small) -> None:
         small.gate()
 
 
+class _Impatient(NullReporter):
+    """Somebody who presses Ctrl-C while the first candidate is judged."""
+
+    def step(self, text: str) -> None:
+        if text.startswith("judging"):
+            assert list(self.cache.glob("gate-*"))
+            raise KeyboardInterrupt
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+
+
+def test_an_interruption_leaves_nothing_behind(small: Small) -> None:
+    small.pull(small.edited(SECOND, "scale = 3", "scale = 4"), lock=True)
+    before = git(small.repository, "for-each-ref")
+    request = GateRequest(repository=small.series, base="main", head="HEAD")
+    workspace = replace(small.workspace(), reporter=_Impatient(small.cache))
+    with pytest.raises(KeyboardInterrupt):
+        run_gate(request, workspace, environ={})
+    assert not list(small.cache.glob("gate-*"))
+    assert git(small.repository, "for-each-ref") == before
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(small: Small) -> None:
+    dead = small.cache / f"gate-{2**22 + 1}-x"  # above the largest number of a process
+    dead.mkdir()
+    small.judge(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'), lock=True)
+    assert not dead.exists()
+
+
 def test_nothing_is_left_behind(small: Small) -> None:
     small.judge(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'), lock=True)
     assert not list(small.cache.glob("gate-*"))
