@@ -39,6 +39,7 @@ class _Options(TypedDict):
     exclude: tuple[str, ...]
     like: str | None
     shortlist: int
+    bounds: bool
     jobs: int | None
     scheduler: str | None
     again: bool
@@ -94,6 +95,9 @@ class _Options(TypedDict):
     default=3,
     show_default=True,
     help="With --like: how many settings of each variant.",
+)
+@click.option(
+    "--bounds", is_flag=True, help="Try the profile's settings of wmma with a least number of waves as well."
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once; one per core by default.")
 @click.option("--scheduler", metavar="URL", help="A Dask scheduler, as tcp://host:8786.")

@@ -83,7 +83,9 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     repository = cache.peek(workspace.reporter)
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
-    family = _family(workspace, repository, pinned.commit, pin, profile, request.kernel)
+    family = _family(
+        workspace, repository, pinned.commit, pin, profile, request.kernel, bounds=request.bounds
+    )
     record = _record(workspace, request, pin.build)
     settings = choose_settings(workspace, request, family, pin.build, profile, record)
     files = family.sources(settings)
@@ -131,7 +133,7 @@ def _report(
         headers=run.headers.names,
         mca=run.bench.mca is not None,
         like=request.like if record is None else record.like,
-        complete=not request.variants and request.near is None,
+        complete=not request.variants and request.near is None and not request.bounds,
         verdicts=tuple(verdicts),
         current=profile_settings(family, run.profile),
         compiled=compiled,
@@ -146,7 +148,7 @@ def _report(
 
 def _record(workspace: Workspace, request: TuneRequest, build: int) -> Record | None:
     """The shipped record, for a run that does not say itself what decides."""
-    if request.headers or request.exclude or request.like is not None:
+    if request.headers or request.exclude or request.bounds or request.like is not None:
         return None
     return load_record(workspace.series.profiles, request.arch, request.kernel, build)
 
@@ -170,10 +172,12 @@ def _family(
     pin: Pin,
     profile: ArchProfile,
     kernel: KernelName,
+    *,
+    bounds: bool,
 ) -> Family:
     match kernel:
         case "wmma":
-            return wmma_family(workspace, repository, base, pin, profile)
+            return wmma_family(workspace, repository, base, pin, profile, bounds=bounds)
         case "tile":
             return tile_family(repository, base, profile)
         case "mma":
@@ -232,7 +236,7 @@ def _search(
             checks.update(_compile(run, missing, "confirming"))
         return checks
 
-    measured = measured_settings(profile) if family.name == "wmma" else {}
+    measured = measured_settings(family, profile)
     verdicts = [
         choose(
             family,

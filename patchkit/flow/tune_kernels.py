@@ -41,7 +41,13 @@ _RDNA_WAVE = 32
 
 
 def wmma_family(
-    workspace: Workspace, repository: Repository, base: str, pin: Pin, profile: ArchProfile
+    workspace: Workspace,
+    repository: Repository,
+    base: str,
+    pin: Pin,
+    profile: ArchProfile,
+    *,
+    bounds: bool = False,
 ) -> WmmaFamily:
     """The attention kernel as the patch leaves it on this pin, for this GPU, whether the patch is on or not.
 
@@ -70,7 +76,7 @@ def wmma_family(
     def table(rows: Mapping[WmmaVariant, WmmaParams]) -> bytes:
         return _render_table(workspace, patch, profile, rows)
 
-    return WmmaFamily(limits=limits, kernel_file=placed.changes[KERNEL_FILE], table=table)
+    return WmmaFamily(limits=limits, kernel_file=placed.changes[KERNEL_FILE], table=table, bounds=bounds)
 
 
 def tile_family(repository: Repository, base: str, profile: ArchProfile) -> TileFamily:

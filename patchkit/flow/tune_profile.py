@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patchkit.config.profile import ArchProfile, TunedWmma
-from patchkit.flow.tune_report import COMPILER_ONLY
 from patchkit.occupancy.wmma import WmmaVariant
 from patchkit.tune.family import Family, Setting
 from patchkit.tune.mmq import MmqFamily
-from patchkit.tune.wmma import name_of
+from patchkit.tune.wmma import WmmaFamily, name_of
 
-__all__ = ["measured_settings", "profile_settings", "rows_by_variant"]
+COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
+
+__all__ = ["COMPILER_ONLY", "measured_settings", "profile_settings", "rows_by_variant"]
 
 
 def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
@@ -21,8 +22,8 @@ def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
 
 def profile_settings(family: Family, profile: ArchProfile) -> Mapping[str, Setting]:
     """The settings that the profile has now, by variant; none where a patch leaves upstream's."""
-    if family.name == "wmma":
-        return {name: (row.kq_stride, row.nwarps) for name, row in rows_by_variant(profile).items()}
+    if isinstance(family, WmmaFamily):
+        return {name: _setting(row, bounds=family.bounds) for name, row in rows_by_variant(profile).items()}
     if family.name == "tile":
         rows = {
             f"{row.head_size_k}-{row.ncols}": (row.nthreads, row.occupancy, row.nbatch_fa, row.nbatch_k)
@@ -40,10 +41,16 @@ def profile_settings(family: Family, profile: ArchProfile) -> Mapping[str, Setti
     return {}
 
 
-def measured_settings(profile: ArchProfile) -> dict[str, Setting]:
+def measured_settings(family: Family, profile: ArchProfile) -> dict[str, Setting]:
     """The settings that a profile has from hardware; the others say that a compiler gave the figures."""
+    if not isinstance(family, WmmaFamily):
+        return {}
     return {
-        name: (row.kq_stride, row.nwarps)
+        name: _setting(row, bounds=family.bounds)
         for name, row in rows_by_variant(profile).items()
         if not row.measured_on.startswith(COMPILER_ONLY)
     }
+
+
+def _setting(row: TunedWmma, *, bounds: bool) -> Setting:
+    return (row.kq_stride, row.nwarps, row.min_waves) if bounds else (row.kq_stride, row.nwarps)

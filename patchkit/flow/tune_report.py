@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.errors import Location, UsageError
+from patchkit.flow.tune_profile import COMPILER_ONLY
 from patchkit.flow.tune_record import LeftOut, Record, RecordedHeaders
 from patchkit.occupancy.waves import HardwareLimits, reported_waves, resident_waves
 from patchkit.tune.cost import FEWEST_WAVES, Judged
@@ -22,7 +23,6 @@ from patchkit.tune.wmma import variant_of
 from patchkit.vcs.disk import disk_errors
 
 __all__ = [
-    "COMPILER_ONLY",
     "Basis",
     "OwnHeaders",
     "ReportMissing",
@@ -33,8 +33,6 @@ __all__ = [
     "shortlist",
     "write_report",
 ]
-
-COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
 
 
 class ReportMissing(UsageError):
@@ -188,6 +186,7 @@ def write_report(cache_root: Path, report: TuneReport) -> Path:
     A run that compiled a short list only never replaces the report of the whole space.
     """
     name = report.kernel if report.like is None else f"{report.kernel}-like-{report.like}"
+    name += "-bounds" if "min_waves" in report.parameters else ""
     path = report_path(cache_root, report.arch, name, report.build)
     with disk_errors(path, "writing the report"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -286,7 +285,7 @@ def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -
 
 def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> WmmaLine:
     variant = variant_of(verdict.variant)
-    stride, nwarps = verdict.best.candidate.setting
+    stride, nwarps = verdict.best.candidate.setting[:2]
     told = [f"patchkit tune of {today.isoformat()}, {report.compiler}"]
     for name, before, after in zip(
         report.headers, verdict.upstream.figures, verdict.best.figures, strict=True

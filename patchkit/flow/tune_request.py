@@ -9,6 +9,7 @@ from typing import Literal
 from patchkit.config.facts import FactNotForDecisions
 from patchkit.config.profile import ArchProfile
 from patchkit.errors import UsageError
+from patchkit.flow.tune_profile import profile_settings
 from patchkit.flow.tune_record import LeftOut, Record
 from patchkit.flow.tune_report import read_report, shortlist
 from patchkit.flow.workspace import Workspace
@@ -33,7 +34,8 @@ class TuneRequest:
     ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the record, else of the toolchain.
     ``near``: only settings that differ from upstream's in at most so many values. ``exclude``: candidates not
     to take, as ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` settings of each variant
-    that are the first by that GPU's report. ``again``: try what did not compile once more.
+    that are the first by that GPU's report. ``bounds``: only the profile's settings of the wmma kernel and
+    upstream's, with each bound of waves that can change them. ``again``: try what did not compile once more.
     """
 
     arch: str
@@ -45,6 +47,7 @@ class TuneRequest:
     exclude: tuple[str, ...] = ()
     like: str | None = None
     shortlist: int = 3
+    bounds: bool = False
     jobs: int | None = None
     scheduler: str | None = None
     again: bool = False
@@ -74,6 +77,12 @@ def choose_settings(
         )
         for variant in _variants(family, request.variants)
     }
+    if request.bounds:
+        current = profile_settings(family, profile)
+        return {
+            variant: tuple(each for each in chosen if each[:2] == current.get(variant, each)[:2])
+            for variant, chosen in settings.items()
+        }
     if request.like is None:
         return settings
     return shortlist(

@@ -23,6 +23,7 @@ from patchkit.occupancy.wmma import (
     vkq_stride,
 )
 from patchkit.source import SourceText
+from patchkit.tune.bounds import binding_bounds
 from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 
@@ -50,16 +51,24 @@ def variant_of(name: str) -> WmmaVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaFamily:
-    """``kernel_file``: upstream's file with the patch; ``table`` renders the patch's table of settings."""
+    """``kernel_file``: upstream's file with the patch; ``table`` renders the patch's table of settings.
+
+    With ``bounds`` a setting has a third value, the least waves per SIMD told to the compiler.
+    """
 
     limits: HardwareLimits
     kernel_file: bytes
     table: Table
+    bounds: bool = False
     name: str = "wmma"
     kernel: str = _KERNEL
     rocwmma: bool = True
     prelude: str | None = f"{UNIT_FOLDER}/wmma-prelude.cuh"
-    parameters: tuple[str, ...] = ("kq_stride", "nwarps")
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the values of a setting."""
+        return ("kq_stride", "nwarps", "min_waves") if self.bounds else ("kq_stride", "nwarps")
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -67,19 +76,22 @@ class WmmaFamily:
         return tuple(name_of(variant) for variant in VARIANTS)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """By the rules of :mod:`patchkit.occupancy.wmma`."""
-        return tuple(
-            (params.kq_stride, params.nwarps) for params in legal_params(variant_of(variant), self.limits)
-        )
+        """By the rules of :mod:`patchkit.occupancy.wmma`, with the bounds that can change anything."""
+        pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
+        if not self.bounds:
+            return tuple(pairs)
+        bounds = binding_bounds(self.limits, UPSTREAM.min_waves)
+        return tuple((*pair, bound) for pair in pairs for bound in bounds)
 
     def baseline(self, variant: str) -> Setting:
-        """256 and 4, for every variant."""
+        """256 and 4, and no bound, for every variant."""
         del variant
-        return (UPSTREAM.kq_stride, UPSTREAM.nwarps)
+        pair = (UPSTREAM.kq_stride, UPSTREAM.nwarps)
+        return (*pair, UPSTREAM.min_waves) if self.bounds else pair
 
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers kq_stride rows."""
-        stride, nwarps = candidate.setting
+        stride, nwarps = candidate.setting[:2]
         return Traits(
             threads=nwarps * self.limits.wave_size, rows=stride, columns=variant_of(candidate.variant).ncols
         )
@@ -112,7 +124,7 @@ class WmmaFamily:
         files = {f"{UNIT_FOLDER}/wmma-prelude.cuh": "\n".join(lines).encode()}
         for setting, variants in by_setting.items():
             folder = _folder(setting)
-            rows = {variant: WmmaParams(setting[0], setting[1]) for variant in variants}
+            rows = {variant: WmmaParams(*setting) for variant in variants}
             files[f"{folder}/{own_table}"] = self.table(rows)
             files[f"{folder}/kernel.cuh"] = kernel
             for variant in variants:
@@ -144,7 +156,8 @@ def cut_behind(source: SourceText, function: str) -> bytes:
 
 
 def _folder(setting: Setting) -> str:
-    return f"{UNIT_FOLDER}/wmma-s{setting[0]}-n{setting[1]}"
+    bound = f"-w{setting[2]}" if setting[2:] not in ((), (UPSTREAM.min_waves,)) else ""
+    return f"{UNIT_FOLDER}/wmma-s{setting[0]}-n{setting[1]}{bound}"
 
 
 def _unit(variant: WmmaVariant, setting: Setting, headers: Sequence[bytes], *, softcap: bool) -> bytes:

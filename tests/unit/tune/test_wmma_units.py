@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patchkit.config.profile import load_profile
@@ -89,3 +91,21 @@ def test_each_table_has_every_variant_that_the_setting_is_legal_for(family, aske
 def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
     with pytest.raises(KernelNotFound, match="flash_attn_ext_f16"):
         cut_behind(SourceText("x.cu", text), "flash_attn_ext_f16")
+
+
+def test_with_bounds_a_setting_has_a_third_value_and_units_without_one_keep_their_names(
+    family, asked
+) -> None:
+    bounded = replace(family, bounds=True)
+    assert bounded.parameters == ("kq_stride", "nwarps", "min_waves")
+    assert bounded.baseline("128-16-f16") == (256, 4, 1)
+    legal = bounded.legal("128-16-f16")
+    assert {each[:2] for each in legal} == {*family.legal("128-16-f16")}
+    assert {each[2] for each in legal} == {1, 6, 7, 8}  # five waves fit whatever the registers
+    plain, bound = Candidate("128-16-f16", (128, 8, 1)), Candidate("128-16-f16", (128, 8, 6))
+    assert bounded.unit(plain) == family.unit(Candidate("128-16-f16", (128, 8)))
+    assert bounded.unit(bound) == f"{FOLDER}/wmma-s128-n8-w6/128-16-f16.cu"
+    assert bounded.traits(bound) == bounded.traits(plain)
+    files = bounded.sources({"128-16-f16": [bound.setting]})
+    assert bounded.unit(bound) in files
+    assert WmmaParams(128, 8, 6) in {params for rows in asked for params in rows.values()}
