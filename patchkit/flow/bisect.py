@@ -20,9 +20,8 @@ from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
 from patchkit.flow.bump_target import remote_url
 from patchkit.flow.classifying import Comparison, classify_series
-from patchkit.flow.following import followed_series
+from patchkit.flow.following import select_on
 from patchkit.flow.rendering import Rendering
-from patchkit.flow.selection import select_patches
 from patchkit.flow.sweep import Break, Row, Sweep
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
@@ -108,9 +107,7 @@ def sweep_remote(
         return Comparison(
             series=workspace.series,
             build=pin.build,
-            chosen=select_patches(
-                followed_series(series, pin), profiles, pin.build, only=(), without=(), with_=with_
-            ),
+            chosen=select_on(series, profiles, pin, with_),
             files=files,
             last=prober.last,
             reporter=reporter,

@@ -25,11 +25,10 @@ from patchkit.flow.bump_history import Asked, with_commits
 from patchkit.flow.bump_target import find_target_pin
 from patchkit.flow.candidates import Candidate, read_candidate
 from patchkit.flow.classifying import Comparison, classify_series
-from patchkit.flow.following import followed_by, followed_series
+from patchkit.flow.following import followed_by, select_on
 from patchkit.flow.locking import make_result, read_inputs
 from patchkit.flow.plan import Request, plan_with
 from patchkit.flow.rendering import render_series
-from patchkit.flow.selection import select_patches
 from patchkit.flow.staging import open_stage, publish, recover, undone
 from patchkit.flow.upstream import read_upstream
 from patchkit.flow.verify import Report, run_verify
@@ -233,14 +232,7 @@ def _regenerate(work: _Work, archs: tuple[str, ...], repository: Repository) -> 
         return Comparison(
             series=work.stage.series,
             build=pin.build,
-            chosen=select_patches(
-                followed_series(series, pin),
-                profiles,
-                pin.build,
-                only=(),
-                without=(),
-                with_=work.request.with_,
-            ),
+            chosen=select_on(series, profiles, pin, work.request.with_),
             files=read_upstream(repository, commit, series.folders),
             last={},
             reporter=work.workspace.reporter,

@@ -6,15 +6,17 @@ says of it stands with that pin, because the same patch is for builds before and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from patchkit.classify.retarget import Target, retarget_patch
 from patchkit.config.lock import Followed, Pin
+from patchkit.config.profile import ArchProfile
 from patchkit.config.series import Series
 from patchkit.flow.rendering import Rendering
+from patchkit.flow.selection import Selected, select_patches
 
-__all__ = ["followed_by", "followed_series"]
+__all__ = ["followed_by", "followed_series", "select_on"]
 
 
 def followed_series(series: Series, pin: Pin) -> Series:
@@ -26,6 +28,16 @@ def followed_series(series: Series, pin: Pin) -> Series:
         for each in pin.followed
     }
     return replace(series, patches=tuple(retarget_patch(patch, targets) for patch in series.patches))
+
+
+def select_on(
+    series: Series, profiles: Sequence[ArchProfile], pin: Pin, with_: Sequence[str]
+) -> tuple[Selected, ...]:
+    """What applies to a pin and these GPUs, with the functions where the pin has them.
+
+    Raises as :func:`patchkit.flow.selection.select_patches`.
+    """
+    return select_patches(followed_series(series, pin), profiles, pin.build, only=(), without=(), with_=with_)
 
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:

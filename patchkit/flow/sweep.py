@@ -21,9 +21,9 @@ from patchkit.errors import InternalError, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import find_pinned, obtain
 from patchkit.flow.classifying import Comparison, classify_series
-from patchkit.flow.following import followed_by, followed_series
+from patchkit.flow.following import followed_by, select_on
 from patchkit.flow.rendering import Rendering, render_series
-from patchkit.flow.selection import Selected, select_patches
+from patchkit.flow.selection import Selected
 from patchkit.flow.upstream import read_upstream
 from patchkit.flow.workspace import Workspace
 from patchkit.report import NullReporter
@@ -256,9 +256,7 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
 
 def _chooser(chunk: Chunk, series: Series) -> Callable[[Pin], tuple[Selected, ...]]:
     profiles = tuple(load_profile(chunk.series.profiles, arch) for arch in chunk.archs)
-    return lambda pin: select_patches(
-        followed_series(series, pin), profiles, pin.build, only=(), without=(), with_=chunk.with_
-    )
+    return lambda pin: select_on(series, profiles, pin, chunk.with_)
 
 
 def _commit(repository: Repository, pin: Pin) -> str:
