@@ -18,6 +18,7 @@ from patchkit.errors import ErrorGroup
 if TYPE_CHECKING:
     from patchkit.flow.hardware import Hardware
     from patchkit.flow.workspace import Workspace
+    from patchkit.gating.look import FirstLook
     from patchkit.gating.verdict import Verdict
 
 __all__ = ["command"]
@@ -85,16 +86,13 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     head, 3 for a place, 4 for a template, 1 for a gate; also 1 when patchkit itself is changed and nobody
     says with --own-tests that its tests passed.
     """
-    from patchkit.gating.run import GateRequest, run_gate
+    from patchkit.gating.look import GateRequest, look_first
     from patchkit.gating.text import gate_lines
 
     check_hardware(options)
     workspace = settings.workspace()
 
-    def hardware(archs: Sequence[str]) -> Hardware:
-        return make_hardware(workspace, archs, options)
-
-    verdict = run_gate(
+    look = look_first(
         GateRequest(
             repository=options["repo"],
             base=options["base"],
@@ -104,10 +102,9 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
             full=options["full"],
             own_files=options["own"],
         ),
-        workspace,
-        environ=os.environ,
-        hardware=hardware,
+        workspace.reporter,
     )
+    verdict = _judge(look, workspace, options) if look.needs_more else look.verdict()
     terminal = settings.terminal
     _write(verdict, workspace, options)
     if settings.json:
@@ -120,8 +117,19 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     return verdict.exit_code
 
 
+def _judge(look: FirstLook, workspace: Workspace, options: _Options) -> Verdict:
+    from patchkit.gating.run import run_gate
+
+    def hardware(archs: Sequence[str]) -> Hardware:
+        return make_hardware(workspace, archs, options)
+
+    return run_gate(look, workspace, environ=os.environ, hardware=hardware)
+
+
 def _write(verdict: Verdict, workspace: Workspace, options: _Options) -> None:
     """The files that were asked for."""
+    if options["summary"] is options["sarif"] is options["reports"] is None:
+        return
     from patchkit.gating.outputs import append_summary, gate_sarif, write_reports, write_text
 
     version = version_of("patchkit")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from patchkit.errors import ConfigError, GitError, UsageError
-from patchkit.gates.base import GateError
+from patchkit.errors import ConfigError, ExitCode, GitError, PatchkitError, UsageError
 
 __all__ = [
     "EntryRefused",
     "ForkNotRegenerated",
     "ForkStray",
     "ForkWithoutBranch",
+    "GateRefused",
     "LockOutdated",
     "LockUnrecorded",
     "LockUntrue",
@@ -76,7 +76,14 @@ class LockUnrecorded(ConfigError):
     code = "GATE_LOCK_UNRECORDED"
 
 
-class OwnTestsNeeded(GateError):
+class GateRefused(PatchkitError):
+    """What the gate itself finds. As :class:`patchkit.gates.base.GateError`, whose module imports more than a first look may."""
+
+    code = "GATE_REFUSED"
+    exit_code = ExitCode.GATE_FAILED
+
+
+class OwnTestsNeeded(GateRefused):
     """The head changes patchkit itself, and nobody said that its own tests pass."""
 
     code = "GATE_OWN_TESTS_NEEDED"
@@ -88,13 +95,13 @@ class ForkWithoutBranch(GitError):
     code = "GATE_FORK_WITHOUT_BRANCH"
 
 
-class ForkNotRegenerated(GateError):
+class ForkNotRegenerated(GateRefused):
     """A file of the fork is not what the series gives."""
 
     code = "GATE_FORK_NOT_REGENERATED"
 
 
-class ForkStray(GateError):
+class ForkStray(GateRefused):
     """The fork changes a file that no patch changes."""
 
     code = "GATE_FORK_STRAY"

@@ -12,46 +12,30 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from patchkit.errors import ErrorGroup, Location, PatchkitError
+from patchkit.errors import ErrorGroup, PatchkitError
 from patchkit.flow.hardware import Hardware
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.attention import find_attention
-from patchkit.gating.changes import SERIES_PARTS, Part, parts_of
-from patchkit.gating.errors import OwnTestsNeeded
+from patchkit.gating.changes import SERIES_PARTS
 from patchkit.gating.fork import judge_fork
 from patchkit.gating.judge import Outcome, explain_target, judge_target
 from patchkit.gating.lock_rules import check_pins, stale_results
-from patchkit.gating.pull import Pull, read_pull
+from patchkit.gating.look import FirstLook
 from patchkit.gating.side import Side, point_into, read_side
 from patchkit.gating.targets import find_targets, foreign_profiles
 from patchkit.gating.verdict import Finding, Verdict
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["GateRequest", "run_gate"]
+__all__ = ["run_gate"]
 
 _PREFIX = "gate-"
-_OWN_TESTS = ".ci/run"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateRequest:
-    """``explain``: plan only. ``own_tests_passed``: somebody ran patchkit's own tests on the head."""
-
-    repository: Path
-    base: str
-    head: str
-    explain: bool = False
-    own_tests_passed: bool = False
-    full: bool = False
-    own_files: tuple[str, ...] = ()
 
 
 def run_gate(
-    request: GateRequest,
+    look: FirstLook,
     workspace: Workspace,
     *,
     environ: Mapping[str, str],
@@ -60,21 +44,20 @@ def run_gate(
     """Judge a pull request.
 
     Args:
-        request: what is to be judged.
+        look: what changed.
         workspace: its cache is used; its series only for a fork of llama.cpp, which has none of its own.
         environ: where tools are looked for.
         hardware: the gates that run on hardware, for some GPUs; none by default.
 
     Raises:
-        RefUnknown, NoCommonCommit, RepositoryUnknown: there is nothing to judge.
         ConfigError: the series of the *fork point* is not what it must be.
         ForkWithoutBranch: the fork has no candidate.
         CacheError, GitError: the disk or git refused.
     """
-    pull = read_pull(request.repository, request.base, request.head, workspace.reporter)
-    if pull.kind == "fork":
+    request = look.request
+    if look.pull.kind == "fork":
         return judge_fork(
-            pull,
+            look.pull,
             workspace,
             own_files=request.own_files,
             explain=request.explain,
@@ -82,21 +65,11 @@ def run_gate(
             environ=environ,
             hardware=hardware,
         )
-    parts = parts_of(pull.changes)
-    outcome = Outcome()
-    if any(part in SERIES_PARTS for part in parts.values()):
-        with _stage(workspace.cache_root) as folder:
-            outcome = _judge_series(pull, parts, request, workspace, folder, environ, hardware)
-    own = _own_tests(pull, parts, passed=request.own_tests_passed)
-    return Verdict(
-        pull=pull,
-        parts=parts,
-        judged=outcome.judged,
-        findings=(*outcome.findings, *own.findings),
-        attention=(*_behind(pull), *outcome.attention, *own.attention),
-        own_tests=own.state,
-        explained=request.explain,
-    )
+    if not look.needs_more:
+        return look.verdict()
+    with _stage(workspace.cache_root) as folder:
+        outcome = _judge_series(look, workspace, folder, environ, hardware)
+    return look.verdict(outcome.judged, outcome.findings, outcome.attention)
 
 
 @contextmanager
@@ -126,14 +99,13 @@ def _is_alive(name: str) -> bool:
 
 
 def _judge_series(
-    pull: Pull,
-    parts: Mapping[str, Part],
-    request: GateRequest,
+    look: FirstLook,
     workspace: Workspace,
     folder: Path,
     environ: Mapping[str, str],
     hardware: Callable[[Sequence[str]], Hardware] | None,
 ) -> Outcome:
+    pull, request = look.pull, look.request
     before = read_side(pull.repository, pull.fork_point, folder / "before")
     try:
         after = read_side(pull.repository, pull.head, folder / "after")
@@ -141,7 +113,7 @@ def _judge_series(
         return Outcome(findings=tuple(Finding(problem=one) for one in _members(error)))
     problems = [*check_pins(before.lock, after.lock), *stale_results(after)]
     refused = _refused_builds(before, after)
-    changed = [path for path, part in parts.items() if part in SERIES_PARTS - {"lock"}]
+    changed = [path for path, part in look.parts.items() if part in SERIES_PARTS - {"lock"}]
     foreign = foreign_profiles(before, after)
     total = Outcome(
         findings=tuple(Finding(problem=problem) for problem in problems),
@@ -187,41 +159,3 @@ def _members(error: PatchkitError) -> tuple[PatchkitError, ...]:
     if not isinstance(error, ErrorGroup):
         return (error,)
     return tuple(member for one in error.errors for member in _members(one))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OwnTests:
-    state: Literal["not needed", "needed", "passed"]
-    findings: tuple[Finding, ...] = ()
-    attention: tuple[str, ...] = ()
-
-
-def _own_tests(pull: Pull, parts: Mapping[str, Part], *, passed: bool) -> _OwnTests:
-    """A change of patchkit itself: the gate runs the patchkit that is installed, so it cannot judge it."""
-    code = [path for path, part in parts.items() if part in ("code", "catalogue")]
-    if not code:
-        return _OwnTests(state="not needed")
-    told = f"{len(code)} changed file{'s'[: len(code) > 1]} of patchkit itself"
-    if passed:
-        return _OwnTests(
-            state="passed",
-            attention=(f"{told}: that its own tests pass was said by the caller, not seen here",),
-        )
-    problem = OwnTestsNeeded(
-        f"{told}: this gate cannot judge {'them' if len(code) > 1 else 'it'}",
-        where=[Location(path=path) for path in code[:8]],
-        why=(
-            "it runs the patchkit that is installed, never that of the pull request; candidates are judged "
-            "as that one makes them"
-        ),
-        hint=f"run {_OWN_TESTS} at {pull.head[:12]}, then this with --own-tests passed",
-    )
-    return _OwnTests(state="needed", findings=(Finding(problem=problem),))
-
-
-def _behind(pull: Pull) -> Iterator[str]:
-    if pull.behind:
-        yield (
-            f"the head is {pull.behind} commit{'s'[: pull.behind > 1]} behind the base: judged is the "
-            "head as it stands, not what merging makes of it"
-        )

@@ -5,9 +5,10 @@ What ends before the gates that compile is judged here in full; what needs them,
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from patchkit.flow.lock import relock
 from patchkit.flow.plan import Request
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.errors import ForkWithoutBranch
-from patchkit.gating.run import GateRequest, run_gate
+from patchkit.gating.look import GateRequest, look_first
+from patchkit.gating.run import run_gate
 from patchkit.gating.verdict import Verdict
 from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
@@ -40,6 +42,10 @@ LADDER = (
     "logits",
     "bench",
 )
+
+
+def judge_now(request: GateRequest, workspace: Workspace) -> Verdict:
+    return run_gate(look_first(request, workspace.reporter), workspace, environ={})
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Small(Place):
 
     def gate(self, head: str = "HEAD", at: Path | None = None, **options: object) -> Verdict:
         request = GateRequest(repository=at or self.series, base="main", head=head)
-        return run_gate(replace(request, **options), self.workspace(), environ={})
+        return judge_now(replace(request, **options), self.workspace())
 
     def judge(self, changes: Mapping[str, str | None], *, lock: bool = False, **options: object) -> Verdict:
         self.pull(changes, lock=lock)
@@ -128,6 +134,18 @@ def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
     verdict = small.judge({"docs/how.md": "two\n", "README.md": "two\n"})
     assert (verdict.word, verdict.exit_code, verdict.judged) == ("nothing to prove", ExitCode.OK, ())
     assert not small.cache.exists()
+
+
+def test_a_look_at_documents_imports_nothing_large() -> None:
+    program = """
+import sys
+import patchkit.gating.look, patchkit.gating.text
+print([name for name in ("clang", "jinja2", "pydantic", "gguf", "patchkit.build") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_no_change_at_all_is_nothing_to_prove(small: Small) -> None:
@@ -390,7 +408,7 @@ def test_an_interruption_leaves_nothing_behind(small: Small) -> None:
     request = GateRequest(repository=small.series, base="main", head="HEAD")
     workspace = replace(small.workspace(), reporter=_Impatient(small.cache))
     with pytest.raises(KeyboardInterrupt):
-        run_gate(request, workspace, environ={})
+        judge_now(request, workspace)
     assert not list(small.cache.glob("gate-*"))
     assert git(small.repository, "for-each-ref") == before
 
@@ -434,7 +452,7 @@ def carried(fork: Small, path: str, old: str, new: str) -> None:
 
 def judged(fork: Small, base: str = "main", **options: object) -> Verdict:
     request = GateRequest(repository=fork.root / "fork", base=base, head="pr", explain=True)
-    return run_gate(replace(request, **options), fork.workspace(), environ={})
+    return judge_now(replace(request, **options), fork.workspace())
 
 
 def test_a_fork_that_carries_what_the_series_gives_needs_the_ladder(fork: Small) -> None:
@@ -483,4 +501,4 @@ def test_naming_a_carried_file_as_ones_own_does_not_help(fork: Small) -> None:
 def test_a_fork_without_our_commits_is_told(fork: Small) -> None:
     request = GateRequest(repository=fork.root / "fork", base="main", head="b2")
     with pytest.raises(ForkWithoutBranch, match="carries no candidate"):
-        run_gate(request, fork.workspace(), environ=os.environ)
+        judge_now(request, fork.workspace())
