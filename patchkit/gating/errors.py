@@ -77,7 +77,10 @@ class LockUnrecorded(ConfigError):
 
 
 class GateRefused(PatchkitError):
-    """What the gate itself finds. As :class:`patchkit.gates.base.GateError`, whose module imports more than a first look may."""
+    """What the gate itself finds.
+
+    As :class:`patchkit.gates.base.GateError`, whose module imports more than a first look may.
+    """
 
     code = "GATE_REFUSED"
     exit_code = ExitCode.GATE_FAILED
