@@ -56,6 +56,8 @@ def _of_profiles(before: Side, after: Side) -> Iterator[str]:
         if was is None:
             yield f"arch_profiles/{arch}.toml is a new GPU"
             continue
+        if (was.cmake, was.cmake_with_series) != (profile.cmake, profile.cmake_with_series):
+            yield f"arch_profiles/{arch}.toml changes how llama.cpp is built for it"
         for name, choice in profile.patches.items():
             old = was.patches[name].default if name in was.patches else "absent"
             if old != choice.default:

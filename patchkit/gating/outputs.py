@@ -18,6 +18,7 @@ from patchkit.flow.workspace import Workspace
 from patchkit.gating.text import gate_markdown
 from patchkit.gating.verdict import Finding, Verdict
 from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.output import write_output
 
 __all__ = ["append_summary", "gate_sarif", "write_reports", "write_text"]
 
@@ -44,9 +45,7 @@ def write_text(path: Path, text: str) -> None:
     """
     with disk_errors(path, "writing a report"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(text, "utf-8")
-        partial.replace(path)
+    write_output(path, text.encode("utf-8"), "writing a report")
 
 
 def write_reports(

@@ -213,6 +213,23 @@ def test_a_rule_of_a_patch_needs_the_gate_that_reads_it(
     assert any("what its kernels may cost" in text for text in verdict.attention) == bool(gates)
 
 
+def test_a_fact_of_the_target_needs_the_gates_that_count_with_it(small: Small) -> None:
+    text, count = re.subn(r"(?m)^(compute_units = \{ value = )\d+", r"\g<1>7", small.text(PROFILE))
+    assert count == 1
+    small.pull(
+        {PROFILE: text.replace('why = "', 'why = "Other: ').replace("GGML_HIP = ", "GGML_HIP_X = ")},
+        lock=True,
+    )
+    verdict = small.gate(explain=True)
+    assert {name for name, state in states(verdict).items() if state == "would run"} == {
+        "anchors",
+        "resources",
+        "launch",
+        "backend-ops",
+    }
+    assert f"{PROFILE} changes how llama.cpp is built for it" in verdict.attention
+
+
 def test_other_bytes_need_the_whole_ladder(small: Small) -> None:
     verdict = small.judge(small.edited(SECOND, "scale = 3", "scale = 4"), lock=True, explain=True)
     assert set(states(verdict).values()) == {"would run"}
