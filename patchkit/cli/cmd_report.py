@@ -61,6 +61,7 @@ def command(
     With --json, stdout has what is in the evidence, gate by gate, without the long tables.
     """
     from patchkit.flow.report import (
+        check_apart,
         check_writable,
         find_evidence,
         make_report,
@@ -75,6 +76,8 @@ def command(
     if where is None:
         archs = choose_candidate(workspace, archs, upstream)
     folder = find_evidence(workspace, where, archs=archs, upstream=upstream)
+    if out is not None:
+        check_apart(out, [*folder.glob("*.json"), *([sweep] if sweep is not None else [])])
     evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal")
     if out is not None or not settings.json:
         matrix = read_sweep(sweep) if sweep is not None else ()

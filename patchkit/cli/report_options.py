@@ -44,9 +44,10 @@ def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def report_writer(workspace: Workspace, options: ReportOptions) -> Callable[[Path], None]:
     """What writes the wanted reports of a folder of evidence.
 
-    Raises CacheError now for a file that cannot be written, not after the run.
+    Raises CacheError now for a file that cannot be written, not after the run, and ReportFileTaken for one
+    that is named twice.
     """
-    from patchkit.flow.report import Format, ReportPlan, check_writable
+    from patchkit.flow.report import Format, ReportPlan, check_apart, check_writable
 
     wanted: dict[Format, Path | None] = {
         "html": options["html"],
@@ -55,7 +56,9 @@ def report_writer(workspace: Workspace, options: ReportOptions) -> Callable[[Pat
     }
     files = {form: path for form, path in wanted.items() if path is not None}
     plan = ReportPlan(files=files, summary=options["summary"])
-    for path in (*files.values(), options["summary"]):
-        if path is not None:
-            check_writable(path)
+    summary = [options["summary"]] if options["summary"] is not None else []
+    places = [*files.values(), *summary]
+    for at, path in enumerate(places):
+        check_apart(path, places[:at])
+        check_writable(path, appends=path in summary)
     return lambda folder: plan.write(workspace, folder, os.environ, version_of("patchkit"))

@@ -10,7 +10,7 @@ from patchkit.bench.plots import PLOT_FORMATS, PlotFormat, draw_plot
 from patchkit.bench.tables import Series, Table, compare_series
 from patchkit.errors import Location, UsageError
 from patchkit.flow.bench_files import load_rows
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.output import check_output, write_output
 
 __all__ = [
     "BenchLabelsClash",
@@ -19,6 +19,9 @@ __all__ = [
     "run_bench_compare",
     "write_plot",
 ]
+
+
+_ELSEWHERE = "name another file with --plot"
 
 
 class BenchLabelsClash(UsageError):
@@ -58,6 +61,7 @@ def run_bench_compare(request: CompareRequest) -> Table:
     base = _base(labels, request.baseline)
     if request.plot is not None:
         _format(request.plot)
+        check_output(request.plot, "writing the picture", _ELSEWHERE)
     series = [
         Series(label=label, source=str(path), rows=load_rows(path))
         for label, path in zip(labels, request.files, strict=True)
@@ -75,10 +79,7 @@ def write_plot(table: Table, path: Path) -> None:
         BenchPlotFormatUnknown, PlottingMissing, CacheError: as they say.
     """
     data = draw_plot(table, _format(path))
-    with disk_errors(path, "writing the picture", "name another file with --plot"):
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(data)
-        partial.replace(path)
+    write_output(path, data, "writing the picture", _ELSEWHERE)
 
 
 def _labels(request: CompareRequest) -> tuple[str, ...]:

@@ -6,20 +6,21 @@ of this machine are taken out of them first.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from patchkit.config.lock import load_lock
+from patchkit.errors import Location
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.publish_evidence import neutral, neutral_names
 from patchkit.flow.workspace import Workspace
 from patchkit.reports.document import FILE_BYTES
-from patchkit.reports.errors import EvidenceAbsent
+from patchkit.reports.errors import EvidenceAbsent, ReportFileTaken
 from patchkit.reports.evidence import load_evidence
 from patchkit.reports.junit import junit_report
 from patchkit.reports.markdown import markdown_report
@@ -30,12 +31,14 @@ from patchkit.reports.sweep import sweep_tables
 from patchkit.reports.tables import Table
 from patchkit.reports.terminal import terminal_report
 from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.output import OTHER_FILE, check_output, write_output
 
 __all__ = [
     "FORMATS",
     "Format",
     "ReportPlan",
     "append_report",
+    "check_apart",
     "check_writable",
     "find_evidence",
     "make_report",
@@ -46,8 +49,7 @@ __all__ = [
 
 Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-_BRANCH = re.compile(r"candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]+)")
-_ELSEWHERE = "name another file"
+_BRANCH = re.compile(r"candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,9 @@ def find_evidence(
         EvidenceAbsent: the name is neither.
         CandidateMissing, CandidateBroken: there is no such candidate.
     """
-    if where is not None and Path(where).is_dir():
-        return Path(where)
+    with contextlib.suppress(OSError):  # a name that is too long for any file is no folder
+        if where is not None and Path(where).is_dir():
+            return Path(where)
     branch = _BRANCH.fullmatch(where) if where is not None else None
     if where is not None and branch is None:
         raise EvidenceAbsent(
@@ -116,7 +119,7 @@ def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes
 
 def read_sweep(path: Path) -> tuple[Table, ...]:
     """The matrix that ``patchkit sweep --json`` wrote; raises CacheError and what reading evidence raises."""
-    with disk_errors(path, "reading the matrix", _ELSEWHERE), path.open("rb") as stream:
+    with disk_errors(path, "reading the matrix", OTHER_FILE), path.open("rb") as stream:
         data = stream.read(FILE_BYTES + 1)
     return tuple(sweep_tables(data, str(path)))
 
@@ -135,31 +138,28 @@ def make_report(evidence: Evidence, form: Format, *, version: str = "", sweep: S
 
 def write_report(path: Path, text: str) -> None:
     """Write a file, whole or not at all; a pipe or a device is written to. Raises CacheError."""
-    data = text.encode("utf-8", "backslashreplace")
-    with disk_errors(path, "writing the report", _ELSEWHERE):
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    write_output(path, text.encode("utf-8", "backslashreplace"), "writing the report")
 
 
 def append_report(path: Path, text: str) -> None:
     """Append to a file that others write to, too, such as the summary of a step. Raises CacheError."""
-    with disk_errors(path, "writing the summary", _ELSEWHERE), path.open("ab") as stream:
+    with disk_errors(path, "writing the summary", OTHER_FILE), path.open("ab") as stream:
         stream.write(b"\n" + text.encode("utf-8", "backslashreplace"))
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *, appends: bool = False) -> None:
     """Raise now what writing would raise after an hour's work. Raises CacheError."""
-    with disk_errors(path, "preparing the report", _ELSEWHERE):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not path.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path.parent))
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    check_output(path, "preparing the report", appends=appends)
+
+
+def check_apart(out: Path, others: Iterable[Path]) -> None:
+    """No report may be written over what it is made of, or over another one. Raises ReportFileTaken."""
+    real = Path(os.path.realpath(out))
+    for other in others:
+        if real == Path(os.path.realpath(other)) and (real.is_file() or not real.exists()):
+            raise ReportFileTaken(
+                f"{out} would be written over",
+                where=Location(path=str(other)),
+                why="it is evidence, or another file of the same command",
+                hint="name another file",
+            )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from patchkit.errors import UsageError
 
-__all__ = ["EvidenceAbsent", "EvidenceContradicts", "EvidenceMalformed", "EvidenceUnreadable"]
+__all__ = [
+    "EvidenceAbsent",
+    "EvidenceContradicts",
+    "EvidenceMalformed",
+    "EvidenceUnreadable",
+    "ReportFileTaken",
+]
 
 
 class EvidenceAbsent(UsageError):
@@ -29,3 +35,9 @@ class EvidenceContradicts(UsageError):
     """The report and the file of one gate do not come from the same run."""
 
     code = "EVIDENCE_CONTRADICTS"
+
+
+class ReportFileTaken(UsageError):
+    """A report would be written over evidence, or over another file of the same command."""
+
+    code = "REPORT_FILE_TAKEN"

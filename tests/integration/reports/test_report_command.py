@@ -91,6 +91,7 @@ def test_a_matrix_of_a_sweep_is_part_of_the_page(run, tmp_path: Path) -> None:
         ("nowhere", ExitCode.USAGE, "EVIDENCE_ABSENT"),
         (".", ExitCode.USAGE, "EVIDENCE_ABSENT"),
         ("candidate/gfx1151/b6900", ExitCode.GIT, "CANDIDATE_MISSING"),
+        (f"candidate/gfx1151/b{'9' * 5000}", ExitCode.USAGE, "EVIDENCE_ABSENT"),
     ],
 )
 def test_evidence_that_is_not_there_is_said_with_the_next_command(
@@ -124,6 +125,24 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(run, tmp_path: P
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(tmp_path))
     assert code == ExitCode.CACHE
     assert "Is a directory" in err
+
+
+def test_no_report_is_written_over_what_it_is_made_of(run, tmp_path: Path) -> None:
+    folder = shutil.copytree(WHOLE, tmp_path / "evidence")
+    before = (folder / "launch.json").read_bytes()
+    (tmp_path / "link").symlink_to(folder / "launch.json")
+    for out in (folder / "launch.json", tmp_path / "link"):
+        code, _, err = run("report", str(folder), "--out", str(out))
+        assert code == ExitCode.USAGE
+        assert "error[REPORT_FILE_TAKEN]" in err
+    assert (folder / "launch.json").read_bytes() == before
+
+
+def test_two_reports_of_one_run_need_two_files(run, tmp_path: Path) -> None:
+    one = str(tmp_path / "report")
+    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", "--html", one, "--summary", one)
+    assert code == ExitCode.USAGE
+    assert "error[REPORT_FILE_TAKEN]" in err
 
 
 def test_a_pipe_is_written_to_and_stays_one(run, tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Files that the user named, written whole, and nothing else harmed."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from patchkit.errors import CacheError
+from patchkit.vcs.disk import DiskFull, DiskRefused
+from patchkit.vcs.output import check_output, write_output
+
+
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_output(path, b"new", "writing")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to("target")
+    write_output(link, b"new", "writing")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+def test_the_links_of_the_system_are_written_through(tmp_path: Path) -> None:
+    """``/dev/stdout`` of a process that writes to a file is a link to a regular file."""
+    with (tmp_path / "stdout").open("wb") as stream:
+        path = Path(f"/proc/self/fd/{stream.fileno()}")
+        write_output(path, b"new", "writing")
+        assert os.fstat(stream.fileno()).st_nlink == 1  # the same file, not another one in its place
+    assert (tmp_path / "stdout").read_bytes() == b"new"
+
+
+def test_the_longest_name_that_a_file_system_takes(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
+    check_output(path, "preparing")
+    write_output(path, b"new", "writing")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_full_device_is_told() -> None:
+    check_output(Path("/dev/full"), "preparing")
+    with pytest.raises(DiskFull, match="writing failed"):
+        write_output(Path("/dev/full"), b"x" * 100_000, "writing")
+
+
+def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "none" / "file", tmp_path / "file" / "x"):
+        with pytest.raises(DiskRefused):
+            check_output(path, "preparing")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "none" / "file")
+    with pytest.raises(CacheError, match="there is no folder"):
+        check_output(link, "preparing")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(DiskFull):
+            write_output(path, b"x" * 2000, "writing")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
