@@ -13,7 +13,7 @@ from patchkit.errors import ErrorGroup, Location, PatchkitError
 from patchkit.flow.candidates import Candidate
 from patchkit.flow.hardware import GPU_GATES, Hardware, choose_hardware
 from patchkit.flow.plan import Request
-from patchkit.flow.verify import GATE_NAMES, Report, run_verify
+from patchkit.flow.verify import GATE_NAMES, Report, Timed, run_verify
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.blame import blame
 from patchkit.gating.candidate import Made, make_candidate
@@ -173,25 +173,30 @@ def _rows(needs: Sequence[Need], report: Report | None, hardware: Hardware) -> t
     found = {gate.result.gate: gate for gate in (report.gates if report is not None else ())}
     rows = []
     for need in needs:
-        gate = found.get(hardware.own_name(need.gate))
-        if not need.needed:
-            rows.append(GateRow(gate=need.gate, state="not needed", why=need.why))
-        elif need.gate in hardware.not_here or gate is None:
-            why = hardware.not_here.get(need.gate, GPU_GATES.get(need.gate, "it does not run here"))
-            rows.append(GateRow(gate=need.gate, state="not run", why=why))
-        else:
-            state: RowState = gate.result.verdict
-            rows.append(
-                GateRow(
-                    gate=gate.result.gate,
-                    state=state,
-                    why=gate.result.summary if state == "not run" else need.why,
-                    summary=gate.result.summary,
-                    seconds=gate.seconds,
-                    not_proven=gate.result.not_run,
-                )
-            )
+        on_cpu = hardware.own_name(need.gate)
+        # A row of the CPU stands beside that of the GPU, and never for it.
+        for name in dict.fromkeys([need.gate, on_cpu]):
+            gate = found.get(name)
+            if not need.needed:
+                rows.append(GateRow(gate=name, state="not needed", why=need.why))
+            elif name in hardware.not_here or gate is None:
+                why = hardware.not_here.get(name, GPU_GATES.get(name, "it does not run here"))
+                rows.append(GateRow(gate=name, state="not run", why=why))
+            else:
+                rows.append(_row(gate, need.why))
     return tuple(rows)
+
+
+def _row(gate: Timed, why: str) -> GateRow:
+    state: RowState = gate.result.verdict
+    return GateRow(
+        gate=gate.result.gate,
+        state=state,
+        why=gate.result.summary if state == "not run" else why,
+        summary=gate.result.summary,
+        seconds=gate.seconds,
+        not_proven=gate.result.not_run,
+    )
 
 
 def _findings(

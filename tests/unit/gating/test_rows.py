@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.flow.hardware import GPU_GATES, Hardware
+from patchkit.flow.verify import Report, Timed
+from patchkit.gates.base import GateResult
+from patchkit.gating.judge import _rows
+from patchkit.gating.needs import LADDER, Need
+
+NEEDS = tuple(Need(gate=name, needed=name != "bench", why="because") for name in LADDER)
+
+
+def report(*gates: GateResult) -> Report:
+    return Report(
+        branch="b",
+        archs=("gfx1151",),
+        base="1",
+        tip="2",
+        tree="3",
+        proven_with=(),
+        gates=tuple(Timed(result=gate, seconds=1.0) for gate in gates),
+        folder=Path("evidence"),
+    )
+
+
+def states(backend, made: Report | None) -> dict[str, str]:
+    not_here = dict.fromkeys(GPU_GATES, "needs the GPU")
+    return {
+        row.gate: row.state
+        for row in _rows(NEEDS, made, Hardware(backend=backend, gates=(), not_here=not_here))
+    }
+
+
+@pytest.mark.parametrize("backend", [None, "cpu"])
+def test_a_gate_that_was_not_run_is_not_passed(backend) -> None:
+    found = states(backend, report(GateResult(gate="anchors", verdict="passed", summary="x")))
+    assert found["anchors"] == "passed"
+    assert found["bench"] == "not needed"
+    assert {found[name] for name in ("compile", "launch", "backend-ops", "logits", "numerics")} == {"not run"}
+
+
+def test_a_row_of_the_cpu_never_stands_for_the_gpu() -> None:
+    made = report(GateResult(gate="logits@cpu", verdict="passed", summary="x"))
+    found = states("cpu", made)
+    assert (found["logits@cpu"], found["logits"]) == ("passed", "not run")
