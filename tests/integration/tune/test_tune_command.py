@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.cli.app import main
+from patchkit.flow import tune_compile
 from patchkit.flow.tune_record import load_record, record_path, render_record
+from patchkit.tune.measure import measure
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -119,6 +121,36 @@ def test_a_figure_that_is_not_as_recorded_is_named(tune, series) -> None:
     code, found = tune("--arch", "gfx1151", "--series-dir", str(series), headers=())
     assert code == 0
     assert unit in found["record"]["differing"]
+
+
+@pytest.mark.usefixtures("hip_toolchain")
+def test_after_ctrl_c_a_run_goes_on_where_it_was(pin_cache, test_cache, capsys, monkeypatch) -> None:
+    (pin_cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")  # and an empty store of its own
+    argv = ["tune", "--arch", "gfx1151", "--rocwmma", "stand-in", "--variant", "64-16-f16", "--near", "1"]
+    for warps in (1, 2, 8, 16):
+        argv += ["--exclude", f"64-16-f16:256/{warps}"]
+    argv += ["--jobs", "1", "--json", "--cache-dir", str(pin_cache)]
+    asked: list[str] = []
+
+    def until_the_third(unit, bench):
+        asked.append(unit)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return measure(unit, bench)
+
+    monkeypatch.setattr(tune_compile, "measure", until_the_third)
+    assert main(argv) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "INTERRUPTED"
+    kept = {path: path.stat().st_mtime_ns for path in pin_cache.glob("objects/*/*/outcome.json")}
+    assert len(kept) == 2
+
+    monkeypatch.setattr(tune_compile, "measure", measure)
+    assert main(argv) == 0
+    (variant,) = json.loads(capsys.readouterr().out)["variants"]
+    assert len(variant["candidates"]) == len(set(asked)) == 3
+    now = {path: path.stat().st_mtime_ns for path in pin_cache.glob("objects/*/*/outcome.json")}
+    assert len(now) == 3
+    assert kept.items() <= now.items()
 
 
 def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_waves(cache, capsys) -> None:
