@@ -257,6 +257,28 @@ def _expect_the_line_and_whom_it_reaches(project: Project, found, reports: Path)
     assert "hip gfx1030 host" in result["message"]["text"]
 
 
+@pytest.mark.hip
+@pytest.mark.slow
+def test_a_fork_that_carries_the_candidate_goes_through_the_gates(
+    compiling_project: Project, tmp_path: Path
+) -> None:
+    project = compiling_project
+    project.git("checkout", "-q", "-f", "main")
+    where = ("--series-dir", str(project.root), "--cache-dir", str(project.cache))
+    done = project.patchkit("apply", *where, "--arch", "gfx1151", "--json")
+    assert done.returncode == 0, done.stderr
+    applied = json.loads(done.stdout)
+    fork = tmp_path / "fork.git"
+    project.git("init", "-q", "--bare", str(fork))
+    (fork / "objects" / "info" / "alternates").write_text(f"{project.cache / 'upstream.git' / 'objects'}\n")
+    (fork / "shallow").write_text(f"{applied['base']}\n")
+    project.git("update-ref", "refs/heads/main", applied["base"], at=fork)
+    project.git("update-ref", "refs/heads/pr", applied["commits"][-1]["commit"], at=fork)
+    found = project.gate("pr", "--repo", str(fork), *where[:2])
+    assert (found.document["repository"], found.document["verdict"], found.code) == ("fork", "passed", 0)
+    assert tuple(found.document["ran"]) == LADDER
+
+
 def test_the_document_has_the_table() -> None:
     text = (ROOT / "docs" / "ci.md").read_text("utf-8")
     table = text.partition("| pull request |")[2].partition("\n\n")[0]
