@@ -44,6 +44,8 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         target = path if _is_written_through(path) else Path(os.path.realpath(path))
+        if any(above.is_file() for above in target.parents):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent))
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", str(target.parent))
         in_place = target.exists() and (appends or _is_written_through(path))

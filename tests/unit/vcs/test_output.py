@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import CacheError
-from patchkit.vcs.disk import DiskFull, DiskRefused
+from patchkit.vcs.disk import DiskFull, DiskNotDirectory, DiskRefused
 from patchkit.vcs.output import check_output, write_output
 
 
@@ -53,8 +53,12 @@ def test_a_full_device_is_told() -> None:
 
 def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for path in (tmp_path, tmp_path / "none" / "file", tmp_path / "file" / "x"):
-        with pytest.raises(DiskRefused):
+    for path, kind in (
+        (tmp_path, DiskRefused),
+        (tmp_path / "none" / "file", DiskRefused),
+        (tmp_path / "file" / "x", DiskNotDirectory),
+    ):
+        with pytest.raises(kind):
             check_output(path, "preparing")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "none" / "file")
