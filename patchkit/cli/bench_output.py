@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from patchkit.cli.complaint import visible
 from patchkit.cli.settings import Settings
 from patchkit.cli.terminal import wants_color
 
@@ -31,13 +32,13 @@ def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
     if form == "markdown":
         settings.terminal.data(markdown_table(table))
     elif form == "csv":
-        settings.terminal.data(csv_table(table))
+        settings.terminal.data(csv_table(table), as_is=True)
         reporter = settings.reporter()
         for note in table_notes(table):
             reporter.info(note)
     else:
         blocks = [_rendered(settings, section) for section in sections(table)]
-        settings.terminal.data("\n".join([*blocks, *table_notes(table)]))
+        settings.terminal.data("\n".join([*blocks, *map(visible, table_notes(table))]), as_is=True)
 
 
 def _rendered(settings: Settings, section: Section) -> str:
@@ -47,9 +48,9 @@ def _rendered(settings: Settings, section: Section) -> str:
     from rich.text import Text
 
     on_screen = bool(sys.stdout) and sys.stdout.isatty()
-    shown = RichTable(title=section.title, box=box.SIMPLE_HEAD, title_justify="left")
+    shown = RichTable(title=visible(section.title), box=box.SIMPLE_HEAD, title_justify="left")
     for title, how in zip(section.titles, section.aligned, strict=True):
-        shown.add_column(Text(title), justify="left" if how == "left" else "right", overflow="fold")
+        shown.add_column(Text(visible(title)), justify="left" if how == "left" else "right", overflow="fold")
     for row in section.rows:
         shown.add_row(*(_painted(row, column) for column in range(len(row))))
     out = io.StringIO()
@@ -70,5 +71,5 @@ def _painted(row: Sequence[str], column: int) -> Text:
     interval = row[column + 1] if column + 1 < len(row) else ""
     low, found, high = interval.partition(" to ")
     if not found or low.startswith("-") != high.startswith("-"):
-        return Text(row[column])
-    return Text(row[column], style="red" if low.startswith("-") else "green")
+        return Text(visible(row[column]))
+    return Text(visible(row[column]), style="red" if low.startswith("-") else "green")

@@ -1,19 +1,38 @@
 """Errors as text and as JSON.
 
+What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
+sees its control characters as escapes (:func:`visible`); a program gets them as they are, in JSON.
+
 Vocabulary: a *complaint* is what a person reads about one error: the code and message, the places,
 the reason, the next step. Nothing here prints.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError
 
-__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "members_of", "plain"]
+__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "members_of", "plain", "visible"]
 
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
+
+
+# C0 and C1 but tab and newline, and what changes the direction of writing or hides. A terminal takes orders
+# from these: one can clear the screen, or write over the line that says that something failed.
+_ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+def visible(text: str) -> str:
+    r"""The text with everything that a terminal would obey as ``\x1b`` or ``\u202e``; lines stay lines."""
+    return _ORDERS.sub(_escape, text)
+
+
+def _escape(order: re.Match[str]) -> str:
+    number = ord(order[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"  # noqa: PLR2004 - two hex digits
 
 
 def plain(text: str, role: str) -> str:
@@ -41,15 +60,15 @@ def complain(error: PatchkitError, paint: Paint = plain) -> str:
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):
         count = len(blocks)
-        blocks.append(f"{error.message}: {count} error{'' if count == 1 else 's'}")
+        blocks.append(f"{visible(error.message)}: {count} error{'' if count == 1 else 's'}")
     return "\n\n".join(blocks)
 
 
 def _block(error: PatchkitError, paint: Paint) -> str:
-    lines = [f"{paint(f'error[{error.code}]', 'error')}: {error.message}"]
+    lines = [f"{paint(f'error[{error.code}]', 'error')}: {visible(error.message)}"]
     for place in error.where:
         label = f": {place.label}" if place.label else ""
-        lines.append(f" {paint('-->', 'place')} {place}{label}")
+        lines.append(f" {paint('-->', 'place')} {visible(f'{place}{label}')}")
     if error.why:
         lines.append(f"{paint('why', 'place')}: {_indented(error.why)}")
     if error.hint:
@@ -58,7 +77,7 @@ def _block(error: PatchkitError, paint: Paint) -> str:
 
 
 def _indented(text: str) -> str:
-    return text.rstrip("\n").replace("\n", "\n      ")
+    return visible(text).rstrip("\n").replace("\n", "\n      ")
 
 
 def error_as_json(error: PatchkitError) -> dict[str, object]:

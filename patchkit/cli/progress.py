@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from patchkit.cli.complaint import visible
 from patchkit.cli.terminal import ColorChoice, talk, wants_color
 from patchkit.report import Advance, NullReporter, Reporter
 
@@ -38,7 +39,7 @@ class LineReporter:
         self._verbose = verbose
 
     def _line(self, text: str) -> None:
-        talk(text)
+        talk(visible(text))
 
     def step(self, text: str) -> None:
         """A new unit of work."""
@@ -83,7 +84,7 @@ class BarReporter:
 
     def _line(self, text: str, style: str | None = None) -> None:
         with suppress(OSError):  # the terminal may be gone; the work is not its affair
-            self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, text: str) -> None:
         """A new unit of work."""
@@ -110,7 +111,7 @@ class BarReporter:
 
         columns = _columns_of(unit)
         with Progress(*columns, console=self._console, transient=True) as bar:
-            task = bar.add_task(escape(text), total=None)
+            task = bar.add_task(escape(visible(text)), total=None)
 
             def advance(done: int, total: int | None = None) -> None:
                 bar.update(task, completed=done, total=total)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from patchkit.cli.complaint import Paint, plain
+from patchkit.cli.complaint import Paint, plain, visible
 from patchkit.errors import CacheError, Location
 
 __all__ = [
@@ -103,8 +103,10 @@ class Terminal:
     json: bool = False
     color: ColorChoice = "auto"
 
-    def data(self, text: str) -> None:
-        """Writes a result for a person."""
+    def data(self, text: str, *, as_is: bool = False) -> None:
+        """Writes a result for a person; only ``as_is`` it may give orders to the terminal."""
+        if not as_is:
+            text = visible(text)
         with _stdout() as stream:
             stream.write(text if text.endswith("\n") else text + "\n")
 
@@ -116,7 +118,7 @@ class Terminal:
 
     def document(self, value: object) -> None:
         """Writes the JSON document; ASCII only, so that no locale can break it."""
-        self.data(json.dumps(value, indent=2))
+        self.data(json.dumps(value, indent=2), as_is=True)
 
     def finish(self) -> None:
         """Hands everything written to the operating system, so that a failure is seen."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from patchkit.cli.complaint import complain, error_as_json, exit_code_of
+import json
+
+from patchkit.cli.complaint import complain, error_as_json, exit_code_of, visible
+from patchkit.cli.terminal import Terminal
 from patchkit.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
 
 _ANCHOR = AnchorError(
@@ -78,3 +81,27 @@ def test_json_of_a_group_lists_its_members() -> None:
     assert document["code"] == "SEVERAL"
     assert document["exit_code"] == 4
     assert [member["message"] for member in document["errors"]] == ["a", "2 matches for function 'mul'"]
+
+
+_EVIL = "a\x1b]0;title\x07\x1b[2Jb\rc\u202ed\x9be"
+_SHOWN = "a\\x1b]0;title\\x07\\x1b[2Jb\\x0dc\\u202ed\\x9be"
+
+
+def test_nothing_in_an_error_gives_orders_to_the_terminal() -> None:
+    error = AnchorError(_EVIL, where=Location(path=_EVIL, label=_EVIL), why=_EVIL, hint=_EVIL)
+    told = complain(ErrorGroup(_EVIL, [error]))
+    assert told.count(_SHOWN) == 6
+    assert visible(told) == told
+    assert error_as_json(error)["error"]["message"] == _EVIL  # a program reads what it was
+
+
+def test_a_result_gives_no_orders_and_a_document_stays_one(capsys) -> None:
+    Terminal().data(_EVIL)
+    assert capsys.readouterr().out == f"{_SHOWN}\n"
+    Terminal().document([f"{_EVIL}\x7f"])
+    assert json.loads(capsys.readouterr().out) == [f"{_EVIL}\x7f"]
+
+
+def test_lines_tabs_and_letters_of_any_language_stay() -> None:
+    text = "Überschrift\t日本語\n  \U0001f600"
+    assert visible(text) == text

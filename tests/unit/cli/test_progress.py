@@ -28,6 +28,14 @@ def test_a_log_has_one_line_per_event(capsys) -> None:
     ]
 
 
+def test_no_text_gives_orders_to_the_terminal(capsys) -> None:
+    LineReporter(verbose=False).info("a\x1b[2Jb")
+    out = io.StringIO()
+    BarReporter(Console(file=out, force_terminal=True, width=80), verbose=False).info("a\x1b[2Jb")
+    assert capsys.readouterr().err == "  a\\x1b[2Jb\n"
+    assert "a\\x1b[2Jb" in out.getvalue()
+
+
 def test_commands_are_shown_only_when_verbose(capsys) -> None:
     LineReporter(verbose=False).command("git fetch")
     assert capsys.readouterr().err == ""
