@@ -8,7 +8,7 @@ the proof says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from patchkit.anchors.resolve import EntityNotFound
 from patchkit.classify.model import GOOD, Classified, Gone, Move, PatchClass
@@ -17,7 +17,7 @@ from patchkit.classify.reverse import Step, bare, take_out
 from patchkit.classify.superseded import find_replacement
 from patchkit.classify.threeway import same_tokens
 from patchkit.errors import Location, PatchkitError
-from patchkit.flow.comparing import compare_rendering, follow
+from patchkit.flow.comparing import compare_rendering, find_drifts, follow
 from patchkit.flow.context import make_guard
 from patchkit.flow.rendering import Rendering, render_patch
 from patchkit.flow.selection import Selected
@@ -114,7 +114,10 @@ def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Clas
                     return verdict, made
     if gone and not resemblances:
         return _retired(selected, gone, rendering.errors), None
-    return _conflict(selected, rendering.errors, resemblances, gone), None
+    conflict = _conflict(selected, rendering.errors, resemblances, gone)
+    if last is not None:
+        conflict = replace(conflict, drift=find_drifts(last, rendering))
+    return conflict, None
 
 
 def _known_before_placing(run: _Run, selected: Selected, gone: tuple[Gone, ...]) -> Classified | None:

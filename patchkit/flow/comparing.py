@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.anchors.resolve import find_entity, resolve_anchor
+from patchkit.anchors.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
 from patchkit.classify.drift import find_drift
 from patchkit.classify.model import Agreement, Classified, Drift, Move, PatchClass
 from patchkit.classify.moves import find_moves
@@ -24,7 +24,7 @@ from patchkit.flow.upstream import UpstreamFiles
 from patchkit.report import Reporter
 from patchkit.source import SourceText
 
-__all__ = ["DerivationsDiffer", "Found", "compare_rendering", "follow"]
+__all__ = ["DerivationsDiffer", "Found", "compare_rendering", "find_drifts", "follow"]
 
 
 class DerivationsDiffer(AnchorError):
@@ -59,7 +59,7 @@ def compare_rendering(
     drift: tuple[Drift, ...] = ()
     agreement = Agreement(verdict="no last rendering")
     if last is not None and last.placed is not None and rendering.placed is not None:
-        drift = tuple(dict.fromkeys(_drifts(last, rendering)))
+        drift = find_drifts(last, rendering)
         moves = (*moves, *_moves(last, rendering))
         agreement = compare_derivations(
             last.before, last.placed.changes, rendering.before, rendering.placed.changes, reporter
@@ -123,11 +123,19 @@ def _pairs(last: Rendering, rendering: Rendering) -> Iterator[tuple[Edit, Edit]]
             yield before[edit.id], edit
 
 
+def find_drifts(last: Rendering, rendering: Rendering) -> tuple[Drift, ...]:
+    """What changed in the functions that a patch edits, as far as both upstreams have them."""
+    return tuple(dict.fromkeys(_drifts(last, rendering)))
+
+
 def _drifts(last: Rendering, rendering: Rendering) -> Iterator[Drift]:
     old, files = last.upstream, rendering.upstream
     for was, now in _pairs(last, rendering):
         if was.file in old.base and now.file in files.base:
-            drift = find_drift(_entity(old, was), _entity(files, now))
+            try:
+                drift = find_drift(_entity(old, was), _entity(files, now))
+            except (EntityNotFound, EntityAmbiguous):
+                continue  # of a patch that could not be placed: its problems say so
             if drift is not None:
                 yield drift
 

@@ -388,6 +388,8 @@ def test_the_group_itself_removed_is_a_conflict_with_intent(ground):
     found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, "")})
     assert found["tile-unprune"].patch_class == "conflict"
     assert "trap for every variant" in found["tile-unprune"].intent
+    (drift,) = found["tile-unprune"].drift  # what changed there, for who has to look
+    assert any("GGML_USE_WMMA_FATTN" in unit for unit in drift.removed)
     assert (
         found["fattn-decode-tile"].patch_class == "conflict"
     )  # decode would launch what is not known to exist
