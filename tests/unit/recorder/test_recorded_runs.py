@@ -98,9 +98,16 @@ def test_a_run_is_found_again_in_a_copied_cache(session, tmp_path):
     assert (tmp_path / "count").read_text("utf-8") == "run\n"
 
 
-def test_the_driver_is_found_again_in_a_copied_cache(tmp_path):
+@pytest.fixture
+def build_in(tmp_path):
+    """Builds the driver in a cache folder; the compiler lies in it and writes down its arguments."""
+    script = 'for word; do [ "$last" = -o ] && touch "$word"; last=$word; done; echo "$*" >> TOLD'
+
     def build(cache: Path) -> Path:
         clang = cache / "sdk" / "clang++"
+        clang.parent.mkdir(parents=True, exist_ok=True)
+        clang.write_text(f"#!/bin/sh\n{script.replace('TOLD', str(tmp_path / 'told'))}\n", "utf-8")
+        clang.chmod(0o755)
         chain = Toolchain(
             kind="sdk",
             root=clang.parent,
@@ -113,16 +120,22 @@ def test_the_driver_is_found_again_in_a_copied_cache(tmp_path):
         compiler = open_compiler(chain, cache, NullReporter())
         return build_driver(compiler, tmp_path, tmp_path, "ggml", cache / "objects" / "stub")
 
+    return build
+
+
+def test_the_driver_is_found_again_in_a_copied_cache(build_in, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    script = 'for word; do [ "$last" = -o ] && touch "$word"; last=$word; done; echo run >> COUNT'
-    (first / "sdk").mkdir(parents=True)
-    clang = first / "sdk" / "clang++"
-    clang.write_text(f"#!/bin/sh\n{script.replace('COUNT', str(tmp_path / 'count'))}\n", "utf-8")
-    clang.chmod(0o755)
-    made = build(first)
+    made = build_in(first)
     shutil.copytree(first, second)
-    assert build(second) == second / made.relative_to(first)
-    assert (tmp_path / "count").read_text("utf-8") == "run\n"
+    assert build_in(second) == second / made.relative_to(first)
+    assert len((tmp_path / "told").read_text("utf-8").splitlines()) == 1
+
+
+def test_names_that_newer_builds_deprecate_are_no_errors(build_in, tmp_path):
+    """ggml_flash_attn_ext_set_prec of build 11549, which has no other name at build 6900."""
+    build_in(tmp_path / "cache")
+    told = (tmp_path / "told").read_text("utf-8").split()
+    assert told.index("-Wno-deprecated-declarations") > told.index("-Werror")
 
 
 def test_the_program_gets_device_figures_and_cases_as_files(session):
