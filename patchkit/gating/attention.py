@@ -22,8 +22,7 @@ def find_attention(before: Side, after: Side) -> Iterator[str]:
     if set(new.folders) - set(old.folders):
         more = ", ".join(name for name in new.folders if name not in old.folders)
         yield f"patches/series.toml lets patches edit more of upstream: {more}"
-    if before.lock.default != after.lock.default:
-        yield f"the default pin becomes b{after.lock.default} instead of b{before.lock.default}"
+    yield from _of_pins(before, after)
     for patch in new.patches:
         was = old.patch(patch.id)
         where = f"patches/{patch.folder}/patch.toml"
@@ -35,6 +34,19 @@ def find_attention(before: Side, after: Side) -> Iterator[str]:
         if new.patch(patch.id) is None:
             yield f"patches/{patch.folder} is gone: the patch {patch.id} is applied nowhere any more"
     yield from _of_profiles(before, after)
+
+
+def _of_pins(before: Side, after: Side) -> Iterator[str]:
+    if before.lock.default != after.lock.default:
+        yield f"the default pin becomes b{after.lock.default} instead of b{before.lock.default}"
+    known = {pin.build: pin.followed for pin in before.lock.pins}
+    for pin in after.lock.pins:
+        for one in pin.followed:
+            if one not in known.get(pin.build, ()):
+                yield (
+                    f"on {pin.name}, patches that name {one.function} in {one.file} go to {one.now_function} "
+                    f"in {one.now_file}: a bump found that these are the same, and it is not checked here"
+                )
 
 
 def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:

@@ -187,6 +187,8 @@ def _lock_reasons(before: Lock, pin: Pin, was: Result | None, recorded: Result |
         yield f"patches/upstream.lock: {pin.name} is a new pin"
     elif (known.tree, known.commit, known.committed) != (pin.tree, pin.commit, pin.committed):
         yield f"patches/upstream.lock: {pin.name} is another pin"
+    elif known.followed != pin.followed:
+        yield f"patches/upstream.lock: functions of {pin.name} are followed to other places"
     if recorded != was:  # where they stand in the file does not count
         yield "patches/upstream.lock: another result is recorded"
 

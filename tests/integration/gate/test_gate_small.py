@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream, pin_text
 
+from patchkit.config.lock import Followed, load_lock
+from patchkit.config.lock_text import format_lock
 from patchkit.errors import ConfigError, ErrorGroup, ExitCode
 from patchkit.flow.lock import relock
 from patchkit.flow.plan import Request
@@ -369,6 +371,23 @@ def test_a_new_pin_is_a_new_candidate(small: Small) -> None:
     assert (one.build, one.tree_before) == (2, None)
     assert "patches/upstream.lock: b2 is a new pin" in one.reasons
     assert verdict.needed == LADDER
+
+
+def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None:
+    path = "patches/upstream.lock"
+    workspace = small.workspace()
+    lock = load_lock(workspace.series.lock)
+    (pin,) = lock.pins
+    moved = Followed(
+        file=f"{FOLDER}/demo.cu", function="twin_b", now_file=f"{FOLDER}/demo.cu", now_function="twin_a"
+    )
+    text = format_lock(replace(lock, pins=(replace(pin, followed=(moved,)),)))
+    small.pull({path: text})
+    verdict = small.gate(explain=True)
+    (one,) = verdict.judged
+    assert f"{path}: functions of b1 are followed to other places" in one.reasons
+    assert any("patches that name twin_b" in told and "go to twin_a" in told for told in verdict.attention)
+    assert "GATE_LOCK_UNTRUE" in codes(small.gate())  # the row of the result is still the old one
 
 
 def test_what_loosens_the_rules_is_to_be_seen(small: Small) -> None:
