@@ -5,6 +5,7 @@ Vocabulary: as in :mod:`patchkit.build.sides`. What no patch changes is built on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,16 +14,27 @@ from patchkit.build.parts import BackendName
 from patchkit.build.sides import BuiltSide
 from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.config.lock import load_lock
+from patchkit.errors import UsageError
 from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import Subject
 from patchkit.gates.hardware import Sides, build_sides
 
-__all__ = ["PROGRAMS", "BuildReport", "prepare_subject", "run_build"]
+__all__ = ["PROGRAMS", "BuildReport", "ProgramRefused", "check_programs", "prepare_subject", "run_build"]
 
 # What a user wants to run; the gates need only the first two.
 PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")
+
+# As upstream names its programs. Its CMake has targets that are none, and some of them do harm: "install"
+# writes to the system, "clean" throws builds away; and what begins with a dash is an option of cmake.
+_PROGRAM = re.compile(r"(?:llama|test)-[A-Za-z0-9_-]{1,60}|rpc-server")
+
+
+class ProgramRefused(UsageError):
+    """--program is no name that a program of upstream can have."""
+
+    code = "PROGRAM_REFUSED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +106,17 @@ def prepare_subject(
     return make_subject(workspace, repository, candidate, toolchain), candidate
 
 
+def check_programs(programs: Sequence[str]) -> None:
+    """Refuse what is not the name of a program, before anything is configured. Raises ProgramRefused."""
+    for name in programs:
+        if _PROGRAM.fullmatch(name) is None:
+            raise ProgramRefused(
+                f"--program {name[:60]!r} is no program of upstream",
+                why="they are called llama-NAME or test-NAME, or rpc-server",
+                hint=f"--program takes one of: {', '.join(PROGRAMS)}; or another of upstream's",
+            )
+
+
 def run_build(
     workspace: Workspace,
     *,
@@ -106,11 +129,13 @@ def run_build(
     """Build both sides in ``<cache>/builds``; a second time only what is missing.
 
     Raises:
+        ProgramRefused: a name is not one of a program.
         CandidateBuildFailed: the candidate does not build, the baseline does.
         CompilerMissing, LibraryToolsMissing, ConfigureFailed, BuildFailed: nothing can be built.
         The errors of :func:`prepare_subject`.
         CacheError: the disk refused.
     """
+    check_programs(programs)
     subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
     sides = build_sides(subject, backend, programs)
     return BuildReport(

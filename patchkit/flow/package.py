@@ -15,7 +15,7 @@ from pathlib import Path
 from patchkit.build.parts import BackendName
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
-from patchkit.flow.build import PROGRAMS, prepare_subject
+from patchkit.flow.build import PROGRAMS, check_programs, prepare_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import build_sides
 
@@ -63,6 +63,7 @@ def run_package(
         What :func:`patchkit.flow.build.run_build` raises.
         CacheError: the disk refused.
     """
+    check_programs(programs)
     check_folder(out)
     subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
     sides = build_sides(subject, backend, programs)
