@@ -50,7 +50,12 @@ class RequestOptions(TypedDict):
 
 
 _ARCH = click.option(
-    "--arch", "archs", multiple=True, metavar="GFX", help="A GPU, as gfx1151; give it again for more."
+    "--arch",
+    "archs",
+    type=TEXT,
+    multiple=True,
+    metavar="GFX",
+    help="A GPU, as gfx1151; give it again for more.",
 )
 _UPSTREAM = click.option(
     "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."

@@ -8,11 +8,13 @@ each naming its patch in a ``Patchkit-Id`` trailer (none at all when no patch is
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.errors import GitError, Location
+from patchkit.config.lock import load_lock
+from patchkit.errors import GitError, Location, PatchkitError
 from patchkit.flow.apply import candidate_ref
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import list_refs
@@ -94,8 +96,18 @@ def find_candidate(workspace: Workspace, archs: Sequence[str], build: int) -> tu
     ref = candidate_ref(tuple(sorted(set(archs))), build)
     refs = list_refs(repository, "refs") if repository is not None else {}
     if repository is None or ref not in refs:
-        raise _missing(path, ref, list(filter(is_candidate, refs)), archs)
+        words = [f"--arch {shlex.quote(arch)}" for arch in archs] + _pin_option(workspace, build)
+        raise _missing(path, ref, list(filter(is_candidate, refs)), " ".join(words))
     return repository, read_candidate(repository, ref, refs)
+
+
+def _pin_option(workspace: Workspace, build: int) -> list[str]:
+    """What ``apply`` needs besides the GPU; nothing where the lock cannot be read: apply will say that."""
+    try:
+        is_default = load_lock(workspace.series.lock).pin(None).build == build
+    except PatchkitError:
+        is_default = True
+    return [] if is_default else [f"--upstream b{build}"]
 
 
 def made_for(workspace: Workspace, build: int) -> tuple[tuple[str, ...], ...]:
@@ -137,13 +149,13 @@ def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Ca
     )
 
 
-def _missing(path: Path, ref: str, existing: Sequence[str], archs: Sequence[str]) -> CandidateMissing:
+def _missing(path: Path, ref: str, existing: Sequence[str], options: str) -> CandidateMissing:
     others = ", ".join(name.removeprefix("refs/heads/") for name in existing)
     return CandidateMissing(
         f"there is no {ref.removeprefix('refs/heads/')} yet",
         where=Location(path=str(path)),
         why=f"the candidates made so far: {others}" if others else "no candidate was made so far",
-        hint=f"patchkit apply {' '.join(f'--arch {arch}' for arch in archs)}",
+        hint=f"patchkit apply {options}",
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from patchkit.config.lock import load_lock
 from patchkit.flow.candidates import (
     CandidateBroken,
     CandidateMissing,
@@ -19,6 +21,7 @@ from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.refs import delete_ref, list_refs, update_ref
 
+ROOT = Path(__file__).resolve().parents[3]
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
 
 
@@ -54,6 +57,16 @@ def test_a_candidate_that_was_not_made_is_named_with_those_that_were(workspace) 
         find_candidate(workspace, ["gfx1151"], 6900)
     assert caught.value.why == "the candidates made so far: candidate/gfx1100+gfx1151/b6900"
     assert caught.value.hint == "patchkit apply --arch gfx1151"
+
+
+def test_the_next_command_makes_the_candidate_that_is_missing(made) -> None:
+    series = SeriesDir(root=ROOT, origin="checkout")
+    real = Workspace(series=series, cache_root=made.cache, reporter=NullReporter())
+    default = load_lock(series.lock).pin(None).build
+    for build, told in ((default, ""), (default + 1, f" --upstream b{default + 1}")):
+        with pytest.raises(CandidateMissing) as caught:
+            find_candidate(real, ["gfx1151"], build)
+        assert caught.value.hint == f"patchkit apply --arch gfx1151{told}"
 
 
 def test_an_empty_cache_has_no_candidate(workspace, tmp_path) -> None:
