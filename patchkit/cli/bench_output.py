@@ -44,19 +44,28 @@ def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
 def _rendered(settings: Settings, section: Section) -> str:
     from rich import box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table as RichTable
     from rich.text import Text
 
     on_screen = bool(sys.stdout) and sys.stdout.isatty()
     shown = RichTable(title=visible(section.title), box=box.SIMPLE_HEAD, title_justify="left")
     for title, how in zip(section.titles, section.aligned, strict=True):
-        shown.add_column(Text(visible(title)), justify="left" if how == "left" else "right", overflow="fold")
+        # A number that is folded reads as three others.
+        shown.add_column(
+            Text(visible(title)),
+            justify="left" if how == "left" else "right",
+            overflow="fold",
+            no_wrap=how != "left",
+        )
     for row in section.rows:
         shown.add_row(*(_painted(row, column) for column in range(len(row))))
     out = io.StringIO()
+    needed = Measurement.get(wide := Console(width=_WIDE), wide.options, shown).minimum
     console = Console(
         file=out,
-        width=shutil.get_terminal_size().columns if on_screen else _WIDE,
+        # rich leaves out what does not fit; a terminal that is too narrow breaks the lines instead.
+        width=max(shutil.get_terminal_size().columns, needed) if on_screen else _WIDE,
         force_terminal=on_screen and wants_color(settings.color),
         color_system="standard" if on_screen and wants_color(settings.color) else None,
     )

@@ -45,6 +45,16 @@ def test_the_terminal_shows_the_same_figures_unfolded(capsys) -> None:
     assert "no interval" in out
 
 
+@pytest.mark.parametrize("width", ["10", "60"])
+def test_no_terminal_is_too_narrow_for_a_number(capsys, monkeypatch, width: str) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["bench", "compare", _HIP, _TUNED, *_LABELS, "--color", "never"]) == 0
+    out = capsys.readouterr().out
+    for number in ("64.62", "64.55", "-0.10%", "4703.28"):
+        assert number in out
+
+
 def test_only_a_change_beyond_its_interval_is_coloured() -> None:
     row = (
         "pp512",
