@@ -7,8 +7,10 @@ before it is loaded, or after it has given its answer, ends here.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 __all__ = ["main", "run"]
@@ -21,6 +23,7 @@ _REFUSED = 8
 def run() -> NoReturn:
     """The console script."""
     _open_standard_streams()
+    _end_as_by_ctrl_c()
     code = main(sys.argv[1:])
     try:
         sys.exit(code)
@@ -34,10 +37,26 @@ def main(argv: Sequence[str]) -> int:
         from patchkit.cli.boundary import answer
 
         return answer(argv)
-    except KeyboardInterrupt:
-        return _end_early("INTERRUPTED", _INTERRUPTED, "stopped by Ctrl-C", argv)
+    except KeyboardInterrupt as stop:
+        by = stop.args[0] if stop.args else "Ctrl-C"
+        return _end_early("INTERRUPTED", _INTERRUPTED, f"stopped by {by}", argv)
     except OSError as error:
         return _end_early("SYSTEM_REFUSED", _REFUSED, f"patchkit cannot be loaded: {error}", argv)
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Let the end of a job, and of its terminal, be as orderly as Ctrl-C: tools run in sessions of their own.
+
+    Without this a build would go on for an hour after a CI had cancelled it. What the caller ignores, as
+    nohup does with SIGHUP, stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def _open_standard_streams() -> None:

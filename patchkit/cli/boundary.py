@@ -53,7 +53,7 @@ def root() -> None:
 
 
 class Interrupted(PatchkitError):
-    """Ctrl-C; the message says what that left, where the verb knew."""
+    """Ctrl-C or a signal that ends; the message says what that left, where the verb knew."""
 
     code = "INTERRUPTED"
     exit_code = ExitCode.INTERRUPTED
@@ -90,9 +90,10 @@ def _refusal_behind(error: BaseException | None) -> PatchkitError | None:
 
 
 def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
-    """What a verb knows about the state it leaves stands in the notes of the exception."""
+    """The notes of the exception say what the verb leaves, its arguments which signal it was."""
+    by = stop.args[0] if stop.args else "Ctrl-C"
     return Interrupted(
-        ": ".join(["stopped by Ctrl-C", *getattr(stop, "__notes__", ())]),
+        ": ".join([f"stopped by {by}", *getattr(stop, "__notes__", ())]),
         hint="run the command again: it begins anew, or finishes what was begun",
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -142,14 +144,19 @@ def test_no_file_takes_the_number_of_a_closed_stream() -> None:
 @pytest.mark.parametrize(
     ("argv", "out"), [((), b""), (("--json",), b'{"error": {"code": "INTERRUPTED", "exit_code": 130, ')]
 )
+@pytest.mark.parametrize(
+    ("sign", "by"), [("SIGINT", b"Ctrl-C"), ("SIGTERM", b"SIGTERM"), ("SIGHUP", b"SIGHUP")]
+)
 @pytest.mark.parametrize("module", ["click", "patchkit.cli.boundary", "patchkit.flow.doctor"])
-def test_ctrl_c_while_modules_are_imported(module: str, argv: tuple[str, ...], out: bytes) -> None:
+def test_ctrl_c_and_its_like_while_modules_are_imported(
+    module: str, sign: str, by: bytes, argv: tuple[str, ...], out: bytes
+) -> None:
     code = f"""
 import signal, sys
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.{sign})
 sys.meta_path.insert(0, Interrupting())
 from patchkit.cli.app import run
 sys.argv = ["patchkit", "doctor", *{argv!r}]
@@ -162,10 +169,45 @@ run()
         check=False,
     )
     assert done.returncode == 130
-    assert done.stderr.startswith(b"error[INTERRUPTED]: stopped by Ctrl-C\n")
+    assert done.stderr.startswith(b"error[INTERRUPTED]: stopped by %s\n" % by)
     assert b"Traceback" not in done.stderr
     assert b"".join(done.stdout.split()).startswith(b"".join(out.split()))
     assert bool(done.stdout) is bool(argv)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
+def test_a_tool_ends_with_the_patchkit_that_runs_it(tmp_path: Path, sign: signal.Signals) -> None:
+    """It sits in a session of its own, so no signal to patchkit reaches it."""
+    tool = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid && exec sleep 1000"
+    code = (
+        "from patchkit.cli import app, boundary\nfrom patchkit.proc import run_tool\n"
+        "from patchkit.report import NullReporter\n"
+        f"boundary.answer = lambda argv: run_tool(['sh', '-c', {tool!r}], reporter=NullReporter())\n"
+        "app.run()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE
+    )
+    while not (tmp_path / "pid").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(sign)
+    _, err = process.communicate()
+    assert process.returncode == 130, err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_what_the_caller_ignores_stays_ignored() -> None:
+    """As nohup asks for."""
+    code = (
+        "import signal\nfrom patchkit.cli import app\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "app.main = lambda argv: signal.raise_signal(signal.SIGHUP) or 3\napp.run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert done.returncode == 3
 
 
 @pytest.mark.parametrize("limit", [3, 4, 5, 6])
