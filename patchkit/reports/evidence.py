@@ -34,7 +34,9 @@ def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None)
         EvidenceUnreadable, EvidenceMalformed, EvidenceContradicts: it is not what ``verify`` writes.
         CacheError: the disk refused.
     """
-    if not (folder / REPORT).is_file():
+    with disk_errors(folder, "reading the evidence"):
+        is_there = (folder / REPORT).is_file()
+    if not is_there:
         raise EvidenceAbsent(
             f"{folder} has no evidence of patchkit verify",
             where=Location(path=str(folder / REPORT)),
@@ -52,7 +54,7 @@ def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None)
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as stream:
+    with disk_errors(path, "reading the evidence"), path.open("rb") as stream:
         data = stream.read(FILE_BYTES + 1)
     if len(data) > FILE_BYTES:
         raise EvidenceUnreadable(

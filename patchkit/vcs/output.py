@@ -49,12 +49,14 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", str(target.parent))
         in_place = target.exists() and (appends or _is_written_through(path))
-        touched = target if in_place else target.parent
-        if not os.access(touched, os.W_OK):
+        # A rename would replace a file that its owner made read-only.
+        touched = [one for one in (target, None if in_place else target.parent) if one and one.exists()]
+        refused = next((one for one in touched if not os.access(one, os.W_OK)), None)
+        if refused is not None:
             # access(2) does not say why, and the ways out differ.
-            is_read_only = bool(os.statvfs(touched).f_flag & os.ST_RDONLY)
+            is_read_only = bool(os.statvfs(refused).f_flag & os.ST_RDONLY)
             code = errno.EROFS if is_read_only else errno.EACCES
-            raise OSError(code, os.strerror(code), str(touched))
+            raise OSError(code, os.strerror(code), str(refused))
 
 
 def _is_written_through(path: Path) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -125,6 +127,20 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(run, tmp_path: P
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(tmp_path))
     assert code == ExitCode.CACHE
     assert "Is a directory" in err
+
+
+def test_a_folder_that_may_not_be_read_is_the_disks_refusal(tmp_path: Path) -> None:
+    """Root may read everything, so the command runs without that right; for others this changes nothing."""
+    folder = shutil.copytree(WHOLE, tmp_path / "evidence")
+    without = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    command = [*without, sys.executable, "-m", "patchkit", "report", str(folder)]
+    folder.chmod(0)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        folder.chmod(0o700)
+    assert done.returncode == ExitCode.CACHE, done.stderr
+    assert "error[DISK_DENIED]: reading the evidence failed: Permission denied" in done.stderr
 
 
 def test_no_report_is_written_over_what_it_is_made_of(run, tmp_path: Path) -> None:

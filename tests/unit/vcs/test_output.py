@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import CacheError
-from patchkit.vcs.disk import DiskFull, DiskNotDirectory, DiskRefused
+from patchkit.vcs.disk import DiskDenied, DiskFull, DiskNotDirectory, DiskRefused
 from patchkit.vcs.output import check_output, write_output
 
 
@@ -64,6 +64,16 @@ def test_what_cannot_be_written_is_told_before(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "none" / "file")
     with pytest.raises(CacheError, match="there is no folder"):
         check_output(link, "preparing")
+
+
+def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path, monkeypatch) -> None:
+    """The tests may run as root, for whom nothing is read-only: the answer of the system is played."""
+    path = tmp_path / "report.html"
+    path.touch()
+    monkeypatch.setattr(os, "access", lambda asked, _mode: asked != path)
+    with pytest.raises(DiskDenied):
+        check_output(path, "preparing")
+    check_output(tmp_path / "other", "preparing")
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
