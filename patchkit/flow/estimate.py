@@ -25,6 +25,7 @@ from patchkit.series_dir import SeriesDir
 __all__ = ["BenchFileUnreadable", "Estimate", "EstimateRequest", "Row", "make_estimate"]
 
 _MAX_BENCH = 64 * 2**20  # bytes; a row of llama-bench has about 2000
+_MEASURE = "--bench names what llama-bench ... -o jsonl > FILE wrote, without 2>&1"
 
 
 class BenchFileUnreadable(UsageError):
@@ -125,7 +126,9 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
     measured = {}
     if request.bench is not None:
         source = str(request.bench)
-        measured = measured_of(parse_rows(_bench_text(request.bench), source), request.kv, source)
+        measured = measured_of(
+            parse_rows(_bench_text(request.bench), source, hint=_MEASURE), request.kv, source
+        )
     rows = []
     for prompt, generated in ((request.prompt, 0), (0, request.generated)):
         tokens, batch = (prompt, request.batch) if prompt else (generated, 1)
@@ -149,6 +152,6 @@ def _bench_text(path: Path) -> str:
         raise BenchFileUnreadable(
             f"{path} has more than {_MAX_BENCH} bytes",
             where=Location(path=str(path)),
-            hint="--bench names what llama-bench -o jsonl wrote",
+            hint=_MEASURE,
         )
     return data.decode("utf-8", "replace")

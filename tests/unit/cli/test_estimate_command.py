@@ -86,6 +86,11 @@ def test_bad_options_have_an_error_of_their_own(capsys, model, options, code):
     assert f"error[{code}" in capsys.readouterr().err
 
 
+def test_a_file_that_llama_bench_did_not_write_is_told_with_how_to_make_one(capsys, model):
+    main(["estimate", "--arch", "gfx1151", "--model", str(model), "--bench", str(model)])
+    assert "hint: --bench names what llama-bench ... -o jsonl > FILE wrote" in capsys.readouterr().err
+
+
 def test_a_damaged_model_is_refused(capsys, model):
     model.write_bytes(model.read_bytes()[:200])
     assert main(["estimate", "--arch", "gfx1151", "--model", str(model)]) == ExitCode.USAGE
