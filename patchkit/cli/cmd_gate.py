@@ -90,6 +90,7 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     from patchkit.gating.text import gate_lines
 
     check_hardware(options)
+    _check_outputs(options)
     workspace = settings.workspace()
 
     look = look_first(
@@ -124,6 +125,18 @@ def _judge(look: FirstLook, workspace: Workspace, options: _Options) -> Verdict:
         return make_hardware(workspace, archs, options)
 
     return run_gate(look, workspace, environ=os.environ, hardware=hardware)
+
+
+def _check_outputs(options: _Options) -> None:
+    """Tell now what cannot be written after an hour's work; folders that are missing are made then."""
+    from patchkit.vcs.output import check_output
+
+    summary, sarif, reports = options["summary"], options["sarif"], options["reports"]
+    if summary is not None:
+        check_output(summary, "preparing the summary", appends=True)
+    for path in (sarif, reports / "verdict.json" if reports is not None else None):
+        if path is not None and path.parent.exists():
+            check_output(path, "preparing a report")
 
 
 def _write(verdict: Verdict, workspace: Workspace, options: _Options) -> None:

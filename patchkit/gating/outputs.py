@@ -18,7 +18,7 @@ from patchkit.flow.workspace import Workspace
 from patchkit.gating.text import gate_markdown
 from patchkit.gating.verdict import Finding, Verdict
 from patchkit.vcs.disk import disk_errors
-from patchkit.vcs.output import write_output
+from patchkit.vcs.output import OTHER_FILE, write_output
 
 __all__ = ["append_summary", "gate_sarif", "write_reports", "write_text"]
 
@@ -33,7 +33,7 @@ def append_summary(verdict: Verdict, path: Path) -> None:
     Raises:
         CacheError: the disk refused.
     """
-    with disk_errors(path, "writing the summary"), path.open("a", encoding="utf-8") as stream:
+    with disk_errors(path, "writing the summary", OTHER_FILE), path.open("a", encoding="utf-8") as stream:
         stream.write(gate_markdown(verdict))
 
 
@@ -43,7 +43,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CacheError: the disk refused.
     """
-    with disk_errors(path, "writing a report"):
+    with disk_errors(path, "writing a report", OTHER_FILE):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_output(path, text.encode("utf-8"), "writing a report")
 
