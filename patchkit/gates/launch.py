@@ -80,7 +80,7 @@ class LaunchGate:
             summary=_summary(subject, cast.devices, found.problems),
             problems=tuple(found.problems),
             evidence={"built": build_evidence(subject, sides), "archs": found.evidence},
-            not_run=(*cast.remarks, *found.unshown, *_not_run(found.not_understood)),
+            not_run=(*cast.remarks, *found.unshown, *_not_run(found.not_understood), *found.aborting),
             lines=(*found.lines, *other_lines(found.others)),
         )
 
@@ -102,12 +102,14 @@ class _Found:
     evidence: dict[str, object] = field(default_factory=dict)
     others: list[Comparison] = field(default_factory=list)
     not_understood: tuple[str, ...] = ()
+    aborting: list[str] = field(default_factory=list)
     unshown: list[str] = field(default_factory=list)
 
     def add(self, compared: Comparison, guarded: Guarded | None) -> None:
         """One GPU; ``guarded`` are the rules when a patch is for it."""
         arch = compared.device.arch
         self.not_understood = self.not_understood or compared.not_understood
+        self.aborting += [f"as {arch}: {told}" for told in compared.aborting]
         self.problems += check_support(arch, *compared.support)
         evidence = arch_evidence(compared)
         if guarded is None:

@@ -40,9 +40,10 @@ _MISCONFIGURED = 86  # exit_misconfigured, native/recorder.hpp
 
 
 class RecordedRunFailed(ToolchainError):
-    """A program on the recorder ended badly: upstream's code aborted in it."""
+    """A program on the recorder ended badly: upstream's code aborted in it, in ``case`` if that is known."""
 
     code = "RECORDED_RUN_FAILED"
+    case: str | None = None
 
 
 class RecordedRunHangs(ToolchainError):
@@ -199,7 +200,7 @@ class Session:
         except ToolTimeout as error:
             raise RecordedRunHangs(
                 f"{Path(argv[0]).name} did not end within {_TIMEOUT_S:g} s "
-                f"on the launch recorder as {self.device.arch}{_last_case(log)}",
+                f"on the launch recorder as {self.device.arch}{_in_case(log)}",
                 why=error.why,
                 hint=error.hint,
             ) from error
@@ -210,20 +211,27 @@ class Session:
             raise RecorderMisconfigured(
                 "the launch recorder refused its configuration", why=failure.why, hint=failure.hint
             )
-        raise RecordedRunFailed(
+        failed = RecordedRunFailed(
             f"{Path(argv[0]).name} {'crashed' if isinstance(failure, ToolCrashed) else 'failed'} "
-            f"on the launch recorder as {self.device.arch}{_last_case(log)}",
+            f"on the launch recorder as {self.device.arch}{_in_case(log)}",
             why=failure.why,
             hint=failure.hint,
         )
+        failed.case = _last_case(log)
+        raise failed
 
     def _figures_text(self) -> str:
         return "".join(f"{name} {used.vgprs} {used.lds}\n" for name, used in sorted(self.figures.items()))
 
 
-def _last_case(log: Path) -> str:
-    """The last mark before the end, for the message; upstream's aborts do not say which shape it was."""
+def _in_case(log: Path) -> str:
+    case = _last_case(log)
+    return f", in case {case}" if case is not None else ""
+
+
+def _last_case(log: Path) -> str | None:
+    """The last mark before the end; upstream's aborts do not say which shape it was."""
     begin = '{"mark":"case '
     lines = log.read_text("utf-8", "replace").splitlines()
     marks = [line.removeprefix(begin).removesuffix('"}') for line in lines if line.startswith(begin)]
-    return f", in case {marks[-1]}" if marks else ""
+    return marks[-1] if marks else None
