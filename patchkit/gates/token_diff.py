@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from patchkit.cxx.lexer import TokenKind, lex
 from patchkit.errors import Location
@@ -54,7 +55,8 @@ def differing_runs(before: bytes, after: bytes, *, most: int) -> tuple[Run, ...]
     return tuple(runs)
 
 
-_Placed = tuple[bytes, Location | None]
+# A token and how to find its place: only those of a difference are asked for it, out of half a million.
+_Placed = tuple[bytes, Callable[[], Location | None]]
 
 
 def _run(
@@ -66,8 +68,8 @@ def _run(
     return Run(
         before=_text(left),
         after=_text(right),
-        old=next((place for _, place in (*left, *after_left)), None),
-        new=next((place for _, place in (*right, *after_right)), None),
+        old=next((place() for _, place in (*left, *after_left)), None),
+        new=next((place() for _, place in (*right, *after_right)), None),
     )
 
 
@@ -98,7 +100,7 @@ def _tokens(text: bytes) -> Iterator[_Placed]:
             at += 1
         if at and start < markers[at - 1][1]:
             continue
-        yield token.text, _place(source, markers[at - 1] if at else None, start)
+        yield token.text, partial(_place, source, markers[at - 1] if at else None, start)
 
 
 def _place(
