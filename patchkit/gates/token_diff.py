@@ -35,7 +35,7 @@ class Run:
 
 def differing_runs(before: bytes, after: bytes, *, most: int) -> tuple[Run, ...]:
     """The first ``most`` runs; none when the tokens are the same."""
-    old, new = tuple(_tokens(before)), tuple(_tokens(after))
+    old, new = (tuple(_tokens(text)) for text in _from_difference(before, after))
     head = _common([text for text, _ in old], [text for text, _ in new])
     tail = _common([text for text, _ in reversed(old[head:])], [text for text, _ in reversed(new[head:])])
     left, right = old[head : len(old) - tail], new[head : len(new) - tail]
@@ -53,6 +53,18 @@ def differing_runs(before: bytes, after: bytes, *, most: int) -> tuple[Run, ...]
             if len(runs) == most:
                 break
     return tuple(runs)
+
+
+def _from_difference(before: bytes, after: bytes) -> tuple[bytes, bytes]:
+    """Both without what is the same up to the last line marker before they differ: most of a unit."""
+    start = end = 0
+    for one, other in zip(before.splitlines(keepends=True), after.splitlines(keepends=True), strict=False):
+        if one != other:
+            break
+        if _MARKER.match(one):
+            start = end
+        end += len(one)
+    return before[start:], after[start:]
 
 
 # A token and how to find its place: only those of a difference are asked for it, out of half a million.
