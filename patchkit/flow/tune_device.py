@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from patchkit.bench.options import BenchPlan
 from patchkit.bench.rounds import Arm as BenchArm
@@ -134,17 +135,8 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
         BenchFailed and its like: a program did not end well; what was measured before is kept.
         CacheError: the disk refused.
     """
-    if len(request.variants) != 1:
-        raise VariantUnclear(
-            "--device measures one variant at a time",
-            hint="name it: --variant 64-32-f32, for a model of that head size",
-        )
-    (variant,) = request.variants
     build = load_lock(workspace.series.lock).pin(request.upstream).build
-    report = read_report(workspace.cache_root, request.arch, request.kernel, build, whole=False)
-    entry = next((each for each in report["variants"] if each["variant"] == variant), None)
-    if entry is None:
-        raise VariantUnclear(f"the report has no variant '{variant}'", hint="patchkit tune shows their names")
+    variant, entry = _variant_of_report(workspace, request, build)
     arms = [tuple(setting) for setting in entry["order"]]
     arms = [arm for arm in arms if _folder(request.builds, arm).is_dir()]
     _check(request, arms)
@@ -188,6 +180,23 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
         report_path(workspace.cache_root, request.arch, f"{request.kernel}-{variant}-device", build), result
     )
     return result
+
+
+def _variant_of_report(
+    workspace: Workspace, request: DeviceRequest, build: int
+) -> tuple[str, Mapping[str, Any]]:
+    """The one variant that is asked for, and what the kept report of the compiler's figures says of it."""
+    if len(request.variants) != 1:
+        raise VariantUnclear(
+            "--device measures one variant at a time",
+            hint="name it: --variant 64-32-f32, for a model of that head size",
+        )
+    (variant,) = request.variants
+    report = read_report(workspace.cache_root, request.arch, request.kernel, build, whole=False)
+    entry = next((each for each in report["variants"] if each["variant"] == variant), None)
+    if entry is None:
+        raise VariantUnclear(f"the report has no variant '{variant}'", hint="patchkit tune shows their names")
+    return variant, entry
 
 
 def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> bool:

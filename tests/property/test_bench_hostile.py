@@ -135,9 +135,7 @@ def test_bytes_changed_anywhere(tmp_path_factory, changes: list[tuple[int, int, 
 
 
 @given(st.integers(0, len(_TEXT)))
-def test_a_file_cut_anywhere_but_between_rows_is_an_error(
-    tmp_path_factory, end: int
-) -> None:
+def test_a_file_cut_anywhere_but_between_rows_is_an_error(tmp_path_factory, end: int) -> None:
     path = tmp_path_factory.mktemp("hostile") / "b.jsonl"
     path.write_text(_TEXT[:end], "utf-8")
     whole = end == 0 or _TEXT[end - 1 : end] in {"\n", "}"}
