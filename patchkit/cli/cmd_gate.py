@@ -129,9 +129,12 @@ def _judge(look: FirstLook, workspace: Workspace, options: _Options) -> Verdict:
 
 def _check_outputs(options: _Options) -> None:
     """Tell now what cannot be written after an hour's work; folders that are missing are made then."""
+    from patchkit.flow.report import check_apart
     from patchkit.vcs.output import check_output
 
     summary, sarif, reports = options["summary"], options["sarif"], options["reports"]
+    if summary is not None and sarif is not None:
+        check_apart(sarif, [summary])
     if summary is not None:
         check_output(summary, "preparing the summary", appends=True)
     for path in (sarif, reports / "verdict.json" if reports is not None else None):

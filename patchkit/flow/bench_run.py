@@ -16,7 +16,7 @@ from patchkit.bench.tables import Table
 from patchkit.build.parts import BackendName
 from patchkit.errors import Location
 from patchkit.flow.bench_arms import BenchArm, build_arms
-from patchkit.flow.bench_session import open_sweep
+from patchkit.flow.bench_session import open_sweep, refuse_other_folder
 from patchkit.flow.bench_sweep import Sweep
 from patchkit.flow.build import prepare_subject
 from patchkit.flow.gpus import detect_gpus
@@ -85,6 +85,8 @@ def run_bench(
                 "there is no such model", where=Location(path=str(request.model)), hint="--model names a GGUF"
             )
         head_size_of(request.model)
+    if request.out is not None:
+        refuse_other_folder(request.out)  # before hours of building
     backend = request.backend or _backend_here(request.archs, runner)
     subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ)
     arms = build_arms(subject, backend)

@@ -21,7 +21,15 @@ from patchkit.errors import Location, UsageError
 from patchkit.proc import Completed
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["BenchFolderBusy", "BenchFolderOther", "Run", "SweepFolder", "open_sweep", "plan_runs"]
+__all__ = [
+    "BenchFolderBusy",
+    "BenchFolderOther",
+    "Run",
+    "SweepFolder",
+    "open_sweep",
+    "plan_runs",
+    "refuse_other_folder",
+]
 
 _NOTE = "session.json"
 _LOCK = "lock"
@@ -140,12 +148,8 @@ class SweepFolder:
         return self.root / _RUNS / f"{run.name}.{ending}"
 
 
-@contextmanager
-def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Iterator[SweepFolder]:
-    """Begin a sweep in a folder, or go on with the one of equal setup that lies there.
-
-    ``fresh`` throws away what was measured there. Raises BenchFolderBusy, BenchFolderOther, CacheError.
-    """
+def refuse_other_folder(root: Path) -> None:
+    """A folder with content must be one of a sweep. Raises BenchFolderOther, CacheError."""
     with disk_errors(root, "preparing a measurement", _ELSEWHERE):
         if root.is_dir() and not (root / _NOTE).exists() and {path.name for path in root.iterdir()} - {_LOCK}:
             raise BenchFolderOther(
@@ -153,6 +157,16 @@ def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Itera
                 where=Location(path=str(root)),
                 hint="name an empty or a new folder with --out",
             )
+
+
+@contextmanager
+def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Iterator[SweepFolder]:
+    """Begin a sweep in a folder, or go on with the one of equal setup that lies there.
+
+    ``fresh`` throws away what was measured there. Raises BenchFolderBusy, BenchFolderOther, CacheError.
+    """
+    refuse_other_folder(root)
+    with disk_errors(root, "preparing a measurement", _ELSEWHERE):
         root.mkdir(parents=True, exist_ok=True)
         file = (root / _LOCK).open("ab")
     with file:

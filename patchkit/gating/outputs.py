@@ -17,12 +17,12 @@ from patchkit.flow.report import Format, ReportPlan
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.text import gate_markdown
 from patchkit.gating.verdict import Finding, Verdict
+from patchkit.reports.sarif import SCHEMA
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.output import OTHER_FILE, write_output
 
 __all__ = ["append_summary", "gate_sarif", "write_reports", "write_text"]
 
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _ENDINGS: Mapping[Format, str] = {"html": "html", "junit": "junit.xml", "sarif": "sarif", "markdown": "md"}
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 
@@ -84,7 +84,7 @@ def gate_sarif(verdict: Verdict, version: str) -> str:
     """SARIF 2.1.0 of the findings."""
     rules = {finding.problem.code: finding.problem for finding in verdict.findings}
     document = {
-        "$schema": _SCHEMA,
+        "$schema": SCHEMA,
         "version": "2.1.0",
         "runs": [
             {

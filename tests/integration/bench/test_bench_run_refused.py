@@ -59,6 +59,15 @@ def test_without_the_gpu_the_way_to_one_is_named(capsys, monkeypatch, here: tupl
     assert (here[0] if here else "no AMD GPU") in error["why"]
 
 
+def test_a_folder_of_something_else_is_told_before_anything_is_built(tmp_path: Path, capsys) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    argv = ["bench", "run", "--arch", "gfx1151", "--backend", "cpu", "--json", "--out", str(tmp_path)]
+    assert main([*argv, "--cache-dir", str(tmp_path.parent / "no-cache")]) != 0
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "BENCH_FOLDER_OTHER"
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 def test_speed_is_not_measured_with_the_stand_in(subject: Subject) -> None:
     with pytest.raises(RocWmmaMissing, match="no rocWMMA for gfx1151") as caught:
         build_arms(subject, "hip")

@@ -36,3 +36,11 @@ def test_a_folder_that_is_missing_is_made_later(tmp_path: Path, capsys: pytest.C
     assert main([*argv, "--reports", str(tmp_path / "new"), "--sarif", str(tmp_path / "s" / "x")]) != 0
     assert "error[GATE_REF_UNKNOWN]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_reports_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["gate", "--repo", str(tmp_path / "no-repository"), "--base", "a", "--head", "b"]
+    one = str(tmp_path / "report")
+    assert main([*argv, "--summary", one, "--sarif", f"{tmp_path}/./report"]) == ExitCode.USAGE
+    assert "error[REPORT_FILE_TAKEN]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
