@@ -51,6 +51,7 @@ def command(settings: Settings, checkout: Path | None, **options: Unpack[Request
 
 def _text(applied: Applied, repository: Path) -> str:
     branch = applied.branch.removeprefix("refs/heads/")
+    archs = " ".join(f"--arch {arch}" for arch in applied.archs)
     count = len(applied.commits)
     state = "as it was" if applied.unchanged else "made"
     lines = [f"{branch}: {state}, {count} commit{'' if count == 1 else 's'} on {applied.base[:12]}"]
@@ -64,7 +65,7 @@ def _text(applied: Applied, repository: Path) -> str:
         lines += ["", f"fetch it:  git fetch --update-shallow {shlex.quote(str(repository))} {branch}"]
     lines += [
         f"build it:  {shlex.join(applied.cmake)}",
-        f"see it:    patchkit diff {' '.join(f'--arch {arch}' for arch in applied.archs)}",
+        f"see it:    patchkit diff {archs} --upstream {branch.rpartition('/')[2]}",
         "It is a candidate: placed and parsed, not run on a GPU.",
     ]
     return "\n".join(lines)

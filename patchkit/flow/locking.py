@@ -135,7 +135,8 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
             Location(path=name, label=_difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
         ],
         why="the lock decides the bytes of a candidate",
-        hint=f"after review: patchkit lock {archs}; or once, with a trailer in the commits: --unlocked",
+        hint=f"after review: patchkit lock {archs} --upstream {plan.pin.name}, and what chose the patches "
+        "(--with, --without, --only); or once, with a trailer in the commits: --unlocked",
     )
 
 
