@@ -61,7 +61,9 @@ def test_the_first_error_cancels_what_did_not_begin_and_sets_stop() -> None:
     with local_pool("threads", 1) as pool, pytest.raises(ValueError, match="broken"):
         list(_run(pool, work, list(range(1000)), stop))
     assert stop.is_set()
-    assert began in ([0], [0, 1])
+    # The one worker may have taken one more, whichever it came to while the others were being cancelled.
+    assert began[0] == 0
+    assert len(began) <= 2
 
 
 def test_leaving_the_loop_early_stops_the_rest() -> None:
