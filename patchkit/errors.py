@@ -7,7 +7,7 @@ terminal is the work of :mod:`patchkit.cli`. This module imports nothing from pa
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ __all__ = [
     "SourceError",
     "ToolchainError",
     "UsageError",
+    "members_of",
 ]
 
 
@@ -186,3 +187,12 @@ class ErrorGroup(PatchkitError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ErrorGroup, (self.message, self.errors))
+
+
+def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
+    """The error itself, or all the members of a group, groups in groups opened, in order."""
+    if isinstance(error, ErrorGroup):
+        for member in error.errors:
+            yield from members_of(member)
+    else:
+        yield error

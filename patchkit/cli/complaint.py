@@ -10,11 +10,11 @@ the reason, the next step. Nothing here prints.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError
+from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
 
-__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "members_of", "plain", "visible"]
+__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "plain", "visible"]
 
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
@@ -39,15 +39,6 @@ def plain(text: str, role: str) -> str:
     """The paint of a terminal without colours."""
     del role
     return text
-
-
-def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
-    """The error itself, or all the members of a group, groups in groups opened, in order."""
-    if isinstance(error, ErrorGroup):
-        for member in error.errors:
-            yield from members_of(member)
-    else:
-        yield error
 
 
 def exit_code_of(error: PatchkitError) -> ExitCode:

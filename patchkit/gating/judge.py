@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.errors import ErrorGroup, Location, PatchkitError
+from patchkit.errors import Location, PatchkitError, members_of
 from patchkit.flow.candidates import Candidate
 from patchkit.flow.hardware import GPU_GATES, Hardware, choose_hardware
 from patchkit.flow.plan import Request
@@ -97,7 +97,7 @@ def judge_target(
         made = make_candidate(request, workspace)
     except PatchkitError as error:
         rows = _none_ran(f"the candidate cannot be made: {error.code}")
-        found = tuple(Finding(problem=one, target=target.name) for one in _members(point_into(error, root)))
+        found = tuple(Finding(problem=one, target=target.name) for one in members_of(point_into(error, root)))
         return Outcome(judged=(_judged(target, None, rows),), findings=found)
     if made.candidate is None or made.result is None:
         problems: list[tuple[PatchkitError, Mapping[str, object]]] = [
@@ -162,7 +162,7 @@ def run_needed(
             )
             for need in needs
         )
-        return Ran(rows=rows, problems=tuple((one, {}) for one in _members(error)))
+        return Ran(rows=rows, problems=tuple((one, {}) for one in members_of(error)))
     problems = tuple(
         (problem, gate.result.evidence) for gate in report.gates for problem in gate.result.problems
     )
@@ -241,12 +241,6 @@ def _changed_lines(target: Target, before: Side, after: Side) -> list[Location]:
 
 def _none_ran(why: str) -> tuple[GateRow, ...]:
     return tuple(GateRow(gate=name, state="not run", why=why) for name in LADDER)
-
-
-def _members(error: PatchkitError) -> tuple[PatchkitError, ...]:
-    if not isinstance(error, ErrorGroup):
-        return (error,)
-    return tuple(member for one in error.errors for member in _members(one))
 
 
 def _judged(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.errors import ErrorGroup, PatchkitError
+from patchkit.errors import PatchkitError, members_of
 from patchkit.flow.hardware import Hardware
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.attention import find_attention
@@ -110,7 +110,7 @@ def _judge_series(
     try:
         after = read_side(pull.repository, pull.head, folder / "after")
     except PatchkitError as error:
-        return Outcome(findings=tuple(Finding(problem=one) for one in _members(error)))
+        return Outcome(findings=tuple(Finding(problem=one) for one in members_of(error)))
     problems = [*check_pins(before.lock, after.lock), *stale_results(after)]
     refused = _refused_builds(before, after)
     changed = [path for path, part in look.parts.items() if part in SERIES_PARTS - {"lock"}]
@@ -122,7 +122,7 @@ def _judge_series(
     try:
         targets = find_targets(before, after, changed, foreign)
     except PatchkitError as error:
-        return total.plus(Outcome(findings=tuple(Finding(problem=one) for one in _members(error))))
+        return total.plus(Outcome(findings=tuple(Finding(problem=one) for one in members_of(error))))
     mine = replace(workspace, series=after.files)
     for target in targets:
         if target.pin.build in refused:
@@ -153,9 +153,3 @@ def _refused_builds(before: Side, after: Side) -> frozenset[int]:
     """Pins whose lines in the lock are refused: nothing is fetched for them."""
     places = {str(place) for problem in check_pins(before.lock, after.lock) for place in problem.where}
     return frozenset(pin.build for pin in after.lock.pins if str(pin.where) in places)
-
-
-def _members(error: PatchkitError) -> tuple[PatchkitError, ...]:
-    if not isinstance(error, ErrorGroup):
-        return (error,)
-    return tuple(member for one in error.errors for member in _members(one))
