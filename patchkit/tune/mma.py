@@ -32,6 +32,7 @@ from patchkit.tune.bounds import binding_bounds
 from patchkit.tune.errors import KernelUntunable
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
+from patchkit.tune.ways import numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
 
 __all__ = ["MMA_FILE", "MmaFamily", "lds_bytes", "make_mma_family"]
@@ -77,7 +78,7 @@ class MmaFamily:
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """Every setting that keeps the rules, with the bounds of waves that can change anything."""
-        head_size, columns = _numbers(variant)
+        head_size, columns = numbers_of(variant)
         base = self.rows[variant]
         pairs = head_size // 2
         wide = _FRAGMENT_PAIRS if head_size in _NARROW else 2 * _FRAGMENT_PAIRS
@@ -106,7 +107,7 @@ class MmaFamily:
 
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers nbatch_fa rows; LDS is asked for at launch."""
-        head_size, columns = _numbers(candidate.variant)
+        head_size, columns = numbers_of(candidate.variant)
         return Traits(
             threads=candidate.setting[0],
             rows=candidate.setting[2],
@@ -140,7 +141,7 @@ class MmaFamily:
         return files
 
     def _units(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
-        head_size, columns = _numbers(candidate.variant)
+        head_size, columns = numbers_of(candidate.variant)
         values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
         values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
         for path, heads, capped in _ways(candidate):
@@ -196,12 +197,5 @@ def _shared(threads: int, columns: int) -> int:
 def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
     """The unit, the heads per block and the soft cap of each instantiation that reads the row."""
     stem = f"{_FOLDER}/{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
-    for capped in ("false", "true") if _numbers(candidate.variant)[0] in _SOFTCAP else ("false",):
-        for heads in _HEADS:
-            named = [f"-{heads}-heads"] if heads != _HEADS[0] else []
-            yield "".join([stem, *named, *(["-softcap"] if capped == "true" else []), ".cu"]), heads, capped
-
-
-def _numbers(variant: str) -> tuple[int, int]:
-    head_size, columns = variant.split("-")
-    return int(head_size), int(columns)
+    has_softcap = numbers_of(candidate.variant)[0] in _SOFTCAP
+    return ways_of(stem, _HEADS, ("false", "true") if has_softcap else ("false",))

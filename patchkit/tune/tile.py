@@ -22,6 +22,7 @@ from patchkit.source import SourceText, Span
 from patchkit.tune.bounds import binding_bounds
 from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.tune.ways import numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
 
 __all__ = ["TILE_FILE", "TileFamily", "make_tile_family"]
@@ -67,7 +68,7 @@ class TileFamily:
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """Every combination of usual values that keeps the rules, and of bounds that can change anything."""
-        head_size, columns = _numbers(variant)
+        head_size, columns = numbers_of(variant)
         found = {
             (nthreads, occupancy, rows, halves)
             for nthreads in _SPACE[0]
@@ -85,7 +86,7 @@ class TileFamily:
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers nbatch_fa rows."""
         return Traits(
-            threads=candidate.setting[0], rows=candidate.setting[2], columns=_numbers(candidate.variant)[1]
+            threads=candidate.setting[0], rows=candidate.setting[2], columns=numbers_of(candidate.variant)[1]
         )
 
     def unit(self, candidate: Candidate) -> str:
@@ -115,7 +116,7 @@ class TileFamily:
         return files
 
     def _units(self, candidate: Candidate, headers: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-        head_size, columns = _numbers(candidate.variant)
+        head_size, columns = numbers_of(candidate.variant)
         for path, shared, capped in _ways(candidate):
             kernel = f"{_KERNEL}<{head_size}, {head_size}, {columns // shared}, {shared}, {capped}>"
             lines = [f'#include "../../{name}"' for name in headers]
@@ -162,15 +163,7 @@ def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
 def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
     """The unit, the heads per block and the soft cap of each instantiation that reads the row."""
     stem = f"{UNIT_FOLDER}/tile-{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
-    for capped in ("false", "true"):
-        for shared in _HEADS:
-            named = [f"-{shared}-heads"] if shared != _HEADS[0] else []
-            yield "".join([stem, *named, *(["-softcap"] if capped == "true" else []), ".cu"]), shared, capped
-
-
-def _numbers(variant: str) -> tuple[int, int]:
-    head_size, columns = variant.split("-")
-    return int(head_size), int(columns)
+    return ways_of(stem, _HEADS, ("false", "true"))
 
 
 def _holds(head_size: int, columns: int, nthreads: int, rows: int, halves: int) -> bool:
