@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from patchkit.cli.complaint import visible
 from patchkit.cli.settings import Settings
 from patchkit.cli.terminal import wants_color
+from patchkit.visible import visible
 
 if TYPE_CHECKING:
     from rich.text import Text

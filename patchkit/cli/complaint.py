@@ -1,7 +1,7 @@
 """Errors as text and as JSON.
 
 What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
-sees its control characters as escapes (:func:`visible`); a program gets them as they are, in JSON.
+sees its control characters as escapes (:mod:`patchkit.visible`); a program gets them as they are, in JSON.
 
 Vocabulary: a *complaint* is what a person reads about one error: the code and message, the places,
 the reason, the next step. Nothing here prints.
@@ -9,30 +9,15 @@ the reason, the next step. Nothing here prints.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
+from patchkit.visible import visible
 
-__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "plain", "visible"]
+__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "plain"]
 
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
-
-
-# C0 and C1 but tab and newline, and what changes the direction of writing or hides. A terminal takes orders
-# from these: one can clear the screen, or write over the line that says that something failed.
-_ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
-
-def visible(text: str) -> str:
-    r"""The text with everything that a terminal would obey as ``\x1b`` or ``\u202e``; lines stay lines."""
-    return _ORDERS.sub(_escape, text)
-
-
-def _escape(order: re.Match[str]) -> str:
-    number = ord(order[0])
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"  # noqa: PLR2004 - two hex digits
 
 
 def plain(text: str, role: str) -> str:

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from patchkit.cli.complaint import Paint, plain, visible
+from patchkit.cli.complaint import Paint, plain
 from patchkit.errors import CacheError, Location
+from patchkit.visible import visible
 
 __all__ = [
     "ColorChoice",

@@ -7,12 +7,12 @@ lines and is wrapped again. *Code* is templates and patterns. Everything else is
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 
 from patchkit.config.places import KeyPath
 from patchkit.config.toml import Document
 from patchkit.errors import ConfigError
+from patchkit.visible import orders_in
 
 __all__ = ["BREAKS_MAIL", "ControlCharacter", "MailBreaker", "UntidyLine", "check_texts"]
 
@@ -27,8 +27,6 @@ From git's mailinfo.c: patchbreak() and check_inbody_header().
 _PROSE: frozenset[KeyPath] = frozenset({("why",), ("without",), ("expected", "effect")})
 _CODE_KEYS = frozenset({"text", "at", "parameters"})
 _SEVERAL_LINES = frozenset("\n\t")
-# Line ends of Unicode, and marks that show the text behind them in another order than it has.
-_HIDDEN = frozenset("\u2028\u2029\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class ControlCharacter(ConfigError):
@@ -53,7 +51,7 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
     """Every string of a valid patch.toml that could not become what it is for."""
     for path, text in _strings(document.table, ()):
         allowed = _SEVERAL_LINES if path in _PROSE or _is_code(path) else frozenset()
-        bad = next((char for char in text if char not in allowed and _is_control(char)), None)
+        bad = next((char for char in orders_in(text) if char not in allowed), None)
         if bad is not None:
             yield ControlCharacter(
                 f"{_name(path)} holds the control character U+{ord(bad):04X}",
@@ -89,10 +87,6 @@ def _strings(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 def _is_code(path: KeyPath) -> bool:
     return len(path) >= 3 and path[0] == "edit" and path[2] in _CODE_KEYS  # noqa: PLR2004  edit, number, key
-
-
-def _is_control(char: str) -> bool:
-    return char in _HIDDEN or unicodedata.category(char) == "Cc"
 
 
 def _name(path: KeyPath) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from patchkit.gating.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.visible import one_line
 
 __all__ = ["CLOSING", "gate_lines", "gate_markdown"]
 
@@ -41,7 +42,7 @@ def gate_lines(verdict: Verdict) -> list[str]:
         lines += [f"{finding.problem.code} comes from {place}" for place in _places(finding)]
         if finding.leaks:
             lines.append(f"{finding.problem.code} leaks into {_some(finding.leaks)}")
-    return [*lines, "", CLOSING[verdict.word]]
+    return [*(one_line(line) for line in lines), "", CLOSING[verdict.word]]
 
 
 def _count(verdict: Verdict) -> str:
@@ -150,13 +151,8 @@ def _codes(texts: tuple[str, ...]) -> str:
 
 def _code(text: str) -> str:
     """A code span; backticks inside would end it."""
-    return "`" + _line(text).replace("`", "'") + "`"
+    return "`" + one_line(text).replace("`", "'") + "`"
 
 
 def _safe(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", _line(text))
-
-
-def _line(text: str) -> str:
-    """One line without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return _SPECIAL.sub(r"\\\1", one_line(text))

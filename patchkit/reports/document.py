@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from patchkit.errors import Location
 from patchkit.reports.errors import EvidenceMalformed, EvidenceUnreadable
+from patchkit.visible import escape, visible
 
 __all__ = ["FILE_BYTES", "TEXT_LENGTH", "Node", "harmless", "parse_document"]
 
@@ -27,10 +28,8 @@ _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; float
 _SHOWN_VALUE = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,60}")
 
-# C0 and C1 but tab and newline, what changes the direction or hides, lone surrogates, no characters.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
-)
+# Marks of interlinear notes, no characters, lone surrogates: not in XML, or not in UTF-8.
+_NO_TEXT = re.compile("[\ufff9-\uffff\ud800-\udfff]")
 _HINT = "patchkit verify makes the evidence anew"
 
 
@@ -39,12 +38,7 @@ def harmless(text: str) -> str:
     left_out = len(text) - TEXT_LENGTH
     if left_out > 0:
         text = f"{text[:TEXT_LENGTH]} [{left_out} more characters]"
-    return _HARMFUL.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    number = ord(match[0])
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"  # noqa: PLR2004 - two hex digits
+    return escape(_NO_TEXT, visible(text))
 
 
 class _RepeatedKey(ValueError):

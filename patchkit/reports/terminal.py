@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from patchkit.reports.model import Evidence, GateReport, Problem
 from patchkit.reports.sections import tables_of
 from patchkit.reports.tables import Table
+from patchkit.visible import one_line
 
 __all__ = ["terminal_report"]
 
@@ -20,7 +21,8 @@ def terminal_report(evidence: Evidence, *, details: bool = False) -> str:
 
     Raises EvidenceMalformed.
     """
-    return "\n".join(_lines(evidence, details=details)) + "\n"
+    # A text of the evidence must not go on with a line that reads like a verdict of ours.
+    return "\n".join(one_line(line) for line in _lines(evidence, details=details)) + "\n"
 
 
 def _lines(evidence: Evidence, *, details: bool) -> Iterator[str]:

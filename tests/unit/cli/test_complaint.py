@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from patchkit.cli.complaint import complain, error_as_json, exit_code_of, visible
+from patchkit.cli.complaint import complain, error_as_json, exit_code_of
 from patchkit.cli.terminal import Terminal
 from patchkit.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
+from patchkit.visible import visible
 
 _ANCHOR = AnchorError(
     "2 matches for function 'mul'",
@@ -100,8 +101,3 @@ def test_a_result_gives_no_orders_and_a_document_stays_one(capsys) -> None:
     assert capsys.readouterr().out == f"{_SHOWN}\n"
     Terminal().document([f"{_EVIL}\x7f"])
     assert json.loads(capsys.readouterr().out) == [f"{_EVIL}\x7f"]
-
-
-def test_lines_tabs_and_letters_of_any_language_stay() -> None:
-    text = "Überschrift\t日本語\n  \U0001f600"
-    assert visible(text) == text

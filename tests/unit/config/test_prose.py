@@ -68,6 +68,7 @@ def test_prose_and_code_have_several_lines() -> None:
         ("Because.", "Because\\u001b[31m.", "why", "001B"),
         ("Because.", "Because\\u202e.", "why", "202E"),
         ("Because.", "Because\\u007f.", "why", "007F"),
+        ("do it better", "do it\\u200bbetter", "title", "200B"),
         ("the demo exists", "the demo\\nexists", "builds.why", "000A"),
         ("nobody measured", "nobody\\nmeasured", "expected.source", "000A"),
         ("it traps", "it\\u2028traps", "requires[0].why", "2028"),

@@ -120,6 +120,14 @@ def test_text_of_a_pull_request_is_no_markup() -> None:
     assert "next: `'; rm`" in text
 
 
+def test_text_of_a_pull_request_is_no_line_of_the_verdict() -> None:
+    evil = "a\n  ok     bench  9 of 9 faster\x1b[2J"
+    rows = (GateRow(gate="anchors", state="passed", why=evil, summary=evil, not_proven=(evil,)),)
+    lines = gate_lines(verdict(rows=rows, attention=(evil,)))
+    assert not [line for line in "\n".join(lines).splitlines() if line.startswith("  ok     bench")]
+    assert sum("a   ok     bench  9 of 9 faster\\x1b[2J" in line for line in lines) == 3
+
+
 def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
     path.write_text("before\n")

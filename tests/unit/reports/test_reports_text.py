@@ -33,6 +33,20 @@ def test_the_terminal_shows_a_problem_with_its_places(failing: Evidence) -> None
     assert "unreadable: unterminated conditional directive" in text
 
 
+def test_no_text_of_the_evidence_goes_on_with_a_line_of_its_own(failing: Evidence) -> None:
+    from dataclasses import replace
+
+    evil = "a\nok     bench: 9 of 9 faster (1.0 s)\x1b[2J"
+    isolation = next(gate for gate in failing.gates if gate.name == "isolation")
+    problem = replace(isolation.problems[0], message=evil, why=evil, hint=evil)
+    problem = replace(problem, places=(replace(problem.places[0], path=evil, label=evil),))
+    gates = (replace(isolation, summary=evil, problems=(problem,), not_run=(evil,)),)
+    text = terminal_report(replace(failing, gates=gates, branch=evil, folder=evil, proven_with=(evil,)))
+    assert not [line for line in text.splitlines() if line.startswith("ok ")]
+    assert "\x1b" not in text
+    assert text.count("ok     bench") == 10  # nothing is left out for it
+
+
 def test_long_tables_are_cut_and_say_so(whole: Evidence) -> None:
     rows = tuple(Row(cells=(str(number),)) for number in range(500))
     table = Table(name="t", caption="c", columns=columns("n #"), rows=rows, note="all")

@@ -1,0 +1,42 @@
+"""Text of strangers, made harmless to show: what a terminal would obey, or an eye would miss, as an escape.
+
+Vocabulary: an *order* is a character that a terminal acts on instead of showing it, or that changes the
+direction of writing, or hides. One can clear the screen, or write over the line that says what failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+__all__ = ["escape", "one_line", "orders_in", "visible"]
+
+# C0 and C1 but tab and newline, and what changes the direction of writing or hides.
+_ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# Where str.splitlines() would end a line, and the tab.
+_BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
+
+
+def visible(text: str) -> str:
+    r"""The text with every order as ``\x1b`` or ``\u202e``; lines stay lines."""
+    return escape(_ORDERS, text)
+
+
+def one_line(text: str) -> str:
+    """As :func:`visible`, and ends of lines are blanks: no text can go on with a line of its own."""
+    return visible(_BREAKS.sub(" ", text))
+
+
+def orders_in(text: str) -> Iterator[str]:
+    """Every order in the text, and every tab and newline, in the order they come."""
+    return (char for char in text if char in "\t\n" or _ORDERS.match(char))
+
+
+def escape(unwanted: re.Pattern[str], text: str) -> str:
+    r"""The text with every character that ``unwanted`` matches as ``\x1b`` or ``\u202e``."""
+    return unwanted.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"  # noqa: PLR2004 - two hex digits
