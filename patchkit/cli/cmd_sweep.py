@@ -56,7 +56,9 @@ class SweepOptionsClash(UsageError):
 @click.option(
     "--upstream-url", type=TEXT, metavar="URL", help="The git remote of --from and --to: a mirror or a clone."
 )
-@click.option("--gates", is_flag=True, help="Also compile, isolate and launch what is clean or moved. Slow.")
+@click.option(
+    "--gates", is_flag=True, help="Also isolate, compile, measure and launch what is clean or moved. Slow."
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes (default: one per core).")
 @click.option("--scheduler", type=TEXT, metavar="tcp://HOST:PORT", help="Use the workers of a Dask cluster.")
 @click.option("--markdown", is_flag=True, help="The matrix as a Markdown table.")

@@ -1,8 +1,8 @@
 """The gates that compile, on every pin of a sweep where something is placed.
 
-Vocabulary: a *proof* is what the gates ``isolation``, ``compile`` and ``launch`` say of the candidate that a
-row would give. The candidate is commits that no ref names. A row that cannot be proven does not keep the
-others from it: a sweep over many pins takes hours, and what is done is kept by content.
+Vocabulary: a *proof* is what the gates ``isolation``, ``compile``, ``resources`` and ``launch`` say of the
+candidate that a row would give. The candidate is commits that no ref names. A row that cannot be proven
+does not keep the others from it: a sweep over many pins takes hours, and what is done is kept by content.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from patchkit.flow.workspace import Workspace
 
 __all__ = ["GATES", "Proof", "prove_rows"]
 
-GATES = ("isolation", "compile", "launch")
+GATES = ("isolation", "compile", "resources", "launch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

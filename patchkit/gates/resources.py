@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from patchkit.build.compile import CompiledUnit
 from patchkit.build.compiler import open_compiler
-from patchkit.config.resource_rules import ResourceRules
+from patchkit.config.resource_rules import Allowance
 from patchkit.errors import Location, PatchkitError
 from patchkit.gates.base import GateError, GateResult, Subject
 from patchkit.gates.kernel_rows import Figures, KernelRow, demangle, figures_text, kernel_rows
@@ -86,32 +86,29 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
     return rows
 
 
-def _rules_for(row: KernelRow, subject: Subject) -> ResourceRules:
-    """The rules of the patch that names the kernel; else nothing may get worse."""
-    base = row.variant.split("<")[0]
-    for patch in subject.patches:
-        rules = patch.resources
-        if base in rules.kernels or (not rules.kernels and (rules.more_spills or rules.fewer_waves)):
-            return rules
-    return ResourceRules()
+def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
+    """What the first patch that names the kernel allows; else nothing may get worse."""
+    kernel = row.variant.split("<")[0]
+    said = (patch.resources.allowance(kernel) for patch in subject.patches)
+    return next((each for each in said if each is not None), Allowance())
 
 
 def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:
     for row in rows:
-        rules = _rules_for(row, subject)
+        allowed = _allowance_for(row, subject)
         if row.state not in {"worse", "mixed"}:
             continue
         found = []
-        if row.more_spills > rules.more_spills:
+        if row.more_spills > allowed.more_spills:
             found.append(f"spills {row.more_spills} VGPRs more")
-        if row.fewer_waves > rules.fewer_waves:
+        if row.fewer_waves > allowed.fewer_waves:
             found.append(f"loses {row.fewer_waves} waves per SIMD")
         if found:
             yield VariantWorse(
                 f"{row.variant} on {row.arch} {' and '.join(found)}: {_row_text(row)}",
                 where=Location(path=row.unit, label=_blame(subject, row)),
-                why=f"allowed: {rules.more_spills} more spills, {rules.fewer_waves} fewer waves"
-                + (f" ({rules.why})" if rules.why else " (the default)"),
+                why=f"allowed: {allowed.more_spills} more spills, {allowed.fewer_waves} fewer waves"
+                + (f" ({allowed.why})" if allowed.why else " (the default)"),
                 hint="choose other parameters in the profile, or say in [resources] of patch.toml why",
             )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.config.manifest import Patch, parse_patch
-from patchkit.config.resource_rules import ResourceRules
+from patchkit.config.resource_rules import Allowance, ResourceRules
 from patchkit.config.toml import load_toml
 from patchkit.errors import ConfigError, ErrorGroup
 
@@ -32,10 +32,26 @@ def test_the_table_says_how_much_for_which_kernels_and_why(tmp_path: Path) -> No
     assert _patch(tmp_path, table).resources == rules
 
 
+def test_kernels_that_need_other_numbers_have_an_entry_of_their_own(tmp_path: Path) -> None:
+    table = (
+        '\n[resources]\nkernels = ["f"]\nfewer_waves = 7\nwhy = "half the threads"\n'
+        '\n[[resources.allow]]\nkernels = ["g"]\nmore_spills = 4\nwhy = "traded for LDS"\n'
+    )
+    rules = _patch(tmp_path, table).resources
+    assert rules.allowance("f") == rules
+    assert rules.allowance("g") == Allowance(kernels=("g",), more_spills=4, why="traded for LDS")
+    assert rules.allowance("h") is None
+
+
 @pytest.mark.parametrize(
     "table",
-    ["[resources]\nmore_spills = 4\n", '[resources]\nmore_spills = -1\nwhy = "x"\n'],
-    ids=["no reason", "negative"],
+    [
+        "[resources]\nmore_spills = 4\n",
+        '[resources]\nmore_spills = -1\nwhy = "x"\n',
+        '[resources]\nwhy = "x"\n\n[[resources.allow]]\nfewer_waves = 1\nwhy = "y"\n',
+        '[resources]\nwhy = "x"\n\n[[resources.allow]]\nkernels = ["f"]\nfewer_waves = 1\n',
+    ],
+    ids=["no reason", "negative", "no kernels", "no reason of its own"],
 )
 def test_a_table_that_says_too_little_is_refused_with_its_line(tmp_path: Path, table: str) -> None:
     with pytest.raises((ConfigError, ErrorGroup)) as caught:

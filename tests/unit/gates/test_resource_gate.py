@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.config.resource_rules import ResourceRules
+from patchkit.config.resource_rules import Allowance, ResourceRules
 from patchkit.gates import resources
 from patchkit.gates.kernel_rows import kernel_rows, variant_of
 from patchkit.occupancy.waves import limits_of
@@ -79,6 +79,18 @@ def test_a_patch_may_say_what_it_costs_which_kernel(make_subject, rows_of) -> No
     assert only.message.startswith("b on")
     tighter = make_subject(rules=ResourceRules(kernels=("a",), more_spills=2, why="less LDS"))
     assert len(list(resources._worse(rows, tighter))) == 2
+
+
+def test_kernels_of_one_patch_may_have_numbers_of_their_own(make_subject, rows_of) -> None:
+    rows = rows_of(
+        {"a": {}, "b": {"waves": 6}, "c": {"waves": 6}},
+        {"a": {"vgpr_spills": 3}, "b": {"waves": 5}, "c": {"waves": 4}},
+    )
+    allow = (Allowance(kernels=("b", "c"), fewer_waves=1, why="half the threads"),)
+    rules = ResourceRules(kernels=("a",), more_spills=3, why="less LDS", allow=allow)
+    (only,) = resources._worse(rows, make_subject(rules=rules))
+    assert only.message.startswith("c on gfx1151 loses 2 waves")
+    assert only.why == "allowed: 0 more spills, 1 fewer waves (half the threads)"
 
 
 def test_lost_kernels_are_told_by_how_they_are_lost(make_subject, rows_of) -> None:
