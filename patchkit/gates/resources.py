@@ -22,6 +22,7 @@ from patchkit.occupancy.waves import limits_of
 __all__ = ["KernelPruned", "ResourcesGate", "UndeclaredKernels", "VariantWorse"]
 
 _SHOWN_NEW = 6
+_SHOWN_VARIANTS = 24  # of one kernel: wide tables of MMQ change hundreds of variants at once
 _SHOWN_DISAGREEMENTS = 6
 
 
@@ -58,13 +59,14 @@ class ResourcesGate:
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         pairs = compile_touched(subject, compiler, ("device",))
         rows = _rows(pairs, subject)
-        problems = [*_worse(rows, subject), *_pruned(rows, subject), *_undeclared(rows, subject)]
+        worse = list(_worse(rows, subject))
+        problems = [*worse, *_pruned(rows, subject), *_undeclared(rows, subject)]
         failed = [pair.unit for pair in pairs if not isinstance(pair.after, CompiledUnit)]
         missing = tuple(f"{unit}: it does not compile (gate compile)" for unit in failed)
         return GateResult(
             gate=self.name,
             verdict="failed" if problems or failed else "passed",
-            summary=_summary(rows),
+            summary=_summary(rows, len(worse)),
             problems=tuple(problems),
             evidence={"rows": [asdict(row) | {"state": row.state} for row in rows]},
             not_run=missing,
@@ -88,8 +90,7 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
 
 def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
     """What the first patch that names the kernel allows; else nothing may get worse."""
-    kernel = row.variant.split("<")[0]
-    said = (patch.resources.allowance(kernel) for patch in subject.patches)
+    said = (patch.resources.allowance(_kernel(row)) for patch in subject.patches)
     return next((each for each in said if each is not None), Allowance())
 
 
@@ -149,18 +150,25 @@ def _blame(subject: Subject, row: KernelRow) -> str:
     return ", ".join(own or [patch.id for patch in subject.patches])
 
 
-def _summary(rows: Sequence[KernelRow]) -> str:
+def _summary(rows: Sequence[KernelRow], refused: int) -> str:
     count = {state: sum(row.state == state for row in rows) for state in ("worse", "mixed", "better", "new")}
     before = [row.before for row in rows if row.before and not row.before.is_trap]
     kept = [row.after for row in rows if row.before and not row.before.is_trap and row.after]
     spilled = (_spilling(before), _spilling(kept))
     odd = sum(len(row.disagreements) for row in rows)
+    worse = count["worse"] + count["mixed"]
+    allowed = f" ({worse - refused} as a patch allows)" if worse > refused else ""
     return (
-        f"{len(rows)} kernels: {count['worse'] + count['mixed']} worse, {count['better']} better, "
+        f"{len(rows)} kernels: {worse} worse{allowed}, {count['better']} better, "
         f"{count['new']} new; spilling variants {spilled[0][0]} -> {spilled[1][0]}, "
         f"spilled VGPRs {spilled[0][1]} -> {spilled[1][1]}; "
         f"occupancy model and compiler {'agree on all' if not odd else f'disagree on {odd}'}"
     )
+
+
+def _kernel(row: KernelRow) -> str:
+    """The name without template arguments."""
+    return row.variant.split("<")[0]
 
 
 def _spilling(figures: Sequence[Figures]) -> tuple[int, int]:
@@ -172,8 +180,14 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
     for state, order in (("worse", 1), ("mixed", 1), ("better", -1)):
         chosen = [row for row in rows if row.state == state]
         chosen.sort(key=lambda row: (order * row.more_spills, order * row.fewer_waves), reverse=True)
+        by_kernel: dict[str, list[KernelRow]] = {}
         for row in chosen:
-            yield f"{state:<7}{row.variant} {row.arch}: {_row_text(row)}"
+            by_kernel.setdefault(_kernel(row), []).append(row)
+        for kernel, variants in by_kernel.items():
+            for row in variants[:_SHOWN_VARIANTS]:
+                yield f"{state:<7}{row.variant} {row.arch}: {_row_text(row)}"
+            if rest := variants[_SHOWN_VARIANTS:]:
+                yield f"{state:<7}{kernel}: {len(rest)} more variants, in the evidence"
     new = [row for row in rows if row.state == "new" and row.after is not None]
     if new:
         spilled = _spilling([row.after for row in new if row.after])

@@ -120,5 +120,15 @@ def test_the_table_shows_worse_before_better_and_counts_spills(rows_of) -> None:
     )
     lines = list(resources._lines(rows))
     assert [line.split()[:2] for line in lines[:3]] == [["worse", "c"], ["worse", "b"], ["better", "a"]]
-    summary = resources._summary(rows)
+    summary = resources._summary(rows, 2)
     assert "2 worse, 1 better, 1 new; spilling variants 1 -> 2, spilled VGPRs 9 -> 3" in summary
+
+
+def test_what_a_patch_allows_is_counted_apart_and_long_lists_are_cut(rows_of) -> None:
+    count = resources._SHOWN_VARIANTS + 3
+    names = [f"f<{each}>" for each in range(count)]
+    rows = rows_of({name: {"waves": 6} for name in names}, {name: {"waves": 5} for name in names})
+    assert f"{count} worse ({count} as a patch allows), 0 better" in resources._summary(rows, 0)
+    assert f"{count} worse, 0 better" in resources._summary(rows, count)
+    lines = list(resources._lines(rows))
+    assert lines[resources._SHOWN_VARIANTS] == "worse  f: 3 more variants, in the evidence"
