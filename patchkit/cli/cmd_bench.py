@@ -11,6 +11,7 @@ import click
 
 from patchkit.cli.bench_output import TableFormat, show_table
 from patchkit.cli.commands import COMMANDS, Verb
+from patchkit.cli.outputs import check_beside_document
 from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options
 from patchkit.cli.usage import BadUsage
@@ -143,6 +144,7 @@ def _compare(
     from patchkit.bench.table_text import json_table
     from patchkit.flow.bench_compare import CompareRequest, run_bench_compare
 
+    check_beside_document(settings, options["plot"])
     table = run_bench_compare(CompareRequest(files=files, **options))
     if settings.json:
         drawn = {} if options["plot"] is None else {"plot": str(options["plot"])}

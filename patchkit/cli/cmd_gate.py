@@ -11,6 +11,7 @@ import click
 
 from patchkit.cli.complaint import complain
 from patchkit.cli.hardware_options import HardwareOptions, check_hardware, hardware_options, make_hardware
+from patchkit.cli.outputs import check_beside_document
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 from patchkit.cli.versions import version_of
 from patchkit.errors import ErrorGroup
@@ -90,6 +91,7 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     from patchkit.gating.text import gate_lines
 
     check_hardware(options)
+    check_beside_document(settings, options["summary"], options["sarif"])
     _check_outputs(options)
     workspace = settings.workspace()
 

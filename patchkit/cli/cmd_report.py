@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from patchkit.cli.outputs import check_beside_document
 from patchkit.cli.request import candidate_options, choose_candidate
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 from patchkit.cli.versions import version_of
@@ -42,7 +43,10 @@ _FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
     help="What to make of the evidence.",
 )
 @click.option(
-    "--sweep", type=FOLDER, metavar="FILE", help="Also show this matrix of patchkit sweep --json (html)."
+    "--sweep",
+    type=FOLDER,
+    metavar="FILE",
+    help="Also show this matrix of patchkit sweep --json; not as junit or sarif.",
 )
 @click.option("--out", type=FOLDER, metavar="FILE", help="Write there instead of to stdout.")
 def command(
@@ -62,6 +66,7 @@ def command(
     """
     from patchkit.flow.report import (
         check_apart,
+        check_sweep_shown,
         check_writable,
         find_evidence,
         make_report,
@@ -70,7 +75,10 @@ def command(
         write_report,
     )
 
+    if sweep is not None:
+        check_sweep_shown(cast("Format", form), is_made=out is not None or not settings.json)
     if out is not None:
+        check_beside_document(settings, out)
         check_writable(out)
     workspace = settings.workspace()
     if where is None:

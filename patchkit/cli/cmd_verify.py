@@ -71,7 +71,7 @@ def command(
     check_hardware(options)
     request = publish_request(options, upstream)
     workspace = settings.workspace()
-    write_reports = report_writer(workspace, options)
+    write_reports = report_writer(settings, workspace, options)
     chosen = choose_candidate(workspace, archs, upstream)
     report = run_verify(
         workspace,

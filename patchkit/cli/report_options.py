@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from patchkit.cli.settings import FOLDER
+from patchkit.cli.outputs import check_beside_document
+from patchkit.cli.settings import FOLDER, Settings
 from patchkit.cli.versions import version_of
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def report_writer(workspace: Workspace, options: ReportOptions) -> Callable[[Path], None]:
+def report_writer(settings: Settings, workspace: Workspace, options: ReportOptions) -> Callable[[Path], None]:
     """What writes the wanted reports of a folder of evidence.
 
-    Raises CacheError now for a file that cannot be written, not after the run, and ReportFileTaken for one
-    that is named twice.
+    Raises CacheError now for a file that cannot be written, not after the run, ReportFileTaken for one that
+    is named twice, and StdoutTaken.
     """
     from patchkit.flow.report import Format, ReportPlan, check_apart, check_writable
 
@@ -58,6 +59,7 @@ def report_writer(workspace: Workspace, options: ReportOptions) -> Callable[[Pat
     plan = ReportPlan(files=files, summary=options["summary"])
     summary = [options["summary"]] if options["summary"] is not None else []
     places = [*files.values(), *summary]
+    check_beside_document(settings, *places)
     for at, path in enumerate(places):
         check_apart(path, places[:at])
         check_writable(path, appends=path in summary)

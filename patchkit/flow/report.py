@@ -20,7 +20,7 @@ from patchkit.flow.candidates import find_candidate
 from patchkit.flow.publish_evidence import neutral, neutral_names
 from patchkit.flow.workspace import Workspace
 from patchkit.reports.document import FILE_BYTES
-from patchkit.reports.errors import EvidenceAbsent, ReportFileTaken
+from patchkit.reports.errors import EvidenceAbsent, ReportFileTaken, SweepHasNoPlace
 from patchkit.reports.evidence import load_evidence
 from patchkit.reports.junit import junit_report
 from patchkit.reports.markdown import markdown_report
@@ -39,6 +39,7 @@ __all__ = [
     "ReportPlan",
     "append_report",
     "check_apart",
+    "check_sweep_shown",
     "check_writable",
     "find_evidence",
     "make_report",
@@ -49,6 +50,7 @@ __all__ = [
 
 Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+_WITH_TABLES = ("terminal", "markdown", "html")
 _BRANCH = re.compile(r"candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]{1,9})")
 
 
@@ -125,15 +127,27 @@ def read_sweep(path: Path) -> tuple[Table, ...]:
 
 
 def make_report(evidence: Evidence, form: Format, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
-    """The report in one format; raises EvidenceMalformed. Only the page shows a ``sweep``."""
+    """The report in one format; raises EvidenceMalformed. JUnit and SARIF have no place for a ``sweep``."""
     makers: dict[Format, Callable[[], str]] = {
-        "terminal": lambda: terminal_report(evidence),
-        "markdown": lambda: markdown_report(evidence),
+        "terminal": lambda: terminal_report(evidence, sweep=sweep),
+        "markdown": lambda: markdown_report(evidence, sweep=sweep),
         "junit": lambda: junit_report(evidence),
         "sarif": lambda: sarif_report(evidence, version),
         "html": lambda: html_report(evidence, sweep=sweep, version=version),
     }
     return makers[form]()
+
+
+def check_sweep_shown(form: Format, *, is_made: bool) -> None:
+    """Whether a matrix can be part of the report, if one is made at all. Raises SweepHasNoPlace."""
+    if is_made and form in _WITH_TABLES:
+        return
+    raise SweepHasNoPlace(
+        f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone makes no report",
+        why="it has problems, and no tables" if is_made else "stdout has what is in the evidence",
+        hint=f"--format {', '.join(_WITH_TABLES[:-1])} or {_WITH_TABLES[-1]}"
+        + ("" if is_made else " with --out FILE"),
+    )
 
 
 def write_report(path: Path, text: str) -> None:

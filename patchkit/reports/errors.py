@@ -10,6 +10,7 @@ __all__ = [
     "EvidenceMalformed",
     "EvidenceUnreadable",
     "ReportFileTaken",
+    "SweepHasNoPlace",
 ]
 
 
@@ -41,3 +42,9 @@ class ReportFileTaken(UsageError):
     """A report would be written over evidence, or over another file of the same command."""
 
     code = "REPORT_FILE_TAKEN"
+
+
+class SweepHasNoPlace(UsageError):
+    """The matrix of a sweep was asked for in a format that has no tables."""
+
+    code = "REPORT_SWEEP"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from patchkit.reports.model import Evidence, GateReport, Problem
 from patchkit.reports.sections import provenance, tables_of
 from patchkit.reports.tables import Table
+from patchkit.visible import one_line
 
 __all__ = ["markdown_report"]
 
@@ -24,12 +25,13 @@ _OPEN = 200
 _PROBLEMS = 100
 _ALL = 900_000  # characters; most of ours are one byte each
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~$])")  # what starts a line is never evidence's
+_NOBODY = "@<!-- -->"
 _TICKS = re.compile(r"`+")
 
 
-def markdown_report(evidence: Evidence) -> str:
-    """The run in Markdown of GitHub's kind. Raises EvidenceMalformed."""
-    text = "\n".join(_lines(evidence)) + "\n"
+def markdown_report(evidence: Evidence, *, sweep: Sequence[Table] = ()) -> str:
+    """The run in Markdown of GitHub's kind, with the tables of a matrix. Raises EvidenceMalformed."""
+    text = "\n".join(_lines(evidence, sweep)) + "\n"
     if len(text.encode("utf-8", "replace")) > _ALL:
         cut = text.encode("utf-8", "replace")[:_ALL].decode("utf-8", "ignore")
         # Whatever was open is closed, so that what others write below reads as theirs.
@@ -37,7 +39,7 @@ def markdown_report(evidence: Evidence) -> str:
     return text
 
 
-def _lines(evidence: Evidence) -> Iterator[str]:
+def _lines(evidence: Evidence, sweep: Sequence[Table]) -> Iterator[str]:
     yield f"## {escaped(evidence.branch)}: {escaped(evidence.headline)}"
     yield ""
     tip, tree, base = map(_hash, (evidence.tip, evidence.tree, evidence.base))
@@ -57,7 +59,11 @@ def _lines(evidence: Evidence) -> Iterator[str]:
         yield f"- and {len(still_open) - _OPEN} more"
     yield from _problems(evidence)
     for gate in evidence.gates:
-        yield from _tables(gate)
+        for table in tables_of(gate):
+            if table.rows and not table.is_detail:
+                yield from _folded(f"{gate.name}: {table.caption}", table)
+    for table in sweep:
+        yield from _folded(table.caption, table)
     yield ""
     yield "<details><summary>Provenance</summary>"
     yield ""
@@ -97,16 +103,14 @@ def _fenced(gate: GateReport, problem: Problem) -> Iterator[str]:
     yield f"{fence}text\n{body}\n{fence}"
 
 
-def _tables(gate: GateReport) -> Iterator[str]:
-    for table in tables_of(gate):
-        if not table.rows or table.is_detail:
-            continue
-        yield ""
-        yield f"<details><summary>{html.escape(gate.name)}: {html.escape(table.caption)}</summary>"
-        yield ""
-        yield from markdown_table(table)
-        yield ""
-        yield "</details>"
+def _folded(summary: str, table: Table) -> Iterator[str]:
+    yield ""
+    title = html.escape(one_line(summary)).replace("@", _NOBODY)  # HTML, where no backslash escapes
+    yield f"<details><summary>{title}</summary>"
+    yield ""
+    yield from markdown_table(table)
+    yield ""
+    yield "</details>"
 
 
 def markdown_table(table: Table) -> Iterator[str]:
@@ -131,4 +135,4 @@ def cell(text: str) -> str:
 def escaped(text: str) -> str:
     """Text that stays text: no markup, no HTML, nobody mentioned."""
     plain = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("@", "@<!-- -->")
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("@", _NOBODY)

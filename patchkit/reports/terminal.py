@@ -16,16 +16,16 @@ _ROWS = 40
 _CELL = 60  # characters; kernels' names have up to 55
 
 
-def terminal_report(evidence: Evidence, *, details: bool = False) -> str:
-    """The whole run as text, without colours. ``details`` adds the long tables.
+def terminal_report(evidence: Evidence, *, details: bool = False, sweep: Sequence[Table] = ()) -> str:
+    """The whole run as text, without colours. ``details`` adds the long tables, ``sweep`` those of a matrix.
 
     Raises EvidenceMalformed.
     """
     # A text of the evidence must not go on with a line that reads like a verdict of ours.
-    return "\n".join(one_line(line) for line in _lines(evidence, details=details)) + "\n"
+    return "\n".join(one_line(line) for line in _lines(evidence, sweep, details=details)) + "\n"
 
 
-def _lines(evidence: Evidence, *, details: bool) -> Iterator[str]:
+def _lines(evidence: Evidence, sweep: Sequence[Table], *, details: bool) -> Iterator[str]:
     yield f"{evidence.branch}  {evidence.tip[:12]}  tree {evidence.tree[:12]}, against {evidence.base[:12]}"
     yield from (f"with {told}" for told in evidence.proven_with)
     yield evidence.headline
@@ -35,6 +35,11 @@ def _lines(evidence: Evidence, *, details: bool) -> Iterator[str]:
     for gate in evidence.gates:
         if gate.verdict != "not run" or gate.lines or gate.problems:
             yield from _gate(gate, details=details)
+    for table in sweep:
+        yield ""
+        yield from _table(table)
+        if table.note:
+            yield f"  {table.note}"
     yield ""
     yield f"evidence: {evidence.folder}"
 

@@ -69,14 +69,44 @@ def test_json_tells_what_is_in_the_evidence(run, tmp_path: Path) -> None:
     assert page.is_file()
 
 
-def test_a_matrix_of_a_sweep_is_part_of_the_page(run, tmp_path: Path) -> None:
-    sweep = tmp_path / "sweep.json"
-    pins = [{"build": 6900, "patches": [{"id": "one", "class": "clean", "drift": []}]}]
-    sweep.write_text(json.dumps({"archs": ["gfx1151"], "patches": ["one"], "pins": pins, "breaks": []}))
-    argv = ("report", str(WHOLE), "--format", "html", "--sweep", str(sweep))
-    code, out, _ = run(*argv)
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """What ``patchkit sweep --json`` wrote of one pin."""
+    path = tmp_path / "sweep.json"
+    pins = [{"build": 6900, "patches": [{"id": "one", "class": "clean", "drift": ["x"]}]}]
+    path.write_text(json.dumps({"archs": ["gfx1151"], "patches": ["one"], "pins": pins, "breaks": []}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("html", '<th scope="row">b6900'),
+        ("markdown", r"| b6900 | clean\* |"),
+        ("terminal", "  b6900  clean*\n  A star: the edited function changed upstream."),
+    ],
+)
+def test_the_matrix_of_a_sweep_is_part_of_the_report(run, sweep: Path, form: str, row: str) -> None:
+    code, out, _ = run("report", str(WHOLE), "--format", form, "--sweep", str(sweep))
     assert code == 0
     assert "Patches on 1 upstreams, for gfx1151" in out
+    assert row in out
+
+
+@pytest.mark.parametrize("options", [("--format", "junit"), ("--format", "sarif"), ("--json",)])
+def test_a_matrix_is_never_left_out_in_silence(run, sweep: Path, tmp_path: Path, options: tuple) -> None:
+    code, out, err = run("report", str(WHOLE), "--sweep", str(sweep), *options)
+    assert code == ExitCode.USAGE
+    assert "REPORT_SWEEP" in out + err
+    assert "--format terminal, markdown or html" in out + err
+    page = tmp_path / "page"
+    argv = ("report", str(WHOLE), "--sweep", str(sweep), "--json", "--format", "html", "--out", str(page))
+    assert run(*argv)[0] == 0
+    assert "Patches on 1 upstreams" in page.read_text()
+
+
+def test_a_matrix_that_is_none(run, sweep: Path, tmp_path: Path) -> None:
+    argv = ("report", str(WHOLE), "--format", "html", "--sweep", str(sweep))
     sweep.write_text("[]")
     code, out, err = run(*argv)
     assert (code, out) == (ExitCode.USAGE, "")
@@ -152,6 +182,33 @@ def test_no_report_is_written_over_what_it_is_made_of(run, tmp_path: Path) -> No
         assert code == ExitCode.USAGE
         assert "error[REPORT_FILE_TAKEN]" in err
     assert (folder / "launch.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", str(WHOLE), "--out", "{stdout}"),
+        ("verify", "--no-gpu", "--arch", "gfx1151", "--html", "{stdout}"),
+        ("gate", "--base", "a", "--head", "b", "--summary", "{stdout}"),
+        ("bench", "compare", "a.jsonl", "--plot", "{stdout}"),
+    ],
+)
+def test_a_document_on_stdout_is_alone_there(command: tuple[str, ...], tmp_path: Path) -> None:
+    named, link = tmp_path / "out", tmp_path / "link.svg"
+    link.symlink_to(named)
+    for place in ("/dev/stdout", "/proc/self/fd/1", str(named), str(link)):
+        argv = [part.format(stdout=place) for part in command]
+        with named.open("wb") as stdout:
+            done = subprocess.run(
+                [sys.executable, "-m", "patchkit", *argv, "--json"], stdout=stdout, check=False, cwd=tmp_path
+            )
+        assert done.returncode == ExitCode.USAGE
+        assert json.loads(named.read_text())["error"]["code"] == "STDOUT_TAKEN"
+
+
+def test_a_document_and_a_report_may_both_be_thrown_away() -> None:
+    argv = [sys.executable, "-m", "patchkit", "report", str(WHOLE), "--json", "--out", os.devnull]
+    assert subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def test_two_reports_of_one_run_need_two_files(run, tmp_path: Path) -> None:
