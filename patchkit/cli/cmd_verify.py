@@ -105,6 +105,8 @@ def command(
 
 
 def _lines(report: Report) -> list[str]:
+    from patchkit.flow.hardware import proven_where
+
     lines = [f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"]
     lines += [f"with {told}" for told in report.proven_with]
     width = max(len(gate.result.gate) for gate in report.gates) + 1
@@ -115,9 +117,7 @@ def _lines(report: Report) -> list[str]:
     if report.failed:
         lines.append("FAILED: this candidate must not be published.")
     else:
-        lines.append(
-            f"Proven without a GPU: {', '.join(ran) or 'nothing'}. What is not listed as ok is not proven."
-        )
+        lines.append(f"{proven_where(ran)} What is not listed as ok is not proven.")
     return lines
 
 

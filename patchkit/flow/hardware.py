@@ -27,7 +27,7 @@ from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner, Runner
 from patchkit.runner.ssh import SshRunner
 
-__all__ = ["CPU_GATES", "GPU_GATES", "Hardware", "choose_hardware"]
+__all__ = ["CPU_GATES", "GPU_GATES", "Hardware", "choose_hardware", "proven_where"]
 
 # In order of cost; the reasons are those of a machine without any GPU.
 GPU_GATES: Mapping[str, str] = {
@@ -37,6 +37,17 @@ GPU_GATES: Mapping[str, str] = {
     "bench": "needs the GPU",
 }
 CPU_GATES = ("backend-ops@cpu", "logits@cpu", "bench@cpu")
+
+
+def proven_where(passed: Sequence[str]) -> str:
+    """A sentence for each kind of machine that the gates which passed ran on."""
+    places = {
+        "Proven without a GPU": [gate for gate in passed if gate not in GPU_GATES],
+        "Proven on an NVIDIA GPU": [gate for gate in passed if gate == "numerics"],
+        "Proven on the GPU": [gate for gate in passed if gate in GPU_GATES and gate != "numerics"],
+    }
+    told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
+    return " ".join(told) or "Nothing is proven."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

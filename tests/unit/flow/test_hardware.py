@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patchkit.flow import hardware
-from patchkit.flow.hardware import CPU_GATES, GPU_GATES, choose_hardware
+from patchkit.flow.hardware import CPU_GATES, GPU_GATES, choose_hardware, proven_where
 from patchkit.report import NullReporter
 from patchkit.runner.choose import choose_runner
 
@@ -47,3 +47,17 @@ def test_another_machine_is_taken_to_have_the_gpu(monkeypatch) -> None:
 @pytest.mark.parametrize("backend", [None, "hip"])
 def test_other_backends_keep_the_names(backend) -> None:
     assert choose_hardware(("gfx1151",), backend, model=None).own_name("logits") == "logits"
+
+
+@pytest.mark.parametrize(
+    ("passed", "told"),
+    [
+        ((), "Nothing is proven."),
+        (("anchors", "launch"), "Proven without a GPU: anchors, launch."),
+        (("anchors", "numerics"), "Proven without a GPU: anchors. Proven on an NVIDIA GPU: numerics."),
+        (("backend-ops", "bench"), "Proven on the GPU: backend-ops, bench."),
+        (("anchors", "logits@cpu"), "Proven without a GPU: anchors, logits@cpu."),
+    ],
+)
+def test_what_passed_is_told_by_the_machine_it_ran_on(passed: tuple[str, ...], told: str) -> None:
+    assert proven_where(passed) == told
