@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from patchkit.errors import ExitCode, Location, PatchkitError
+from patchkit.errors import Location, UsageError
 
 __all__ = ["BenchFieldMissing", "BenchGarbage", "Fields", "load_mode_of", "parse_fields"]
 
@@ -19,18 +19,16 @@ _LARGEST = 2**63 - 1  # llama-bench counts in int64_t and uint64_t; no model, ti
 _LONGEST = 1000  # characters of a text: the longest that are known name every device of a machine
 
 
-class BenchGarbage(PatchkitError):
+class BenchGarbage(UsageError):
     """A line of llama-bench is no JSON object, or has a value that cannot be."""
 
     code = "BENCH_GARBAGE"
-    exit_code = ExitCode.GATE_FAILED
 
 
-class BenchFieldMissing(PatchkitError):
+class BenchFieldMissing(UsageError):
     """A row lacks a field that every known build writes."""
 
     code = "BENCH_FIELD_MISSING"
-    exit_code = ExitCode.GATE_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from patchkit.bench.fields import BenchFieldMissing, BenchGarbage, Fields, load_mode_of, parse_fields
-from patchkit.errors import ExitCode, Location, PatchkitError
+from patchkit.errors import Location, UsageError
 
 __all__ = [
     "BenchFieldMissing",
@@ -53,11 +53,10 @@ _USUAL: Mapping[str, frozenset[str]] = {
 }
 
 
-class BenchTruncated(PatchkitError):
+class BenchTruncated(UsageError):
     """The output of llama-bench stops in the middle of a line."""
 
     code = "BENCH_TRUNCATED"
-    exit_code = ExitCode.GATE_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

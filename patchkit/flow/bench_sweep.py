@@ -13,14 +13,14 @@ from pathlib import Path
 
 from patchkit.bench.options import BenchOptions, BenchPlan, bench_arguments, parse_help
 from patchkit.bench.pace import seconds_left, told_duration
-from patchkit.bench.rows import BenchRow, parse_rows
+from patchkit.bench.rows import BenchRow
 from patchkit.bench.tables import Series, Table, compare_series
 from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.flow.bench_arms import BenchArm
 from patchkit.flow.bench_orphans import wait_for_orphans
 from patchkit.flow.bench_session import Run, SweepFolder, plan_runs
 from patchkit.gates.bench_conditions import Conditions, read_conditions, summarise
-from patchkit.gates.bench_errors import BenchHung, bench_failure
+from patchkit.gates.bench_errors import BenchHung, bench_failure, read_output
 from patchkit.gates.bench_run import check_rows
 from patchkit.gates.hardware import Machine, check_device
 from patchkit.proc import Completed, ToolTimeout
@@ -137,7 +137,7 @@ class Sweep:
 
     def _check(self, run: Run, plan: BenchPlan, done: Completed) -> None:
         where = self.folder.failed(run)
-        rows = parse_rows(done.stdout.decode("utf-8", "replace"), str(where))
+        rows = read_output(done, where)
         check_rows(rows, plan.device)
         check_device(self.machine, done.stderr.decode("utf-8", "replace"), self.archs, where)
         asked = {(prompt, 0, run.depth) for prompt in plan.prompts if prompt}

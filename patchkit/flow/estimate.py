@@ -10,28 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.bench.rows import parse_rows
 from patchkit.config.profile import load_profile
-from patchkit.errors import Location, UsageError
 from patchkit.estimate.describe import shape_of_file, shape_of_header
 from patchkit.estimate.measured import Measured, measured_of
 from patchkit.estimate.model import ModelShape
 from patchkit.estimate.peaks import Peaks, peaks_of
 from patchkit.estimate.roofline import Bound, Test, bound_of
+from patchkit.flow.bench_files import load_rows
 from patchkit.gguf_file.header import load_gguf_parts
 from patchkit.gguf_file.kinds import KINDS_BY_NAME
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["BenchFileUnreadable", "Estimate", "EstimateRequest", "Row", "make_estimate"]
-
-_MAX_BENCH = 64 * 2**20  # bytes; a row of llama-bench has about 2000
-_MEASURE = "--bench names what llama-bench ... -o jsonl > FILE wrote, without 2>&1"
-
-
-class BenchFileUnreadable(UsageError):
-    """The file given as llama-bench's output cannot be read."""
-
-    code = "BENCH_FILE_UNREADABLE"
+__all__ = ["Estimate", "EstimateRequest", "Row", "make_estimate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +102,7 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         FigureMissing: the profile has no figure, and none was given.
         GgufError, ModelNotDescribed: the file is no model that can be estimated.
         ConfigError, ErrorGroup, TensorTypeUnknown: the shape file is wrong.
-        BenchFileUnreadable, BenchFileMixed: the measurement cannot be used.
-        BenchGarbage, BenchTruncated, BenchFieldMissing: it is not what llama-bench writes.
+        BenchFileMissing and its like, BenchGarbage and its like, BenchFileMixed: the measurement is none.
     """
     profile = load_profile(series.profiles, request.arch)
     peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)
@@ -125,10 +114,7 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         raise AssertionError("one of model and shape is needed")
     measured = {}
     if request.bench is not None:
-        source = str(request.bench)
-        measured = measured_of(
-            parse_rows(_bench_text(request.bench), source, hint=_MEASURE), request.kv, source
-        )
+        measured = measured_of(load_rows(request.bench), request.kv, str(request.bench))
     rows = []
     for prompt, generated in ((request.prompt, 0), (0, request.generated)):
         tokens, batch = (prompt, request.batch) if prompt else (generated, 1)
@@ -138,20 +124,3 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
             )
             rows.append(Row(bound=bound, measured=measured.get((prompt, generated, depth))))
     return Estimate(arch=request.arch, model=model, kv=request.kv, peaks=peaks, rows=tuple(rows))
-
-
-def _bench_text(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_BENCH + 1)
-    except OSError as error:
-        raise BenchFileUnreadable(
-            f"cannot read {path}", where=Location(path=str(path)), why=error.strerror, hint=f"ls -l {path}"
-        ) from error
-    if len(data) > _MAX_BENCH:
-        raise BenchFileUnreadable(
-            f"{path} has more than {_MAX_BENCH} bytes",
-            where=Location(path=str(path)),
-            hint=_MEASURE,
-        )
-    return data.decode("utf-8", "replace")

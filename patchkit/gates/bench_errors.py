@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from patchkit.bench.rows import BenchFieldMissing, BenchGarbage, BenchRow, BenchTruncated, parse_rows
 from patchkit.errors import ExitCode, Location, PatchkitError, ToolchainError
 from patchkit.gates.base import GateError
 from patchkit.proc import Completed
@@ -17,8 +18,10 @@ __all__ = [
     "BenchGpuLost",
     "BenchHung",
     "BenchOutOfMemory",
+    "BenchOutputUnreadable",
     "BenchSlower",
     "bench_failure",
+    "read_output",
 ]
 
 # As the backends of builds 6900 to 11549 word it (ggml-cuda's error check, ggml-backend, llama_context), the
@@ -81,11 +84,28 @@ class BenchOutOfMemory(PatchkitError):
     exit_code = ExitCode.TOOLCHAIN
 
 
+class BenchOutputUnreadable(ToolchainError):
+    """llama-bench ended well, and what it wrote is no result."""
+
+    code = "BENCH_OUTPUT_UNREADABLE"
+
+
 class BenchGpuLost(PatchkitError):
     """The driver gave up on the GPU."""
 
     code = "BENCH_GPU_LOST"
     exit_code = ExitCode.TOOLCHAIN
+
+
+def read_output(completed: Completed, kept: Path) -> tuple[BenchRow, ...]:
+    """The rows that a run wrote; ``kept`` is where its output lies. Raises BenchOutputUnreadable."""
+    try:
+        return parse_rows(completed.stdout.decode("utf-8", "replace"), str(kept))
+    except (BenchGarbage, BenchTruncated, BenchFieldMissing) as error:
+        # Theirs is the exit code of a file that somebody named: this one a program wrote just now.
+        raise BenchOutputUnreadable(
+            error.message, where=error.where, why=error.why, hint=error.hint
+        ) from error
 
 
 def bench_failure(completed: Completed, what: str, kept: Path) -> PatchkitError:

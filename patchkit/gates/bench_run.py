@@ -19,9 +19,14 @@ from pathlib import Path
 from patchkit.bench.options import BenchPlan, bench_arguments, parse_help
 from patchkit.bench.rounds import ARMS, Arm, Rounds, round_order
 from patchkit.bench.rows import BenchRow, parse_rows
-from patchkit.errors import PatchkitError
 from patchkit.gates.bench_conditions import Conditions, read_conditions
-from patchkit.gates.bench_errors import BenchDeviceWrong, BenchHung, bench_failure
+from patchkit.gates.bench_errors import (
+    BenchDeviceWrong,
+    BenchHung,
+    BenchOutputUnreadable,
+    bench_failure,
+    read_output,
+)
 from patchkit.proc import Completed, ToolTimeout
 from patchkit.report import Reporter
 from patchkit.runner.base import Job, Runner
@@ -97,7 +102,8 @@ class BenchSession:
         Raises:
             BenchFailed, BenchCrashed, BenchHung, BenchOutOfMemory, BenchGpuLost: a program did not end well;
                 its output is kept, and counts for nothing.
-            BenchGarbage, BenchTruncated, BenchFieldMissing, BenchDeviceWrong: its output is not a result.
+            BenchOutputUnreadable, BenchDeviceWrong: its output is not a result.
+            BenchGarbage, BenchTruncated, BenchFieldMissing: what an interrupted run left was damaged since.
             CacheError: the disk refused.
         """
         rows: dict[Arm, tuple[BenchRow, ...]] = {}
@@ -141,8 +147,8 @@ class BenchSession:
     def _accept(self, done: Completed, kept: Path, failed: Path) -> None:
         """Only what reads as a result gets the name of one; anything else is kept beside it."""
         try:
-            parse_rows(done.stdout.decode("utf-8", "replace"), str(failed))
-        except PatchkitError:
+            read_output(done, failed)
+        except BenchOutputUnreadable:
             _keep(failed, done.stdout)
             raise
         _keep(kept, done.stdout)

@@ -139,7 +139,7 @@ def test_two_builds_in_one_file_are_refused(capsys, tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named_with_its_line(capsys) -> None:
     error = _failed(capsys, _HIP, str(_RECORDED / "hostile" / "bench_garbage--log-between-rows.jsonl"))
-    assert error["code"] == "BENCH_GARBAGE"
+    assert (error["code"], error["exit"]) == ("BENCH_GARBAGE", 2)
     assert [place["line"] for place in cast("list[dict[str, object]]", error["where"])] == [2]
 
 

@@ -117,8 +117,8 @@ def test_a_call_that_failed_there_is_made_again(server, sweep, arms, tmp_path: P
         ("echo 'HIP error: hsa_status_error' >&2; exit 1", "BENCH_GPU_LOST", "hsa_status_error"),
         ("kill -SEGV $$", "BENCH_CRASHED", ""),
         ("exit 3", "BENCH_FAILED", ""),
-        ("echo no json; exit 0", "BENCH_GARBAGE", "no JSON"),
-        ("printf '{\"a\":'; exit 0", "BENCH_TRUNCATED", ""),
+        ("echo no json; exit 0", "BENCH_OUTPUT_UNREADABLE", "no JSON"),
+        ("printf '{\"a\":'; exit 0", "BENCH_OUTPUT_UNREADABLE", ""),
         ("told; exit 0", "BENCH_TESTS_UNASKED", "[]"),
         (
             'told; cat "$here/rows.jsonl" "$here/rows.jsonl"; exit 0',

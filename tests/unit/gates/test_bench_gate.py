@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from patchkit.bench.options import BenchPlan
-from patchkit.bench.rows import BenchGarbage, BenchTruncated
 from patchkit.config.bench_rules import BenchRules, ExpectedGain
 from patchkit.errors import PatchkitError
 from patchkit.gates.base import GateResult, Subject
@@ -23,6 +22,7 @@ from patchkit.gates.bench_errors import (
     BenchGpuLost,
     BenchHung,
     BenchOutOfMemory,
+    BenchOutputUnreadable,
 )
 from patchkit.gates.bench_run import BenchSetup
 from patchkit.report import NullReporter
@@ -136,8 +136,8 @@ def test_what_noise_hides_is_not_a_pass(bench) -> None:
         ("echo 'ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory' >&2; exit 1",
          BenchOutOfMemory),
         ("echo 'ROCm error: unspecified launch failure' >&2; kill -ABRT $$", BenchGpuLost),
-        (f"head -c 1500 {_RECORDED}/b6900-cpu.jsonl; exit 0", BenchTruncated),
-        ("echo 'llama_model_load: loading'; exit 0", BenchGarbage),
+        (f"head -c 1500 {_RECORDED}/b6900-cpu.jsonl; exit 0", BenchOutputUnreadable),
+        ("echo 'llama_model_load: loading'; exit 0", BenchOutputUnreadable),
     ],
 )  # fmt: skip
 def test_a_program_that_ends_badly_has_its_own_error_and_its_output_is_kept(
