@@ -2,29 +2,86 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Unpack
+
+import click
 
 from patchkit.cli.request import RequestOptions, make_request, request_options
 from patchkit.cli.settings import Settings, verb
+from patchkit.errors import UsageError
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from patchkit.flow.lock import Recorded, Relocked
+    from patchkit.flow.workspace import Workspace
+
+__all__ = ["LockAllNarrowed", "command"]
 
 
-@verb("lock", example=("patchkit lock --arch gfx1151",))
+class LockAllNarrowed(UsageError):
+    """``--all`` together with an option that says which result is meant."""
+
+    code = "LOCK_ALL_NARROWED"
+
+
+@verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
 @request_options
-def command(settings: Settings, **options: Unpack[RequestOptions]) -> None:
+@click.option(
+    "--all", "every", is_flag=True, help="Every result of the lock anew, for all its GPUs, pins and patches."
+)
+def command(settings: Settings, *, every: bool, **options: Unpack[RequestOptions]) -> None:
     """Record what the series gives at the pin, after a patch, a template or a profile was changed.
 
     Rewrites the result in patches/upstream.lock; look at what changed with git diff before you commit it.
-    """
-    from patchkit.flow.lock import relock
 
+    A profile or a shared template is an input of several results. With --all each of them is made anew, with
+    the opt-in patches that it has; the lock is replaced once, when all are made, or not at all.
+    """
+    from patchkit.flow.lock import relock, relock_all
+
+    if every:
+        _refuse_narrowing(options)
     workspace = settings.workspace()
-    recorded = relock(make_request(workspace, options), workspace)
-    if settings.json:
-        settings.terminal.document({"lock": str(workspace.series.lock), **recorded.as_json()})
+    if every:
+        done = relock_all(workspace, source=options["source"], upstream_url=options["upstream_url"])
+        document, lines = done.as_json(), list(_lines(done, workspace))
     else:
-        state = "recorded" if recorded.changed else "as it was"
-        settings.terminal.data(
-            f"{workspace.series.lock}: {state}, tree {recorded.tree}, commit {recorded.commit}"
+        one = relock(make_request(workspace, options), workspace)
+        document = one.as_json()
+        lines = [f"{workspace.series.lock}: {_state(one)}, tree {one.tree}, commit {one.commit}"]
+    if settings.json:
+        settings.terminal.document({"lock": str(workspace.series.lock), **document})
+    else:
+        settings.terminal.data("\n".join(lines))
+
+
+def _refuse_narrowing(options: RequestOptions) -> None:
+    named = {
+        "--arch": options["archs"],
+        "--upstream": options["upstream"],
+        "--only": options["only"],
+        "--without": options["without"],
+        "--with": options["with_"],
+    }
+    given = [name for name, value in named.items() if value]
+    if given:
+        raise LockAllNarrowed(
+            f"--all and {', '.join(given)} contradict each other",
+            why="--all is every result that the lock has",
+            hint="patchkit lock --all, or leave --all out to record one result",
         )
+
+
+def _lines(done: Relocked, workspace: Workspace) -> Iterator[str]:
+    count = sum(each.changed for each in done.results)
+    yield f"{workspace.series.lock}: {count} of {len(done.results)} results recorded anew"
+    for each in done.results:
+        patches = ", ".join(each.patches) or "no patches"
+        yield f"  {each.name}: {_state(each)}, tree {each.tree[:12]}, {patches}"
+        if each.was != each.patches:
+            yield f"    instead of {', '.join(each.was) or 'no patches'}"
+    yield from (f"  {name}: taken out, its GPU has no profile any more" for name in done.dropped)
+
+
+def _state(one: Recorded) -> str:
+    return "recorded" if one.changed else "as it was"

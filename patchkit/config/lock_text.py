@@ -14,12 +14,13 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from patchkit.config.lock import GitSource, Lock, Pin, Result, Source, load_lock
 from patchkit.errors import CacheError, ConfigError, Location
 
-__all__ = ["LockChanged", "LockNotWritten", "format_lock", "record_result", "write_lock"]
+__all__ = ["LockChanged", "LockNotWritten", "format_lock", "record_result", "replace_results", "write_lock"]
 
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
 _WIDTH = 76  # of base64 lines
@@ -93,10 +94,33 @@ def record_result(path: Path, pin: Pin, result: Result) -> bool:
             )
         if lock.result(*result.key) == result:
             return False
-        for remains in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
-            remains.unlink(missing_ok=True)  # of a run that was killed: writers hold the lock
-        write_lock(path, lock.with_result(result))
+        _write_held(path, lock.with_result(result))
         return True
+
+
+def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> None:
+    """Put ``results`` in the place of all that the lock file has; ``before`` is what they were made from.
+
+    Raises:
+        LockChanged: the file holds something else than ``before``.
+        LockNotWritten: the disk refused.
+        ConfigError, ErrorGroup: as :func:`patchkit.config.lock.load_lock`.
+    """
+    path = path.resolve()
+    with _locked(path):
+        if path.read_bytes() != before:
+            raise LockChanged(
+                f"{path.name} was changed in the meantime",
+                where=Location(path=str(path)),
+                hint="run the command again",
+            )
+        _write_held(path, replace(load_lock(path), results=tuple(results)))
+
+
+def _write_held(path: Path, lock: Lock) -> None:
+    for remains in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
+        remains.unlink(missing_ok=True)  # of a run that was killed: writers hold the lock
+    write_lock(path, lock)
 
 
 @contextlib.contextmanager

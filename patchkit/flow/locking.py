@@ -136,7 +136,8 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
         ],
         why="the lock decides the bytes of a candidate",
         hint=f"after review: patchkit lock {archs} --upstream {plan.pin.name}, and what chose the patches "
-        "(--with, --without, --only); or once, with a trailer in the commits: --unlocked",
+        "(--with, --without, --only), or for every result of the lock: patchkit lock --all; "
+        "or once, with a trailer in the commits: --unlocked",
     )
 
 
@@ -162,5 +163,5 @@ def check_result(plan: Plan, result: Result) -> None:
                 f"the candidate's {what} is {now}, the lock records {then}",
                 where=recorded.where,
                 why="the inputs are the recorded ones, so this patchkit renders or commits differently",
-                hint="if you changed patchkit itself, review the difference and run patchkit lock",
+                hint="if you changed patchkit itself, review the difference and run patchkit lock --all",
             )

@@ -7,7 +7,7 @@ together, and names why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.config.explain import near_miss
@@ -22,6 +22,7 @@ __all__ = [
     "RequestContradicts",
     "Selected",
     "UnknownPatch",
+    "opted_in",
     "select_patches",
 ]
 
@@ -91,6 +92,16 @@ def select_patches(
             hint="patchkit list shows what is on for each GPU",
         )
     return tuple(chosen.values())
+
+
+def opted_in(profiles: Sequence[ArchProfile], ids: Iterable[str]) -> tuple[str, ...]:
+    """Those of the patches that these GPUs get only when they are asked for."""
+    found = []
+    for name in ids:
+        choices = [profile.patches[name].default for profile in profiles if name in profile.patches]
+        if "opt-in" in choices and "on" not in choices:
+            found.append(name)
+    return tuple(found)
 
 
 def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_: Sequence[str]) -> None:

@@ -101,5 +101,5 @@ def stale_results(side: Side) -> Iterator[ConfigError]:
                 f"the lock has a result for {'+'.join(result.archs)} on b{result.build}, "
                 f"and the head does not have {', '.join(gone)}",
                 where=result.where or Location(path="patches/upstream.lock"),
-                hint="patchkit lock records what there is; take the row of what is gone out of the lock",
+                hint="patchkit lock --all",
             )

@@ -8,14 +8,14 @@ else can change it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.config.lock import Lock, Pin, Result
 from patchkit.config.manifest import Patch
 from patchkit.config.profile_data import ProfileInput
 from patchkit.errors import PatchkitError
-from patchkit.flow.selection import select_patches
+from patchkit.flow.selection import opted_in, select_patches
 from patchkit.gating.side import Side
 
 __all__ = ["Target", "find_targets", "foreign_profiles"]
@@ -102,7 +102,7 @@ def _recorded(before: Side, after: Side) -> Iterator[_Wish]:
         ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
         # What was asked for when it was recorded: what the head makes opt-in is not asked for by that.
         asked = before if before.lock.result(*result.key) is not None else after
-        with_ = _opted_in(asked, result.archs, ids)
+        with_ = opted_in([asked.profiles[arch] for arch in result.archs if arch in asked.profiles], ids)
         then = _select(before, result.archs, result.build, with_)
         now = _select(after, result.archs, result.build, with_)
         if result.patches not in (now, then) and ids == result.patches:
@@ -119,16 +119,6 @@ def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[_Wish]:
         selected = _select(after, (arch,), after.lock.default, ())
         if selected and any(_reaching(after, (arch,), selected, changed)):
             yield _Wish(archs=(arch,), build=after.lock.default)
-
-
-def _opted_in(side: Side, archs: Sequence[str], ids: Iterable[str]) -> tuple[str, ...]:
-    profiles = [side.profiles[arch] for arch in archs if arch in side.profiles]
-    found = []
-    for name in ids:
-        choices = [profile.patches[name].default for profile in profiles if name in profile.patches]
-        if "opt-in" in choices and "on" not in choices:
-            found.append(name)
-    return tuple(found)
 
 
 def _select(
