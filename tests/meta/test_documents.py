@@ -26,6 +26,20 @@ def test_help_of_each_command_has_an_example_of_it(name: str, capsys) -> None:
     assert "--json" in text
 
 
+def test_the_readme_leads_to_each_document() -> None:
+    further = README.partition("\n## Further\n")[2]
+    documents = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert documents == set(re.findall(r"\]\(docs/([\w-]+\.md)\)", further))
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_each_link_of_a_document_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text("utf-8"))
+    assert not [link for link in links if not (path.parent / link).exists()]
+
+
 def test_ci_finds_the_commands_of_the_readme() -> None:
     readme_block = runpy.run_path(str(ROOT / "ci" / "readme_block.py"))["readme_block"]
     assert readme_block("main").endswith(".venv/bin/patchkit apply --arch gfx1151")
