@@ -17,6 +17,7 @@ __all__ = [
     "OwnTestsNeeded",
     "PinRewritten",
     "RefUnknown",
+    "RepositoryAbsent",
     "RepositoryUnknown",
     "SourceNew",
 ]
@@ -26,6 +27,12 @@ class RefUnknown(GitError):
     """``--base`` or ``--head`` names no commit of the repository."""
 
     code = "GATE_REF_UNKNOWN"
+
+
+class RepositoryAbsent(GitError):
+    """``--repo``, or the current folder, lies in no git repository."""
+
+    code = "GATE_REPOSITORY_ABSENT"
 
 
 class RepositoryUnknown(UsageError):

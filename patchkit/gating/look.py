@@ -71,7 +71,7 @@ def look_first(request: GateRequest, reporter: Reporter) -> FirstLook:
     """Read what changed.
 
     Raises:
-        RefUnknown, NoCommonCommit, RepositoryUnknown: there is nothing to judge.
+        RepositoryAbsent, RefUnknown, NoCommonCommit, RepositoryUnknown: there is nothing to judge.
         GitError: git refused.
     """
     pull = read_pull(request.repository, request.base, request.head, reporter)

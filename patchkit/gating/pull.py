@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.errors import Location
-from patchkit.gating.errors import NoCommonCommit, RefUnknown, RepositoryUnknown
+from patchkit.gating.errors import NoCommonCommit, RefUnknown, RepositoryAbsent, RepositoryUnknown
 from patchkit.report import Reporter
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
@@ -52,6 +52,7 @@ def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
     """Resolve both names in the repository around ``folder`` and list what differs.
 
     Raises:
+        RepositoryAbsent: there is no repository around the folder.
         RefUnknown: one of them is no commit here.
         NoCommonCommit: their histories do not meet, or a shallow clone ends before they do.
         RepositoryUnknown: the head is neither this project nor llama.cpp.
@@ -76,7 +77,7 @@ def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
 def _git_dir(folder: Path, reporter: Reporter) -> Path:
     found = Git(reporter=reporter).attempt("-C", str(folder), "rev-parse", "--absolute-git-dir")
     if found.status != 0:
-        raise RefUnknown(
+        raise RepositoryAbsent(
             f"{folder} is in no git repository",
             where=Location(path=str(folder)),
             why=found.stderr.strip() or None,

@@ -34,7 +34,7 @@ def test_what_cannot_be_written_is_told_before_the_repository_is_looked_at(
 def test_a_folder_that_is_missing_is_made_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["gate", "--repo", str(tmp_path / "no-repository"), "--base", "a", "--head", "b"]
     assert main([*argv, "--reports", str(tmp_path / "new"), "--sarif", str(tmp_path / "s" / "x")]) != 0
-    assert "error[GATE_REF_UNKNOWN]" in capsys.readouterr().err
+    assert "error[GATE_REPOSITORY_ABSENT]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

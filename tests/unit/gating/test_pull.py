@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gating.errors import EntryRefused, NoCommonCommit, RefUnknown, RepositoryUnknown
+from patchkit.gating.errors import (
+    EntryRefused,
+    NoCommonCommit,
+    RefUnknown,
+    RepositoryAbsent,
+    RepositoryUnknown,
+)
 from patchkit.gating.pull import read_pull
 from patchkit.gating.side import read_side
 from patchkit.report import NullReporter
@@ -88,7 +94,7 @@ def test_another_project_is_refused(clone: Path) -> None:
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefUnknown, match="no git repository"):
+    with pytest.raises(RepositoryAbsent, match="no git repository"):
         read_pull(tmp_path, "main", "main", NullReporter())
 
 
