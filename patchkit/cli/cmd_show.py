@@ -97,7 +97,7 @@ def _patch_text(patch: Patch, catalogue: Catalogue) -> str:
         *_paragraph("why", patch.why),
         *_paragraph("without it", patch.without),
         *_paragraph("expected", f"{patch.effect} (source: {patch.effect_source})"),
-        *_paragraph("upstream", f"{patch.status}; builds {patch.builds.first} to {last}: {patch.builds.why}"),
+        *_paragraph("upstream", f"{patch.fate}; builds {patch.builds.first} to {last}: {patch.builds.why}"),
     ]
     for need in patch.requires:
         lines += _paragraph("needs", f"{need.patch}: {need.why}")

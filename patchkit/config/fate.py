@@ -1,7 +1,7 @@
 """The tables of patch.toml about a patch's end: ``[upstream]``, ``[expires]`` and ``[[replaced_by]]``.
 
 Vocabulary: the *standing* of a patch is what upstream made of it: none, submitted, merged in a build, or
-refused for a reason. It *expires* at a build or on a day, after which somebody has to look at it again.
+rejected for a reason. It *expires* at a build or on a day, after which somebody has to look at it again.
 A *replacement* is what upstream would have once it does the same in its own words.
 """
 
@@ -18,7 +18,7 @@ from patchkit.config.toml import TomlModel
 
 __all__ = ["ExpiresModel", "Fate", "Replacement", "ReplacementModel", "UpstreamModel", "make_fate"]
 
-Standing = Literal["none", "submitted", "merged", "refused"]
+Standing = Literal["none", "submitted", "merged", "rejected"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class Fate:
                 return f"submitted: {self.url or 'no link'}"
             case "merged":
                 return f"merged in b{self.merged_in}" if self.merged_in else "merged, build not written down"
-            case "refused":
-                return f"refused: {self.reason or 'no reason written down'}"
+            case "rejected":
+                return f"rejected: {self.reason or 'no reason written down'}"
 
     def expired(self, build: int, today: dt.date) -> str | None:
         """Why a person has to look at the patch now, if so."""
@@ -112,7 +112,7 @@ class ReplacementModel(TomlModel):
         return Replacement(file=self.file, function=self.function, tokens=self.tokens, why=self.why.strip())
 
 
-_STANDINGS: dict[str, Standing] = {"submitted": "submitted", "rejected": "refused", "backport": "merged"}
+_STANDINGS: dict[str, Standing] = {"submitted": "submitted", "rejected": "rejected", "backport": "merged"}
 
 
 def make_fate(

@@ -48,8 +48,8 @@ def fate(status, tables=""):
             '[upstream]\nurl = "https://example.invalid/9"',
             "submitted: https://example.invalid/9",
         ),
-        ("rejected", "", "refused: no reason written down"),
-        ("rejected", '[upstream]\nreason = "a rewrite is planned"', "refused: a rewrite is planned"),
+        ("rejected", "", "rejected: no reason written down"),
+        ("rejected", '[upstream]\nreason = "a rewrite is planned"', "rejected: a rewrite is planned"),
         ("backport", "[upstream]\nmerged_in = 7000", "merged in b7000"),
     ],
 )
