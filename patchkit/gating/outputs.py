@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from patchkit.errors import Location
 from patchkit.flow.report import Format, ReportPlan
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.text import gate_markdown
 from patchkit.gating.verdict import Finding, Verdict
-from patchkit.reports.sarif import SCHEMA
+from patchkit.reports.sarif import physical_location, sarif_document
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.output import OTHER_FILE, write_output
 
@@ -83,26 +82,16 @@ def write_reports(
 def gate_sarif(verdict: Verdict, version: str) -> str:
     """SARIF 2.1.0 of the findings."""
     rules = {finding.problem.code: finding.problem for finding in verdict.findings}
-    document = {
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "patchkit gate",
-                        "version": version,
-                        "rules": [
-                            {"id": code, "shortDescription": {"text": _summary(type(problem).__doc__, code)}}
-                            for code, problem in rules.items()
-                        ],
-                    }
-                },
-                "results": [_result(finding) for finding in verdict.findings],
-            }
+    driver = {
+        "name": "patchkit gate",
+        "version": version,
+        "rules": [
+            {"id": code, "shortDescription": {"text": _summary(type(problem).__doc__, code)}}
+            for code, problem in rules.items()
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
+    results = [_result(finding) for finding in verdict.findings]
+    return sarif_document({"tool": {"driver": driver}, "results": results})
 
 
 def _summary(text: str | None, code: str) -> str:
@@ -122,7 +111,7 @@ def _result(finding: Finding) -> dict[str, object]:
         "message": {"text": "\n".join(told)},
         "locations": [_location(place) for place in here[:1]],
     }
-    others = [place for place in (*here[1:], *problem.where) if place not in here[:1]]
+    others = [place for place in dict.fromkeys((*here, *problem.where)) if place not in here[:1]]
     if others:
         result["relatedLocations"] = [
             _location(place) | {"message": {"text": place.label or str(place)}} for place in others
@@ -139,7 +128,4 @@ def _in_head(finding: Finding) -> Iterator[Location]:
 
 
 def _location(place: Location) -> dict[str, object]:
-    physical: dict[str, object] = {"artifactLocation": {"uri": quote(place.path)}}
-    if place.line is not None:
-        physical["region"] = {"startLine": place.line, "startColumn": place.column or 1}
-    return {"physicalLocation": physical}
+    return physical_location(place.path, place.line, place.column)

@@ -10,12 +10,12 @@ show them at a line, and leaving them out would make a run look clean that prove
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 from patchkit.reports.model import Evidence, GateReport, Place, Problem
 
-__all__ = ["SCHEMA", "sarif_report"]
+__all__ = ["SCHEMA", "physical_location", "sarif_document", "sarif_report"]
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASES = {"upstream": "UPSTREAM", "series": "SERIES"}
@@ -49,7 +49,23 @@ def sarif_report(evidence: Evidence, version: str = "") -> str:
         "results": [_result(problem, rules) for _, problem in placed],
         "properties": {"base": evidence.base, "tip": evidence.tip, "tree": evidence.tree},
     }
+    return sarif_document(run)
+
+
+def sarif_document(run: Mapping[str, object]) -> str:
+    """A document of one run, as JSON text."""
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def physical_location(
+    path: str, line: int | None, column: int | None, *, base: str | None = None
+) -> dict[str, object]:
+    """A place; ``base`` is the ``uriBaseId`` that the path is relative to, None for the repository's root."""
+    artifact = {"uri": quote(path)} | ({"uriBaseId": base} if base is not None else {})
+    physical: dict[str, object] = {"artifactLocation": artifact}
+    if line is not None:
+        physical["region"] = {"startLine": line} | ({"startColumn": column} if column is not None else {})
+    return {"physicalLocation": physical}
 
 
 def _rule(code: str, gate: GateReport) -> dict[str, object]:
@@ -85,14 +101,7 @@ def _message(problem: Problem) -> str:
 
 
 def _location(place: Place) -> dict[str, object]:
-    artifact = {"uri": quote(place.path), "uriBaseId": _BASES[place.side]}
-    physical: dict[str, object] = {"artifactLocation": artifact}
-    if place.line is not None:
-        region = {"startLine": place.line}
-        if place.column is not None:
-            region["startColumn"] = place.column
-        physical["region"] = region
-    location: dict[str, object] = {"physicalLocation": physical}
+    location = physical_location(place.path, place.line, place.column, base=_BASES[place.side])
     if place.label:
         location["message"] = {"text": place.label}
     return location

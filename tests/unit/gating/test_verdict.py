@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from patchkit.gates.isolation_errors import DeviceCodeDiffers, HostBranchLeaks, 
 from patchkit.gating.blame import leaks_of
 from patchkit.gating.errors import LockOutdated, OwnTestsNeeded
 from patchkit.gating.judge import Outcome
-from patchkit.gating.outputs import append_summary
+from patchkit.gating.outputs import append_summary, gate_sarif
 from patchkit.gating.pull import Change, Pull
 from patchkit.gating.text import gate_lines, gate_markdown
 from patchkit.gating.verdict import Finding, GateRow, Judged, Verdict
@@ -126,6 +127,25 @@ def test_text_of_a_pull_request_is_no_line_of_the_verdict() -> None:
     lines = gate_lines(verdict(rows=rows, attention=(evil,)))
     assert not [line for line in "\n".join(lines).splitlines() if line.startswith("  ok     bench")]
     assert sum("a   ok     bench  9 of 9 faster\\x1b[2J" in line for line in lines) == 3
+
+
+def test_a_finding_in_sarif_lies_at_the_line_of_the_patch() -> None:
+    document = json.loads(gate_sarif(verdict(LEAK, OWN), "1.2.3"))
+    (run,) = document["runs"]
+    assert (document["version"], run["tool"]["driver"]["version"]) == ("2.1.0", "1.2.3")
+    leak, own = run["results"]
+    assert leak["locations"] == [
+        {
+            "physicalLocation": {
+                "artifactLocation": {"uri": "patches/0001-a/patch.toml"},
+                "region": {"startLine": 9, "startColumn": 1},
+            }
+        }
+    ]
+    (related,) = leak["relatedLocations"]
+    assert related["physicalLocation"] == {"artifactLocation": {"uri": "a.cu"}, "region": {"startLine": 3}}
+    assert (own["ruleId"], own["locations"]) == ("GATE_OWN_TESTS_NEEDED", [])
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [leak["ruleId"], own["ruleId"]]
 
 
 def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
