@@ -9,26 +9,14 @@ of gpt-oss-20b's 24 layers every other one looks at a short window only, so 12 c
 from __future__ import annotations
 
 import pytest
+from strix_halo import CUS, LIMITS
 
-from patchkit.occupancy.waves import HardwareLimits
 from patchkit.tune.estimate import estimate
 from patchkit.tune.family import Traits
 from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Figures
 
-LIMITS = HardwareLimits(
-    arch="gfx1151",
-    matrix="wmma",
-    wave_size=32,
-    simds_per_pool=4,
-    vgprs_per_simd=1536,
-    vgpr_granule=24,
-    max_vgprs_per_wave=256,
-    max_waves_per_simd=16,
-    lds_pool_bytes=131072,
-    lds_per_workgroup_bytes=65536,
-)
-CUS, HERTZ, TOKENS = 40, 2.9e9, 512
+HERTZ, TOKENS = 2.9e9, 512
 DEPTHS = (16384, 65536)
 # (layers, heads): tokens per second at the two depths with upstream's setting, and with (128, 8)
 MEASURED = {

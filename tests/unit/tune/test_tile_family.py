@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from strix_halo import LIMITS
 
-from patchkit.occupancy.waves import HardwareLimits
 from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import Candidate
 from patchkit.tune.tile import TILE_FILE, make_tile_family
 
-LIMITS = HardwareLimits(
-    arch="gfx1151",
-    matrix="wmma",
-    wave_size=32,
-    simds_per_pool=4,
-    vgprs_per_simd=1536,
-    vgpr_granule=24,
-    max_vgprs_per_wave=256,
-    max_waves_per_simd=16,
-    lds_pool_bytes=131072,
-    lds_per_workgroup_bytes=65536,
-)
 # In upstream's form, with rows of our own.
 FILE = b"""
 static constexpr int ggml_cuda_fattn_tile_get_config_amd(const int DKQ, const int DV, const int ncols) {

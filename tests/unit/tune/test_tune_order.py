@@ -6,41 +6,15 @@ import random
 from dataclasses import replace
 
 import pytest
+from strix_halo import CUS, LIMITS, LOOP
 
-from patchkit.occupancy.waves import HardwareLimits, resident_waves
+from patchkit.occupancy.waves import resident_waves
 from patchkit.tune.cost import front, margin, not_worse, rank, rank_key
 from patchkit.tune.errors import NothingCompiled
 from patchkit.tune.estimate import estimate, tail_share
 from patchkit.tune.family import Candidate, Traits
-from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Failure, Figures, as_launched, outcome_from_json, outcome_to_json
 from patchkit.tune.search import choose
-
-LIMITS = HardwareLimits(
-    arch="gfx1151",
-    matrix="wmma",
-    wave_size=32,
-    simds_per_pool=4,
-    vgprs_per_simd=1536,
-    vgpr_granule=24,
-    max_vgprs_per_wave=256,
-    max_waves_per_simd=16,
-    lds_pool_bytes=131072,
-    lds_per_workgroup_bytes=65536,
-)
-CUS = 40
-LOOP = LoopMix(
-    instructions=600,
-    matrix=8,
-    dot=0,
-    valu=400,
-    lds=100,
-    lds_bytes=500,
-    loads=40,
-    stores=0,
-    scratch=0,
-    barriers=5,
-)
 
 
 def _figures(vgprs=200, spills=0, waves=7, lds=16000, threads=128, loop=LOOP, latency=4000) -> Figures:

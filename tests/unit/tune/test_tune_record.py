@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
+from strix_halo import LOOP
 
 from patchkit.flow.tune import TableIncomplete, write_table
 from patchkit.flow.tune_record import (
@@ -29,22 +30,9 @@ from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
 from patchkit.tune.cost import Judged
 from patchkit.tune.family import Candidate
-from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.search import Verdict
 
-LOOP = LoopMix(
-    instructions=600,
-    matrix=8,
-    dot=0,
-    valu=400,
-    lds=100,
-    lds_bytes=500,
-    loads=40,
-    stores=0,
-    scratch=0,
-    barriers=5,
-)
 FIGURES = Figures(
     vgprs=200,
     spills=3,
