@@ -33,10 +33,6 @@ class Span:
         """Whether ``other`` lies wholly inside this span."""
         return self.start <= other.start and other.end <= self.end
 
-    def overlaps(self, other: Span) -> bool:
-        """Whether the two share a byte, or an empty span lies strictly inside the other."""
-        return self.start < other.end and other.start < self.end
-
 
 @dataclass(frozen=True, slots=True)
 class SourceText:

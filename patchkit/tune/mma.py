@@ -52,7 +52,6 @@ _HEADS = (8, 4, 2)  # query heads per block; one is not compiled for these GPUs
 _LANES, _FRAGMENT, _FRAGMENT_PAIRS = 32, 16, 8
 _PAD = 4  # pairs of halves added to each row in LDS against bank conflicts
 _PAIR_BYTES = 4
-_KV_PADDING = 256
 _THREADS = (64, 128, 256, 512)
 _MOST_COMBINED = 128
 _STAGES_AT = 9  # word of a row: keys, threads, occupancy, rows, K, V, combined, stages, Q in registers
