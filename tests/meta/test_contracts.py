@@ -62,12 +62,24 @@ def test_a_stray_import_is_caught(tmp_path: Path, module: str, line: str, contra
     assert re.search(rf"{re.escape(name)}.* BROKEN", done.stdout)
 
 
-def test_each_package_stands_in_the_layers() -> None:
+def _layers() -> list[str]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
     (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
-    placed = set(re.findall(r"patchkit\.\w+", " ".join(layers)))
+    return layers
+
+
+def test_the_document_shows_the_layers_and_each_package() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    layers = [layer.replace("patchkit.", "") for layer in _layers()]
+    assert f"\n{' -> '.join(layers)}\n" in text
+    packages = set(re.findall(r"\w+", " ".join(layers)))
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == packages
+
+
+def test_each_package_stands_in_the_layers() -> None:
+    placed = set(re.findall(r"patchkit\.\w+", " ".join(_layers())))
     present = {f"patchkit.{path.parent.name}" for path in (ROOT / "patchkit").glob("*/__init__.py")}
     present |= {f"patchkit.{path.stem}" for path in (ROOT / "patchkit").glob("[a-z]*.py")}
     assert placed == present
