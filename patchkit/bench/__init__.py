@@ -1,1 +1,1 @@
-"""Reading llama-bench and judging two builds by it; pure, no program is run here."""
+"""Reading llama-bench, judging two builds by it, showing several side by side; no program is run here."""
