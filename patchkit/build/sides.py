@@ -21,7 +21,7 @@ from patchkit.build.cmake_project import Project, build_targets
 from patchkit.build.parts import BackendName, Part
 from patchkit.build.store import key_of
 from patchkit.report import Reporter
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import disk_errors, write_whole
 
 __all__ = ["BuiltPart", "BuiltSide", "Workshop", "assemble", "build_part", "put_file"]
 
@@ -111,10 +111,7 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
             stop=workshop.stop,
         )
         stamp = folder / "built.json"
-        with disk_errors(stamp, "preparing a build"):
-            partial = stamp.with_name(".built.json.partial")
-            partial.write_text(json.dumps(sorted({*done, *targets})), "utf-8")
-            partial.replace(stamp)
+        write_whole(stamp, json.dumps(sorted({*done, *targets})), "preparing a build")
     return BuiltPart(part=part, folder=folder, seconds=round(seconds, 1), uses_ccache=ccache is not None)
 
 

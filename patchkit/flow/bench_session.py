@@ -19,7 +19,7 @@ from pathlib import Path
 from patchkit.bench.rows import BenchRow, parse_rows
 from patchkit.errors import Location, UsageError
 from patchkit.proc import Completed
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import disk_errors, write_whole
 
 __all__ = [
     "BenchFolderBusy",
@@ -220,7 +220,4 @@ def _check(note: Path, setup: Mapping[str, object]) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with disk_errors(path, "keeping the output of llama-bench", _ELSEWHERE):
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(data)
-        partial.replace(path)
+    write_whole(path, data, "keeping the output of llama-bench", _ELSEWHERE)

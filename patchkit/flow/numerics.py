@@ -19,7 +19,7 @@ from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import GateResult, Subject
 from patchkit.gates.numerics import judge_bundle, make_bundle, run_bundle
 from patchkit.numerics.manifest import Manifest
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import write_whole
 
 __all__ = ["Measurement", "build_numerics", "judge_numerics_bundle", "run_numerics_bundle"]
 
@@ -90,9 +90,5 @@ def _subject(workspace: Workspace, archs: Sequence[str], upstream: str | None) -
 def _judged(workspace: Workspace, subject: Subject, folder: Path) -> Measurement:
     result = judge_bundle(folder, subject)
     path = workspace.cache_root / "evidence" / subject.candidate_tree / "numerics.json"
-    with disk_errors(path, "writing evidence"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(json.dumps(result.as_json(), indent=1) + "\n", "utf-8")
-        partial.replace(path)
+    write_whole(path, json.dumps(result.as_json(), indent=1) + "\n", "writing evidence")
     return Measurement(result=result, evidence=path)

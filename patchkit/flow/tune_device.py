@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -35,7 +34,7 @@ from patchkit.tune.errors import ProfileNotWritten
 from patchkit.tune.halving import Arm, Race, race
 from patchkit.tune.profile_text import Line, TileLine, WmmaLine, write_profile
 from patchkit.tune.wmma import variant_of
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import write_whole
 
 __all__ = ["BuildsMissing", "DeviceRequest", "DeviceResult", "VariantUnclear", "run_device", "write_winner"]
 
@@ -292,8 +291,4 @@ def _folder(builds: Path, arm: Arm) -> Path:
 
 
 def _write(path: Path, result: DeviceResult) -> None:
-    with disk_errors(path, "writing the result"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        partial.write_text(json.dumps(result.as_json(), indent=1) + "\n", "utf-8")
-        partial.replace(path)
+    write_whole(path, json.dumps(result.as_json(), indent=1) + "\n", "writing the result")

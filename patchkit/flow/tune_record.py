@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from patchkit.errors import ConfigError, Location
 from patchkit.tune.family import Setting
 from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Failure, Figures, Outcome
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import disk_errors, write_whole
 
 __all__ = [
     "LeftOut",
@@ -169,10 +168,7 @@ def write_record(profiles: Path, record: Record) -> bool:
     with disk_errors(path, "writing the record"):
         if path.is_file() and path.read_bytes() == made:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        partial.write_bytes(made)
-        partial.replace(path)
+    write_whole(path, made, "writing the record")
     return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -20,7 +19,7 @@ from patchkit.tune.outcome import Figures, Outcome, outcome_from_json, outcome_t
 from patchkit.tune.profile_text import WmmaLine
 from patchkit.tune.search import Verdict, choose
 from patchkit.tune.wmma import variant_of
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import write_whole
 
 __all__ = [
     "Basis",
@@ -188,11 +187,7 @@ def write_report(cache_root: Path, report: TuneReport) -> Path:
     name = report.kernel if report.like is None else f"{report.kernel}-like-{report.like}"
     name += "-bounds" if "min_waves" in report.parameters else ""
     path = report_path(cache_root, report.arch, name, report.build)
-    with disk_errors(path, "writing the report"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        partial.write_text(json.dumps(report.as_json(), indent=1) + "\n", "utf-8")
-        partial.replace(path)
+    write_whole(path, json.dumps(report.as_json(), indent=1) + "\n", "writing the report")
     return path
 
 

@@ -26,7 +26,7 @@ from patchkit.gates.compile import CompileGate
 from patchkit.gates.isolation import IsolationGate
 from patchkit.gates.launch import LaunchGate
 from patchkit.gates.resources import ResourcesGate
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import write_whole
 from patchkit.vcs.repository import Repository
 
 __all__ = ["GATE_NAMES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
@@ -269,11 +269,7 @@ def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]
 
 
 def _write(path: Path, document: object) -> None:
-    with disk_errors(path, "writing evidence"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-        partial.replace(path)
+    write_whole(path, json.dumps(document, indent=1) + "\n", "writing evidence")
 
 
 def failures(report: Report) -> list[PatchkitError]:

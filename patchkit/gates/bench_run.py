@@ -30,7 +30,7 @@ from patchkit.gates.bench_errors import (
 from patchkit.proc import Completed, ToolTimeout
 from patchkit.report import Reporter
 from patchkit.runner.base import Job, Runner
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import disk_errors, write_whole
 
 __all__ = ["BenchSession", "BenchSetup", "check_rows", "open_session"]
 
@@ -200,7 +200,4 @@ def check_rows(rows: tuple[BenchRow, ...], device: str | None) -> None:
 
 
 def _keep(path: Path, data: bytes) -> None:
-    with disk_errors(path, "keeping the output of llama-bench"):
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(data)
-        partial.replace(path)
+    write_whole(path, data, "keeping the output of llama-bench")

@@ -19,7 +19,7 @@ from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.proc import Completed, ToolTimeout, run_logged
 from patchkit.programs.elsewhere import Elsewhere, run_elsewhere
 from patchkit.report import Reporter
-from patchkit.vcs.disk import DiskFull, disk_errors, is_full
+from patchkit.vcs.disk import DiskFull, disk_errors, is_full, write_whole
 
 __all__ = [
     "DeviceLost",
@@ -196,9 +196,7 @@ def _run(
 
 
 def _write(path: Path, document: object) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(document, indent=1) + "\n", "keeping the output of a program")
 
 
 def _hung(error: ToolTimeout, err: Path) -> ProgramHung:

@@ -8,7 +8,6 @@ Ctrl-C) is raised, and nothing is written down.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from patchkit.tune.isa import loop_lines, mix_of
 from patchkit.tune.mca import turn_latency
 from patchkit.tune.outcome import Failure, Figures, Outcome, outcome_from_json, outcome_to_json
 from patchkit.tune.prelude import precompile, with_prelude
+from patchkit.vcs.disk import write_whole
 
 __all__ = ["Bench", "Order", "is_kept", "measure", "measure_elsewhere", "prepare"]
 
@@ -156,9 +156,7 @@ def _key(job: Job, bench: Bench) -> str:
 def _keep(key: str, outcome: Outcome, kept: Path | None, bench: Bench) -> None:
     text = json.dumps(outcome_to_json(outcome), indent=1) + "\n"
     if kept is not None:  # tried again: what is there is replaced in one step
-        partial = kept / f".{_FILE}.{os.getpid()}"
-        partial.write_text(text, "utf-8")
-        partial.replace(kept / _FILE)
+        write_whole(kept / _FILE, text, "keeping what a candidate came to")
         return
     with bench.compiler.store.filling(key) as folder:
         (folder / _FILE).write_text(text, "utf-8")

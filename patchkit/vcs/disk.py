@@ -7,6 +7,7 @@ goes through :func:`disk_errors` or through git, so that a full disk reads the s
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ __all__ = [
     "disk_error_from_git",
     "disk_errors",
     "is_full",
+    "write_whole",
 ]
 
 
@@ -138,3 +140,21 @@ def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator
         yield
     except OSError as error:
         raise disk_error(error, path, doing, elsewhere) from error
+
+
+def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELSEWHERE) -> None:
+    """Put a file of patchkit's own in its place in one step, in a folder that is made when it is not there.
+
+    A reader sees the file that was there or the new one, whatever ends the writing; text becomes UTF-8.
+
+    Raises:
+        CacheError: the disk refused; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
+    """
+    with disk_errors(path, doing, elsewhere):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import CacheError
-from patchkit.vcs.disk import DiskDenied, DiskFull, DiskNotDirectory, DiskRefused
+from patchkit.vcs.disk import DiskDenied, DiskFull, DiskNotDirectory, DiskRefused, write_whole
 from patchkit.vcs.output import check_output, write_output
 
 
@@ -87,4 +87,21 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_of_our_own_is_whole_and_its_folder_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.json"
+    write_whole(path, "é\n", "writing")
+    write_whole(path, b"two\n", "writing")
+    assert path.read_bytes() == b"two\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_ends_in_the_middle_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.mkdir()  # a rename onto a folder fails after everything was written
+    (path / "inside").touch()
+    with pytest.raises(CacheError, match="writing failed"):
+        write_whole(path, "new\n", "writing")
     assert list(tmp_path.iterdir()) == [path]
