@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from patchkit.classify.model import Gone
 from patchkit.config.manifest import Patch
 
-__all__ = ["find_gone"]
+__all__ = ["asks_for", "find_gone"]
 
 
 def find_gone(
@@ -34,12 +34,19 @@ def find_gone(
     return tuple(dict.fromkeys(_find(patch, files, frozenset(names), defines)))
 
 
+def asks_for(macro: str, source: bytes) -> bool:
+    """Whether a source names ``macro`` anywhere but behind a ``//``: a comment may outlive the option."""
+    for found in re.finditer(rb"\b" + re.escape(macro.encode()) + rb"\b", source):
+        if b"//" not in source[source.rfind(b"\n", 0, found.start()) + 1 : found.start()]:
+            return True
+    return False
+
+
 def _find(
     patch: Patch, files: Mapping[str, bytes], names: frozenset[str], defines: Callable[[str, str], bool]
 ) -> Iterator[Gone]:
     for macro in patch.guard_macros:
-        word = re.compile(rb"\b" + macro.encode() + rb"\b")
-        if not any(word.search(data) for data in files.values()):
+        if not any(asks_for(macro, data) for data in files.values()):
             yield Gone(what="option", name=macro)
     bases = {posixpath.basename(name) for name in names}
     wanted = [(edit.file, edit.function) for edit in patch.edits]

@@ -40,13 +40,25 @@ class Comparison:
     reporter: Reporter
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocked:
+    """Why a patch cannot be in without another one, and what took that one away."""
+
+    patch_class: PatchClass
+    reason: str
+    gone: tuple[Gone, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One pass over the series; ``blocked`` are patches whose requirement was not met in the last pass."""
+    """One pass over the series; ``blocked`` are patches whose requirement was not met in the last pass.
+
+    They are retired with a requirement that is retired, else a conflict.
+    """
 
     comparison: Comparison
     upstreamed: Mapping[str, str]
-    blocked: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, _Blocked] = field(default_factory=dict)
 
 
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
@@ -76,18 +88,22 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
         run.blocked |= unmet
 
 
-def _unmet(run: _Run, verdicts: Sequence[Classified], renderings: Sequence[Rendering]) -> dict[str, str]:
+def _unmet(run: _Run, verdicts: Sequence[Classified], renderings: Sequence[Rendering]) -> dict[str, _Blocked]:
     """Patches that are in although one they require is not, and not upstream either."""
-    classes = {verdict.id: verdict.patch_class for verdict in verdicts}
+    known = {verdict.id: verdict for verdict in verdicts}
     placed = {rendering.patch.id for rendering in renderings}
-    found: dict[str, str] = {}
+    found: dict[str, _Blocked] = {}
     for rendering in renderings:
         for requirement in rendering.patch.requires:
-            state = classes.get(requirement.patch, "off")
+            needed = known.get(requirement.patch)
+            state = needed.patch_class if needed is not None else "off"
             if requirement.patch not in placed and state != "upstreamed":
-                found.setdefault(
-                    rendering.patch.id, f"requires '{requirement.patch}', which is {state}: {requirement.why}"
+                blocked = _Blocked(
+                    patch_class="retired" if state == "retired" else "conflict",
+                    reason=f"requires '{requirement.patch}', which is {state}: {requirement.why}",
+                    gone=needed.gone if needed is not None and state == "retired" else (),
                 )
+                found.setdefault(rendering.patch.id, blocked)
     return {name: why for name, why in found.items() if name not in run.blocked}
 
 
@@ -127,12 +143,17 @@ def _known_before_placing(run: _Run, selected: Selected, gone: tuple[Gone, ...])
         return _verdict(selected, "upstreamed", "upstream has this change", proof=proof)
     if not selected.targets:
         return _not_chosen(comparison, selected, gone)
-    if patch.id in run.blocked:
-        return _verdict(selected, "conflict", run.blocked[patch.id], gone=gone)
+    blocked = run.blocked.get(patch.id)
+    if blocked is not None:
+        everything = tuple(dict.fromkeys([*gone, *blocked.gone]))
+        return _verdict(selected, blocked.patch_class, blocked.reason, gone=everything)
     replacement = find_replacement(patch, comparison.files.base, comparison.files.upstream_scopes)
     if replacement is not None:
         place, why = replacement
         return _verdict(selected, "superseded", why, proof=(f"{place} is what patch.toml names",))
+    if any(each.what == "option" for each in gone):
+        # Its places may all be there still, and nobody would ever compile what stands under such a guard.
+        return _retired(selected, gone, ())
     return None
 
 

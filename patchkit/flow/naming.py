@@ -7,11 +7,11 @@ against each other by their tokens, so a commit that only moves lines or comment
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from patchkit.classify.model import Classified, Drift, Gone, UpstreamCommit
+from patchkit.classify.premise import asks_for
 from patchkit.classify.retarget import nameless_digest
 from patchkit.cxx.scopes import parse_scopes
 from patchkit.fetch.history import Change, History
@@ -101,9 +101,8 @@ def _of_gone(gone: Gone, reader: _Reader, files: Mapping[str, bytes]) -> Upstrea
             name, _, path = gone.name.rpartition(" in ")
             return _last((path,), reader, lambda blob: reader.digest(path, blob, name) is not None)
         case "option":
-            word = re.compile(rb"\b" + re.escape(gone.name.encode()) + rb"\b")
-            paths = sorted(path for path, data in files.items() if word.search(data))[:_FILES_OF_WORD]
-            return _last(paths, reader, lambda blob: word.search(reader.data(blob)) is not None)
+            paths = sorted(path for path, data in files.items() if asks_for(gone.name, data))
+            return _last(paths[:_FILES_OF_WORD], reader, lambda blob: asks_for(gone.name, reader.data(blob)))
 
 
 def _last(paths: Iterable[str], reader: _Reader, has: Callable[[str | None], bool]) -> UpstreamCommit | None:

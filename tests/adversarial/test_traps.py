@@ -331,16 +331,23 @@ def test_a_deleted_function_retires_the_patch(ground):
     found = ground.classify({"fattn.cu": swap(text, function_of(text, CHOICE), "")})
     assert found["fattn-decode-tile"].patch_class == "retired"
     assert found["fattn-decode-tile"].gone[0].what == "function"
+    # Its pair goes with it, by the same loss: alone it only compiles kernels that nothing launches.
+    assert found["tile-unprune"].patch_class == "retired"
+    assert "requires 'fattn-decode-tile', which is retired" in found["tile-unprune"].reason
+    assert found["tile-unprune"].gone == found["fattn-decode-tile"].gone
 
 
-def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground):
+@pytest.mark.parametrize("build", [6901, 20000])
+def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground, build):
+    # Every place is still there, and a comment that names the option: clean code that nobody would compile.
     word = b"GGML_HIP_ROCWMMA_FATTN"
     changes = {
         path.removeprefix("ggml/src/ggml-cuda/"): data.replace(word, b"GGML_HIP_OTHER")
         for path, data in ground.files.base.items()
         if word in data and path.startswith("ggml/src/ggml-cuda/")
     }
-    found = ground.classify(changes, build=20000)
+    changes["fattn.cu"] = b"// GGML_HIP_ROCWMMA_FATTN was removed\n" + ground.read("fattn.cu").encode()
+    found = ground.classify(changes, build=build)
     assert set(classes(found).values()) == {"retired"}
     assert all("option GGML_HIP_ROCWMMA_FATTN" in map(str, verdict.gone) for verdict in found.values())
 

@@ -49,7 +49,7 @@ class River(Place):
 
 def build_river(root: Path, checkout: Path) -> River:
     river = River(root, checkout)
-    common = {f"{FOLDER}/common.cuh": "#pragma once\n// GGML_USE_HIP\n"}
+    common = {f"{FOLDER}/common.cuh": "#pragma once\n#ifdef GGML_USE_HIP\n#endif\n"}
     make_upstream(
         river.upstream, {build: {f"{FOLDER}/demo.cu": text, **common} for build, text in BUILDS.items()}
     )

@@ -12,10 +12,10 @@ from patchkit.report import NullReporter
 
 KERNEL = "int kernel(int x) {\n    int a = 1;\n    return a + x;\n}\n"
 BUILDS = [
-    {"a.cu": f"// GGML_OPTION\n{KERNEL}int helper() {{ return 1; }}\n", "b.cu": "int b;\n"},
-    {"a.cu": f"// GGML_OPTION\n\n// other lines, same code\n{KERNEL}int helper() {{ return 1; }}\n"},
-    {"a.cu": f"// GGML_OPTION\n{KERNEL.replace('a = 1', 'a = 2')}int helper() {{ return 1; }}\n"},
-    {"a.cu": f"// GGML_OPTION\n{KERNEL.replace('a = 1', 'a = 2')}"},
+    {"a.cu": f"#define GGML_OPTION\n{KERNEL}int helper() {{ return 1; }}\n", "b.cu": "int b;\n"},
+    {"a.cu": f"#define GGML_OPTION\n\n// other lines, same code\n{KERNEL}int helper() {{ return 1; }}\n"},
+    {"a.cu": f"#define GGML_OPTION\n{KERNEL.replace('a = 1', 'a = 2')}int helper() {{ return 1; }}\n"},
+    {"a.cu": f"#define GGML_OPTION\n{KERNEL.replace('a = 1', 'a = 2')}"},
     {"b.cu": None},
     {"a.cu": KERNEL.replace("a = 1", "a = 3")},
 ]
