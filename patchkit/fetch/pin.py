@@ -8,6 +8,7 @@ A ref, ``refs/patchkit/pin/b<build>``, is written last: what it names was verifi
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,10 +91,15 @@ def find_pinned(repository: Repository, pin: Pin) -> PinnedTree | None:
     commit, tree, of_ref = repository.resolve(ref, f"{ref}^{{tree}}", f"{ref}^{{commit}}")
     if commit is None or commit != of_ref or tree != pin.tree:
         return None
-    expected = pin.commit if pin.commit_object is not None else None
-    if expected is not None and commit != expected:
+    if commit != _base_of(pin):
         return None
     return PinnedTree(commit=commit, tree=pin.tree, origin="cache")
+
+
+def _base_of(pin: Pin) -> str:
+    """The name of the commit that patches on this pin stand on."""
+    raw = pin.commit_object or _root_commit(pin)
+    return hashlib.sha1(b"commit %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest()
 
 
 def obtain(
@@ -103,6 +109,7 @@ def obtain(
     source: SourceWanted = "auto",
     upstream_url: str | None = None,
     index_url: str | None = None,
+    fetched: str | None = None,
     reporter: Reporter,
 ) -> PinnedTree:
     """Have the pin's tree in the cache; no network if it is there already.
@@ -113,6 +120,7 @@ def obtain(
         source: git, sdist, or the first of both that works.
         upstream_url: a git remote to use in place of the lock's.
         index_url: a package index to use in place of the usual one.
+        fetched: a commit that is in the cache with its whole tree; no source is asked if that is the pin's.
         reporter: told about every step.
 
     Raises:
@@ -133,6 +141,10 @@ def obtain(
         if found is not None:
             return found
         task = _Task(pin=pin, cache=cache, repository=repository, reporter=reporter, index_url=index_url)
+        # The ref may keep the same tree under another commit, as another list of pins has it.
+        for commit in (fetched, read_ref(repository, pin_ref(pin))):
+            if commit is not None and repository.resolve(f"{commit}^{{tree}}") == (pin.tree,):
+                return _accept(task, pin.tree, "cache", commit)
         return _try_in_turn(task, ways)
 
 

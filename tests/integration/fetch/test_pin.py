@@ -87,6 +87,20 @@ def test_the_second_time_needs_nothing(upstream, index, cache: Cache, recorder) 
     assert not list(cache.downloads.iterdir())
 
 
+def test_the_base_depends_on_the_pin_and_not_on_who_was_here_before(upstream, index, cache: Cache) -> None:
+    """Two lists have the same tree, one without the commit: each gets its base, and nobody is asked again."""
+    known = upstream.pin()
+    bare = dataclasses.replace(known, commit=None, commit_object=None, sources=known.sources[1:])
+    first = obtain(known, cache=cache, source="sdist", index_url=index.url, reporter=REPORTER)
+    asked = len(index.asked)
+    other = obtain(bare, cache=cache, index_url=index.url, reporter=REPORTER)
+    assert (other.tree, other.origin) == (first.tree, "cache")
+    assert other.commit != first.commit
+    again = obtain(known, cache=cache, index_url=index.url, reporter=REPORTER)
+    assert (again.commit, again.origin) == (first.commit, "cache")
+    assert len(index.asked) == asked
+
+
 def test_auto_takes_git_first(upstream, index, cache: Cache) -> None:
     assert obtain(upstream.pin(), cache=cache, index_url=index.url, reporter=REPORTER).origin == "git"
     assert index.asked == []
@@ -167,10 +181,10 @@ def test_a_damaged_archive_with_the_right_digest(upstream, index, cache: Cache) 
     assert _refs(cache) == {}
 
 
-def test_a_pin_that_changed_in_the_lock_is_had_again(upstream, index, cache: Cache) -> None:
+def test_a_pin_that_changed_in_the_lock_is_made_again(upstream, index, cache: Cache) -> None:
     made = obtain(upstream.pin(with_object=False), cache=cache, source="git", reporter=REPORTER)
     real = obtain(upstream.pin(), cache=cache, source="git", reporter=REPORTER)
-    assert (made.commit != real.commit, real.origin) == (True, "git")
+    assert (made.commit != real.commit, real.commit, real.origin) == (True, upstream.commit, "cache")
     assert _refs(cache) == {pin_ref(upstream.pin()): real.commit}
 
 
