@@ -14,12 +14,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.config.lock import Lock, load_lock
 from patchkit.config.lock_text import format_lock, write_lock
-from patchkit.errors import ConfigError, GitError, Location, PatchkitError
+from patchkit.errors import ConfigError, ErrorGroup, GitError, Location, PatchkitError
 from patchkit.fetch.cache import Cache
 from patchkit.report import Reporter
 from patchkit.series_dir import SeriesDir
@@ -27,7 +27,16 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.refs import delete_ref, read_ref, update_ref
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Outcome", "SeriesChanged", "forget_ref", "open_stage", "publish", "recover", "undone"]
+__all__ = [
+    "Outcome",
+    "SeriesChanged",
+    "name_series",
+    "open_stage",
+    "publish",
+    "put_back_ref",
+    "recover",
+    "undone",
+]
 
 _JOURNAL = "bump.journal"
 _PREFIX = "bump-"
@@ -44,7 +53,8 @@ class SeriesChanged(ConfigError):
 def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDir]:
     """A copy of the series with ``lock`` in the place of its own; gone when the context ends.
 
-    Stages of processes that are gone are removed. Raises CacheError.
+    An error that leaves the context names the files of the series, see :func:`name_series`. Stages of
+    processes that are gone are removed. Raises CacheError.
     """
     with disk_errors(cache.root, "making room for the bump"):
         cache.root.mkdir(parents=True, exist_ok=True)
@@ -61,8 +71,26 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
         stage = SeriesDir(root=folder, origin=series.origin)
         write_lock(stage.lock, lock)
         yield stage
+    except PatchkitError as error:
+        name_series(error, stage=folder, series=series)
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def name_series(error: PatchkitError, *, stage: Path, series: SeriesDir) -> None:
+    """Let an error found on a stage name the files that the stage is a copy of: those a person can open."""
+
+    def renamed(text: str) -> str:
+        return text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}")
+
+    error.message = renamed(error.message)
+    error.args = (error.message,)
+    error.where = tuple(replace(place, path=renamed(place.path)) for place in error.where)
+    error.why = error.why and renamed(error.why)
+    error.hint = error.hint and renamed(error.hint)
+    for member in error.errors if isinstance(error, ErrorGroup) else ():
+        name_series(member, stage=stage, series=series)
 
 
 def _is_alive(name: str) -> bool:
@@ -169,11 +197,13 @@ def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
         )
 
 
-def forget_ref(repository: Repository, name: str, had: str | None) -> None:
-    """Remove a ref that this run made, if it did; for a bump that fails."""
+def put_back_ref(repository: Repository, name: str, had: str | None) -> None:
+    """Put a ref back to where it was before this run, or remove it; for a bump that fails."""
     now = read_ref(repository, name)
-    if had is None and now is not None:
-        with suppress(PatchkitError):
+    with suppress(PatchkitError):
+        if had is not None and now != had:
+            update_ref(repository, name, had, now)
+        elif had is None and now is not None:
             delete_ref(repository, name, now)
 
 
@@ -186,7 +216,7 @@ class Outcome:
 
 @contextmanager
 def undone(cache: Cache, reporter: Reporter, ref: str, had: str | None) -> Iterator[Outcome]:
-    """Removes the ref of the new pin again, unless the bump is done or the ref was there before."""
+    """Puts the ref of the new pin back to where it was, unless the bump is done."""
     outcome = Outcome()
     try:
         yield outcome
@@ -194,6 +224,6 @@ def undone(cache: Cache, reporter: Reporter, ref: str, had: str | None) -> Itera
         stop.add_note("lock and branches are as they were")
         raise
     finally:
-        if not outcome.kept and had is None:
+        if not outcome.kept:
             with cache.hold(reporter) as repository:
-                forget_ref(repository, ref, had)
+                put_back_ref(repository, ref, had)
