@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from patchkit.classify.model import PATCH_CLASSES, Classified
+from patchkit.classify.model import GOOD, PATCH_CLASSES, Classified
+from patchkit.errors import PatchkitError
 from patchkit.flow.sweep import Row, Sweep
 
 __all__ = ["detail_lines", "markdown_matrix", "text_matrix"]
@@ -23,10 +25,13 @@ def text_matrix(sweep: Sweep) -> list[str]:
 
 
 def markdown_matrix(sweep: Sweep) -> list[str]:
-    """The same as a table of Markdown."""
+    """The same as a table of Markdown; what is behind it is a block of text, in which no mark-up counts."""
     lines = [f"| pin | {' | '.join(sweep.patches)} |", f"|---{'|---' * len(sweep.patches)}|"]
     lines += [f"| {row.pin.name} | {' | '.join(_cells(row))} |" for row in sweep.rows]
-    return [*lines, "", _counts(sweep), *(f"- {line.strip()}" for line in _behind(sweep) if line.strip())]
+    behind = [line for line in _behind(sweep) if line.strip()]
+    runs = [len(run) for line in behind for run in re.findall("`+", line)]
+    fence = "`" * max(3, *(run + 1 for run in runs)) if runs else "```"
+    return [*lines, "", _counts(sweep), *(("", f"{fence}text", *behind, fence) if behind else ())]
 
 
 def _cells(row: Row) -> list[str]:
@@ -47,6 +52,13 @@ def _behind(sweep: Sweep) -> Iterator[str]:
     for each in sweep.breaks:
         by = f" by {each.commit}" if each.commit is not None else ""
         yield f"{each.patch}: good until b{each.good}, {each.patch_class} at b{each.bad}{by}: {each.reason}"
+    changed = [(row, verdict) for row in sweep.rows for verdict in row.verdicts
+               if verdict.patch_class in GOOD and (verdict.moves or verdict.drift)]  # fmt: skip
+    if changed:
+        yield ""
+        yield "placed, but not as on the pin before (each place and change: --json):"
+    for row, verdict in changed:
+        yield f"  {row.pin.name} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
     for row in sweep.rows:
         for verdict in row.verdicts:
             if verdict.patch_class in {"conflict", "upstreamed", "superseded"}:
@@ -70,10 +82,16 @@ def detail_lines(pin: str, verdict: Classified) -> Iterator[str]:
         yield from (f"    - {unit}" for unit in drift.removed)
         yield from (f"    + {unit}" for unit in drift.added)
     for problem in verdict.problems:
-        yield f"  {problem.code}: {problem.message}"
-        for place in problem.where:
-            yield f"    {place}{f': {place.label}' if place.label else ''}"
-        if problem.why:
-            yield from (f"    {line}" for line in problem.why.splitlines())
+        yield from _problem_lines(problem)
     if verdict.patch_class == "conflict":
         yield f"  intent: {' '.join(verdict.intent.split())}"
+
+
+def _problem_lines(problem: PatchkitError) -> Iterator[str]:
+    yield f"  {problem.code}: {problem.message}"
+    for place in problem.where:
+        yield f"    {place}{f': {place.label}' if place.label else ''}"
+    if problem.why:
+        yield from (f"    {line}" for line in problem.why.splitlines())
+    if problem.hint:
+        yield f"    hint: {problem.hint}"
