@@ -2,6 +2,8 @@
 
 Vocabulary: the *home* is the git repository around the series folder, the user's own. Its index and its
 files stay as they are: the commit is made of its HEAD with the new lock, and a branch is pointed at it.
+So the series must be what HEAD has, and the branch one that patchkit made and nobody works on: both are
+checked before the work, and the branch again after it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,24 @@ from patchkit.errors import GitError, Location
 from patchkit.report import Reporter
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.commits import NewCommit, write_commits
+from patchkit.vcs.environment import IDENTITY_EMAIL
 from patchkit.vcs.refs import read_ref, update_ref
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
 
-__all__ = ["BumpCommitted", "SeriesNotInGit", "commit_lock", "find_home"]
+__all__ = [
+    "BranchTaken",
+    "BumpCommitted",
+    "SeriesNotCommitted",
+    "SeriesNotInGit",
+    "check_branch",
+    "check_committed",
+    "commit_lock",
+    "find_home",
+]
+
+_MOST_SHOWN = 8
+_READ = (".toml", ".jinja")
 
 
 class SeriesNotInGit(GitError):
@@ -28,12 +43,24 @@ class SeriesNotInGit(GitError):
     code = "BUMP_SERIES_NOT_IN_GIT"
 
 
+class SeriesNotCommitted(GitError):
+    """``--commit`` with a series that HEAD does not have so: the commit's lock would be of other patches."""
+
+    code = "BUMP_SERIES_NOT_COMMITTED"
+
+
+class BranchTaken(GitError):
+    """The branch that ``--commit`` would make has commits of somebody else, or is checked out."""
+
+    code = "BUMP_BRANCH_TAKEN"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpCommitted:
-    """The branch that was made, in which repository."""
+    """The branch that was made, in which repository; no ``branch`` where HEAD has this lock already."""
 
     repository: Path
-    branch: str
+    branch: str | None
     commit: str
 
 
@@ -56,19 +83,77 @@ def find_home(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, s
     return Repository(path=Path(lines[0]), reporter=reporter), lines[2], f"{lines[1]}{series.lock.name}"
 
 
+def check_committed(series: SeriesDir, reporter: Reporter) -> None:
+    """Whether HEAD has the series as it is. Raises SeriesNotInGit, SeriesNotCommitted, GitError."""
+    find_home(series, reporter)
+    git = Git(reporter=reporter, work_tree=None)
+    folders = [str(each) for each in (series.patches, series.templates, series.profiles) if each.is_dir()]
+    args = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *folders)
+    out = git.run("-C", str(series.root), *args).decode("utf-8", "surrogateescape")
+    rows = [(row[:2], row[3:]) for row in out.split("\0") if row]
+    # What git does not track counts when patchkit reads it, and not when an editor left it there.
+    changed = [name for state, name in rows if state != "??" or name.endswith(_READ)]
+    if changed:
+        raise SeriesNotCommitted(
+            f"{len(changed)} file{'s'[: len(changed) > 1]} of the series are not as HEAD has them",
+            where=[Location(path=name) for name in changed[:_MOST_SHOWN]],
+            why="the lock on the branch would be of patches that the branch does not have",
+            hint="commit them first, or leave out --commit",
+        )
+
+
+def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
+    """Whether the branch can be made, or replaced without a loss.
+
+    Raises SeriesNotInGit, BranchTaken, GitError.
+    """
+    home, head, _ = find_home(series, reporter)
+    ref = f"refs/heads/{branch}"
+    where = Location(path=str(home.path))
+    if read_ref(home, ref) is None:
+        above = branch.partition("/")[0]
+        if read_ref(home, f"refs/heads/{above}") is not None:
+            raise BranchTaken(
+                f"the branch {branch} cannot be made, because there is a branch {above}",
+                where=where,
+                why="git keeps branches as files: one cannot be below another",
+                hint=f"rename it: git branch -m {above} NEW-NAME; or leave out --commit",
+            )
+        return
+    folder = home.git.run("for-each-ref", "--format=%(worktreepath)", ref).decode("utf-8", "replace").strip()
+    if folder:
+        raise BranchTaken(
+            f"the branch {branch} is checked out",
+            where=Location(path=folder),
+            why="it would move under your files",
+            hint="go to another branch (git switch -), or leave out --commit",
+        )
+    makers = home.git.run("log", "--format=%ce", f"{head}..{ref}").decode("utf-8", "replace").splitlines()
+    others = sorted({each for each in makers if each != IDENTITY_EMAIL})
+    if others:
+        raise BranchTaken(
+            f"the branch {branch} has commits that patchkit did not make",
+            where=where,
+            why=f"by {', '.join(others)}; a bump puts one commit of its own in the place of the branch",
+            hint=f"merge them, or keep them: git branch -m {branch} NEW-NAME",
+        )
+
+
 def commit_lock(
     series: SeriesDir, lock: Lock, *, branch: str, message: str, date: str, reporter: Reporter
 ) -> BumpCommitted:
-    """Commit the lock on top of HEAD and point ``branch`` at it.
+    """Commit the lock on top of HEAD and point ``branch`` at it; nothing where HEAD has this lock.
 
     The date is given, so that the same bump on the same HEAD is the same commit.
 
-    Raises SeriesNotInGit, RefMoved, EmptyCommit, GitError, CacheError.
+    Raises SeriesNotInGit, BranchTaken, RefMoved, GitError, CacheError.
     """
     home, head, path = find_home(series, reporter)
-    (made,) = write_commits(
-        home, head, [NewCommit(message=message, changes={path: format_lock(lock).encode()})], date=date
-    )
+    data = format_lock(lock).encode()
+    if home.read_blobs(head, [path] if home.find_entries(head, [path]) else []).get(path) == data:
+        return BumpCommitted(repository=home.path, branch=None, commit=head)
+    check_branch(series, branch, reporter)
+    (made,) = write_commits(home, head, [NewCommit(message=message, changes={path: data})], date=date)
     ref = f"refs/heads/{branch}"
     update_ref(home, ref, made.commit, read_ref(home, ref))
     return BumpCommitted(repository=home.path, branch=branch, commit=made.commit)
