@@ -8,7 +8,7 @@ what is found is one of its breaks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from patchkit.classify.model import GOOD, Classified, UpstreamCommit
 from patchkit.config.lock import Pin, load_lock
@@ -18,7 +18,7 @@ from patchkit.errors import Location, UsageError
 from patchkit.fetch.builds import list_builds, read_pin
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
-from patchkit.flow.bump_target import remote_url
+from patchkit.flow.bump_target import own_pin, remote_url
 from patchkit.flow.classifying import Comparison, classify_series
 from patchkit.flow.following import select_on
 from patchkit.flow.rendering import Rendering
@@ -85,13 +85,12 @@ def sweep_remote(
         last: a build, by default the latest.
 
     Raises:
-        SweepBuildUnknown, RemoteUnknown, RemoteHasNoBuilds, RemoteUrlBad: there is nothing to look at.
+        SweepBuildUnknown, RemoteUnknown, RemoteHasNoBuilds, RemoteUrlBad, PinDiffers: it cannot be asked so.
         SourceError, GitError, CacheError: a tree could not be had.
     """
     reporter = workspace.reporter
     lock = load_lock(workspace.series.lock)
-    where = remote_url(lock, url)
-    builds = list_builds(where, reporter)
+    builds = list_builds(where := remote_url(lock, url), reporter)
     begin, end = _ends(first or str(lock.default), last, builds, where)
     cache = open_cache(workspace.cache_root)
     series = load_series(workspace.series.patches)
@@ -100,8 +99,10 @@ def sweep_remote(
     def read(build: int) -> tuple[Pin, UpstreamFiles]:
         with cache.hold(reporter) as repository:
             pin = read_pin(repository, where, build, builds[build], reporter=reporter)
-            found = obtain(pin, cache=cache, source="git", reporter=reporter)
-            return pin, read_upstream(repository, found.commit, series.folders)
+            base = own_pin(lock, pin)  # the cache keeps one base for a build
+            found = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
+            files = read_upstream(repository, found.commit, series.folders)
+            return replace(pin, followed=base.followed), files
 
     def compare(pin: Pin, files: UpstreamFiles) -> Comparison:
         return Comparison(
@@ -117,12 +118,12 @@ def sweep_remote(
     prober.probe(begin)
     prober.probe(end)
     between = [build for build in builds if begin <= build <= end]
-    breaks = [found for patch in series.patches if (found := _search(prober, patch.id, between)) is not None]
+    found = [_search(prober, patch.id, between) for patch in series.patches]
     return Sweep(
         archs=tuple(profile.arch for profile in profiles),
         patches=tuple(patch.id for patch in series.patches),
         rows=tuple(row for _, row in sorted(prober.rows.items())),
-        breaks=tuple(breaks),
+        breaks=tuple(each for each in found if each is not None),
     )
 
 

@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.config.lock import GitSource, Lock, Pin, load_lock
-from patchkit.errors import Location, UsageError
+from patchkit.errors import ConfigError, Location, UsageError
 from patchkit.fetch.builds import list_builds, read_pin
 from patchkit.fetch.cache import Cache
+from patchkit.fetch.pin import UpstreamUrlUnused
 from patchkit.report import Reporter
 from patchkit.vcs.redact import redacted
 
-__all__ = ["BumpTargetUnknown", "RemoteUnknown", "catalogue_pins", "find_target_pin", "remote_url"]
+__all__ = [
+    "BumpTargetUnknown",
+    "PinDiffers",
+    "RemoteUnknown",
+    "catalogue_pins",
+    "find_target_pin",
+    "own_pin",
+    "remote_url",
+]
 
 _BUILD = re.compile(r"b?([1-9][0-9]*)")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -34,6 +43,37 @@ class RemoteUnknown(UsageError):
     """A git remote is needed, and neither the lock nor the command line names one."""
 
     code = "BUMP_REMOTE_UNKNOWN"
+
+
+class PinDiffers(ConfigError):
+    """The lock has another tree or commit under a build than another source of pins."""
+
+    code = "PIN_DIFFERS"
+
+
+def own_pin(lock: Lock, pin: Pin) -> Pin:
+    """The lock's own pin of that build, if it has one: results rest on what the lock says, to the last byte.
+
+    So a pin whose commit the lock does not know stays so, even where a git remote tells the commit.
+
+    Raises PinDiffers.
+    """
+    known = next((each for each in lock.pins if each.build == pin.build), None)
+    if known is None:
+        return pin
+    both = None not in (known.commit, pin.commit)
+    if known.tree != pin.tree or (both and known.commit != pin.commit):
+        raise PinDiffers(
+            f"the lock pins {known.name} as {_spelled(known)}, here it is {_spelled(pin)}",
+            where=[place for place in (known.where, pin.where) if place is not None],
+            why="a build has one commit and one tree; one of both is not upstream's",
+            hint="look at both; to take the other one, remove the pin from the lock",
+        )
+    return known
+
+
+def _spelled(pin: Pin) -> str:
+    return f"tree {pin.tree}" + (f", commit {pin.commit}" if pin.commit is not None else "")
 
 
 def catalogue_pins(path: Path) -> tuple[Pin, ...]:
@@ -72,10 +112,16 @@ def find_target_pin(
     """The pin that ``wanted`` names: ``b11549``, ``11549``, a commit (seven digits or more) or ``latest``.
 
     Raises:
+        UpstreamUrlUnused: a git remote and source packages alone, both.
         BumpTargetUnknown: nobody knows it.
         RemoteUnknown, RemoteHasNoBuilds: the remote would have to be asked, and cannot be.
         SourceError, GitError, CacheError: fetching the commit failed.
     """
+    if source == "sdist" and upstream_url is not None:
+        raise UpstreamUrlUnused(
+            f"the remote {redacted(upstream_url)} is not asked when only source packages are",
+            hint="leave out --upstream-url or --source sdist",
+        )
     name = wanted.strip().lower()
     known = () if source == "git" or upstream_url is not None else (*lock.pins, *catalogue_pins(catalogue))
     for pin in known:
@@ -120,5 +166,6 @@ def _unknown(wanted: str, builds: list[int], where: str) -> BumpTargetUnknown:
         f"'{wanted}' is no build, commit or tag that is known",
         where=Location(path=where),
         why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
-        hint="a build like b11549, its commit, or latest; --source git asks the git remote",
+        hint="a build like b11549, the commit of one (seven digits or more), or latest; "
+        "--source git asks the git remote",
     )

@@ -20,6 +20,7 @@ from patchkit.config.series import Series, load_series
 from patchkit.errors import InternalError, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import find_pinned, obtain
+from patchkit.flow.bump_target import own_pin
 from patchkit.flow.classifying import Comparison, classify_series
 from patchkit.flow.following import followed_by, select_on
 from patchkit.flow.rendering import Rendering, render_series
@@ -156,11 +157,14 @@ def run_sweep(
 
     Raises:
         SweepEmpty: no pins.
+        PinDiffers: the lock has another tree under one of the builds.
         SourceError, GitError, CacheError: a tree could not be had.
         ErrorGroup, ConfigError: the series cannot be read.
         SchedulerUnreachable and its kind, WorkerLost.
     """
-    ordered = sorted({pin.build: pin for pin in pins}.values(), key=lambda pin: pin.build)
+    lock = load_lock(workspace.series.lock)
+    # The cache keeps one base for a build: the lock's own, so that a sweep moves nothing of it.
+    ordered = sorted({pin.build: own_pin(lock, pin) for pin in pins}.values(), key=lambda pin: pin.build)
     if not ordered:
         raise SweepEmpty("there is no pin to sweep over", hint="widen --from and --to, or name --corpus FILE")
     series = load_series(workspace.series.patches)
