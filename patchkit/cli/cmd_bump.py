@@ -12,8 +12,10 @@ from patchkit.cli.settings import TEXT, Settings, verb
 from patchkit.errors import ErrorGroup, ExitCode
 
 if TYPE_CHECKING:
+    from patchkit.config.lock import Pin
     from patchkit.flow.bump import Bump
     from patchkit.flow.bump_commit import BumpCommitted
+    from patchkit.flow.workspace import Workspace
 
 __all__ = ["command"]
 
@@ -65,14 +67,15 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     All or nothing: when a patch needs a person (exit code 3) or a gate fails (1), lock and branches stay as
     they are. The report is kept in the cache folder.
     """
-    from patchkit.flow.bump import BumpRequest, run_bump
-    from patchkit.flow.bump_commit import commit_lock, find_home
-    from patchkit.flow.bump_report import bump_json, bump_lines, bump_message, keep_report
+    from patchkit.flow.bump import run_bump
+    from patchkit.flow.bump_commit import check_committed
+    from patchkit.flow.bump_report import bump_json, bump_lines, ending_lines, keep_report
+    from patchkit.flow.bump_request import BumpRequest
     from patchkit.flow.verify import failures
 
     workspace = settings.workspace()
     if options["commit"]:
-        find_home(workspace.series, workspace.reporter)  # told before the work, not after it
+        check_committed(workspace.series, workspace.reporter)  # told before the work, not after it
     request = BumpRequest(
         to=options["to"],
         archs=options["archs"],
@@ -82,26 +85,20 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         verify=not options["no_verify"],
         keep_default=options["keep_default"],
     )
-    branches: list[BumpCommitted] = []
-
-    def commit(done: Bump) -> None:
-        branches.append(
-            commit_lock(
-                workspace.series,
-                done.lock,
-                branch=f"bump/{done.new.name}",
-                message=bump_message(done),
-                date=done.new.committed,
-                reporter=workspace.reporter,
-            )
-        )
-
-    bump = run_bump(request, workspace, os.environ, finish=commit if options["commit"] else None)
+    branch = _Branch(workspace)
+    wanted = options["commit"]
+    bump = run_bump(
+        request,
+        workspace,
+        os.environ,
+        check=branch.check if wanted else None,
+        finish=branch.make if wanted else None,
+    )
     kept = keep_report(bump, workspace.cache_root)
-    document, lines = bump_json(bump) | {"report": str(kept)}, bump_lines(bump)
-    for made in branches:
-        document |= {"commit": {"branch": made.branch, "commit": made.commit}}
-        lines.append(f"committed as {made.commit[:12]} on {made.branch} of {made.repository}")
+    document = bump_json(bump) | {"report": str(kept)}
+    if branch.made is not None:
+        document |= {"commit": {"branch": branch.made.branch, "commit": branch.made.commit}}
+    lines = [*bump_lines(bump), *ending_lines(bump, branch.made)]
     terminal = settings.terminal
     if settings.json:
         terminal.document(document)
@@ -113,3 +110,29 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         if problems:
             terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
     return {"done": ExitCode.OK, "blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED}[bump.state]
+
+
+class _Branch:
+    """The branch of ``--commit``: checked when the pin is known, made at the end."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.made: BumpCommitted | None = None
+
+    def check(self, new: Pin) -> None:
+        from patchkit.flow.bump_commit import check_branch
+
+        check_branch(self._workspace.series, f"bump/{new.name}", self._workspace.reporter)
+
+    def make(self, done: Bump) -> None:
+        from patchkit.flow.bump_commit import commit_lock
+        from patchkit.flow.bump_report import bump_message
+
+        self.made = commit_lock(
+            self._workspace.series,
+            done.lock,
+            branch=f"bump/{done.new.name}",
+            message=bump_message(done),
+            date=done.new.committed,
+            reporter=self._workspace.reporter,
+        )

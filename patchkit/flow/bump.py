@@ -17,53 +17,35 @@ from patchkit.config.lock import Followed, Lock, Pin, load_lock
 from patchkit.config.lock_text import write_lock
 from patchkit.config.profile import load_profile
 from patchkit.config.series import load_series
-from patchkit.errors import ConfigError, ErrorGroup, UsageError
+from patchkit.errors import ErrorGroup, PatchkitError, UsageError
 from patchkit.fetch.cache import Cache, open_cache
 from patchkit.fetch.pin import obtain, pin_ref
 from patchkit.flow.apply import candidate_ref, write_plan
 from patchkit.flow.bump_history import Asked, with_commits
-from patchkit.flow.bump_target import find_target_pin
+from patchkit.flow.bump_request import BumpRequest, arch_sets, check_series
+from patchkit.flow.bump_target import find_target_pin, own_pin
 from patchkit.flow.candidates import Candidate, read_candidate
 from patchkit.flow.classifying import Comparison, classify_series
 from patchkit.flow.following import followed_by, select_on
 from patchkit.flow.locking import make_result, read_inputs
 from patchkit.flow.plan import Request, plan_with
 from patchkit.flow.rendering import render_series
-from patchkit.flow.staging import open_stage, publish, recover, undone
+from patchkit.flow.staging import name_series, open_stage, publish, recover, undone
 from patchkit.flow.upstream import read_upstream
 from patchkit.flow.verify import Report, run_verify
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import read_ref
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Bump", "BumpPinDiffers", "BumpRequest", "Candidates", "GatesNeeded", "run_bump"]
+__all__ = ["Bump", "Candidates", "GatesNeeded", "run_bump"]
 
 _DROPPED = frozenset({"upstreamed", "superseded", "retired"})
-
-
-class BumpPinDiffers(ConfigError):
-    """The lock has another tree or commit under the build that is to be pinned."""
-
-    code = "BUMP_PIN_DIFFERS"
 
 
 class GatesNeeded(UsageError):
     """``--no-verify``, although a function that a patch edits changed upstream."""
 
     code = "BUMP_GATES_NEEDED"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BumpRequest:
-    """``archs`` empty: every set of GPUs that the lock records a result for at its default pin."""
-
-    to: str = "latest"
-    archs: tuple[str, ...] = ()
-    with_: tuple[str, ...] = ()
-    source: Literal["auto", "git", "sdist"] = "auto"
-    upstream_url: str | None = None
-    verify: bool = True
-    keep_default: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +81,10 @@ class Bump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What all steps need; ``stage`` is the workspace whose series is the stage's."""
+    """What all steps need; ``stage`` is the workspace whose series is the stage's.
+
+    ``told`` is the new pin as its source tells it: ``new`` is the lock's own where that has this tree.
+    """
 
     request: BumpRequest
     workspace: Workspace
@@ -107,6 +92,7 @@ class _Work:
     cache: Cache
     old: Pin
     new: Pin
+    told: Pin
     environ: Mapping[str, str]
 
 
@@ -115,14 +101,16 @@ def run_bump(
     workspace: Workspace,
     environ: Mapping[str, str],
     *,
+    check: Callable[[Pin], None] | None = None,
     finish: Callable[[Bump], None] | None = None,
 ) -> Bump:
     """Bump. A bump that is blocked or refuted is returned, not raised; then nothing was changed.
 
-    ``finish`` is the last act of a bump that is done, and undoes it by raising: by default the lock of the
-    series is replaced; who gives another one puts ``Bump.lock`` where it belongs.
+    ``check`` hears of the new pin before the work, and ends the bump by raising. ``finish`` is the last act
+    of a bump that is done, and undoes it by raising: by default the lock of the series is replaced; who
+    gives another one puts ``Bump.lock`` where it belongs.
 
-    Raises what finding the target, fetching, planning and the gates raise, GatesNeeded, BumpPinDiffers and
+    Raises what finding the target, fetching, planning and the gates raise, GatesNeeded, PinDiffers and
     SeriesChanged. Whatever is raised, KeyboardInterrupt included, lock and branches are as they were.
     """
     cache = open_cache(workspace.cache_root)
@@ -131,15 +119,12 @@ def run_bump(
     old = lock.pin(None)
     with cache.hold(workspace.reporter) as repository:
         recover(cache, repository, workspace.reporter)
-    new = find_target_pin(
-        request.to,
-        lock=lock,
-        catalogue=workspace.series.patches / "upstreams.toml",
-        source=request.source,
-        upstream_url=request.upstream_url,
-        cache=cache,
-        reporter=workspace.reporter,
-    )
+    sets = arch_sets(request, lock)
+    check_series(request, workspace.series, sets, old)
+    told = _look_up(request, workspace, lock)
+    new = own_pin(lock, told)
+    if check is not None:
+        check(new)
     with cache.hold(workspace.reporter) as repository:
         had = read_ref(repository, pin_ref(new))
     next_lock = _with_pin(lock, new, keep_default=request.keep_default)
@@ -148,9 +133,18 @@ def run_bump(
         _stage(workspace, cache, next_lock) as stage,
     ):
         work = _Work(
-            request=request, workspace=workspace, stage=stage, cache=cache, old=old, new=new, environ=environ
+            request=request,
+            workspace=workspace,
+            stage=stage,
+            cache=cache,
+            old=old,
+            new=new,
+            told=told,
+            environ=environ,
         )
-        bump, refs = _work(work, _arch_sets(request, lock), next_lock)
+        bump, refs = _work(work, sets, next_lock)
+        for problem in _problems(bump):
+            name_series(problem, stage=stage.series.root, series=workspace.series)
         if bump.state == "done":
             with cache.hold(workspace.reporter) as repository:
                 last = finish or (lambda done: write_lock(workspace.series.lock, done.lock))
@@ -159,52 +153,50 @@ def run_bump(
     return bump
 
 
+def _look_up(request: BumpRequest, workspace: Workspace, lock: Lock) -> Pin:
+    return find_target_pin(
+        request.to,
+        lock=lock,
+        catalogue=workspace.series.patches / "upstreams.toml",
+        source=request.source,
+        upstream_url=request.upstream_url,
+        cache=open_cache(workspace.cache_root),
+        reporter=workspace.reporter,
+    )
+
+
 @contextmanager
 def _stage(workspace: Workspace, cache: Cache, lock: Lock) -> Iterator[Workspace]:
     with open_stage(workspace.series, cache, lock) as series:
         yield replace(workspace, series=series)
 
 
+def _problems(bump: Bump) -> Iterator[PatchkitError]:
+    for made in bump.made:
+        for verdict in made.verdicts:
+            yield from verdict.problems
+        for gate in made.report.gates if made.report is not None else ():
+            yield from gate.result.problems
+
+
 def _with_pin(lock: Lock, pin: Pin, *, keep_default: bool) -> Lock:
-    known = next((each for each in lock.pins if each.build == pin.build), None)
-    if known is not None and (known.tree, known.commit or pin.commit) != (
-        pin.tree,
-        pin.commit or known.commit,
-    ):
-        raise BumpPinDiffers(
-            f"the lock pins {known.name} as tree {known.tree}, the source says {pin.tree}",
-            where=known.where,
-            why="a build has one tree; one of both is not upstream's",
-            hint="look at both; to take the other one, remove the pin from the lock",
-        )
-    pins = lock.pins if known is not None else (*lock.pins, pin)
+    pins = lock.pins if pin in lock.pins else (*lock.pins, pin)
     return replace(lock, default=lock.default if keep_default else pin.build, pins=pins)
 
 
-def _arch_sets(request: BumpRequest, lock: Lock) -> tuple[tuple[str, ...], ...]:
-    if request.archs:
-        return (tuple(sorted(set(request.archs))),)
-    recorded = {result.archs for result in lock.results if result.build == lock.default}
-    if not recorded:
-        raise UsageError(
-            "the lock records no candidate at its default pin, so there is nothing to take along",
-            hint="name the GPU: patchkit bump --arch gfx1151",
-        )
-    return tuple(sorted(recorded))
-
-
-def _work(work: _Work, arch_sets: Sequence[tuple[str, ...]], lock: Lock) -> tuple[Bump, dict[str, str]]:
+def _work(work: _Work, sets: Sequence[tuple[str, ...]], lock: Lock) -> tuple[Bump, dict[str, str]]:
     made: list[Candidates] = []
     refs: dict[str, str] = {}
-    for archs in arch_sets:
+    for archs in sets:
         candidate: Candidate | None = None
         with work.cache.hold(work.workspace.reporter) as repository:
             for pin in (work.old, work.new):
                 obtain(
                     pin,
                     cache=work.cache,
-                    source=work.request.source if pin is work.new else "auto",
+                    source=work.request.source if pin is work.new is work.told else "auto",
                     upstream_url=work.request.upstream_url if pin.commit is not None else None,
+                    fetched=work.told.commit if pin is work.new else None,
                     reporter=work.workspace.reporter,
                 )
             one = _regenerate(work, archs, repository)
@@ -269,7 +261,7 @@ def _regenerate(work: _Work, archs: tuple[str, ...], repository: Repository) -> 
 def _with_commits(work: _Work, one: Candidates) -> Candidates:
     asked = Asked(
         old=work.old,
-        new=work.new,
+        new=work.told,
         source=work.request.source,
         upstream_url=work.request.upstream_url,
         folders=load_series(work.stage.series.patches).folders,

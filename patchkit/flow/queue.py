@@ -133,14 +133,18 @@ def _warnings(patch: Patch, pin: Pin, files: UpstreamFiles | None, today: dt.dat
 
 
 def _past(reports: Path) -> tuple[int, int]:
-    """How many bumps there were, and conflicts in them; a report that cannot be read counts for nothing."""
-    bumps = conflicts = 0
+    """How many bumps there were, and conflicts in them; a report that cannot be read counts for nothing.
+
+    A bump that was tried again counts once, with the most conflicts that one of its tries met.
+    """
+    met: dict[tuple[int, int], int] = {}
     for path in sorted(reports.glob("bump-*.json")) if reports.is_dir() else []:
         try:
             document = json.loads(path.read_text("utf-8"))
+            pins = (document["from"]["build"], document["to"]["build"])
             found = [patch["class"] for made in document["candidates"] for patch in made["patches"]]
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        bumps += 1
-        conflicts += found.count("conflict")
-    return bumps, conflicts
+        if pins[0] != pins[1]:
+            met[pins] = max(met.get(pins, 0), found.count("conflict"))
+    return len(met), sum(met.values())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from demo_world import pin_at
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import SdistSource, load_lock
+from patchkit.config.lock_text import write_lock
 
 
 def bump(river, *args):
@@ -72,6 +75,7 @@ def test_with_commit_the_lock_is_on_a_branch_and_the_files_stay(river):
     assert "Bump llama.cpp to b2" in shown
     assert "demo-twin: clean" in shown
     assert "no gate was run" in shown
+    assert f"Commit {document['candidates'][0]['tip']}" in shown
     assert "1 file changed" in shown
     text = river.git("show", "bump/b2:patches/upstream.lock", at=river.home)
     assert "default = 2" in text
@@ -83,6 +87,14 @@ def test_commit_without_a_repository_is_told_before_the_work(river, tmp_path):
     done = river.run("bump", "--to", "b2", "--no-verify", "--commit", "--json")
     assert done.returncode == 5
     assert json.loads(done.stdout)["error"]["code"] == "BUMP_SERIES_NOT_IN_GIT"
+
+
+def test_commit_of_a_series_that_is_not_committed_is_told_before_the_work(river):
+    path = river.home / "patches" / "0002-demo-twin" / "patch.toml"
+    path.write_text(path.read_text() + "# mine\n")
+    done = river.run("bump", "--to", "b2", "--no-verify", "--commit", "--json")
+    assert done.returncode == 5
+    assert json.loads(done.stdout)["error"]["code"] == "BUMP_SERIES_NOT_COMMITTED"
 
 
 def test_drift_of_an_edited_function_needs_the_gates(river):
@@ -162,6 +174,19 @@ def test_a_build_that_is_pinned_otherwise_is_refused(river):
     )
     done = river.run("bump", "--to", "b2", "--upstream-url", str(river.upstream), "--no-verify", "--json")
     assert done.returncode == 2
+
+
+def test_a_pin_whose_commit_the_lock_does_not_know_stays_as_it_is(river):
+    """What a remote knows besides must not reach a result: nobody else could make it from the lock."""
+    lock = load_lock(river.lock)
+    package = SdistSource(package="some", version="1", sha256="2" * 64, subdir="src", omit=())
+    pin = replace(pin_at(river.upstream, 2), commit=None, sources=(package,))
+    write_lock(river.lock, replace(lock, pins=(*lock.pins, pin)))
+    code, document = bump(river, "--to", "b2", "--upstream-url", str(river.upstream), "--no-verify")
+    assert (code, document["to"]["commit"]) == (0, None)
+    (made,) = document["candidates"]
+    assert river.git("log", "--reverse", "--format=%s", made["tip"]).splitlines()[0] == "llama.cpp b2"
+    assert load_lock(river.lock).pin(2) == pin
 
 
 def test_without_a_recorded_candidate_the_gpu_must_be_named(river):

@@ -69,9 +69,17 @@ def test_a_patch_whose_option_is_gone_is_warned_of(river):
 def test_age_and_conflicts_of_past_bumps_are_counted(river):
     add(river, "[upstream]\nsince = 2025-01-01")
     path = river.home / "patches" / "0001-demo-launch-bounds" / "patch.toml"
-    assert river.run("bump", "--to", "b2", "--no-verify", "--keep-default").returncode == 0
-    path.write_text(path.read_text().replace('call_arg = "64"', 'call_arg = "65"'))
-    assert river.run("bump", "--to", "b3", "--no-verify").returncode == 3
+    text = path.read_text()
+    path.write_text(text.replace('call_arg = "64"', 'call_arg = "65"'))
+    blocked = river.run("bump", "--to", "b2", "--no-verify")
+    assert blocked.returncode == 3
+    # The files a person has to open are the series', not those of the copy that the bump worked on.
+    assert f"{path}:" in blocked.stdout
+    assert f"{river.cache}/bump-" not in blocked.stdout
+    assert "BLOCKED: nothing was changed\nnext: " in blocked.stdout
+    # Mended and done: the conflict was met all the same.
+    path.write_text(text)
+    assert river.run("bump", "--to", "b2", "--no-verify").returncode == 0
     queue, _ = status(river)
     assert queue["patches"][1]["age_days"] > 300
-    assert (queue["bumps"], queue["conflicts"]) == (2, 1)
+    assert (queue["bumps"], queue["conflicts"]) == (1, 1)
