@@ -14,11 +14,11 @@ from patchkit.build.compile import CompileFailed
 from patchkit.build.compiler import open_compiler
 from patchkit.errors import PatchkitError
 from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.launch_cast import build_sides, code_after, make_cast
+from patchkit.gates.launch_cast import Cast, build_sides, code_after, make_cast
 from patchkit.gates.launch_compared import check_graphs, check_unguarded
 from patchkit.gates.launch_errors import CandidateAborts
 from patchkit.gates.launch_geometry import TABLE_PATCH, Guarded
-from patchkit.gates.launch_lines import guarded_lines, other_lines
+from patchkit.gates.launch_lines import aborting_lines, guarded_lines, other_lines
 from patchkit.gates.launch_matrices import about_matrices, check_matrices, matrix_lines, unshown_matrices
 from patchkit.gates.launch_report import arch_evidence, build_evidence, guarded_evidence
 from patchkit.gates.launch_rules import check_guarded, check_support, upstream_own
@@ -80,7 +80,7 @@ class LaunchGate:
             summary=_summary(subject, cast.devices, found.problems),
             problems=tuple(found.problems),
             evidence={"built": build_evidence(subject, sides), "archs": found.evidence},
-            not_run=(*cast.remarks, *found.unshown, *_not_run(found.not_understood), *found.aborting),
+            not_run=found.not_proven(cast),
             lines=(*found.lines, *other_lines(found.others)),
         )
 
@@ -102,14 +102,19 @@ class _Found:
     evidence: dict[str, object] = field(default_factory=dict)
     others: list[Comparison] = field(default_factory=list)
     not_understood: tuple[str, ...] = ()
-    aborting: list[str] = field(default_factory=list)
+    every: list[Comparison] = field(default_factory=list)
     unshown: list[str] = field(default_factory=list)
+
+    def not_proven(self, cast: Cast) -> tuple[str, ...]:
+        """What was left out or assumed, of every GPU."""
+        left_out = aborting_lines(self.every)
+        return (*cast.remarks, *self.unshown, *_not_run(self.not_understood), *left_out)
 
     def add(self, compared: Comparison, guarded: Guarded | None) -> None:
         """One GPU; ``guarded`` are the rules when a patch is for it."""
         arch = compared.device.arch
         self.not_understood = self.not_understood or compared.not_understood
-        self.aborting += [f"as {arch}: {told}" for told in compared.aborting]
+        self.every.append(compared)
         self.problems += check_support(arch, *compared.support)
         evidence = arch_evidence(compared)
         if guarded is None:

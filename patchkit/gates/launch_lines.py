@@ -16,7 +16,7 @@ from patchkit.recorder.cases import Case
 from patchkit.recorder.log import Launch
 from patchkit.recorder.runs import CaseRecord
 
-__all__ = ["Transition", "guarded_lines", "other_lines", "samples", "transitions"]
+__all__ = ["Transition", "aborting_lines", "guarded_lines", "other_lines", "samples", "transitions"]
 
 Transition = tuple[str, str, str]  # phase, kind of kernel before, after
 
@@ -60,6 +60,15 @@ def other_lines(comparisons: Sequence[Comparison]) -> list[str]:
         lines.append(f"the same launches in all {cases} cases and {count} model runs, {len(archs)} GPUs:")
         lines += textwrap.wrap(" ".join(archs), _WIDTH, initial_indent="  ", subsequent_indent="  ")
     return lines
+
+
+def aborting_lines(comparisons: Sequence[Comparison]) -> list[str]:
+    """Cases in which upstream's own code ends the process, each once with the GPUs as which it does."""
+    where: dict[str, list[str]] = defaultdict(list)
+    for compared in comparisons:
+        for told in compared.aborting:
+            where[told].append(compared.device.arch)
+    return [f"{told}, as {' '.join(archs)}" for told, archs in where.items()]
 
 
 def transitions(pairs: Sequence[CasePair]) -> Counter[Transition]:

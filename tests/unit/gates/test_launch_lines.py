@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.config.profile import load_profile
-from patchkit.gates.launch_lines import guarded_lines, other_lines, transitions
+from patchkit.gates.launch_lines import aborting_lines, guarded_lines, other_lines, transitions
 from patchkit.gates.launch_rules import Broken
 from patchkit.gates.launch_runs import Comparison
 from patchkit.recorder.cases import Case, OpRow
@@ -109,6 +109,16 @@ def test_what_upstream_breaks_says_which_kernel_why_and_which_cases(compared):
     lines = guarded_lines(one, one.pairs(), own)
     assert lines[-2].strip() == f"upstream's own, before and after, 8 cases: {message}"
     assert lines[-1].strip() == f"dequantize_block {how} (KV q8_0, D 128, KV rows 131072, gqa 4)"
+
+
+def test_cases_in_which_upstream_itself_aborts_are_told_once_with_the_gpus(compared):
+    told = "head size 576/512 (300 cases): the baseline itself aborts in case x"
+    other = "head size 320/256 (32 cases): the baseline itself aborts in case y"
+    found = [
+        replace(compared(_VEC, _VEC, arch), aborting=aborting)
+        for arch, aborting in (("gfx1151", (told, other)), ("gfx906", (told,)), ("gfx1030", ()))
+    ]
+    assert aborting_lines(found) == [f"{told}, as gfx1151 gfx906", f"{other}, as gfx1151"]
 
 
 def test_gpus_that_launch_the_same_share_a_line_and_others_stand_out(compared):
