@@ -163,8 +163,10 @@ def run_sweep(
         SchedulerUnreachable and its kind, WorkerLost.
     """
     lock = load_lock(workspace.series.lock)
-    # The cache keeps one base for a build: the lock's own, so that a sweep moves nothing of it.
-    ordered = sorted({pin.build: own_pin(lock, pin) for pin in pins}.values(), key=lambda pin: pin.build)
+    # The cache keeps one base for a build: the lock's own, so that a sweep moves nothing of it. What was
+    # followed is the corpus's to say: with the lock's new name for a function, what moved would look clean.
+    own = {pin.build: replace(own_pin(lock, pin), followed=pin.followed) for pin in pins}
+    ordered = sorted(own.values(), key=lambda pin: pin.build)
     if not ordered:
         raise SweepEmpty("there is no pin to sweep over", hint="widen --from and --to, or name --corpus FILE")
     series = load_series(workspace.series.patches)
