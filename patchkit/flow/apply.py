@@ -26,6 +26,7 @@ from patchkit.vcs.worktree import checkout as checkout_worktree
 
 __all__ = ["Applied", "AppliedCommit", "candidate_ref", "cmake_command", "run_apply", "write_plan"]
 
+_OPTIONS_FILE = "ggml/CMakeLists.txt"
 _LOCK_STATES = {
     "recorded": "as the lock records",
     "not recorded": "not recorded in the lock",
@@ -96,6 +97,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             raise ErrorGroup("the series cannot be applied", plan.errors)
         inputs = read_inputs(plan, workspace.series)
         state = check_inputs(plan, inputs, unlocked=request.unlocked)
+        declared = _declared_options(repository, plan.base)
         commits, tree = write_plan(plan, repository, unlocked=state == "unlocked")
         tip = commits[-1].commit if commits else plan.base
         check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
@@ -121,7 +123,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         checkout=checkout,
         unchanged=old == tip,
         lock_state=_LOCK_STATES[state],
-        cmake=cmake_command(plan, checkout),
+        cmake=cmake_command(plan, checkout, declared),
         skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
     )
 
@@ -159,12 +161,25 @@ def write_plan(
     return made, written[-1].tree
 
 
-def cmake_command(plan: Plan, source: Path | None) -> list[str]:
-    """The configure command for these GPUs: the profiles' options, their targets joined."""
+def _declared_options(repository: Repository, commit: str) -> bytes | None:
+    """Upstream's file of options; None where a tree has none."""
+    if _OPTIONS_FILE not in repository.find_entries(commit, [_OPTIONS_FILE]):
+        return None
+    return repository.read_blobs(commit, [_OPTIONS_FILE])[_OPTIONS_FILE]
+
+
+def cmake_command(plan: Plan, source: Path | None, declared: bytes | None = None) -> list[str]:
+    """The configure command for these GPUs: the profiles' options, their targets joined.
+
+    Options of ggml that ``declared``, upstream's file of options, does not name are left out: rocWMMA's
+    ended with PR 26046, and CMake warns of what nobody reads.
+    """
     options: dict[str, str] = {}
     macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard_macros}
     for profile in plan.profiles:
         for name, value in profile.cmake_options(macros):
+            if name.startswith("GGML_") and declared is not None and name.encode() not in declared:
+                continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
     where = str(source) if source is not None else "llama.cpp"
