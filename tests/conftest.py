@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,13 @@ _TEST_CACHE = Path(os.environ.get("PATCHKIT_TEST_CACHE") or _USER_CACHE / "patch
 # A slow machine is no bug, and a red CI must be red again when it is run again.
 settings.register_profile("patchkit", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("patchkit")
+
+
+# nohup ignores SIGHUP, a background job of a script Ctrl-C, and programs that are started inherit that, but
+# not a handler. What is ignored here stays without effect here; the programs under test get what users have.
+for _sign in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_sign) is signal.SIG_IGN:
+        signal.signal(_sign, lambda _number, _frame: None)
 
 
 @pytest.fixture(scope="session")

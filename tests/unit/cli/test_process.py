@@ -153,8 +153,6 @@ def test_ctrl_c_and_its_like_while_modules_are_imported(
 ) -> None:
     code = f"""
 import signal, sys
-if {sign!r} != "SIGINT":  # the tests may run under nohup
-    signal.signal(signal.{sign}, signal.SIG_DFL)
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
@@ -182,7 +180,6 @@ def test_a_tool_ends_with_the_patchkit_that_runs_it(tmp_path: Path, sign: signal
     """It sits in a session of its own, so no signal to patchkit reaches it."""
     tool = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid && exec sleep 1000"
     code = (
-        f"import signal\nsignal.signal(signal.{sign.name}, signal.SIG_DFL)\n"  # the tests may run under nohup
         "from patchkit.cli import app, boundary\nfrom patchkit.proc import run_tool\n"
         "from patchkit.report import NullReporter\n"
         f"boundary.answer = lambda argv: run_tool(['sh', '-c', {tool!r}], reporter=NullReporter())\n"
