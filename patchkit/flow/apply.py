@@ -18,6 +18,7 @@ from patchkit.fetch.cache import open_cache
 from patchkit.flow.locking import check_inputs, check_result, make_result, read_inputs
 from patchkit.flow.message import commit_message, commit_subject
 from patchkit.flow.plan import Plan, Request, plan_with
+from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.refs import read_ref, update_ref
@@ -26,7 +27,6 @@ from patchkit.vcs.worktree import checkout as checkout_worktree
 
 __all__ = ["Applied", "AppliedCommit", "candidate_ref", "cmake_command", "run_apply", "write_plan"]
 
-_OPTIONS_FILE = "ggml/CMakeLists.txt"
 _LOCK_STATES = {
     "recorded": "as the lock records",
     "not recorded": "not recorded in the lock",
@@ -163,22 +163,22 @@ def write_plan(
 
 def _declared_options(repository: Repository, commit: str) -> bytes | None:
     """Upstream's file of options; None where a tree has none."""
-    if _OPTIONS_FILE not in repository.find_entries(commit, [_OPTIONS_FILE]):
+    if OPTIONS_FILE not in repository.find_entries(commit, [OPTIONS_FILE]):
         return None
-    return repository.read_blobs(commit, [_OPTIONS_FILE])[_OPTIONS_FILE]
+    return repository.read_blobs(commit, [OPTIONS_FILE])[OPTIONS_FILE]
 
 
 def cmake_command(plan: Plan, source: Path | None, declared: bytes | None = None) -> list[str]:
     """The configure command for these GPUs: the profiles' options, their targets joined.
 
-    Options of ggml that ``declared``, upstream's file of options, does not name are left out: rocWMMA's
-    ended with PR 26046, and CMake warns of what nobody reads.
+    Options of ggml that ``declared``, upstream's file of options, does not have are left out: CMake warns of
+    what nobody reads.
     """
     options: dict[str, str] = {}
     macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard_macros}
     for profile in plan.profiles:
         for name, value in profile.cmake_options(macros):
-            if name.startswith("GGML_") and declared is not None and name.encode() not in declared:
+            if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value

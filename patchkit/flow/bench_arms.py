@@ -13,13 +13,14 @@ from patchkit.build.parts import BackendName
 from patchkit.build.sides import BuiltSide, Workshop
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.errors import Location, ToolchainError
+from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.gates.base import Subject
 from patchkit.gates.hardware import build_sides
 
 __all__ = ["BenchArm", "RocWmmaMissing", "build_arms"]
 
 _PROGRAMS = ("llama-bench",)
-_ROCWMMA_OPTION = b"option(GGML_HIP_ROCWMMA_FATTN"
+_ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
 
 
 class RocWmmaMissing(ToolchainError):
@@ -82,8 +83,8 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
 
 def _offers_rocwmma(subject: Subject) -> bool:
     """Whether the baseline can be built with rocWMMA: upstream dropped the option after build 10068."""
-    path = subject.baseline / "ggml" / "CMakeLists.txt"
-    return path.is_file() and _ROCWMMA_OPTION in path.read_bytes()
+    path = subject.baseline / OPTIONS_FILE
+    return path.is_file() and declares_option(_ROCWMMA_OPTION, path.read_bytes())
 
 
 def _check_rocwmma(subject: Subject) -> None:

@@ -6,6 +6,7 @@ first. Structure and AST of a version of a file are computed once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,10 +15,13 @@ from patchkit.cxx.tree import Pass, Tree, parse_tree
 from patchkit.source import SourceText
 from patchkit.vcs.repository import Repository
 
-__all__ = ["HEADER_FOLDERS", "UpstreamFiles", "read_upstream"]
+__all__ = ["HEADER_FOLDERS", "OPTIONS_FILE", "UpstreamFiles", "declares_option", "read_upstream"]
 
 HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
 """Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""
+
+OPTIONS_FILE = "ggml/CMakeLists.txt"
+"""Where ggml's build options are declared at builds 6628 to 11549."""
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
@@ -111,6 +115,11 @@ class UpstreamFiles:
             }
             for source in sources
         ]
+
+
+def declares_option(name: str, cmake: bytes) -> bool:
+    """Whether upstream's file of options has this one: rocWMMA's ended with PR 26046."""
+    return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None
 
 
 def read_upstream(repository: Repository, commit: str, folders: Sequence[str]) -> UpstreamFiles:
