@@ -121,7 +121,7 @@ def run_bump(
         recover(cache, repository, workspace.reporter)
     sets = arch_sets(request, lock)
     check_series(request, workspace.series, sets, old)
-    told = _look_up(request, workspace, lock)
+    told = _look_up(request, workspace, lock, cache)
     new = own_pin(lock, told)
     if check is not None:
         check(new)
@@ -153,14 +153,14 @@ def run_bump(
     return bump
 
 
-def _look_up(request: BumpRequest, workspace: Workspace, lock: Lock) -> Pin:
+def _look_up(request: BumpRequest, workspace: Workspace, lock: Lock, cache: Cache) -> Pin:
     return find_target_pin(
         request.to,
         lock=lock,
         catalogue=workspace.series.patches / "upstreams.toml",
         source=request.source,
         upstream_url=request.upstream_url,
-        cache=open_cache(workspace.cache_root),
+        cache=cache,
         reporter=workspace.reporter,
     )
 

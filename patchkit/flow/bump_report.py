@@ -16,7 +16,7 @@ from patchkit.classify.model import GOOD
 from patchkit.flow.bump import Bump, Candidates
 from patchkit.flow.bump_commit import BumpCommitted
 from patchkit.flow.sweep_text import detail_lines
-from patchkit.vcs.disk import disk_errors
+from patchkit.vcs.disk import write_whole
 
 __all__ = ["bump_json", "bump_lines", "bump_message", "ending_lines", "keep_report"]
 
@@ -135,9 +135,5 @@ def keep_report(bump: Bump, cache_root: Path) -> Path:
     """
     tried = "" if bump.state == "done" else f"-{bump.state}"
     path = cache_root / "reports" / f"bump-b{bump.old.build}-b{bump.new.build}{tried}.json"
-    with disk_errors(path, "writing the report"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(json.dumps(bump_json(bump), indent=1) + "\n", "utf-8")
-        partial.replace(path)
+    write_whole(path, json.dumps(bump_json(bump), indent=1) + "\n", "writing the report")
     return path

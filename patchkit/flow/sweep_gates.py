@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from patchkit.build.toolchain import check_archs, find_toolchain
 from patchkit.classify.model import GOOD
 from patchkit.config.lock import Lock, load_lock
-from patchkit.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError
+from patchkit.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import pin_ref
 from patchkit.flow.apply import candidate_ref, write_plan
@@ -68,8 +68,10 @@ class Proof:
 def _told(error: PatchkitError | None) -> list[str]:
     if error is None:
         return []
-    every = error.errors if isinstance(error, ErrorGroup) else (error,)
-    return [f"{each.code}: {each.message}" + (f" ({each.where[0]})" if each.where else "") for each in every]
+    return [
+        f"{each.code}: {each.message}" + (f" ({each.where[0]})" if each.where else "")
+        for each in members_of(error)
+    ]
 
 
 def prove_rows(
