@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from patchkit.cli.request import RequestOptions, make_request, request_options, unlocked_option
-from patchkit.cli.settings import FOLDER, Settings, verb
+from patchkit.cli.request import (
+    OptionsContradict,
+    RequestOptions,
+    make_request,
+    request_options,
+    requested_onto,
+    unlocked_option,
+)
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.errors import ExitCode
 
 if TYPE_CHECKING:
     from patchkit.flow.apply import Applied
+    from patchkit.flow.onto.pin import Onto
 
 __all__ = ["command"]
 
@@ -21,6 +30,7 @@ __all__ = ["command"]
     "apply",
     example=(
         "patchkit apply --arch gfx1151",
+        "patchkit apply --arch gfx1151 --onto HEAD --repo ~/llama.cpp",
         "patchkit apply --arch gfx1151 --checkout llama.cpp-gfx1151",
         "patchkit apply --arch gfx1151 --arch gfx1100 --source sdist",
     ),
@@ -33,12 +43,40 @@ __all__ = ["command"]
     metavar="DIR",
     help="Also put the files there, as a worktree of the candidate.",
 )
-def command(settings: Settings, checkout: Path | None, **options: Unpack[RequestOptions]) -> None:
-    """Make the candidate branch: the pin, and on it one commit per patch.
+@click.option(
+    "--branch", type=TEXT, metavar="NAME", help="With --onto: the branch to make (default: patchkit/GFX)."
+)
+@click.option(
+    "--replace", "replaces", is_flag=True, help="With --onto: move a branch that patchkit made before."
+)
+def command(
+    settings: Settings,
+    checkout: Path | None,
+    branch: str | None,
+    *,
+    replaces: bool,
+    **options: Unpack[RequestOptions],
+) -> int:
+    """Make the candidate branch: one commit per patch on llama.cpp.
 
-    The branch is made in patchkit's own repository in the cache folder; no file of yours is touched. The
-    same inputs give the same commits. A candidate is placed and parsed, not yet proven on a GPU.
+    With --onto, on a commit of your own clone, with whatever you changed there: each patch is placed by the
+    structure of the code and classed as clean, moved, needless or in conflict. One branch is made in your
+    repository, patchkit/gfx1151 by default, with your commit below it. Nothing else of it is changed.
+
+    Without --onto, on a pin of the lock, in patchkit's own repository in the cache folder; no file of yours
+    is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a GPU.
     """
+    onto = requested_onto(options)
+    if onto is not None:
+        if checkout is not None:
+            raise OptionsContradict("--checkout cannot go with --onto", hint="git worktree add in your clone")
+        return _apply_onto(settings, onto, branch, options, replaces=replaces)
+    if branch is not None or replaces:
+        raise OptionsContradict(
+            f"{'--branch' if branch is not None else '--replace'} goes with --onto",
+            why="it is about a branch of your own clone",
+            hint="add --onto REV",
+        )
     from patchkit.flow.apply import run_apply
 
     workspace = settings.workspace()
@@ -46,26 +84,57 @@ def command(settings: Settings, checkout: Path | None, **options: Unpack[Request
     if settings.json:
         settings.terminal.document(applied.as_json())
     else:
-        settings.terminal.data(_text(applied, workspace.cache_root / "upstream.git"))
+        settings.terminal.data(
+            _text(applied, workspace.cache_root / "upstream.git", verbose=settings.verbose)
+        )
+    return ExitCode.OK
 
 
-def _text(applied: Applied, repository: Path) -> str:
+def _apply_onto(
+    settings: Settings, onto: Onto, branch: str | None, options: RequestOptions, *, replaces: bool
+) -> int:
+    from patchkit.cli.onto_text import onto_lines
+    from patchkit.flow.onto.apply import run_onto
+
+    workspace = settings.workspace()
+    request = make_request(workspace, options)
+    applied = run_onto(
+        request,
+        onto,
+        workspace,
+        branch=branch or f"patchkit/{'+'.join(sorted(set(request.archs)))}",
+        replace_branch=replaces,
+        drop_conflicts=options["drop_conflicts"],
+    )
+    if settings.json:
+        settings.terminal.document(applied.as_json())
+    else:
+        settings.terminal.data("\n".join(onto_lines(applied, verbose=settings.verbose)))
+    return ExitCode.OK
+
+
+def _text(applied: Applied, repository: Path, *, verbose: bool) -> str:
     branch = applied.branch.removeprefix("refs/heads/")
     archs = " ".join(f"--arch {arch}" for arch in applied.archs)
     count = len(applied.commits)
     state = "as it was" if applied.unchanged else "made"
     lines = [f"{branch}: {state}, {count} commit{'' if count == 1 else 's'} on {applied.base[:12]}"]
-    lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
-    lines += [f"  skipped {patch}: {reason}" for patch, reason in applied.skipped]
-    lines += [f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
+    if verbose:
+        lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
+        lines += [f"  left out {patch}: {reason}" for patch, reason in applied.skipped]
+        lines += [f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
+    else:
+        names = ", ".join(made.id for made in applied.commits)
+        left_out = f"; {len(applied.skipped)} left out (-v says why)" if applied.skipped else ""
+        lines.append(f"patches:   {names}{left_out}")
     if applied.checkout is not None:
-        lines += ["", f"files:     {applied.checkout}"]
+        lines += [f"files:     {applied.checkout}"]
     else:
         # The pin has no history here; a clone without upstream's refuses such a branch unless told.
-        lines += ["", f"fetch it:  git fetch --update-shallow {shlex.quote(str(repository))} {branch}"]
+        lines += [f"fetch it:  git fetch --update-shallow {shlex.quote(str(repository))} {branch}"]
     lines += [
         f"build it:  {shlex.join(applied.cmake)}",
-        f"see it:    patchkit diff {archs} --upstream {branch.rpartition('/')[2]}",
         "It is a candidate: placed and parsed, not run on a GPU.",
+        f"next:      patchkit verify --no-gpu {archs} --upstream {branch.rpartition('/')[2]}",
     ]
     return "\n".join(lines)

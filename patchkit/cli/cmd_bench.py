@@ -12,7 +12,7 @@ import click
 from patchkit.cli.bench_output import TableFormat, show_table
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.outputs import check_beside_document
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options
 from patchkit.cli.usage import BadUsage
 
@@ -234,8 +234,7 @@ def _plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_format_option
 def _run(
     settings: Settings,
-    archs: tuple[str, ...],
-    upstream: str | None,
+    choice: CandidateChoice,
     timeout: int,
     url: str | None,
     ssh_config: Path | None,
@@ -258,9 +257,10 @@ def _run(
     if not any((*plan["prompts"], *plan["generated"])):
         raise BadUsage("--prompts and --generated leave nothing to measure", hint="patchkit bench run --help")
     workspace = settings.workspace()
+    chosen = choice.choose(workspace)
     request = BenchRunRequest(
-        archs=choose_candidate(workspace, archs, upstream),
-        upstream=upstream,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
         plan=BenchPlan(**plan),
         timeout_s=60.0 * timeout,
         **own,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from patchkit.cli.request import candidate_options, choose_candidate, program_options
+from patchkit.cli.request import CandidateChoice, candidate_options, program_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ __all__ = ["command"]
 @program_options
 def command(
     settings: Settings,
-    archs: tuple[str, ...],
-    upstream: str | None,
+    choice: CandidateChoice,
     backend: BackendName,
     programs: tuple[str, ...],
 ) -> None:
@@ -40,10 +39,11 @@ def command(
     from patchkit.flow.build import PROGRAMS, run_build
 
     workspace = settings.workspace()
+    chosen = choice.choose(workspace)
     report = run_build(
         workspace,
-        archs=choose_candidate(workspace, archs, upstream),
-        upstream=upstream,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
         backend=backend,
         programs=programs or PROGRAMS,
         environ=os.environ,

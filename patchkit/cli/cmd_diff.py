@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
 __all__ = ["command"]
@@ -17,16 +17,13 @@ __all__ = ["command"]
 @candidate_options
 @click.option("--patch", metavar="ID", help="Only what this patch adds.")
 @click.option("--stat", is_flag=True, help="Only the files and the counts of lines.")
-def command(
-    settings: Settings, archs: tuple[str, ...], upstream: str | None, patch: str | None, *, stat: bool
-) -> None:
+def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, stat: bool) -> None:
     """Show what the candidate changes in upstream, as git writes it."""
     from patchkit.flow.diff import make_diff
 
     workspace = settings.workspace()
-    shown = make_diff(
-        workspace, archs=choose_candidate(workspace, archs, upstream), upstream=upstream, patch=patch
-    )
+    chosen = choice.choose(workspace)
+    shown = make_diff(workspace, archs=chosen.archs, upstream=chosen.upstream, patch=patch)
     if settings.json:
         settings.terminal.document(shown.as_json())
     elif stat:

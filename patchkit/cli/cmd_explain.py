@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from patchkit.cli.request import CandidateChoice, Chosen, candidate_options
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
     from patchkit.build.compile import CompiledKernel
+    from patchkit.config.lock import PinWanted
     from patchkit.flow.explain import Account, Explanation
     from patchkit.recorder.cases import Case
     from patchkit.recorder.log import Launch
@@ -79,8 +81,7 @@ class ShapeOptions(TypedDict):
         "patchkit explain --arch gfx1151 --path --gpu gfx1100 --gpu gfx1201 --json",
     ),
 )
-@click.option("--upstream", metavar="PIN", help="A pin of the lock: b6900 or a commit prefix.")
-@click.option("--arch", required=True, metavar="GFX", help="A GPU that has a candidate.")
+@candidate_options
 @click.option("--path", is_flag=True, help="Every operation of a model instead of one shape of attention.")
 @click.option("--gpu", "others", multiple=True, metavar="GFX", help="With --path: another GPU, too.")
 @click.option("--head-size", metavar="D", help="Values per head; 576/512 where K and V differ.")
@@ -97,8 +98,7 @@ class ShapeOptions(TypedDict):
 @click.option("--softcap", type=float, default=0.0, show_default=True, help="Cap of the logits.")
 def command(
     settings: Settings,
-    arch: str,
-    upstream: str | None,
+    choice: CandidateChoice,
     path: bool,  # noqa: FBT001  click passes by name
     others: tuple[str, ...],
     **shape: Unpack[ShapeOptions],
@@ -112,33 +112,43 @@ def command(
     batch, and in which numbers they compute, before and after the patches.
     """
     if path:
-        _show_paths(settings, arch, upstream, others, shape)
+        _show_paths(settings, choice, others, shape)
         return
     if others:
-        raise ShapeNotStated(
-            "--gpu goes with --path", hint=f"patchkit explain --arch {arch} --path --gpu ..."
-        )
+        raise ShapeNotStated("--gpu goes with --path", hint="patchkit explain --arch GFX --path --gpu ...")
     from patchkit.flow.explain import explain_case
 
     case = _case(shape)
-    found = explain_case(settings.workspace(), arch=arch, case=case, upstream=upstream, environ=os.environ)
+    workspace = settings.workspace()
+    arch, upstream = _one(choice.choose(workspace))
+    found = explain_case(workspace, arch=arch, case=case, upstream=upstream, environ=os.environ)
     if settings.json:
         settings.terminal.document(found.as_json())
     else:
         settings.terminal.data("\n".join(_lines(found)))
 
 
+def _one(chosen: Chosen) -> tuple[str, PinWanted]:
+    """The one GPU that is asked about, and the pin; raises ShapeNotStated."""
+    if len(chosen.archs) != 1:
+        raise ShapeNotStated(
+            f"explain looks at one GPU at a time, not at {' and '.join(chosen.archs)}",
+            hint="with --path others can be compared: --gpu GFX",
+        )
+    return chosen.archs[0], chosen.upstream
+
+
 def _show_paths(
-    settings: Settings, arch: str, upstream: str | None, others: tuple[str, ...], shape: ShapeOptions
+    settings: Settings, choice: CandidateChoice, others: tuple[str, ...], shape: ShapeOptions
 ) -> None:
     from patchkit.cli.explain_path import path_lines
     from patchkit.flow.explain_path import explain_paths
 
     if shape["head_size"] is not None or shape["kv"] is not None:
-        raise ShapeNotStated("--path takes no shape", hint=f"patchkit explain --arch {arch} --path")
-    report = explain_paths(
-        settings.workspace(), arch=arch, others=others, upstream=upstream, environ=os.environ
-    )
+        raise ShapeNotStated("--path takes no shape", hint="patchkit explain --arch GFX --path")
+    workspace = settings.workspace()
+    arch, upstream = _one(choice.choose(workspace))
+    report = explain_paths(workspace, arch=arch, others=others, upstream=upstream, environ=os.environ)
     if settings.json:
         settings.terminal.document(report.as_json())
     else:

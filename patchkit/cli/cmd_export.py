@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 __all__ = ["command"]
@@ -16,7 +16,7 @@ __all__ = ["command"]
 @verb("export", example=("patchkit export --arch gfx1151 patches-gfx1151",))
 @candidate_options
 @click.argument("directory", type=FOLDER, metavar="DIR")
-def command(settings: Settings, archs: tuple[str, ...], upstream: str | None, directory: Path) -> None:
+def command(settings: Settings, choice: CandidateChoice, directory: Path) -> None:
     """Write the candidate into DIR as files for plain git am, the same bytes on every run.
 
     DIR must be new, empty, or hold an unchanged earlier export.
@@ -24,12 +24,8 @@ def command(settings: Settings, archs: tuple[str, ...], upstream: str | None, di
     from patchkit.flow.export import run_export
 
     workspace = settings.workspace()
-    written = run_export(
-        workspace,
-        archs=choose_candidate(workspace, archs, upstream),
-        upstream=upstream,
-        directory=directory,
-    )
+    chosen = choice.choose(workspace)
+    written = run_export(workspace, archs=chosen.archs, upstream=chosen.upstream, directory=directory)
     if settings.json:
         settings.terminal.document(written.as_json())
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from patchkit.cli.complaint import complain
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 from patchkit.cli.usage import BadUsage
 from patchkit.errors import ErrorGroup, ExitCode
@@ -42,8 +42,7 @@ def command(
     settings: Settings,
     action: Action,
     folder: Path,
-    archs: tuple[str, ...],
-    upstream: str | None,
+    choice: CandidateChoice,
     *,
     all_legal: bool,
     no_isolation: bool,
@@ -61,12 +60,12 @@ def command(
             f"'patchkit numerics {action}' takes no option of build", hint="patchkit numerics --help"
         )
     workspace = settings.workspace()
-    chosen = choose_candidate(workspace, archs, upstream)
+    chosen = choice.choose(workspace)
     if action == "build":
         manifest = build_numerics(
             workspace,
-            archs=chosen,
-            upstream=upstream,
+            archs=chosen.archs,
+            upstream=chosen.upstream,
             folder=folder,
             all_legal=all_legal,
             isolation=not no_isolation,
@@ -75,10 +74,10 @@ def command(
         return ExitCode.OK
     if action == "run":
         found = run_numerics_bundle(
-            workspace, archs=chosen, upstream=upstream, folder=folder, environ=os.environ
+            workspace, archs=chosen.archs, upstream=chosen.upstream, folder=folder, environ=os.environ
         )
     else:
-        found = judge_numerics_bundle(workspace, archs=chosen, upstream=upstream, folder=folder)
+        found = judge_numerics_bundle(workspace, archs=chosen.archs, upstream=chosen.upstream, folder=folder)
     _show(settings, found)
     return ExitCode.OK if found.result.verdict == "passed" else ExitCode.GATE_FAILED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.cli.request import candidate_options, choose_candidate, program_options
+from patchkit.cli.request import CandidateChoice, candidate_options, program_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ __all__ = ["command"]
 @click.option("--out", type=FOLDER, default=".", metavar="DIR", help="Where the wheel goes (default: here).")
 def command(
     settings: Settings,
-    archs: tuple[str, ...],
-    upstream: str | None,
+    choice: CandidateChoice,
     backend: BackendName,
     programs: tuple[str, ...],
     out: Path,
@@ -43,10 +42,11 @@ def command(
     from patchkit.flow.package import PROGRAMS, run_package
 
     workspace = settings.workspace()
+    chosen = choice.choose(workspace)
     report = run_package(
         workspace,
-        archs=choose_candidate(workspace, archs, upstream),
-        upstream=upstream,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
         backend=backend,
         programs=programs or PROGRAMS,
         out=out,

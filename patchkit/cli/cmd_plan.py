@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from patchkit.cli.complaint import complain, error_as_json, exit_code_of
-from patchkit.cli.request import RequestOptions, make_request, request_options, unlocked_option
+from patchkit.cli.request import (
+    RequestOptions,
+    make_request,
+    request_options,
+    requested_onto,
+    unlocked_option,
+)
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup
 
@@ -18,7 +24,12 @@ __all__ = ["command"]
 
 
 @verb(
-    "plan", example=("patchkit plan --arch gfx1151", "patchkit plan --arch gfx1151 --only tile-config-guard")
+    "plan",
+    example=(
+        "patchkit plan --arch gfx1151",
+        "patchkit plan --arch gfx1151 --only tile-config-guard",
+        "patchkit plan --arch gfx1151 --onto HEAD --repo ~/llama.cpp",
+    ),
 )
 @request_options
 @unlocked_option
@@ -30,18 +41,33 @@ def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOpt
     """
     from patchkit.flow.plan import make_plan
 
+    onto = requested_onto(options)
     workspace = settings.workspace()
-    plan = make_plan(make_request(workspace, options), workspace)
+    request = make_request(workspace, options)
+    classes: list[str] = []
+    if onto is None:
+        plan = make_plan(request, workspace)
+        document = plan.as_json()
+    else:
+        from patchkit.cli.onto_text import class_lines
+        from patchkit.fetch.cache import open_cache
+        from patchkit.flow.onto.plan import plan_onto
+
+        cache = open_cache(workspace.cache_root)
+        found = plan_onto(request, onto, workspace, cache, drop_conflicts=options["drop_conflicts"])
+        plan, document, classes = found.plan, found.as_json(), class_lines(found)
     terminal = settings.terminal
     problems = ErrorGroup("the plan does not hold", plan.errors)
     if settings.json:
         errors = error_as_json(problems) if plan.errors else {}
-        terminal.document({**plan.as_json(), **errors})
+        terminal.document({**document, **errors})
     else:
         name = (plan.pin.commit or plan.pin.tree)[:12]
         head = f"{plan.pin.name} ({name}) for {' '.join(plan.archs)}"
         terminal.data(
-            "\n".join([head, *(line for patch in plan.patches for line in _patch(patch, show_text))])
+            "\n".join(
+                [head, *classes, *(line for patch in plan.patches for line in _patch(patch, show_text))]
+            )
         )
     if not plan.errors:
         return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from patchkit.cli.outputs import check_beside_document
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 from patchkit.cli.versions import version_of
 from patchkit.errors import ExitCode
@@ -52,8 +52,7 @@ _FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
 def command(
     settings: Settings,
     where: str | None,
-    archs: tuple[str, ...],
-    upstream: str | None,
+    choice: CandidateChoice,
     form: str,
     sweep: Path | None,
     out: Path | None,
@@ -82,8 +81,10 @@ def command(
         check_writable(out)
     workspace = settings.workspace()
     if where is None:
-        archs = choose_candidate(workspace, archs, upstream)
-    folder = find_evidence(workspace, where, archs=archs, upstream=upstream)
+        chosen = choice.choose(workspace, must_be_own=False)  # what was found then is still what was found
+        folder = find_evidence(workspace, None, archs=chosen.archs, upstream=chosen.upstream)
+    else:
+        folder = find_evidence(workspace, where, archs=(), upstream=None)
     if out is not None:
         check_apart(out, [*folder.glob("*.json"), *([sweep] if sweep is not None else [])])
     evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal")

@@ -12,7 +12,7 @@ from patchkit.cli.complaint import complain
 from patchkit.cli.hardware_options import HardwareOptions, check_hardware, hardware_options, make_hardware
 from patchkit.cli.publish_options import PublishOptions, publish_options, publish_request, published_lines
 from patchkit.cli.report_options import ReportOptions, report_options, report_writer
-from patchkit.cli.request import candidate_options, choose_candidate
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 from patchkit.errors import ErrorGroup, ExitCode
 
@@ -48,8 +48,7 @@ class _Options(PublishOptions, HardwareOptions, ReportOptions):
 )
 def command(
     settings: Settings,
-    archs: tuple[str, ...],
-    upstream: str | None,
+    choice: CandidateChoice,
     gates: tuple[str, ...],
     *,
     full: bool,
@@ -69,15 +68,15 @@ def command(
     from patchkit.flow.verify import failures, run_verify
 
     check_hardware(options)
-    request = publish_request(options, upstream)
+    request = publish_request(options, choice)
     workspace = settings.workspace()
     write_reports = report_writer(settings, workspace, options)
-    chosen = choose_candidate(workspace, archs, upstream)
+    chosen = choice.choose(workspace)
     report = run_verify(
         workspace,
-        archs=chosen,
-        hardware=make_hardware(workspace, chosen, options),
-        upstream=upstream,
+        archs=chosen.archs,
+        hardware=make_hardware(workspace, chosen.archs, options),
+        upstream=chosen.upstream,
         only=gates,
         full=full,
         environ=os.environ,

@@ -11,6 +11,7 @@ from patchkit.cli.settings import TEXT
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from patchkit.cli.request import CandidateChoice
     from patchkit.flow.publish import Published, PublishRequest
 
 __all__ = [
@@ -57,7 +58,7 @@ def publish_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def publish_request(options: PublishOptions, upstream: str | None) -> PublishRequest | None:
+def publish_request(options: PublishOptions, choice: CandidateChoice) -> PublishRequest | None:
     """What to publish; None for nothing. Raises PublishOptionAlone, PushRemoteBad, before any work."""
     if not options["publish"]:
         names = {"accept_not_run": "--accept-not-run", "push": "--push", "force_push": "--force-push"}
@@ -69,6 +70,12 @@ def publish_request(options: PublishOptions, upstream: str | None) -> PublishReq
                 f"{', '.join(given)}: nothing is published without --publish", hint="add --publish"
             )
         return None
+    if choice.onto is not None:
+        raise PublishOptionAlone(
+            "a candidate on a commit of your clone is not published",
+            why="its branch is in your repository already, and the push is yours",
+            hint="leave out --publish, and push the branch that apply --onto made",
+        )
     from patchkit.flow.publish import PublishRequest, check_request
 
     request = PublishRequest(
@@ -76,7 +83,7 @@ def publish_request(options: PublishOptions, upstream: str | None) -> PublishReq
         push=options["push"],
         force_push=options["force_push"],
         sign=options["sign"],
-        upstream=upstream,
+        upstream=choice.upstream,
     )
     check_request(request)
     return request

@@ -1,39 +1,69 @@
-"""The options that say what to apply, and the Request they make.
+"""The options that say what to apply, or which candidate is meant.
 
-``apply``, ``plan``, ``diff`` and ``export`` share them, so that what one shows is what another does.
+``apply`` and ``plan`` share the first, every verb that looks at a candidate the second: a commit, a pin, GPUs
+and patches are named the same way everywhere.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import click
 
-from patchkit.cli.settings import TEXT
+from patchkit.cli.settings import FOLDER, TEXT
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from patchkit.config.lock import Pin, PinWanted
+    from patchkit.flow.onto.pin import Onto
     from patchkit.flow.plan import Request
+    from patchkit.flow.records import Wish
     from patchkit.flow.workspace import Workspace
 
 __all__ = [
     "ArchMissing",
+    "CandidateChoice",
+    "Chosen",
+    "OptionsContradict",
     "RequestOptions",
     "candidate_options",
     "choose_archs",
-    "choose_candidate",
+    "make_onto",
     "make_request",
     "program_options",
     "request_options",
+    "requested_onto",
     "unlocked_option",
 ]
+
+
+_DIGITS = 9  # of a build number
 
 
 class ArchMissing(UsageError):
     """No GPU was named, and this machine does not have exactly one."""
 
     code = "ARCH_MISSING"
+
+
+class OptionsContradict(UsageError):
+    """Two options that cannot both be meant."""
+
+    code = "OPTIONS_CONTRADICT"
+
+
+def _build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """6900 of ``6900`` or ``b6900``."""
+    if value is None:
+        return None
+    text = value.removeprefix("b")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
+        raise click.BadParameter("it is no build number such as b6900", ctx, param)
+    return int(text)
 
 
 class RequestOptions(TypedDict):
@@ -46,6 +76,11 @@ class RequestOptions(TypedDict):
     only: tuple[str, ...]
     without: tuple[str, ...]
     with_: tuple[str, ...]
+    onto: str | None
+    repo: Path | None
+    as_build: int | None
+    with_opt_in: bool
+    drop_conflicts: bool
     unlocked: NotRequired[bool]
 
 
@@ -62,11 +97,124 @@ _UPSTREAM = click.option(
 )
 
 
+_ONTO = click.option(
+    "--onto",
+    type=TEXT,
+    is_flag=False,
+    flag_value="HEAD",
+    metavar="REV",
+    help="A commit of your own clone of llama.cpp (without REV: its HEAD).",
+)
+_REPO = click.option(
+    "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
+)
+_AS_BUILD = click.option(
+    "--as-build",
+    type=TEXT,
+    callback=_build_number,
+    metavar="N",
+    help="The upstream build below --onto, where your clone does not tell.",
+)
+_PATCHES = (
+    click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in."),
+    click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),
+    click.option("--only", multiple=True, metavar="ID", help="Only these patches."),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A candidate as it was named: its GPUs, and its pin as the flows take it."""
+
+    archs: tuple[str, ...]
+    upstream: PinWanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateChoice:
+    """What the options say of the candidate that is meant."""
+
+    archs: tuple[str, ...]
+    upstream: str | None
+    onto: Onto | None
+    wish: Wish
+
+    def choose(self, workspace: Workspace, *, must_be_own: bool = True) -> Chosen:
+        """Which candidate that is: without --arch the GPU of this machine, else the only one that was made.
+
+        Raises:
+            ArchMissing: there is no telling which GPU is meant.
+            CandidateMissing, CandidateBroken: there is no such candidate.
+            CandidateOfOtherSeries: of another series or with other patches; if ``must_be_own``.
+            The errors of reading lock, profiles and the user's clone.
+        """
+        from patchkit.config.lock import load_lock
+        from patchkit.config.profile import load_profile
+        from patchkit.flow.candidates import check_candidate, find_candidate, made_for
+
+        def pin_for(archs: tuple[str, ...]) -> Pin:
+            if self.onto is None:
+                return load_lock(workspace.series.lock).pin(self.upstream)
+            from patchkit.flow.onto.pin import find_onto_pin
+
+            return find_onto_pin(self.onto, workspace, archs)
+
+        try:
+            archs = choose_archs(workspace, self.archs)
+        except ArchMissing:
+            made = made_for(workspace, pin_for(()))
+            if len(made) != 1:
+                raise
+            workspace.reporter.info(f"no --arch given: using the only candidate, for {' '.join(made[0])}")
+            archs = made[0]
+        for arch in archs:
+            load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
+        pin = pin_for(archs)
+        _, candidate = find_candidate(workspace, archs, pin)
+        if must_be_own:
+            check_candidate(workspace, candidate, pin, self.wish)
+        return Chosen(archs=archs, upstream=pin if self.onto is not None else self.upstream)
+
+
 def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name a candidate."""
-    for option in (_UPSTREAM, _ARCH):
-        function = option(function)
-    return function
+    """Adds the options that name a candidate; the function gets them as one ``choice``."""
+
+    @functools.wraps(function)
+    def packed(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # whatever the command takes
+        from patchkit.flow.records import Wish
+
+        onto = make_onto(options.pop("onto"), options.pop("repo"), None, options["upstream"])
+        wish = Wish(with_=options.pop("with_"), without=options.pop("without"), only=options.pop("only"))
+        choice = CandidateChoice(
+            archs=options.pop("archs"), upstream=options.pop("upstream"), onto=onto, wish=wish
+        )
+        return function(*args, choice=choice, **options)
+
+    decorated: Callable[..., Any] = packed
+    for option in (*_PATCHES, _REPO, _ONTO, _UPSTREAM, _ARCH):
+        decorated = option(decorated)
+    return decorated
+
+
+def make_onto(
+    revision: str | None, repo: Path | None, build: int | None, upstream: str | None
+) -> Onto | None:
+    """What --onto, --repo and --as-build name; None when none of them was given.
+
+    Raises OptionsContradict.
+    """
+    if revision is None and repo is None and build is None:
+        return None
+    if upstream is not None:
+        raise OptionsContradict(
+            "--upstream and --onto contradict each other",
+            why="one is a pin of the lock, the other a commit of your clone",
+            hint="drop one of them",
+        )
+    from patchkit.flow.onto.pin import Onto
+
+    directory = repo or FOLDER.convert(".", None, None)
+    return Onto(revision=revision or "HEAD", directory=directory, as_build=build)
 
 
 def program_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,9 +238,11 @@ def program_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a Request."""
     for option in (
-        click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in."),
-        click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),
-        click.option("--only", multiple=True, metavar="ID", help="Only these patches."),
+        click.option(
+            "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
+        ),
+        click.option("--with-opt-in", is_flag=True, help="Add every patch that is opt-in for these GPUs."),
+        *_PATCHES,
         click.option(
             "--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to take the pin from."
         ),
@@ -103,6 +253,9 @@ def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Where the pin comes from; its tree hash decides either way.",
         ),
+        _AS_BUILD,
+        _REPO,
+        _ONTO,
         _UPSTREAM,
         _ARCH,
     ):
@@ -130,7 +283,32 @@ def make_request(workspace: Workspace, options: RequestOptions) -> Request:
         without=options["without"],
         with_=options["with_"],
         unlocked=options.get("unlocked", False),
+        with_opt_in=options["with_opt_in"],
     )
+
+
+def requested_onto(options: RequestOptions) -> Onto | None:
+    """The commit of the user's clone that is meant, if one is.
+
+    Raises OptionsContradict for options that say nothing of a clone, or only of one.
+    """
+    onto = make_onto(options["onto"], options["repo"], options["as_build"], options["upstream"])
+    unfit = ["--unlocked"] if options.get("unlocked") else []
+    unfit += ["--source"] if options["source"] != "auto" else []
+    unfit += ["--upstream-url"] if options["upstream_url"] is not None else []
+    if onto is not None and unfit:
+        raise OptionsContradict(
+            f"{' and '.join(unfit)} cannot go with --onto",
+            why="a commit of your clone comes from there, and no lock records it",
+            hint=f"drop {' and '.join(unfit)}",
+        )
+    if onto is None and options["drop_conflicts"]:
+        raise OptionsContradict(
+            "--drop-conflicts goes with --onto",
+            why="what a pin of the lock gets is recorded there",
+            hint="--without ID leaves a patch out",
+        )
+    return onto
 
 
 def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,21 +334,3 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
         why=here,
         hint=" or ".join(f"--arch {arch}" for arch in ready) or "patchkit list",
     )
-
-
-def choose_candidate(workspace: Workspace, named: tuple[str, ...], upstream: str | None) -> tuple[str, ...]:
-    """As :func:`choose_archs`; on a machine without a GPU, those of the only candidate that was made.
-
-    Raises what reading the lock raises, too.
-    """
-    from patchkit.config.lock import load_lock
-    from patchkit.flow.candidates import made_for
-
-    try:
-        return choose_archs(workspace, named)
-    except ArchMissing:
-        made = made_for(workspace, load_lock(workspace.series.lock).pin(upstream).build)
-        if len(made) != 1:
-            raise
-        workspace.reporter.info(f"no --arch given: using the only candidate, for {' '.join(made[0])}")
-        return made[0]

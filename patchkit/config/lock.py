@@ -11,6 +11,7 @@ The file is written by :mod:`patchkit.config.lock_text`; a person reads it, and 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "Pin",
     "PinAmbiguous",
     "PinUnknown",
+    "PinWanted",
     "Result",
     "SdistSource",
     "Source",
@@ -85,7 +87,12 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits."""
+    """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
+
+    ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
+    without history is. A pin with a ``clone`` (``--onto``) is a commit of the user's repository there and no
+    source has it; its ``build`` is that of upstream below it.
+    """
 
     build: int
     commit: str | None
@@ -94,12 +101,25 @@ class Pin:
     commit_object: bytes | None
     sources: tuple[Source, ...]
     followed: tuple[Followed, ...] = ()
+    ggml: str | None = None
+    clone: Path | None = None
     where: Location | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
-        """``b`` and the build number, as upstream names its releases."""
-        return f"b{self.build}"
+        """``b`` and the build number, as upstream names its releases; of a clone ``onto-`` and the commit."""
+        return f"b{self.build}" if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
+
+    @property
+    def option(self) -> str:
+        """What names this pin on the command line: ``--upstream b6900``, or ``--onto`` with the clone."""
+        if self.clone is None:
+            return f"--upstream {self.name}"
+        return f"--onto {self.name.removeprefix('onto-')} --repo {shlex.quote(str(self.clone))}"
+
+
+PinWanted = str | Pin | None
+"""A pin as the command line names it: by name, the lock's default, or the pin itself (``--onto``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +155,15 @@ class Lock:
     pins: tuple[Pin, ...]
     results: tuple[Result, ...]
 
-    def pin(self, wanted: str | int | None = None) -> Pin:
-        """The pin of a build (``6900``, ``b6900``), of a commit prefix, or the default.
+    def pin(self, wanted: PinWanted | int = None) -> Pin:
+        """The pin of a build (``6900``, ``b6900``), of a commit prefix, or the default; a pin is itself.
 
         Raises:
             PinUnknown: none fits.
             PinAmbiguous: a commit prefix fits several.
         """
+        if isinstance(wanted, Pin):
+            return wanted
         name = str(self.default if wanted is None else wanted).strip().lower()
         exact = [pin for pin in self.pins if name in (pin.name, str(pin.build), pin.commit)]
         if exact:
@@ -242,6 +264,7 @@ def _pin(row: PinModel, where: Location) -> Pin:
             )
             for each in row.followed
         ),
+        ggml=row.ggml,
         where=where,
     )
 

@@ -67,6 +67,7 @@ class PinModel(TomlModel):
         min_length=1, strict=False
     )
     followed: tuple[FollowedModel, ...] = Field(default=(), strict=False)
+    ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
 
 
 class ResultModel(TomlModel):

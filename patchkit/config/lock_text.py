@@ -156,6 +156,8 @@ def _pin_lines(pin: Pin) -> Iterator[str]:
         yield f"commit = {_string(pin.commit)}"
     yield f"tree = {_string(pin.tree)}"
     yield f"committed = {_string(pin.committed)}"
+    if pin.ggml is not None:
+        yield f"ggml = {_string(pin.ggml)}"
     if pin.commit_object is not None:
         yield "commit_object = '''"
         yield from textwrap.wrap(base64.b64encode(pin.commit_object).decode("ascii"), _WIDTH)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from patchkit.config.lock import GitSource, Pin, SdistSource
@@ -18,6 +19,7 @@ from patchkit.fetch.archive import read_archive
 from patchkit.fetch.cache import Cache
 from patchkit.fetch.gitremote import fetch_commit
 from patchkit.report import Reporter
+from patchkit.vcs.clone import Commit, copy_commit, open_clone
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.fastimport import CommitStream, git_date
 from patchkit.vcs.redact import redacted
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 SourceWanted = Literal["auto", "git", "sdist"]
-Origin = Literal["cache", "git", "sdist"]
+Origin = Literal["cache", "git", "sdist", "clone"]
 
 _AUTO_ANSWER_S = 10.0  # then the sdist is tried
 _ONLY_ANSWER_S = 60.0  # with no other source to try
@@ -128,10 +130,11 @@ def obtain(
         SourceNotInLock, UpstreamUrlUnused: the wish does not fit the lock.
         TreeMismatch: a source gave another tree.
         SourceError: the source did not work; an ErrorGroup of them if several did not.
+        CloneUnreadable, CloneIncomplete: the user's clone, for a pin that comes from one.
         CacheError: the disk refused.
     """
     check_git(reporter)
-    ways = _ways(pin, source, upstream_url)
+    ways = _ways(pin, source, upstream_url) if pin.clone is None else ()
     peeked = cache.peek(reporter)
     found = find_pinned(peeked, pin) if peeked is not None else None
     if found is not None:
@@ -145,6 +148,8 @@ def obtain(
         for commit in (fetched, read_ref(repository, pin_ref(pin))):
             if commit is not None and repository.resolve(f"{commit}^{{tree}}") == (pin.tree,):
                 return _accept(task, pin.tree, "cache", commit)
+        if pin.clone is not None:
+            return _from_clone(task, pin.clone)
         return _try_in_turn(task, ways)
 
 
@@ -189,6 +194,16 @@ def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> Pinn
     if len(failures) == 1:
         raise failures[0]
     raise ErrorGroup(f"no source gave the tree of {task.pin.name}", failures)
+
+
+def _from_clone(task: _Task, directory: Path) -> PinnedTree:
+    pin = task.pin
+    if pin.commit is None or pin.commit_object is None:
+        raise AssertionError("a pin of a clone is a commit that was read")
+    task.reporter.step(f"copying {pin.commit[:12]} from {directory}")
+    commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
+    copy_commit(open_clone(directory, task.reporter), commit, task.repository)
+    return _accept(task, task.repository.tree_of(pin.commit), "clone", str(directory))
 
 
 def _from_git(task: _Task, source: GitSource, answer_s: float) -> PinnedTree:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from patchkit.config.lock import PinWanted
 from patchkit.config.profile import ArchProfile
 from patchkit.errors import Location
 from patchkit.flow.message import commit_message
@@ -30,7 +31,7 @@ class AnchorsGate:
     """Plans with the workspace's series, for the patches that the candidate has."""
 
     workspace: Workspace
-    upstream: str | None
+    upstream: PinWanted
     name: str = "anchors"
 
     def run(self, subject: Subject) -> GateResult:

@@ -1,6 +1,6 @@
 """Making the candidate: plan, commits, one ref update. Until that update nothing is visible.
 
-Vocabulary: the *candidate branch* is ``candidate/<arch[+arch]>/b<build>`` in the cache's repository.
+Vocabulary: the *candidate branch* is ``candidate/<arch[+arch]>/<pin>`` in the cache's repository.
 The commits are written first, as objects nobody refers to; then comes the checkout, if one is asked
 for; last the branch moves, by compare-and-swap.
 A run that is killed leaves objects at most, and the next run makes the same ones.
@@ -13,19 +13,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.config.made import Made
 from patchkit.errors import ErrorGroup
 from patchkit.fetch.cache import open_cache
 from patchkit.flow.locking import check_inputs, check_result, make_result, read_inputs
 from patchkit.flow.message import commit_message, commit_subject
 from patchkit.flow.plan import Plan, Request, plan_with
+from patchkit.flow.records import make_record, record_ref, write_record
 from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.refs import read_ref, update_ref
+from patchkit.vcs.refs import read_ref, update_refs
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.worktree import checkout as checkout_worktree
 
-__all__ = ["Applied", "AppliedCommit", "candidate_ref", "cmake_command", "run_apply", "write_plan"]
+__all__ = [
+    "Applied",
+    "AppliedCommit",
+    "candidate_ref",
+    "cmake_command",
+    "move_candidate",
+    "run_apply",
+    "write_plan",
+]
 
 _LOCK_STATES = {
     "recorded": "as the lock records",
@@ -76,9 +86,9 @@ class Applied:
         }
 
 
-def candidate_ref(archs: tuple[str, ...], build: int) -> str:
-    """Full ref name of the candidate of these GPUs (sorted) on this build."""
-    return f"refs/heads/candidate/{'+'.join(archs)}/b{build}"
+def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
+    """Full ref name of the candidate of these GPUs (sorted) on the pin of this name."""
+    return f"refs/heads/candidate/{'+'.join(archs)}/{pin}"
 
 
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
@@ -97,11 +107,11 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             raise ErrorGroup("the series cannot be applied", plan.errors)
         inputs = read_inputs(plan, workspace.series)
         state = check_inputs(plan, inputs, unlocked=request.unlocked)
-        declared = _declared_options(repository, plan.base)
+        declared = declared_options(repository, plan.base)
         commits, tree = write_plan(plan, repository, unlocked=state == "unlocked")
         tip = commits[-1].commit if commits else plan.base
         check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
-        ref = candidate_ref(plan.archs, plan.pin.build)
+        ref = candidate_ref(plan.archs, plan.pin.name)
         branch = ref.removeprefix("refs/heads/")
         old = read_ref(repository, ref)
         if checkout is not None:
@@ -110,9 +120,16 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             series = workspace.series
             kept = (series.patches, series.templates, series.profiles)
             checkout_worktree(repository, tip, checkout, kept=kept)
-        if old != tip:
-            stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
-            update_ref(repository, ref, tip, old)
+        made = make_record(
+            plan.request,
+            plan.pin,
+            workspace,
+            tip=tip,
+            patches=[each.id for each in commits],
+            inputs=inputs,
+        )
+        stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
+        move_candidate(repository, ref, old, made)
         stage.text = f"{branch} is complete at {tip[:12]}"
     return Applied(
         branch=ref,
@@ -126,6 +143,18 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         cmake=cmake_command(plan, checkout, declared),
         skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
     )
+
+
+def move_candidate(repository: Repository, ref: str, old: str | None, made: Made) -> None:
+    """Put a candidate branch and its record in their places, in one step; raises RefMoved."""
+    record = record_ref(ref)
+    moves = {
+        ref: (made.tip, old),
+        record: (write_record(repository, made), read_ref(repository, record)),
+    }
+    moves = {name: move for name, move in moves.items() if move[0] != move[1]}
+    if moves:
+        update_refs(repository, moves)
 
 
 @dataclass(slots=True)
@@ -161,7 +190,7 @@ def write_plan(
     return made, written[-1].tree
 
 
-def _declared_options(repository: Repository, commit: str) -> bytes | None:
+def declared_options(repository: Repository, commit: str) -> bytes | None:
     """Upstream's file of options; None where a tree has none."""
     if OPTIONS_FILE not in repository.find_entries(commit, [OPTIONS_FILE]):
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from patchkit.bench.options import BenchPlan
 from patchkit.bench.tables import Table
 from patchkit.build.parts import BackendName
+from patchkit.config.lock import PinWanted
 from patchkit.errors import Location
 from patchkit.flow.bench_arms import BenchArm, build_arms
 from patchkit.flow.bench_session import open_sweep, refuse_other_folder
@@ -43,7 +44,7 @@ class BenchRunRequest:
     """
 
     archs: tuple[str, ...]
-    upstream: str | None
+    upstream: PinWanted
     plan: BenchPlan
     backend: BackendName | None = None
     model: Path | None = None

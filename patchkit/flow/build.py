@@ -13,7 +13,7 @@ from patchkit.build.machine import GATE_PROGRAMS
 from patchkit.build.parts import BackendName
 from patchkit.build.sides import BuiltSide
 from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import UsageError
 from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.subject import make_subject
@@ -88,7 +88,7 @@ class BuildReport:
 def prepare_subject(
     workspace: Workspace,
     archs: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     backend: BackendName,
     environ: Mapping[str, str],
 ) -> tuple[Subject, Candidate]:
@@ -99,7 +99,7 @@ def prepare_subject(
         ToolchainMissing: no HIP compiler.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin.build)
+    repository, candidate = find_candidate(workspace, archs, pin)
     toolchain: Toolchain | None = None
     if backend == "hip":
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -121,7 +121,7 @@ def run_build(
     workspace: Workspace,
     *,
     archs: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     backend: BackendName,
     programs: Sequence[str] = PROGRAMS,
     environ: Mapping[str, str],

@@ -248,7 +248,7 @@ def _regenerate(work: _Work, archs: tuple[str, ...], repository: Repository) -> 
         archs=archs,
         verdicts=verdicts,
         blocked=blocked,
-        branch=candidate_ref(archs, work.new.build).removeprefix("refs/heads/"),
+        branch=candidate_ref(archs, work.new.name).removeprefix("refs/heads/"),
         tip=None,
         tree=None,
         patches=(),
@@ -301,7 +301,7 @@ def _make(
     inputs = read_inputs(plan, work.stage.series)
     lock = lock.with_result(make_result(plan, inputs, tree=tree, commit=tip))
     write_lock(work.stage.series.lock, lock)
-    ref = candidate_ref(one.archs, work.new.build)
+    ref = candidate_ref(one.archs, work.new.name)
     candidate = read_candidate(repository, ref, {ref: tip, pin_ref(work.new): plan.base})
     patches = tuple(made.id for made in commits)
     return lock, candidate, replace(one, tip=tip, tree=tree, patches=patches)

@@ -1,8 +1,9 @@
 """The candidates in the cache: which there are, and the commits of one.
 
-Vocabulary: a *candidate* is a branch that ``apply`` made, ``candidate/<arch[+arch]>/b<build>``; its
-*base* is the pinned upstream commit, which a ref of its own keeps; its *commits* are one per patch,
-each naming its patch in a ``Patchkit-Id`` trailer (none at all when no patch is for these GPUs).
+Vocabulary: a *candidate* is a branch that ``apply`` made, ``candidate/<arch[+arch]>/<pin>``, where the pin
+is ``b<build>``, or ``onto-`` and a commit of the user's clone; its *base* is that commit, which a ref of its
+own keeps; its *commits* are one per patch, each naming its patch in a ``Patchkit-Id`` trailer (none at all
+when no patch is for these GPUs). Its *record* says how it was made (:mod:`patchkit.flow.records`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import Pin, load_lock
+from patchkit.config.made import Made
+from patchkit.config.profile import load_profile
+from patchkit.config.series import load_series
 from patchkit.errors import GitError, Location, PatchkitError
 from patchkit.flow.apply import candidate_ref
+from patchkit.flow.following import followed_series
+from patchkit.flow.records import Wish, digest_of, digest_today, recall
+from patchkit.flow.selection import select_patches
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository, open_repository
@@ -25,14 +32,17 @@ __all__ = [
     "CandidateBroken",
     "CandidateCommit",
     "CandidateMissing",
+    "CandidateOfOtherSeries",
+    "check_candidate",
     "find_candidate",
     "is_candidate",
     "made_for",
+    "named_candidate",
     "read_candidate",
 ]
 
-_REF = re.compile(r"refs/heads/candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]+)")
-_PIN = "refs/patchkit/pin/b"
+_REF = re.compile(r"refs/heads/candidate/(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})")
+_PIN = "refs/patchkit/pin/"
 # Fields end in NUL: a subject may hold anything else.
 _FORMAT = (
     "%H%x00%s%x00%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"
@@ -53,6 +63,12 @@ class CandidateBroken(GitError):
     code = "CANDIDATE_BROKEN"
 
 
+class CandidateOfOtherSeries(GitError):
+    """The candidate was made from another series than the one in use, or has other patches than asked for."""
+
+    code = "CANDIDATE_OTHER_SERIES"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateCommit:
     """One patch as a commit; ``id`` is the patch's."""
@@ -64,14 +80,19 @@ class CandidateCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One candidate branch; ``base`` and ``tip`` are commit ids, ``commits`` in order from the base."""
+    """One candidate branch; ``base`` and ``tip`` are commit ids, ``commits`` in order from the base.
+
+    ``pin`` is the name of what it stands on. ``made`` is None when no record says how it was made.
+    """
 
     ref: str
     archs: tuple[str, ...]
+    pin: str
     build: int
     base: str
     tip: str
     commits: tuple[CandidateCommit, ...]
+    made: Made | None = None
 
     @property
     def branch(self) -> str:
@@ -84,8 +105,8 @@ def is_candidate(ref: str) -> bool:
     return _REF.fullmatch(ref) is not None
 
 
-def find_candidate(workspace: Workspace, archs: Sequence[str], build: int) -> tuple[Repository, Candidate]:
-    """The candidate of these GPUs on this build, and the repository that holds it.
+def find_candidate(workspace: Workspace, archs: Sequence[str], pin: Pin) -> tuple[Repository, Candidate]:
+    """The candidate of these GPUs on this pin, and the repository that holds it.
 
     Raises:
         CandidateMissing: ``apply`` has not made it.
@@ -93,30 +114,39 @@ def find_candidate(workspace: Workspace, archs: Sequence[str], build: int) -> tu
     """
     path = workspace.cache_root / "upstream.git"
     repository = open_repository(path, workspace.reporter)
-    ref = candidate_ref(tuple(sorted(set(archs))), build)
+    ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
     refs = list_refs(repository, "refs") if repository is not None else {}
     if repository is None or ref not in refs:
-        words = [f"--arch {shlex.quote(arch)}" for arch in archs] + _pin_option(workspace, build)
+        words = [f"--arch {shlex.quote(arch)}" for arch in archs] + _pin_option(workspace, pin)
         raise _missing(path, ref, list(filter(is_candidate, refs)), " ".join(words))
     return repository, read_candidate(repository, ref, refs)
 
 
-def _pin_option(workspace: Workspace, build: int) -> list[str]:
+def named_candidate(workspace: Workspace, branch: str) -> tuple[Repository, Candidate]:
+    """The candidate of a branch, by its short name; raises as :func:`find_candidate`."""
+    path = workspace.cache_root / "upstream.git"
+    repository = open_repository(path, workspace.reporter)
+    ref = f"refs/heads/{branch}"
+    refs = list_refs(repository, "refs") if repository is not None else {}
+    if repository is None or ref not in refs:
+        raise _missing(path, ref, list(filter(is_candidate, refs)), "--arch GFX")
+    return repository, read_candidate(repository, ref, refs)
+
+
+def _pin_option(workspace: Workspace, pin: Pin) -> list[str]:
     """What ``apply`` needs besides the GPU; nothing where the lock cannot be read: apply will say that."""
     try:
-        is_default = load_lock(workspace.series.lock).pin(None).build == build
+        is_default = load_lock(workspace.series.lock).pin(None) == pin
     except PatchkitError:
         is_default = True
-    return [] if is_default else [f"--upstream b{build}"]
+    return [] if is_default else [pin.option]
 
 
-def made_for(workspace: Workspace, build: int) -> tuple[tuple[str, ...], ...]:
-    """The GPUs of each candidate there is on this build, by its name; sorted. None without a cache."""
+def made_for(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ...]:
+    """The GPUs of each candidate there is on this pin, by its name; sorted. None without a cache."""
     repository = open_repository(workspace.cache_root / "upstream.git", workspace.reporter)
     names = map(_REF.fullmatch, list_refs(repository, "refs") if repository is not None else {})
-    return tuple(
-        sorted(tuple(one["archs"].split("+")) for one in names if one and int(one["build"]) == build)
-    )
+    return tuple(sorted(tuple(one["archs"].split("+")) for one in names if one and one["pin"] == pin.name))
 
 
 def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Candidate:
@@ -124,9 +154,12 @@ def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Ca
     name = _REF.fullmatch(ref)
     if name is None:
         raise ValueError(f"not the ref of a candidate: {ref}")
-    base, tip = refs.get(f"{_PIN}{name['build']}"), refs[ref]
+    base, tip = refs.get(f"{_PIN}{name['pin']}"), refs[ref]
     if base is None:
-        raise _broken(repository, ref, f"the cache has no pin b{name['build']}")
+        raise _broken(repository, ref, f"the cache has no pin {name['pin']}")
+    made = recall(repository, ref, refs)
+    if made is None and name["build"] is None:
+        raise _broken(repository, ref, "there is no record of how it was made")
     out = repository.git.run("log", "-z", "--reverse", f"--format={_FORMAT}", f"{base}..{tip}", "--")
     fields = out.decode("utf-8", "surrogateescape").split("\0")
     # "-z" adds an empty field after each commit's own.
@@ -140,13 +173,64 @@ def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Ca
     return Candidate(
         ref=ref,
         archs=archs,
-        build=int(name["build"]),
+        pin=name["pin"],
+        build=int(name["build"]) if made is None or name["build"] is not None else made.build,
         base=base,
         tip=tip,
         commits=tuple(
             CandidateCommit(id=patch.strip(), commit=sha, subject=subject) for sha, subject, patch, _ in rows
         ),
+        made=made if made is not None and made.tip == tip else None,
     )
+
+
+def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: Wish) -> None:
+    """Whether the candidate is of the series in use, and has the patches of the wish, if that names any.
+
+    Raises CandidateOfOtherSeries, and the errors of reading series and profiles.
+    """
+    ids = tuple(commit.id for commit in candidate.commits)
+    made = candidate.made
+    chosen = Wish(with_=made.with_, without=made.without, only=made.only) if made is not None else Wish()
+    archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
+    options = f"{archs} {pin.option}{(wish or chosen).options}"
+    known = made.inputs if made is not None else _recorded(workspace, candidate, ids)
+    if known is None or known != digest_today(workspace.series, candidate.archs, ids):
+        other = made.series if made is not None else str(workspace.series.root)
+        why = "its profiles, patches or templates changed since"
+        if other != str(workspace.series.root):
+            why = f"it was made from the series in {other}"
+        raise CandidateOfOtherSeries(
+            f"{candidate.branch} is not what this series gives",
+            where=Location(path=str(workspace.series.root)),
+            why=why if known is not None else "there is no record of the files that it was made from",
+            hint=f"patchkit apply {options}",
+        )
+    if wish:
+        series = followed_series(load_series(workspace.series.patches), pin)
+        profiles = [load_profile(workspace.series.profiles, arch) for arch in candidate.archs]
+        wanted = tuple(
+            each.patch.id
+            for each in select_patches(
+                series, profiles, pin.build, only=wish.only, without=wish.without, with_=wish.with_
+            )
+            if each.targets
+        )
+        if wanted != ids:
+            raise CandidateOfOtherSeries(
+                f"{candidate.branch} was made with other patches",
+                where=Location(path=candidate.ref),
+                why=f"asked for: {', '.join(wanted) or 'none'}; it has: {', '.join(ids) or 'none'}",
+                hint=f"patchkit apply {options}",
+            )
+    elif chosen:
+        workspace.reporter.info(f"{candidate.branch} was made with{chosen.options}")
+
+
+def _recorded(workspace: Workspace, candidate: Candidate, ids: Sequence[str]) -> str | None:
+    """The digest of the inputs that the lock has for this very commit, which a bump may have made."""
+    result = load_lock(workspace.series.lock).result(candidate.build, candidate.archs, ids)
+    return digest_of(result.inputs) if result is not None and result.commit == candidate.tip else None
 
 
 def _missing(path: Path, ref: str, existing: Sequence[str], options: str) -> CandidateMissing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import Location, UsageError
 from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.workspace import Workspace
@@ -69,7 +69,7 @@ class Difference:
 
 
 def make_diff(
-    workspace: Workspace, *, archs: Sequence[str], upstream: str | None, patch: str | None
+    workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, patch: str | None
 ) -> Difference:
     """The whole of the candidate, or the part of one patch.
 
@@ -79,7 +79,7 @@ def make_diff(
         ConfigError: the lock has no such pin.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin.build)
+    repository, candidate = find_candidate(workspace, archs, pin)
     return difference(repository, candidate, patch)
 
 

@@ -15,7 +15,7 @@ from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import find_toolchain, rocwmma_for
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.config.profile import load_profile
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
@@ -102,7 +102,7 @@ class Explanation:
 
 
 def explain_case(
-    workspace: Workspace, *, arch: str, case: Case, upstream: str | None, environ: Mapping[str, str]
+    workspace: Workspace, *, arch: str, case: Case, upstream: PinWanted, environ: Mapping[str, str]
 ) -> Explanation:
     """Run one case on both trees of the candidate for ``arch``.
 
@@ -114,7 +114,7 @@ def explain_case(
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
     load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
-    repository, candidate = find_candidate(workspace, (arch,), pin.build)
+    repository, candidate = find_candidate(workspace, (arch,), pin)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)
     compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import find_toolchain, rocwmma_for
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.config.profile import load_profile
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
@@ -143,7 +143,7 @@ def explain_paths(
     *,
     arch: str,
     others: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     environ: Mapping[str, str],
 ) -> PathReport:
     """Run every case on both trees of the candidate for ``arch``, as that GPU and as ``others``.
@@ -156,7 +156,7 @@ def explain_paths(
     pin = load_lock(workspace.series.lock).pin(upstream)
     for name in (arch, *others):
         load_profile(workspace.series.profiles, name)
-    repository, candidate = find_candidate(workspace, (arch,), pin.build)
+    repository, candidate = find_candidate(workspace, (arch,), pin)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)
     compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.export import format_patches
@@ -36,7 +36,7 @@ class Exported:
 
 
 def run_export(
-    workspace: Workspace, *, archs: Sequence[str], upstream: str | None, directory: Path
+    workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, directory: Path
 ) -> Exported:
     """Write one patch file per commit of the candidate into ``directory``; the same bytes on every run.
 
@@ -47,7 +47,7 @@ def run_export(
         CacheError: the disk refused.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin.build)
+    repository, candidate = find_candidate(workspace, archs, pin)
     series = workspace.series
     kept = (series.patches, series.templates, series.profiles)
     files = format_patches(repository, candidate.base, candidate.tip, directory, kept=kept)

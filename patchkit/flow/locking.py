@@ -8,10 +8,12 @@ other inputs is an error unless the user said ``--unlocked``, and then a trailer
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from patchkit.config.lock import Result
+from patchkit.config.manifest import Patch
+from patchkit.config.profile import ArchProfile
 from patchkit.errors import ConfigError, InternalError, Location
 from patchkit.flow.plan import Plan
 from patchkit.series_dir import SeriesDir, is_editors
@@ -22,6 +24,7 @@ __all__ = [
     "LockMismatch",
     "check_inputs",
     "check_result",
+    "inputs_of",
     "make_result",
     "read_inputs",
 ]
@@ -52,12 +55,18 @@ def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
 
     Raises LockInputUnusable.
     """
-    found = {
-        f"arch_profiles/{entry.path}": entry.sha256 for profile in plan.profiles for entry in profile.inputs
-    }
+    return inputs_of(series, plan.profiles, [selected.patch for selected, _ in plan.steps])
+
+
+def inputs_of(series: SeriesDir, profiles: Sequence[ArchProfile], patches: Sequence[Patch]) -> dict[str, str]:
+    """sha256 of every file that these patches for these GPUs are made from, by path below the series folder.
+
+    Raises LockInputUnusable.
+    """
+    found = {f"arch_profiles/{entry.path}": entry.sha256 for profile in profiles for entry in profile.inputs}
     files = [series.patches / "series.toml"]
-    for selected, _ in plan.steps:
-        files += _files_below(series.patches / selected.patch.folder)
+    for patch in patches:
+        files += _files_below(series.patches / patch.folder)
     files += _files_below(series.templates)
     for path in files:
         name = path.relative_to(series.root).as_posix()
@@ -116,11 +125,13 @@ def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str
 def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> str:
     """``recorded``, ``not recorded`` or ``unlocked``: how these inputs stand to the lock.
 
+    What is made on a commit of the user's clone stands in no lock.
+
     Raises LockInputsChanged, which lists the files, unless ``unlocked``.
     """
     patches = tuple(selected.patch.id for selected, _ in plan.steps)
     recorded = plan.lock.result(plan.pin.build, plan.archs, patches)
-    if recorded is None:
+    if recorded is None or plan.pin.clone is not None:
         return "not recorded"
     names = sorted({*inputs, *recorded.inputs})
     changed = [name for name in names if inputs.get(name) != recorded.inputs.get(name)]
@@ -152,7 +163,7 @@ def _difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> s
 def check_result(plan: Plan, result: Result) -> None:
     """Raises LockMismatch, naming both hashes, when the lock records another outcome of the same inputs."""
     recorded = plan.lock.result(*result.key)
-    if recorded is None or recorded.inputs != result.inputs:
+    if plan.pin.clone is not None or recorded is None or recorded.inputs != result.inputs:
         return
     for what, now, then in (
         ("tree", result.tree, recorded.tree),

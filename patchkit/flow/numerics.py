@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import PatchkitError
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
@@ -49,7 +49,7 @@ def build_numerics(
     workspace: Workspace,
     *,
     archs: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     folder: Path,
     all_legal: bool,
     isolation: bool,
@@ -64,7 +64,7 @@ def run_numerics_bundle(
     workspace: Workspace,
     *,
     archs: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     folder: Path,
     environ: Mapping[str, str],
 ) -> Measurement:
@@ -75,15 +75,15 @@ def run_numerics_bundle(
 
 
 def judge_numerics_bundle(
-    workspace: Workspace, *, archs: Sequence[str], upstream: str | None, folder: Path
+    workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, folder: Path
 ) -> Measurement:
     """Judge the results that a bundle brought back from another machine."""
     return _judged(workspace, _subject(workspace, archs, upstream), folder)
 
 
-def _subject(workspace: Workspace, archs: Sequence[str], upstream: str | None) -> Subject:
+def _subject(workspace: Workspace, archs: Sequence[str], upstream: PinWanted) -> Subject:
     pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin.build)
+    repository, candidate = find_candidate(workspace, archs, pin)
     return make_subject(workspace, repository, candidate, None)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from patchkit.build.parts import BackendName
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
+from patchkit.config.lock import PinWanted
 from patchkit.flow.build import PROGRAMS, check_programs, prepare_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import build_sides
@@ -50,7 +51,7 @@ def run_package(
     workspace: Workspace,
     *,
     archs: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     backend: BackendName,
     programs: Sequence[str] = PROGRAMS,
     out: Path,

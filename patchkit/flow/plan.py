@@ -6,10 +6,11 @@ state, every edit with the place it resolved to, and every error there is, all i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from patchkit.config.lock import Lock, Pin, load_lock
+from patchkit.config.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.config.profile import ArchProfile, load_profile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import ErrorGroup, Location, PatchkitError
@@ -21,21 +22,34 @@ from patchkit.flow.selection import Selected, select_patches
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
 
-__all__ = ["Plan", "PlannedEdit", "PlannedPatch", "Request", "make_plan", "plan_with"]
+__all__ = [
+    "Plan",
+    "PlannedEdit",
+    "PlannedPatch",
+    "Request",
+    "make_plan",
+    "plan_with",
+    "planned_patch",
+    "with_opt_ins",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """``upstream`` None: the lock's default pin. ``only`` empty: every patch the profiles have on."""
+    """``upstream`` None: the lock's default pin. ``only`` empty: every patch the profiles have on.
+
+    ``with_opt_in`` adds every patch that these GPUs get only when it is asked for.
+    """
 
     archs: tuple[str, ...]
-    upstream: str | None = None
+    upstream: PinWanted = None
     source: Literal["auto", "git", "sdist"] = "auto"
     upstream_url: str | None = None
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     with_: tuple[str, ...] = ()
     unlocked: bool = False
+    with_opt_in: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,7 @@ class Plan:
     profiles: tuple[ArchProfile, ...]
     series: Series
     lock: Lock
+    request: Request
     steps: tuple[tuple[Selected, PlacedPatch], ...]
 
     def as_json(self) -> dict[str, object]:
@@ -111,6 +126,7 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
     series = followed_series(load_series(series_dir.patches), pin)
     archs = tuple(sorted(set(request.archs)))
     profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
+    request = with_opt_ins(request, series, profiles, pin.build)
     chosen = select_patches(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
@@ -129,17 +145,17 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
     errors: list[PatchkitError] = []
     for selected in chosen:
         if not selected.targets:
-            planned.append(_planned(selected, None, "skipped"))
+            planned.append(planned_patch(selected, None, "skipped"))
             continue
         reporter.step(f"placing {selected.patch.id}")
         try:
             placed = place_patch(selected, files, series_dir.patches, series_dir.templates)
         except PatchkitError as exc:
             errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
-            planned.append(_planned(selected, None, "failed"))
+            planned.append(planned_patch(selected, None, "failed"))
             continue
         files.write(placed.changes)
-        planned.append(_planned(selected, placed, "apply"))
+        planned.append(planned_patch(selected, placed, "apply"))
         steps.append((selected, placed))
     return Plan(
         pin=pin,
@@ -150,13 +166,29 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
         profiles=profiles,
         series=series,
         lock=lock,
+        request=request,
         steps=() if errors else tuple(steps),
     )
 
 
-def _planned(
+def with_opt_ins(request: Request, series: Series, profiles: Sequence[ArchProfile], build: int) -> Request:
+    """The request with the patches named that ``with_opt_in`` stands for."""
+    if not request.with_opt_in:
+        return request
+    inside = [patch.id for patch in series.patches if patch.builds.covers(build)]
+    found = [
+        name
+        for name in inside
+        if name not in (*request.with_, *request.without)
+        and any(name in each.patches and each.patches[name].default == "opt-in" for each in profiles)
+    ]
+    return replace(request, with_=(*request.with_, *found), with_opt_in=False)
+
+
+def planned_patch(
     selected: Selected, placed: PlacedPatch | None, state: Literal["apply", "skipped", "failed"]
 ) -> PlannedPatch:
+    """What the plan says of one patch; ``placed`` is None when it is not put in."""
     edits = [
         PlannedEdit(
             id=edit.id,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import Location
-from patchkit.flow.candidates import find_candidate
+from patchkit.flow.candidates import find_candidate, named_candidate
 from patchkit.flow.publish_evidence import neutral, neutral_names
 from patchkit.flow.workspace import Workspace
 from patchkit.reports.document import FILE_BYTES
@@ -51,7 +51,7 @@ __all__ = [
 Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _WITH_TABLES = ("terminal", "markdown", "html")
-_BRANCH = re.compile(r"candidate/(?P<archs>[^/]+)/b(?P<build>[0-9]{1,9})")
+_BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class ReportPlan:
 
 
 def find_evidence(
-    workspace: Workspace, where: str | None, *, archs: Sequence[str], upstream: str | None
+    workspace: Workspace, where: str | None, *, archs: Sequence[str], upstream: PinWanted
 ) -> Path:
     """The folder that is named, or that of a candidate: by its branch, else by ``archs`` and ``upstream``.
 
@@ -91,10 +91,10 @@ def find_evidence(
             hint="name a folder of evidence or the branch of a candidate; patchkit status lists them",
         )
     if branch is not None:
-        named, build = tuple(branch["archs"].split("+")), int(branch["build"])
+        repository, candidate = named_candidate(workspace, branch[0])
     else:
-        named, build = tuple(archs), load_lock(workspace.series.lock).pin(upstream).build
-    repository, candidate = find_candidate(workspace, named, build)
+        pin = load_lock(workspace.series.lock).pin(upstream)
+        repository, candidate = find_candidate(workspace, tuple(archs), pin)
     tree = repository.git.run("rev-parse", "--verify", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
     return workspace.cache_root / "evidence" / tree
 

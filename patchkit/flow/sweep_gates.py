@@ -122,7 +122,7 @@ def _prove(
         if plan.errors:
             raise ErrorGroup(f"the series cannot be applied to {row.pin.name}", plan.errors)
         commits, _ = write_plan(plan, repository, unlocked=False)
-        ref = candidate_ref(archs, row.pin.build)
+        ref = candidate_ref(archs, row.pin.name)
         tip = commits[-1].commit if commits else plan.base
         candidate = read_candidate(repository, ref, {ref: tip, pin_ref(row.pin): plan.base})
     stage.reporter.info(f"gates on {row.pin.name}")

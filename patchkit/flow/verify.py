@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.build.toolchain import Toolchain, check_archs, find_toolchain, rocwmma_for
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import CacheError, PatchkitError, UsageError
 from patchkit.flow.anchors_gate import AnchorsGate
 from patchkit.flow.candidates import Candidate, find_candidate
@@ -98,7 +98,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     workspace: Workspace,
     *,
     archs: Sequence[str],
-    upstream: str | None,
+    upstream: PinWanted,
     only: Sequence[str],
     full: bool,
     environ: Mapping[str, str],
@@ -165,11 +165,11 @@ def _compiling_gates(*, full: bool) -> tuple[Gate, ...]:
 
 
 def _candidate(
-    workspace: Workspace, archs: Sequence[str], upstream: str | None, given: Candidate | None
+    workspace: Workspace, archs: Sequence[str], upstream: PinWanted, given: Candidate | None
 ) -> tuple[Repository, Candidate]:
     pin = load_lock(workspace.series.lock).pin(upstream)
     if given is None:
-        return find_candidate(workspace, archs, pin.build)
+        return find_candidate(workspace, archs, pin)
     return Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter), given
 
 

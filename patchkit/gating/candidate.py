@@ -38,7 +38,7 @@ def make_candidate(request: Request, workspace: Workspace) -> Made:
             return Made(plan=plan, candidate=None, result=None, files={})
         commits, tree = write_plan(plan, repository, unlocked=False)
         tip = commits[-1].commit if commits else plan.base
-        ref = candidate_ref(plan.archs, plan.pin.build)
+        ref = candidate_ref(plan.archs, plan.pin.name)
         candidate = read_candidate(repository, ref, {ref: tip, pin_ref(plan.pin): plan.base})
         result = make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=tip)
     files: dict[str, bytes] = {}

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.errors import GitError, Location
@@ -56,16 +56,23 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A bare repository at ``path``; ``keep_open`` as in :class:`patchkit.vcs.runner.Git`."""
+    """A repository at ``path``; ``keep_open`` and ``stranger`` as in :class:`patchkit.vcs.runner.Git`."""
 
     path: Path
     reporter: Reporter
     keep_open: tuple[int, ...] = ()
+    stranger: bool = False
 
     @property
     def git(self) -> Git:
         """Git bound to this repository."""
-        return Git(reporter=self.reporter, git_dir=self.path, keep_open=self.keep_open)
+        return Git(
+            reporter=self.reporter, git_dir=self.path, keep_open=self.keep_open, stranger=self.stranger
+        )
+
+    def borrowing(self, objects: Path) -> Git:
+        """Git bound to this repository, which also reads the objects in another one's folder."""
+        return replace(self.git, borrows=objects)
 
     def git_in(self, admin: Path, work_tree: Path | None = None) -> Git:
         """Git bound to one of the worktrees of this repository."""

@@ -54,6 +54,7 @@ _DAMAGE = re.compile(
     r"|unable to (unpack|parse) .*|hash mismatch|missing (blob|tree|commit|object)|packfile .* (cannot|does)"
     r"|unexpected line in .*packed-refs|bad (tree object|object)|index file (corrupt|smaller)).*"
 )
+_ALTERNATES = "GIT_ALTERNATE_OBJECT_DIRECTORIES"
 _GRACE_S = 2.0  # between asking a silent git to stop and killing it
 
 
@@ -107,6 +108,10 @@ class Git:
     the last process is gone, even when patchkit itself was killed.
 
     ``writes_to`` is a folder of the user's that the command fills: a disk that refuses is that one.
+
+    ``borrows`` is a folder of objects that are read as if they were the repository's own. A ``stranger`` is a
+    repository that patchkit did not make: no command may talk to a remote there, because the settings of a
+    remote can name programs, and git fetches by itself what a partial clone lacks.
     """
 
     reporter: Reporter
@@ -114,6 +119,8 @@ class Git:
     work_tree: Path | None = None
     keep_open: tuple[int, ...] = ()
     writes_to: Path | None = None
+    borrows: Path | None = None
+    stranger: bool = False
 
     def run(self, *args: str, stdin: bytes | BinaryIO | None = None) -> bytes:
         """Standard output of a git command that must succeed, every byte of it.
@@ -139,7 +146,7 @@ class Git:
                 return self.attempt(*args, stdin=stream)
         status, stdout, stderr = gitpython.execute(
             self._argv(args),
-            env=fixed_environment(),
+            env=self._environment(),
             cwd=self._cwd(),
             stdin=stdin,
             keep_open=self.keep_open,
@@ -161,7 +168,7 @@ class Git:
             GitSilent: it stayed silent longer; it and its children are gone then.
         """
         process = gitpython.spawn(
-            self._argv(args), env=fixed_environment(), cwd=self._cwd(), keep_open=self.keep_open
+            self._argv(args), env=self._environment(), cwd=self._cwd(), keep_open=self.keep_open
         )
         try:
             text = _listen(process, on_text, answer_s, silence_s)
@@ -216,7 +223,15 @@ class Git:
     def _argv(self, args: tuple[str, ...]) -> list[str]:
         shown = self._shown(args)
         self.reporter.command(redacted(shlex.join(shown)))
-        return [*_unsetting(os.environ), _git_program(), *shown[1:]]
+        return [*_unsetting(os.environ, self._environment()), _git_program(), *shown[1:]]
+
+    def _environment(self) -> dict[str, str]:
+        environment = fixed_environment()
+        if self.stranger:
+            environment["GIT_ALLOW_PROTOCOL"] = "none"  # no protocol has that name
+        if self.borrows is not None:
+            environment[_ALTERNATES] = _quoted(self.borrows)
+        return environment
 
     def _cwd(self) -> Path:
         return self.work_tree or self.git_dir or Path("/")
@@ -263,8 +278,17 @@ def _git_program() -> str:
     return program
 
 
-def _unsetting(environ: Mapping[str, str]) -> list[str]:
-    names = leaking_names(environ)
+def _quoted(folder: Path) -> str:
+    """A path in a list that colons separate: git takes one in quotes as it takes a string in C."""
+    text = os.fspath(folder)
+    if ":" not in text and not text.startswith('"'):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _unsetting(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    names = [name for name in leaking_names(environ) if name not in ours]
     return ["env", *(f"-u{name}" for name in names)] if names else []
 
 

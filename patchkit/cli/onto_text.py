@@ -1,0 +1,64 @@
+"""What a person reads of patches on a commit of his own clone."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from patchkit.classify.model import GOOD
+from patchkit.flow.sweep_text import detail_lines
+
+if TYPE_CHECKING:
+    from patchkit.flow.onto.apply import OntoApplied
+    from patchkit.flow.onto.plan import OntoPlan
+
+__all__ = ["class_lines", "onto_lines"]
+
+
+def class_lines(found: OntoPlan) -> list[str]:
+    """What became of each patch there: in full where a person may have to look, else by name."""
+    verdicts = [each for each in found.verdicts if each.patch_class not in {"off", "out of era"}]
+    against = f" against {' and '.join(found.reference)}" if found.reference else ", compared with nothing"
+    by_class: dict[str, list[str]] = {}
+    for each in verdicts:
+        by_class.setdefault(each.patch_class, []).append(each.id)
+    counts = [f"{len(names)} {name} ({', '.join(names)})" for name, names in by_class.items()]
+    lines = [f"patches:   {'; '.join(counts)}{against}"] if counts else []
+    for each in verdicts:
+        if each.patch_class != "clean" and each.patch_class not in GOOD:
+            lines += [f"  {line}" for line in detail_lines(found.plan.pin.name, each)]
+        elif each.moves:
+            lines += [f"  {each.id}: {move.how}: {move.before} -> {move.after}" for move in each.moves]
+    return lines
+
+
+def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
+    """The result of ``apply --onto``, in a few lines."""
+    found, plan = applied.onto, applied.onto.plan
+    clone = found.clone
+    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
+    on = f"{plan.base[:12]} (upstream {found.build.told})"
+    count = len(applied.commits)
+    many = f"{count} patch{'es'[: 2 * (count != 1)]}"
+    moved = f", was at {applied.before[:12]}" if applied.before and not applied.unchanged else ""
+    state = "as it was" if applied.unchanged else f"made{moved}"
+    lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *class_lines(found)]
+    skipped = [patch for patch in plan.patches if patch.state != "apply"]
+    if verbose:
+        lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
+        lines += [f"  left out {patch.id}: {patch.reason}" for patch in skipped]
+    elif skipped:
+        lines.append(f"left out:  {len(skipped)} that are not for this (-v says why)")
+    if found.dropped:
+        lines.append(f"DROPPED:   {', '.join(found.dropped)}: in conflict, left out on request")
+    if found.opt_in:
+        lines.append(
+            f"opt-in:    {', '.join(found.opt_in)}: what they bring here is not measured (patchkit show)"
+        )
+    return [
+        *lines,
+        f"take it:   {clone.command} merge --ff-only {applied.branch}",
+        f"build it:  {shlex.join(applied.cmake)}",
+        "It is a candidate: placed and parsed, not run on a GPU.",
+        f"next:      patchkit verify --no-gpu {archs} {plan.pin.option}",
+    ]

@@ -1,0 +1,1 @@
+"""``--onto``: patching a commit of the user's own clone of llama.cpp."""

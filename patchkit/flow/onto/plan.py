@@ -1,0 +1,195 @@
+"""Every patch classed on a commit of the user's clone, and the plan of those that can be placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.classify.model import Classified
+from patchkit.config.lock import load_lock
+from patchkit.config.manifest import Patch
+from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.series import Series, load_series
+from patchkit.errors import AnchorError, PatchkitError
+from patchkit.fetch.cache import Cache
+from patchkit.fetch.pin import obtain
+from patchkit.flow.classifying import Comparison, classify_series
+from patchkit.flow.following import followed_by
+from patchkit.flow.onto.build import BuildFound
+from patchkit.flow.onto.pin import Onto, build_of, pin_of, refuse_other_code
+from patchkit.flow.onto.reference import Reference
+from patchkit.flow.plan import Plan, PlannedPatch, Request, planned_patch, with_opt_ins
+from patchkit.flow.rendering import Rendering
+from patchkit.flow.selection import Selected, opted_in, select_patches
+from patchkit.flow.upstream import read_upstream
+from patchkit.flow.workspace import Workspace
+from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit
+
+__all__ = ["OntoConflict", "OntoPlan", "plan_onto"]
+
+_LEFT_OUT = frozenset({"upstreamed", "superseded", "retired"})
+
+
+class OntoConflict(AnchorError):
+    """A patch cannot be placed on the user's commit, or its two derivations differ there."""
+
+    code = "ONTO_CONFLICT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OntoPlan:
+    """What would be made. ``verdicts`` has one entry per patch of the series.
+
+    ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts left out on request.
+    """
+
+    plan: Plan
+    clone: Clone
+    commit: Commit
+    build: BuildFound
+    verdicts: tuple[Classified, ...]
+    reference: tuple[str, ...]
+    dropped: tuple[str, ...]
+    opt_in: tuple[str, ...]
+
+    @property
+    def left_out(self) -> tuple[Classified, ...]:
+        """Patches in range that are not in, with the reason: conflicts, and what upstream makes needless."""
+        return tuple(each for each in self.verdicts if each.patch_class in {*_LEFT_OUT, "conflict"})
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            **self.plan.as_json(),
+            "onto": {
+                "repository": str(self.clone.top),
+                "commit": self.commit.sha,
+                "build": {"low": self.build.low, "high": self.build.high, "known_by": self.build.told},
+                "compared_with": list(self.reference),
+                "dropped": list(self.dropped),
+                "opt_in": list(self.opt_in),
+            },
+            "classes": [verdict.as_json() for verdict in self.verdicts],
+        }
+
+
+def plan_onto(
+    request: Request, onto: Onto, workspace: Workspace, cache: Cache, *, drop_conflicts: bool = False
+) -> OntoPlan:
+    """Copy the commit into the cache, class every patch on it, and plan. The clone is only read.
+
+    What cannot be placed is in ``plan.errors``, or left out with ``drop_conflicts``. Raises as
+    :func:`patchkit.flow.onto.apply.run_onto`.
+    """
+    series_dir = workspace.series
+    lock = load_lock(series_dir.lock)
+    series = load_series(series_dir.patches)
+    archs = tuple(sorted(set(request.archs)))
+    profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
+    clone = open_clone(onto.directory, workspace.reporter)
+    commit = read_commit(clone, onto.revision)
+    refuse_other_code(clone, commit, onto.revision, series.folders)
+    build = build_of(onto, clone, commit, lock, workspace, _relevant(series, profiles, request))
+    pin = pin_of(clone, commit, build.low)
+    request = with_opt_ins(request, series, profiles, pin.build)
+    chosen = select_patches(
+        series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
+    )
+    reference = Reference(
+        workspace=workspace, cache=cache, clone=clone, lock=lock, series=series, profiles=profiles
+    )
+    with cache.hold(workspace.reporter) as repository:
+        obtain(pin, cache=cache, reporter=workspace.reporter)
+        files = read_upstream(repository, commit.sha, series.folders)
+    verdicts, renderings = classify_series(
+        Comparison(
+            series=series_dir,
+            build=pin.build,
+            chosen=chosen,
+            files=files,
+            last=reference.renderings(chosen, pin.build, request),
+            reporter=workspace.reporter,
+        )
+    )
+    conflicts = tuple(each for each in verdicts if each.patch_class == "conflict")
+    dropped = tuple(each.id for each in conflicts) if drop_conflicts else ()
+    pin = replace(pin, followed=followed_by(series, renderings))
+    errors = () if drop_conflicts else _errors(conflicts, commit)
+    steps = tuple((each.selected, each.placed) for each in renderings if each.placed is not None)
+    plan = Plan(
+        pin=pin,
+        base=commit.sha,
+        archs=archs,
+        patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
+        errors=errors,
+        profiles=profiles,
+        series=series,
+        lock=lock,
+        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
+        steps=() if errors else steps,
+    )
+    return OntoPlan(
+        plan=plan,
+        clone=clone,
+        commit=commit,
+        build=build,
+        verdicts=verdicts,
+        reference=tuple(reference.used),
+        dropped=dropped,
+        opt_in=opted_in(profiles, [rendering.patch.id for rendering in renderings]),
+    )
+
+
+def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request) -> list[Patch]:
+    """Patches that these GPUs get at some build: whose range must be decided."""
+    found = []
+    for patch in series.patches:
+        choices = {each.patches[patch.id].default for each in profiles if patch.id in each.patches}
+        asked = "opt-in" in choices and (request.with_opt_in or patch.id in request.with_)
+        left_out = patch.id in request.without or (request.only and patch.id not in request.only)
+        if ("on" in choices or asked) and not left_out:
+            found.append(patch)
+    return found
+
+
+def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitError, ...]:
+    found: list[PatchkitError] = []
+    for verdict in conflicts:
+        found += verdict.problems
+        if not verdict.problems:
+            lines = verdict.agreement.lines if verdict.agreement is not None else ()
+            found.append(
+                OntoConflict(
+                    f"{verdict.id}: {verdict.reason}", why="\n".join((*lines, verdict.intent)) or None
+                )
+            )
+    if conflicts:
+        names = ", ".join(each.id for each in conflicts)
+        found.append(
+            OntoConflict(
+                f"on {commit.sha[:12]} a person has to look at: {names}",
+                why="\n".join(f"{each.id}: {each.reason}" for each in conflicts),
+                hint="leave them out with --drop-conflicts; no branch was made",
+            )
+        )
+    return tuple(found)
+
+
+def _planned(
+    chosen: Iterable[Selected],
+    verdicts: Iterable[Classified],
+    renderings: Iterable[Rendering],
+    *,
+    is_failed: bool,
+) -> Iterable[PlannedPatch]:
+    """Each patch of the series, as ``plan`` shows it."""
+    made = {each.patch.id: each for each in renderings}
+    told = {each.id: each for each in verdicts}
+    for selected in chosen:
+        verdict, rendering = told[selected.patch.id], made.get(selected.patch.id)
+        if rendering is not None:
+            yield planned_patch(rendering.selected, rendering.placed, "apply")
+            continue
+        reason = selected.reason or f"{verdict.patch_class}: {verdict.reason}"
+        failed = is_failed and verdict.patch_class == "conflict"
+        yield planned_patch(replace(selected, reason=reason), None, "failed" if failed else "skipped")

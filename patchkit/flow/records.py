@@ -1,0 +1,139 @@
+"""How a candidate was made, kept beside its branch: one of another series is not taken for this one's.
+
+The record is a blob under ``refs/patchkit/made/<arch[+arch]>/<pin>``; it moves together with the branch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.config.lock import Followed, Pin
+from patchkit.config.made import Made, MadeFollowed, format_made, parse_made
+from patchkit.config.profile import load_profile
+from patchkit.config.series import load_series
+from patchkit.flow.locking import inputs_of
+from patchkit.flow.plan import Request
+from patchkit.flow.workspace import Workspace
+from patchkit.series_dir import SeriesDir
+from patchkit.vcs.repository import Repository
+
+__all__ = [
+    "Wish",
+    "digest_of",
+    "digest_today",
+    "followed_of",
+    "make_record",
+    "recall",
+    "record_ref",
+    "write_record",
+]
+
+_BRANCHES = "refs/heads/candidate/"
+_RECORDS = "refs/patchkit/made/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What options say of a candidate's patches; empty: whatever it was made with."""
+
+    with_: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.with_ or self.without or self.only)
+
+    @property
+    def options(self) -> str:
+        """The options again, as a person types them; each with a space in front."""
+        rows = (("--with", self.with_), ("--without", self.without), ("--only", self.only))
+        return "".join(f" {option} {shlex.quote(name)}" for option, names in rows for name in names)
+
+
+def record_ref(ref: str) -> str:
+    """Where the record of a candidate branch is."""
+    return _RECORDS + ref.removeprefix(_BRANCHES)
+
+
+def recall(repository: Repository, ref: str, refs: Mapping[str, str]) -> Made | None:
+    """The record of a candidate branch; None when there is none that can be read."""
+    blob = refs.get(record_ref(ref))
+    if blob is None:
+        return None
+    found = repository.git.attempt("cat-file", "blob", blob)
+    return parse_made(found.stdout) if found.status == 0 else None
+
+
+def make_record(
+    request: Request,
+    pin: Pin,
+    workspace: Workspace,
+    *,
+    tip: str,
+    patches: Sequence[str],
+    inputs: Mapping[str, str],
+    branch: str | None = None,
+) -> Made:
+    """The record of a candidate that was just made from ``inputs`` (sha256 by path)."""
+    return Made(
+        tip=tip,
+        build=pin.build,
+        archs=tuple(sorted(set(request.archs))),
+        patches=tuple(patches),
+        inputs=digest_of(inputs),
+        series=str(workspace.series.root),
+        with_=request.with_,
+        without=request.without,
+        only=request.only,
+        unlocked=request.unlocked,
+        commit=pin.commit if pin.clone is not None else None,
+        clone=str(pin.clone) if pin.clone is not None else None,
+        branch=branch,
+        followed=tuple(
+            MadeFollowed(
+                file=each.file,
+                function=each.function,
+                now_file=each.now_file,
+                now_function=each.now_function,
+            )
+            for each in pin.followed
+        ),
+    )
+
+
+def followed_of(made: Made) -> tuple[Followed, ...]:
+    """Where the functions of the patches were found, as a pin has it."""
+    return tuple(
+        Followed(
+            file=each.file, function=each.function, now_file=each.now_file, now_function=each.now_function
+        )
+        for each in made.followed
+    )
+
+
+def write_record(repository: Repository, made: Made) -> str:
+    """Store the record and return its id. No ref moves."""
+    return repository.write_object("blob", format_made(made))
+
+
+def digest_of(inputs: Mapping[str, str]) -> str:
+    """sha256 over paths and digests."""
+    text = json.dumps(dict(inputs), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]) -> str | None:
+    """The digest that these patches for these GPUs have now; None when the series lacks one of them.
+
+    Raises the errors of reading the series and the profiles, LockInputUnusable.
+    """
+    known = load_series(series.patches)
+    found = [known.patch(name) for name in patches]
+    if None in found:
+        return None
+    profiles = [load_profile(series.profiles, arch) for arch in sorted(set(archs))]
+    return digest_of(inputs_of(series, profiles, [patch for patch in found if patch is not None]))

@@ -1,0 +1,361 @@
+"""A repository of the user's: read a commit of it, and add one branch. Nothing else of it is ever written.
+
+It belongs to somebody else, so its settings may say anything. They run no program: hooks are off, no command
+talks to a remote, and files are read through patchkit's own repository, which borrows the objects.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.errors import GitError, Location, UsageError
+from patchkit.report import Reporter
+from patchkit.vcs.environment import IDENTITY_EMAIL
+from patchkit.vcs.refs import read_ref, update_ref
+from patchkit.vcs.repository import Repository
+from patchkit.vcs.runner import Git
+
+__all__ = [
+    "BranchNameBad",
+    "BranchNotOurs",
+    "Clone",
+    "CloneIncomplete",
+    "CloneUnreadable",
+    "CloneUnsupported",
+    "Commit",
+    "NoCommit",
+    "OurBranch",
+    "check_branch_name",
+    "copy_commit",
+    "look_at_branch",
+    "open_clone",
+    "put_branch",
+    "read_commit",
+    "read_file",
+]
+
+_COMMITTER = re.compile(
+    rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$"
+)
+_SHOWN = 5
+
+
+class CloneUnreadable(GitError):
+    """There is no git repository there, or git refuses to read it."""
+
+    code = "CLONE_UNREADABLE"
+
+
+class CloneUnsupported(GitError):
+    """A repository of a kind that patchkit's own cannot take commits from."""
+
+    code = "CLONE_UNSUPPORTED"
+
+
+class CloneIncomplete(GitError):
+    """A partial clone that has the commit, but not all of its files."""
+
+    code = "CLONE_INCOMPLETE"
+
+
+class NoCommit(UsageError):
+    """``--onto`` names no commit of the repository."""
+
+    code = "ONTO_NO_COMMIT"
+
+
+class BranchNameBad(UsageError):
+    """``--branch`` is no name that git allows."""
+
+    code = "ONTO_BRANCH_NAME"
+
+
+class BranchNotOurs(GitError):
+    """The branch to make is there already, and replacing it would lose something or move somebody's files."""
+
+    code = "ONTO_BRANCH_TAKEN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone:
+    """``top`` is its work tree, or the folder itself of a bare one; refs and objects lie in ``common``.
+
+    ``git_dir`` differs from ``common`` in a worktree, which has a HEAD of its own.
+    """
+
+    top: Path
+    git_dir: Path
+    common: Path
+    objects: Path
+    is_shallow: bool
+    reporter: Reporter
+
+    @property
+    def git(self) -> Git:
+        """Git in this clone, with its HEAD."""
+        return Git(reporter=self.reporter, git_dir=self.git_dir, writes_to=self.common, stranger=True)
+
+    @property
+    def refs(self) -> Repository:
+        """Where its branches are."""
+        return Repository(path=self.common, reporter=self.reporter, stranger=True)
+
+    @property
+    def command(self) -> str:
+        """How a person runs git there; for hints."""
+        return f"git -C {shlex.quote(str(self.top))}"
+
+    def ask(self, *args: str) -> tuple[str, ...]:
+        """The lines of a command that only reads; none when git has no answer."""
+        finished = self.git.attempt(*args)
+        return tuple(finished.stdout.decode("utf-8", "surrogateescape").splitlines()) * (finished.status == 0)
+
+    def count(self, *revisions: str) -> int:
+        """The number of commits in a set of revisions; 0 when git cannot tell."""
+        told = self.ask("rev-list", "--count", *revisions)
+        return int(told[0]) if told and told[0].isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit: ``raw`` is the object, ``date`` when it was committed, RFC 3339 with its zone."""
+
+    sha: str
+    tree: str
+    date: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OurBranch:
+    """What is at the branch to make: ``tip`` is None when nothing is."""
+
+    ref: str
+    tip: str | None
+
+    @property
+    def name(self) -> str:
+        """The short name."""
+        return self.ref.removeprefix("refs/heads/")
+
+
+def open_clone(directory: Path, reporter: Reporter) -> Clone:
+    """The repository that a folder is in: its top or any folder below, a worktree, a submodule or a bare one.
+
+    Raises:
+        CloneUnreadable: there is none, or git refuses.
+        CloneUnsupported: it names its objects by SHA-256.
+    """
+    questions = (
+        "--git-dir",
+        "--git-common-dir",
+        "--git-path",
+        "objects",
+        "--is-shallow-repository",
+        "--show-object-format",
+        "--is-bare-repository",
+    )
+    git = Git(reporter=reporter, stranger=True)
+    # Whose files they are does not matter: nothing in them can make patchkit run a program.
+    asked = (
+        "-C",
+        str(directory),
+        "-c",
+        "safe.directory=*",
+        "rev-parse",
+        "--path-format=absolute",
+        *questions,
+    )
+    finished = git.attempt(*asked)
+    lines = finished.stdout.decode("utf-8", "surrogateescape").split("\n")
+    if finished.status != 0 or len(lines) != 7:  # noqa: PLR2004 - one line for each question, and an end
+        raise CloneUnreadable(
+            f"{directory} is in no git repository that can be read",
+            where=Location(path=str(directory)),
+            why=finished.stderr.strip() or None,
+            hint="--repo DIR names your clone of llama.cpp; without it, the current folder is taken",
+        )
+    git_dir, common, objects, shallow, algorithm, bare = lines[:6]
+    if algorithm != "sha1":
+        raise CloneUnsupported(
+            f"{directory} names its objects by {algorithm}",
+            where=Location(path=git_dir),
+            why="llama.cpp's own repository uses SHA-1, and so do the commits that patchkit makes",
+            hint="use a clone of llama.cpp itself: git clone https://github.com/ggml-org/llama.cpp",
+        )
+    found = git.attempt("-C", str(directory), "-c", "safe.directory=*", "rev-parse", "--show-toplevel")
+    top = os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 and bare != "true" else git_dir
+    return Clone(
+        top=Path(top),
+        git_dir=Path(git_dir),
+        common=Path(common),
+        objects=Path(objects),
+        is_shallow=shallow == "true",
+        reporter=reporter,
+    )
+
+
+def read_commit(clone: Clone, revision: str) -> Commit:
+    """The commit that ``revision`` names in the clone, as git reads revisions.
+
+    Raises:
+        NoCommit: it names none.
+        CloneIncomplete: the clone does not have the commit it names.
+    """
+    told = (
+        clone.ask("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") if _is_plain(revision) else ()
+    )
+    if not told:
+        unborn = revision == "HEAD"
+        raise NoCommit(
+            f"{clone.top} has no commit '{revision}'",
+            where=Location(path=str(clone.common)),
+            why="its HEAD has no commit yet" if unborn else None,
+            hint="git fetch origin, or another commit, tag or branch"
+            if not unborn
+            else "git switch to a branch that has commits, or name a commit: --onto REV",
+        )
+    sha = told[0]
+    raw = clone.git.attempt("cat-file", "commit", sha)
+    found = next(
+        (_COMMITTER.fullmatch(line) for line in raw.stdout.split(b"\n") if line[:10] == b"committer "), None
+    )
+    if raw.status != 0 or found is None:
+        raise CloneIncomplete(
+            f"the commit {sha[:12]} of {clone.top} cannot be read",
+            where=Location(path=str(clone.common)),
+            why=raw.stderr.strip() or "it names no committer with a date",
+            hint=f"{clone.command} fsck",
+        )
+    tree = raw.stdout[5:45].decode("ascii", "replace")
+    return Commit(sha=sha, tree=tree, date=_date(found), raw=raw.stdout)
+
+
+def _is_plain(revision: str) -> bool:
+    """Options and several words are no revisions."""
+    return bool(revision) and not revision.startswith("-") and revision.isprintable()
+
+
+def _date(found: re.Match[bytes]) -> str:
+    minutes = (int(found["h"]) * 60 + int(found["m"])) * (-1 if found["sign"] == b"-" else 1)
+    zone = dt.timezone(dt.timedelta(minutes=max(-1439, min(1439, minutes))))
+    try:
+        return dt.datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
+    except (ValueError, OverflowError):  # beyond the year 9999
+        return dt.datetime.fromtimestamp(0, dt.UTC).isoformat()
+
+
+def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
+    """Put a commit with its whole tree, and without its history, into the cache. No ref names it yet.
+
+    Only what the cache lacks is copied, and every object is hashed again on the way.
+
+    Raises:
+        CloneIncomplete: the clone lacks some of the files.
+        GitError, CacheError: git or the disk refused.
+    """
+    borrowing = cache.borrowing(clone.objects)
+    known = cache.git.run("for-each-ref", "--format=%(tree)", "refs/patchkit/pin").decode("ascii").split()
+    wanted = [commit.tree, *(f"^{tree}" for tree in dict.fromkeys(known))]
+    listed = borrowing.attempt("rev-list", "--objects", "--no-object-names", *wanted, "--")
+    if listed.status != 0:
+        if "missing" not in listed.stderr:
+            raise borrowing.failure(("rev-list",), listed)
+        raise CloneIncomplete(
+            f"{clone.top} does not have all files of {commit.sha[:12]}",
+            where=Location(path=str(clone.common)),
+            why=f"it is a partial clone; git says: {listed.stderr.strip().splitlines()[-1]}",
+            hint=f"let git fetch them: {clone.command} sparse-checkout disable; or for another commit than "
+            f"HEAD: {clone.command} worktree add --detach DIR {commit.sha[:12]}",
+        )
+    # No search for better deltas: those of the clone are taken over, and the cache is read locally.
+    pack = borrowing.run(
+        "pack-objects", "--stdout", "--quiet", "--window=0", stdin=listed.stdout + commit.sha.encode() + b"\n"
+    )
+    cache.git.run("index-pack", "--stdin", stdin=pack)
+
+
+def check_branch_name(clone: Clone, name: str) -> None:
+    """Whether git allows the name for a branch; raises BranchNameBad."""
+    # --branch also takes @{-1}, which is another branch's name.
+    if "@{" in name or clone.git.attempt("check-ref-format", "--branch", name).status != 0:
+        raise BranchNameBad(
+            f"git does not allow '{name}' as the name of a branch",
+            hint="--branch patchkit/gfx1151, for example",
+        )
+
+
+def read_file(clone: Clone, commit: Commit, path: str) -> bytes | None:
+    """The bytes of a file of the commit; None when it is not there, or a partial clone lacks it."""
+    found = clone.git.attempt("cat-file", "blob", f"{commit.sha}:{path}")
+    return found.stdout if found.status == 0 else None
+
+
+def look_at_branch(clone: Clone, name: str, tip: str | None, *, replace: bool) -> OurBranch:
+    """What stands where the branch ``name`` is to be made at ``tip`` (None: not known yet).
+
+    Raises:
+        BranchNotOurs: it would overwrite what is not patchkit's, or move files that are checked out.
+    """
+    ref = f"refs/heads/{name}"
+    old = read_ref(clone.refs, ref)
+    if old is None or old == tip:
+        return OurBranch(ref=ref, tip=old)
+    where = Location(path=str(clone.common), label=f"{name} at {old[:12]}")
+    folder = clone.ask("for-each-ref", "--format=%(worktreepath)", ref)
+    if any(folder):
+        raise BranchNotOurs(
+            f"the branch {name} is checked out",
+            where=Location(path=folder[0]),
+            why="it would move under your files; your index and work tree are never touched",
+            hint="git switch - there, or --branch ANOTHER-NAME",
+        )
+    # What would be lost: commits that no other branch, tag or HEAD has.
+    lost = _makers(clone, old, ["--not", *([tip] if tip else []), f"--exclude={ref}", "--all"])
+    foreign = [sha for sha, maker in lost if maker != IDENTITY_EMAIL]
+    top = _makers(clone, old, ["--max-count=1"])
+    if foreign or not top or top[0][1] != IDENTITY_EMAIL:
+        raise BranchNotOurs(
+            f"the branch {name} is not only patchkit's",
+            where=where,
+            why="commits that nothing else has: " + ", ".join(sha[:12] for sha in foreign[:_SHOWN])
+            if foreign
+            else "its last commit was made by somebody else",
+            hint=f"keep it: {clone.command} branch -m {name} NEW-NAME; or --branch ANOTHER-NAME",
+        )
+    if not replace:
+        raise BranchNotOurs(
+            f"there is a branch {name} of another run",
+            where=where,
+            why="the same command on another commit, or with other patches, made it",
+            hint="--replace moves it to the new commits; --branch ANOTHER-NAME keeps both",
+        )
+    return OurBranch(ref=ref, tip=old)
+
+
+def put_branch(clone: Clone, branch: OurBranch, cache: Repository, *, base: str, tip: str) -> None:
+    """Copy the commits ``base..tip`` into the clone, then make or move the branch, by compare-and-swap.
+
+    Until the branch moves, nothing of the clone is changed but its store of objects.
+
+    Raises:
+        RefMoved, RefInTheWay: somebody else moved or made a branch meanwhile; nothing changed.
+        GitError, CacheError: git or the disk refused.
+    """
+    ids = cache.git.run("rev-list", "--objects", "--no-object-names", tip, f"^{base}", "--")
+    pack = cache.git.run("pack-objects", "--stdout", "--quiet", stdin=ids)
+    clone.git.run("unpack-objects", "-q", stdin=pack)
+    update_ref(clone.refs, branch.ref, tip, branch.tip)
+
+
+def _makers(clone: Clone, tip: str, revisions: Sequence[str]) -> list[tuple[str, str]]:
+    """Commit and the address of its committer, newest first."""
+    lines: Iterable[str] = clone.ask("rev-list", "--format=%H%x09%ce", tip, *revisions)
+    rows = (line.split("\t", 1) for line in lines if not line.startswith("commit "))
+    return [(row[0], row[1]) for row in rows if len(row) == 2]  # noqa: PLR2004 - hash and address
