@@ -64,7 +64,8 @@ def command(
     repository, patchkit/gfx1151 by default, with your commit below it. Nothing else of it is changed.
 
     Without --onto, on a pin of the lock, in patchkit's own repository in the cache folder; no file of yours
-    is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a GPU.
+    is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a
+    GPU.
     """
     onto = requested_onto(options)
     if onto is not None:

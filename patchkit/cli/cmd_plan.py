@@ -55,7 +55,7 @@ def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOpt
 
         cache = open_cache(workspace.cache_root)
         found = plan_onto(request, onto, workspace, cache, drop_conflicts=options["drop_conflicts"])
-        plan, document, classes = found.plan, found.as_json(), class_lines(found)
+        plan, document, classes = found.plan, found.as_json(), class_lines(found, verbose=settings.verbose)
     terminal = settings.terminal
     problems = ErrorGroup("the plan does not hold", plan.errors)
     if settings.json:

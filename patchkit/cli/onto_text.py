@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["class_lines", "onto_lines"]
 
 
-def class_lines(found: OntoPlan) -> list[str]:
+def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     """What became of each patch there: in full where a person may have to look, else by name."""
-    verdicts = [each for each in found.verdicts if each.patch_class not in {"off", "out of era"}]
-    against = f" against {' and '.join(found.reference)}" if found.reference else ", compared with nothing"
+    verdicts = [each for each in found.verdicts if each.id in found.in_range]
+    against = f", compared with {' and '.join(found.reference)}" if found.reference else ""
     by_class: dict[str, list[str]] = {}
     for each in verdicts:
         by_class.setdefault(each.patch_class, []).append(each.id)
     counts = [f"{len(names)} {name} ({', '.join(names)})" for name, names in by_class.items()]
     lines = [f"patches:   {'; '.join(counts)}{against}"] if counts else []
     for each in verdicts:
-        if each.patch_class != "clean" and each.patch_class not in GOOD:
+        if verbose or each.patch_class not in GOOD:
             lines += [f"  {line}" for line in detail_lines(found.plan.pin.name, each)]
-        elif each.moves:
-            lines += [f"  {each.id}: {move.how}: {move.before} -> {move.after}" for move in each.moves]
     return lines
 
 
@@ -42,7 +40,10 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
     many = f"{count} patch{'es'[: 2 * (count != 1)]}"
     moved = f", was at {applied.before[:12]}" if applied.before and not applied.unchanged else ""
     state = "as it was" if applied.unchanged else f"made{moved}"
-    lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *class_lines(found)]
+    lines = [
+        f"{applied.branch}: {state}, {many} on {on}, in {clone.top}",
+        *class_lines(found, verbose=verbose),
+    ]
     skipped = [patch for patch in plan.patches if patch.state != "apply"]
     if verbose:
         lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]

@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -208,9 +208,9 @@ def read_commit(clone: Clone, revision: str) -> Commit:
         NoCommit: it names none.
         CloneIncomplete: the clone does not have the commit it names.
     """
-    told = (
-        clone.ask("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") if _is_plain(revision) else ()
-    )
+    named = clone.ask("rev-parse", "--verify", "--quiet", revision) if _is_plain(revision) else ()
+    # Asked of what was found: a search such as ':/words' would take the rest for more words.
+    told = clone.ask("rev-parse", "--verify", "--quiet", f"{named[0]}^{{commit}}") if named else ()
     if not told:
         unborn = revision == "HEAD"
         raise NoCommit(
@@ -297,8 +297,8 @@ def read_file(clone: Clone, commit: Commit, path: str) -> bytes | None:
     return found.stdout if found.status == 0 else None
 
 
-def look_at_branch(clone: Clone, name: str, tip: str | None, *, replace: bool) -> OurBranch:
-    """What stands where the branch ``name`` is to be made at ``tip`` (None: not known yet).
+def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: bool) -> OurBranch:
+    """What stands where the branch ``name`` is to be made, at ``tip`` on the clone's own commit ``base``.
 
     Raises:
         BranchNotOurs: it would overwrite what is not patchkit's, or move files that are checked out.
@@ -317,7 +317,7 @@ def look_at_branch(clone: Clone, name: str, tip: str | None, *, replace: bool) -
             hint="git switch - there, or --branch ANOTHER-NAME",
         )
     # What would be lost: commits that no other branch, tag or HEAD has.
-    lost = _makers(clone, old, ["--not", *([tip] if tip else []), f"--exclude={ref}", "--all"])
+    lost = _makers(clone, old, ["--not", base, f"--exclude={ref}", "--all"])
     foreign = [sha for sha, maker in lost if maker != IDENTITY_EMAIL]
     top = _makers(clone, old, ["--max-count=1"])
     if foreign or not top or top[0][1] != IDENTITY_EMAIL:
@@ -356,6 +356,6 @@ def put_branch(clone: Clone, branch: OurBranch, cache: Repository, *, base: str,
 
 def _makers(clone: Clone, tip: str, revisions: Sequence[str]) -> list[tuple[str, str]]:
     """Commit and the address of its committer, newest first."""
-    lines: Iterable[str] = clone.ask("rev-list", "--format=%H%x09%ce", tip, *revisions)
-    rows = (line.split("\t", 1) for line in lines if not line.startswith("commit "))
+    out = clone.git.run("rev-list", "--format=%H%x09%ce", tip, *revisions).decode("utf-8", "replace")
+    rows = (line.split("\t", 1) for line in out.splitlines() if not line.startswith("commit "))
     return [(row[0], row[1]) for row in rows if len(row) == 2]  # noqa: PLR2004 - hash and address

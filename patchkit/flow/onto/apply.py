@@ -1,7 +1,7 @@
 """Handing the patches over to the user's clone as one branch on his commit.
 
-The commit becomes a pin of its own in the cache, so that everything that works on a candidate works on this one.
-In the clone the branch is made or moved at the very end. Nothing else there changes: no file, index or setting.
+The commit becomes a pin of its own in the cache, so that all that works on a candidate works on this one. In
+the clone the branch is made or moved at the very end. Nothing else there changes: no file, index or setting.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def run_onto(
     """Make the branch. Whatever is raised, the clone has the branch it had, or the new one complete.
 
     Raises:
-        CloneUnreadable, CloneUnsupported, CloneIncomplete, NoCommit, NotLlamaCpp, OntoPatched: about the clone.
+        CloneUnreadable, CloneUnsupported, CloneIncomplete, NoCommit, NotLlamaCpp, OntoPatched: the clone.
         OntoBuildUnknown: which patches are for this commit cannot be told.
         ErrorGroup: of everything that cannot be placed, OntoConflict last.
         BranchNotOurs, RefMoved, RefInTheWay: the branch is somebody's.
@@ -108,7 +108,11 @@ def run_onto(
             raise ErrorGroup("the series cannot be applied", plan.errors)
         commits, tree = write_plan(plan, repository, unlocked=False)
         tip = commits[-1].commit if commits else plan.base
-        place = look_at_branch(clone, branch, tip, replace=replace_branch) if commits else None
+        place = (
+            look_at_branch(clone, branch, base=plan.base, tip=tip, replace=replace_branch)
+            if commits
+            else None
+        )
         ref = candidate_ref(plan.archs, plan.pin.name)
         record = make_record(
             plan.request,

@@ -59,7 +59,7 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
     """
     for pin in pins:
         if commit.tree == pin.tree or commit.sha == pin.commit:
-            return BuildFound(low=pin.build, high=pin.build, told=f"its tree is that of {pin.name}")
+            return BuildFound(low=pin.build, high=pin.build, told=pin.name)
     by_version = _by_version(version, pins) if version is not None else None
     below = _below(clone, commit, pins)
     if below is None:

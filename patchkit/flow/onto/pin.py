@@ -37,7 +37,10 @@ class OntoPatched(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onto:
-    """A commit of the user's clone: any revision that git reads there. ``as_build`` is the user's word for the build."""
+    """A commit of the user's clone: any revision that git reads there.
+
+    ``as_build`` is the user's word for the upstream build below it.
+    """
 
     revision: str
     directory: Path

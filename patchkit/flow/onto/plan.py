@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.classify.model import Classified
+from patchkit.classify.model import GOOD, Classified
 from patchkit.config.lock import load_lock
 from patchkit.config.manifest import Patch
 from patchkit.config.profile import ArchProfile, load_profile
@@ -27,8 +27,6 @@ from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit
 
 __all__ = ["OntoConflict", "OntoPlan", "plan_onto"]
 
-_LEFT_OUT = frozenset({"upstreamed", "superseded", "retired"})
-
 
 class OntoConflict(AnchorError):
     """A patch cannot be placed on the user's commit, or its two derivations differ there."""
@@ -40,7 +38,8 @@ class OntoConflict(AnchorError):
 class OntoPlan:
     """What would be made. ``verdicts`` has one entry per patch of the series.
 
-    ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts left out on request.
+    ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts that were left
+    out on request.
     """
 
     plan: Plan
@@ -53,9 +52,18 @@ class OntoPlan:
     opt_in: tuple[str, ...]
 
     @property
-    def left_out(self) -> tuple[Classified, ...]:
-        """Patches in range that are not in, with the reason: conflicts, and what upstream makes needless."""
-        return tuple(each for each in self.verdicts if each.patch_class in {*_LEFT_OUT, "conflict"})
+    def in_range(self) -> frozenset[str]:
+        """Patches that these GPUs would get on this build: those that are in, or have a reason not to be."""
+        return frozenset(
+            each.id
+            for each in self.verdicts
+            if each.patch_class in GOOD
+            or (each.patch_class not in {"off", "out of era"} and self._covers(each.id))
+        )
+
+    def _covers(self, name: str) -> bool:
+        patch = self.plan.series.patch(name)
+        return patch is not None and patch.builds.covers(self.plan.pin.build)
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""

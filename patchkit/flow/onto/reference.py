@@ -1,6 +1,7 @@
 """What the patches gave where they are known to be right: the lock's nearest pin that each of them is for.
 
-A class needs two sides. The other one comes from the user's clone, where it has that commit, else as any pin does.
+A class needs two sides. The other one comes from the user's clone, where it has that commit, else from the
+sources of the pin.
 """
 
 from __future__ import annotations
