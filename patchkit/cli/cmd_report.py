@@ -83,10 +83,10 @@ def command(
     workspace = settings.workspace()
     if where is None:
         archs = choose_candidate(workspace, archs, upstream)
-    folder = find_evidence(workspace, where, archs=archs, upstream=upstream)
+    folder, branch = find_evidence(workspace, where, archs=archs, upstream=upstream)
     if out is not None:
         check_apart(out, [*folder.glob("*.json"), *([sweep] if sweep is not None else [])])
-    evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal")
+    evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal", of=branch)
     if out is not None or not settings.json:
         matrix = read_sweep(sweep) if sweep is not None else ()
         text = make_report(evidence, cast("Format", form), version=version_of("patchkit"), sweep=matrix)
@@ -102,6 +102,7 @@ def command(
 def _document(evidence: Evidence) -> dict[str, object]:
     return {
         "ok": evidence.ok,
+        "nothing_to_prove": evidence.nothing is not None,
         "headline": evidence.headline,
         "branch": evidence.branch,
         "tip": evidence.tip,

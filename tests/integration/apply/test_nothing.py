@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,60 @@ def test_old_evidence_of_that_tree_is_gone(empty) -> None:
         (folder / f"{gate}.json").write_text(json.dumps({"gate": gate, "verdict": "passed"}))
     assert empty.run(*VERIFY).returncode == 10
     assert [path.name for path in Path(folder).iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_a_report_for_people_says_it_first(empty, form: str) -> None:
+    _opt_in(empty)
+    assert empty.run(*VERIFY).returncode == 10
+    done = empty.run("report", "--arch", WITHOUT, "--format", form)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert "Nothing to prove: the candidate has no patch" in text
+    assert "--with demo-twin" in text
+    shown = re.sub(r"(?s)<style>.*?</style>", "", text)
+    assert not [mark for mark in ("ok     ", "✅", "✓") if mark in shown]
+
+
+def test_a_report_for_programs_has_no_test_that_passed(empty) -> None:
+    junit, sarif = empty.root / "r.xml", empty.root / "r.sarif"
+    assert empty.run(*VERIFY, "--junit", str(junit), "--sarif", str(sarif)).returncode == 10
+    (suite,) = ET.parse(junit).getroot()
+    cases = list(suite.iter("testcase"))
+    assert {case.get("name") for case in cases} == LADDER
+    assert {case[0].tag for case in cases} == {"skipped"}
+    assert all("nothing to prove" in (case[0].get("message") or "") for case in cases)
+    assert suite.get("skipped") == suite.get("tests") == str(len(LADDER))
+    (run,) = json.loads(sarif.read_text())["runs"]
+    told = run["invocations"][0]["toolExecutionNotifications"]
+    assert told[0]["message"]["text"].startswith("Nothing to prove")
+    assert (len(told), run["results"]) == (1 + len(LADDER), [])
+    document = json.loads(empty.run("report", "--arch", WITHOUT, "--json").stdout)
+    assert (document["ok"], document["nothing_to_prove"]) == (False, True)
+
+
+def test_evidence_that_says_upstream_itself_passed_is_refused(empty) -> None:
+    assert empty.run(*VERIFY).returncode == 10
+    tree = empty.git("rev-parse", "refs/patchkit/pin/b1^{tree}")
+    path = empty.cache / "evidence" / tree / "report.json"
+    told = json.loads(path.read_text())
+    del told["nothing_to_prove"], told["available"]  # as an earlier patchkit wrote it
+    told["ok"] = True
+    told["gates"][0]["verdict"] = "passed"
+    path.write_text(json.dumps(told))
+    done = empty.run("report", "--arch", WITHOUT, "--format", "junit")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error[EVIDENCE_CONTRADICTS]" in done.stderr
+    assert "gates that ran: anchors" in done.stderr
+
+
+def test_evidence_of_another_gpu_with_the_same_tree_is_not_shown_for_this_one(empty) -> None:
+    assert empty.run(*VERIFY).returncode == 10
+    assert empty.run("apply", "--arch", "gfx906").returncode == 0
+    done = empty.run("report", "--arch", "gfx906")
+    assert done.returncode == 2
+    assert "candidate/gfx906/b1 was not verified since candidate/gfx1030/b1 was" in done.stderr
+    assert "patchkit verify --no-gpu --arch gfx906 --upstream b1" in done.stderr
 
 
 def test_a_candidate_with_a_patch_is_as_before(empty) -> None:
