@@ -82,12 +82,12 @@ def command(
     workspace = settings.workspace()
     if where is None:
         chosen = choice.choose(workspace, must_be_own=False)  # what was found then is still what was found
-        folder = find_evidence(workspace, None, archs=chosen.archs, upstream=chosen.upstream)
+        folder, branch = find_evidence(workspace, None, archs=chosen.archs, upstream=chosen.upstream)
     else:
-        folder = find_evidence(workspace, where, archs=(), upstream=None)
+        folder, branch = find_evidence(workspace, where, archs=(), upstream=None)
     if out is not None:
         check_apart(out, [*folder.glob("*.json"), *([sweep] if sweep is not None else [])])
-    evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal")
+    evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal", of=branch)
     if out is not None or not settings.json:
         matrix = read_sweep(sweep) if sweep is not None else ()
         text = make_report(evidence, cast("Format", form), version=version_of("patchkit"), sweep=matrix)
@@ -103,6 +103,7 @@ def command(
 def _document(evidence: Evidence) -> dict[str, object]:
     return {
         "ok": evidence.ok,
+        "nothing_to_prove": evidence.nothing is not None,
         "headline": evidence.headline,
         "branch": evidence.branch,
         "tip": evidence.tip,

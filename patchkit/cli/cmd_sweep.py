@@ -67,7 +67,8 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
 
     Reads only, but for trees that the cache lacks. Without --from and --to the pins are those of --corpus, by
     default of patches/upstreams.toml. With them they are tags of a git remote: both ends, and
-    those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict.
+    those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict;
+    with --gates, 1 when a gate fails, and 10 when no patch is in on any pin: there is nothing to prove.
     """
     from patchkit.flow.sweep_text import markdown_matrix, text_matrix
 
@@ -94,6 +95,8 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         terminal.data("\n".join(lines))
     if result.count("conflict"):
         return ExitCode.ANCHOR
+    if proven and all(each.nothing for each in proven):
+        return ExitCode.NOTHING
     return ExitCode.GATE_FAILED if any(each.failed for each in proven) else ExitCode.OK
 
 

@@ -59,7 +59,8 @@ def command(
     Gates that need the GPU run when this machine has it. With --backend cpu they run on the CPU backend,
     under names of their own, which shows that they work and proves nothing of the GPU.
 
-    Exit code 1 when a gate fails. The evidence is kept in the cache folder, one JSON file per gate. With
+    Exit code 1 when a gate fails. A candidate without a patch is upstream's own tree: no gate runs, exit code
+    10, and nothing can be published. The evidence is kept in the cache folder, one JSON file per gate. With
     --publish the candidate becomes a branch under the name that people pull, if the gates that the series
     requires have passed; its last commit names every gate and the evidence.
 
@@ -100,6 +101,8 @@ def command(
         problems = failures(report)
         if problems:
             terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+    if report.nothing is not None:
+        return ExitCode.NOTHING
     return ExitCode.GATE_FAILED if report.failed else ExitCode.OK
 
 
@@ -113,7 +116,9 @@ def _lines(report: Report) -> list[str]:
         lines += _gate(gate, width)
     lines += ["", f"evidence: {report.folder}"]
     ran = [gate.result.gate for gate in report.gates if gate.result.verdict == "passed"]
-    if report.failed:
+    if report.nothing is not None:
+        lines.append(f"NOTHING TO PROVE: the candidate has no patch. {report.nothing.sentence}")
+    elif report.failed:
         lines.append("FAILED: this candidate must not be published.")
     else:
         lines.append(f"{proven_where(ran)} What is not listed as ok is not proven.")

@@ -93,6 +93,10 @@ def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
     for each in made.followed:
         old = f"'{each.function}' of {each.file}"
         yield f"  the lock says where {old} is: '{each.now_function}' in {each.now_file}"
+    if not made.patches:
+        there = made.report.nothing.sentence if made.report is not None and made.report.nothing else ""
+        yield f"  nothing to prove, no gate was run: no patch is in. {there}".rstrip()
+        return
     if made.report is None:
         archs = "".join(f" --arch {arch}" for arch in made.archs)
         yield "  no gate was run: nothing of this candidate is proven but its places"
@@ -114,8 +118,11 @@ def bump_message(bump: Bump) -> str:
         gates = made.report.gates if made.report is not None else ()
         passed = [gate.result.gate for gate in gates if gate.result.verdict == "passed"]
         others = [gate.result.gate for gate in gates if gate.result.verdict != "passed"]
-        lines += ["", f"Passed: {', '.join(passed) or 'no gate was run'}."]
-        lines += [f"Not run: {', '.join(others)}."] if others else []
+        if made.patches:
+            lines += ["", f"Passed: {', '.join(passed) or 'no gate was run'}."]
+            lines += [f"Not run: {', '.join(others)}."] if others else []
+        else:
+            lines += ["", "Nothing to prove: no gate was run."]
         many = ", ".join(made.patches) or "no patch, so it is upstream itself"
         lines += ["", *_wrapped(f"{made.branch}: {many}."), f"Commit {made.tip},", f"tree {made.tree}."]
         lines.append("")

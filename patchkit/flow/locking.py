@@ -8,11 +8,10 @@ other inputs is an error unless the user said ``--unlocked``, and then a trailer
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from patchkit.config.lock import Result
-from patchkit.config.manifest import Patch
 from patchkit.config.profile import ArchProfile
 from patchkit.errors import ConfigError, InternalError, Location
 from patchkit.flow.plan import Plan
@@ -24,7 +23,8 @@ __all__ = [
     "LockMismatch",
     "check_inputs",
     "check_result",
-    "inputs_of",
+    "difference",
+    "hash_inputs",
     "make_result",
     "read_inputs",
 ]
@@ -55,18 +55,18 @@ def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
 
     Raises LockInputUnusable.
     """
-    return inputs_of(series, plan.profiles, [selected.patch for selected, _ in plan.steps])
+    return hash_inputs(plan.profiles, [selected.patch.folder for selected, _ in plan.steps], series)
 
 
-def inputs_of(series: SeriesDir, profiles: Sequence[ArchProfile], patches: Sequence[Patch]) -> dict[str, str]:
-    """sha256 of every file that these patches for these GPUs are made from, by path below the series folder.
+def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
+    """As :func:`read_inputs`, of profiles and folders of patches: what a result is made of needs no planning.
 
     Raises LockInputUnusable.
     """
     found = {f"arch_profiles/{entry.path}": entry.sha256 for profile in profiles for entry in profile.inputs}
     files = [series.patches / "series.toml"]
-    for patch in patches:
-        files += _files_below(series.patches / patch.folder)
+    for folder in folders:
+        files += _files_below(series.patches / folder)
     files += _files_below(series.templates)
     for path in files:
         name = path.relative_to(series.root).as_posix()
@@ -143,7 +143,7 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
     raise LockInputsChanged(
         f"{len(changed)} file{'s'[: len(changed) > 1]} differ from what the lock records",
         where=[
-            Location(path=name, label=_difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
+            Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
         ],
         why="the lock decides the bytes of a candidate",
         hint=f"after review: patchkit lock {archs} --upstream {plan.pin.name}, and what chose the patches "
@@ -152,7 +152,8 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
     )
 
 
-def _difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
+def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
+    """How an input stands to what is recorded of it; both digests where it has two."""
     if name not in then:
         return "new"
     if name not in now:

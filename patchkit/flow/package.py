@@ -17,6 +17,7 @@ from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
 from patchkit.config.lock import PinWanted
 from patchkit.flow.build import PROGRAMS, check_programs, prepare_subject
+from patchkit.flow.verify import NOTHING
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import build_sides
 
@@ -68,7 +69,8 @@ def run_package(
     check_folder(out)
     subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
     sides = build_sides(subject, backend, programs)
-    proof = _proof(workspace.cache_root / "evidence" / subject.candidate_tree / "report.json")
+    evidence = workspace.cache_root / "evidence" / subject.candidate_tree
+    proof = _proof(evidence / "report.json") if candidate.commits else NOTHING
     gpus = "-".join(candidate.archs)
     contents = WheelContents(
         name=f"llama-cpp-{gpus}",

@@ -155,6 +155,7 @@ def run_publish(
     """Publish what the report proves, and push it when asked to.
 
     Raises:
+        PublishNothing: the candidate has no patch.
         PublishGateFailed, PublishNotProven: the policy of the series forbids it.
         RangeProofFailed: it, or what was published on another pin, differs where no patch declares it.
         EvidenceMissing, EvidenceTooLarge: the evidence is not fit to be published.

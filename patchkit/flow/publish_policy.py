@@ -13,7 +13,7 @@ from patchkit.config.gate_policy import GATES, WITHOUT_GPU, GatePolicy
 from patchkit.errors import ExitCode, PatchkitError
 from patchkit.flow.verify import Report
 
-__all__ = ["Decision", "PublishGateFailed", "PublishNotProven", "decide"]
+__all__ = ["Decision", "PublishGateFailed", "PublishNotProven", "PublishNothing", "decide"]
 
 
 class PublishGateFailed(PatchkitError):
@@ -21,6 +21,13 @@ class PublishGateFailed(PatchkitError):
 
     code = "PUBLISH_GATE_FAILED"
     exit_code = ExitCode.GATE_FAILED
+
+
+class PublishNothing(PatchkitError):
+    """The candidate has no patch: it is upstream's own tree, of which nothing can be proven."""
+
+    code = "PUBLISH_NOTHING"
+    exit_code = ExitCode.NOTHING
 
 
 class PublishNotProven(PatchkitError):
@@ -54,10 +61,17 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
     A gate that the report does not know did not run: a report never proves by leaving something out.
 
     Raises:
+        PublishNothing: the candidate has no patch, whatever is accepted.
         PublishGateFailed: a gate failed, required or not.
         PublishNotProven: a required gate did not run, and ``accept_not_run`` is not given, or it is one
             that needs no GPU.
     """
+    if report.nothing is not None:
+        raise PublishNothing(
+            f"{report.branch} has no patch; nothing was published",
+            why="it is upstream's own tree, and what is published is patches and what was proven of them",
+            hint=report.nothing.sentence,
+        )
     results = {gate.result.gate: gate.result for gate in report.gates}
     if report.stopped is not None:
         raise PublishGateFailed(

@@ -15,7 +15,7 @@ from patchkit.config.lock import Followed, Pin
 from patchkit.config.made import Made, MadeFollowed, format_made, parse_made
 from patchkit.config.profile import load_profile
 from patchkit.config.series import load_series
-from patchkit.flow.locking import inputs_of
+from patchkit.flow.locking import hash_inputs
 from patchkit.flow.plan import Request
 from patchkit.flow.workspace import Workspace
 from patchkit.series_dir import SeriesDir
@@ -136,4 +136,4 @@ def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]
     if None in found:
         return None
     profiles = [load_profile(series.profiles, arch) for arch in sorted(set(archs))]
-    return digest_of(inputs_of(series, profiles, [patch for patch in found if patch is not None]))
+    return digest_of(hash_inputs(profiles, [patch.folder for patch in found if patch is not None], series))

@@ -74,8 +74,11 @@ class ReportPlan:
 
 def find_evidence(
     workspace: Workspace, where: str | None, *, archs: Sequence[str], upstream: PinWanted
-) -> Path:
+) -> tuple[Path, str | None]:
     """The folder that is named, or that of a candidate: by its branch, else by ``archs`` and ``upstream``.
+
+    With the branch of the candidate, where it is one: evidence belongs to a tree, and two candidates can have
+    the same.
 
     Raises:
         EvidenceAbsent: the name is neither.
@@ -83,7 +86,7 @@ def find_evidence(
     """
     with contextlib.suppress(OSError):  # a name that is too long for any file is no folder
         if where is not None and Path(where).is_dir():
-            return Path(where)
+            return Path(where), None
     branch = _BRANCH.fullmatch(where) if where is not None else None
     if where is not None and branch is None:
         raise EvidenceAbsent(
@@ -96,20 +99,34 @@ def find_evidence(
         pin = load_lock(workspace.series.lock).pin(upstream)
         repository, candidate = find_candidate(workspace, tuple(archs), pin)
     tree = repository.git.run("rev-parse", "--verify", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
-    return workspace.cache_root / "evidence" / tree
+    return workspace.cache_root / "evidence" / tree, candidate.branch
 
 
 def read_evidence(
-    workspace: Workspace, folder: Path, environ: Mapping[str, str], *, is_neutral: bool = True
+    workspace: Workspace,
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    is_neutral: bool = True,
+    of: str | None = None,
 ) -> Evidence:
-    """The evidence in a folder, by default without the paths of this machine.
+    """The evidence in a folder, by default without the paths of this machine; ``of`` names its candidate.
 
-    Raises what :func:`patchkit.reports.evidence.load_evidence` raises.
+    Raises EvidenceAbsent when it is another candidate's, and what
+    :func:`patchkit.reports.evidence.load_evidence` raises.
     """
-    if not is_neutral:
-        return load_evidence(folder)
     names = _names(workspace, environ)
-    return load_evidence(folder, lambda data: neutral(data, names))
+    evidence = load_evidence(folder, (lambda data: neutral(data, names)) if is_neutral else None)
+    if of is not None and evidence.branch != of:
+        archs, _, pin = of.removeprefix("candidate/").partition("/")
+        command = " ".join(f"--arch {arch}" for arch in archs.split("+"))
+        raise EvidenceAbsent(
+            f"{of} was not verified since {evidence.branch} was, which has the same tree",
+            where=Location(path=str(folder)),
+            why="what was proven for other GPUs says nothing of these",
+            hint=f"patchkit verify --no-gpu {command} --upstream {pin}",
+        )
+    return evidence
 
 
 def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -1,8 +1,9 @@
 """The gates that compile, on every pin of a sweep where something is placed.
 
 Vocabulary: a *proof* is what the gates ``isolation``, ``compile``, ``resources`` and ``launch`` say of the
-candidate that a row would give. The candidate is commits that no ref names. A row that cannot be proven
-does not keep the others from it: a sweep over many pins takes hours, and what is done is kept by content.
+candidate that a row would give; of a row without a patch there is nothing to prove. The candidate is commits
+that no ref names. A row that cannot be proven does not keep the others from it: a sweep over many pins takes
+hours, and what is done is kept by content.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ GATES = ("isolation", "compile", "resources", "launch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the gates say of one pin; without a ``report`` they could not be run, and ``error`` says why."""
+    """What the gates say of one pin; without a ``report`` they could not be run, and ``error`` says why.
+
+    Without ``patches`` there is nothing for them to say.
+    """
 
     build: int
     patches: tuple[str, ...]
@@ -39,13 +43,20 @@ class Proof:
     error: PatchkitError | None = None
 
     @property
+    def nothing(self) -> bool:
+        """Whether no patch is in: the row is upstream itself, no gate was run, and none passed."""
+        return not self.patches
+
+    @property
     def failed(self) -> bool:
         """Whether one of them failed or could not run: nothing shows then that clean or moved is right."""
-        return self.report is None or self.report.failed
+        return not self.nothing and (self.report is None or self.report.failed)
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
         found: dict[str, object] = {"build": self.build, "patches": list(self.patches)}
+        if self.nothing:
+            return found | {"ok": False, "nothing_to_prove": True}
         if self.report is not None:
             return found | self.report.as_json()
         error = self.error
@@ -54,6 +65,8 @@ class Proof:
 
     def lines(self) -> list[str]:
         """One line per gate that was to run, with the problems of those that failed below."""
+        if self.nothing:
+            return [f"b{self.build}  nothing to prove: no patch is in, no gate was run"]
         if self.report is None:
             return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
         lines: list[str] = []
@@ -77,7 +90,7 @@ def _told(error: PatchkitError | None) -> list[str]:
 def prove_rows(
     workspace: Workspace, sweep: Sweep, *, with_: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[Proof]:
-    """Run the gates on each row that has a patch in, in order; rows without one are upstream itself.
+    """Run the gates on each row that has a patch in, in order; no compiler is needed when none has.
 
     What keeps one row from being proven (no plan, a baseline that does not compile) is in its proof.
 
@@ -85,8 +98,9 @@ def prove_rows(
         ToolchainMissing, CompilerLacksArch, UsageError, CacheError: no row could be proven.
         GitError: git refused.
     """
-    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
-    check_archs(toolchain, sweep.archs, workspace.reporter)
+    if any(_placed(row) for row in sweep.rows):
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+        check_archs(toolchain, sweep.archs, workspace.reporter)
     cache = open_cache(workspace.cache_root)
     lock = load_lock(workspace.series.lock)
     pins = {pin.build: pin for pin in lock.pins} | {row.pin.build: row.pin for row in sweep.rows}
@@ -94,8 +108,9 @@ def prove_rows(
     with open_stage(workspace.series, cache, lock) as series:
         stage = replace(workspace, series=series)
         for row in sweep.rows:
-            placed = tuple(each.id for each in row.verdicts if each.patch_class in GOOD)
+            placed = _placed(row)
             if not placed:
+                yield Proof(build=row.pin.build, patches=(), report=None)
                 continue
             try:
                 yield _prove(stage, sweep.archs, row, placed, lock, with_, environ)
@@ -103,6 +118,10 @@ def prove_rows(
                 raise
             except PatchkitError as error:
                 yield Proof(build=row.pin.build, patches=placed, report=None, error=error)
+
+
+def _placed(row: Row) -> tuple[str, ...]:
+    return tuple(each.id for each in row.verdicts if each.patch_class in GOOD)
 
 
 def _prove(

@@ -1,7 +1,8 @@
 """Running the gates over a candidate, in order of cost, and saying what was proven and what was not.
 
 Vocabulary: a *report* has one result per gate, also for those that did not run. Once a gate has failed,
-those behind it do not run: they would judge something that is already known to be wrong.
+those behind it do not run: they would judge something that is already known to be wrong. *Nothing* can be
+proven of a candidate without a patch, which is upstream's own tree: no gate runs there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from patchkit.build.toolchain import Toolchain, check_archs, find_toolchain, roc
 from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import CacheError, PatchkitError, UsageError
 from patchkit.flow.anchors_gate import AnchorsGate
+from patchkit.flow.available import Available, find_available
 from patchkit.flow.candidates import Candidate, find_candidate
-from patchkit.flow.hardware import CPU_GATES, Hardware, choose_hardware
+from patchkit.flow.hardware import CPU_GATES, GPU_GATES, Hardware, choose_hardware
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import Gate, GateResult, Subject
@@ -26,12 +28,13 @@ from patchkit.gates.compile import CompileGate
 from patchkit.gates.isolation import IsolationGate
 from patchkit.gates.launch import LaunchGate
 from patchkit.gates.resources import ResourcesGate
-from patchkit.vcs.disk import write_whole
+from patchkit.vcs.disk import disk_errors, write_whole
 from patchkit.vcs.repository import Repository
 
-__all__ = ["GATE_NAMES", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
+__all__ = ["GATE_NAMES", "NOTHING", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
 
 GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
+NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
 _WITHOUT_COMPILER = {"anchors", "numerics", *CPU_GATES}
 
 
@@ -54,7 +57,7 @@ class Report:
     """What ``verify`` found.
 
     ``proven_with`` says by which tools; ``folder`` holds the evidence; ``stopped`` is the code of the error
-    that ended the run in the middle.
+    that ended the run in the middle. ``nothing``: the candidate has no patch, and where there are some.
     """
 
     branch: str
@@ -66,6 +69,7 @@ class Report:
     gates: tuple[Timed, ...]
     folder: Path
     stopped: str | None = None
+    nothing: Available | None = None
 
     @property
     def failed(self) -> bool:
@@ -82,7 +86,9 @@ class Report:
             row |= {"seconds": gate.seconds, "evidence": str(evidence) if gate.result.evidence else None}
             gates.append(row)
         return {
-            "ok": not self.failed and self.stopped is None,
+            "ok": not self.failed and self.stopped is None and self.nothing is None,
+            "nothing_to_prove": self.nothing is not None,
+            "available": None if self.nothing is None else self.nothing.as_json(),
             "stopped": self.stopped,
             "branch": self.branch,
             "archs": list(self.archs),
@@ -106,7 +112,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     hardware: Hardware | None = None,
     then: Callable[[Path], None] | None = None,
 ) -> Report:
-    """Run the gates; evidence goes to ``<cache>/evidence/<tree>``.
+    """Run the gates, of a candidate without a patch none; evidence goes to ``<cache>/evidence/<tree>``.
 
     ``candidate`` is one that no branch names yet; by default it is that of ``archs`` on ``upstream``. Without
     ``hardware`` only the gates run that need no GPU. ``then`` gets the folder of the evidence once it is
@@ -123,6 +129,8 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware)
     repository, candidate = _candidate(workspace, archs, upstream, candidate)
+    if not candidate.commits:
+        return _nothing(workspace, repository, candidate, hardware, then)
     toolchain = None
     if not only or set(only) - _WITHOUT_COMPILER:
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -148,8 +156,44 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
             if then is not None:
                 then(folder)
         raise
-    report = _report(candidate, subject, toolchain, [*results, *not_here], folder)
+    return _told(_report(candidate, subject, toolchain, [*results, *not_here], folder), then)
+
+
+def _told(report: Report, then: Callable[[Path], None] | None) -> Report:
+    _write(report.folder / "report.json", report.as_json())
+    if then is not None:
+        then(report.folder)
+    return report
+
+
+def _nothing(
+    workspace: Workspace,
+    repository: Repository,
+    candidate: Candidate,
+    hardware: Hardware,
+    then: Callable[[Path], None] | None,
+) -> Report:
+    """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
+    tree = repository.tree_of(candidate.tip)
+    folder = workspace.cache_root / "evidence" / tree
+    names = dict.fromkeys((*GATE_NAMES, *(gate.name for gate in hardware.gates), *hardware.not_here))
+    report = Report(
+        branch=candidate.branch,
+        archs=candidate.archs,
+        base=candidate.base,
+        tip=candidate.tip,
+        tree=tree,
+        proven_with=(),
+        gates=tuple(_skipped(name, NOTHING) for name in names),
+        folder=folder,
+        nothing=find_available(workspace.series, candidate.archs, candidate.build),
+    )
     _write(folder / "report.json", report.as_json())
+    # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
+    # written first: an older one must not lose what it names.
+    with disk_errors(folder, "removing old evidence"):
+        for name in (*GATE_NAMES, *GPU_GATES, *CPU_GATES):
+            (folder / f"{name}.json").unlink(missing_ok=True)
     if then is not None:
         then(folder)
     return report

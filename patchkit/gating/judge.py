@@ -6,25 +6,37 @@ Vocabulary: an *outcome* is what judging adds to the verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.errors import Location, PatchkitError, members_of
+from patchkit.flow.available import find_available
 from patchkit.flow.candidates import Candidate
 from patchkit.flow.hardware import GPU_GATES, Hardware, choose_hardware
 from patchkit.flow.plan import Request
-from patchkit.flow.verify import GATE_NAMES, Report, Timed, run_verify
+from patchkit.flow.verify import GATE_NAMES, NOTHING, Report, Timed, run_verify
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.blame import blame
 from patchkit.gating.candidate import Made, make_candidate
-from patchkit.gating.lock_rules import check_recorded
+from patchkit.gating.lock_rules import check_made
 from patchkit.gating.needs import LADDER, Need, find_needs
 from patchkit.gating.side import Side, point_into
 from patchkit.gating.targets import Target
 from patchkit.gating.verdict import Finding, GateRow, Judged, RowState
 
-__all__ = ["Outcome", "Ran", "explain_target", "judge_target", "run_needed"]
+__all__ = [
+    "NOT_DESCRIBED",
+    "Outcome",
+    "Ran",
+    "explain_target",
+    "judge_target",
+    "place_target",
+    "run_needed",
+    "set_aside",
+]
 
+NOT_DESCRIBED = "no gate runs: the lock of the head does not describe its series"
+_UNTRUE = "no gate runs: the lock of the head records something else than the head gives"
 _LAST = "GATE_LOCK_"
 
 
@@ -62,18 +74,28 @@ class Ran:
 
 def explain_target(target: Target, before: Side, after: Side, *, foreign: Sequence[str]) -> Outcome:
     """What would run, believing the lock of the head; nothing is fetched, placed or compiled."""
-    tree = target.recorded.tree if target.recorded is not None else None
-    if tree is None:
-        rows = tuple(
-            GateRow(gate=name, state="would run", why="the lock does not say what it gives")
-            for name in LADDER
-        )
-    else:
-        rows = tuple(
-            GateRow(gate=need.gate, state="would run" if need.needed else "not needed", why=need.why)
-            for need in find_needs(target, before, after, tree=tree, foreign=foreign)
-        )
+    if not target.patches:
+        return Outcome(judged=(_nothing(target, after),))
+    if target.recorded is None:
+        raise AssertionError("a lock without it does not describe the series")
+    tree = target.recorded.tree
+    rows = tuple(
+        GateRow(gate=need.gate, state="would run" if need.needed else "not needed", why=need.why)
+        for need in find_needs(target, before, after, tree=tree, foreign=foreign)
+    )
     return Outcome(judged=(_judged(target, tree, rows),))
+
+
+def set_aside(target: Target, why: str) -> Judged:
+    """A target that no gate looks at, because what it would look at is not what it should be."""
+    return replace(_judged(target, None, ()), no_gates=why)
+
+
+def _nothing(target: Target, after: Side) -> Judged:
+    """A target without a patch: its tree is upstream's own."""
+    there = find_available(after.files, target.archs, target.pin.build).sentence
+    told = replace(_judged(target, None, ()), no_gates=f"{NOTHING}. {there}")
+    return replace(told, tree=target.pin.tree, nothing_to_prove=True)
 
 
 def judge_target(
@@ -91,26 +113,19 @@ def judge_target(
 
     Raises only what stops everything (CacheError, KeyboardInterrupt); any other error is a finding.
     """
-    root = after.files.root
-    request = Request(archs=target.archs, upstream=target.pin.name, with_=target.with_, only=target.only)
-    try:
-        made = make_candidate(request, workspace)
-    except PatchkitError as error:
-        rows = _none_ran(f"the candidate cannot be made: {error.code}")
-        found = tuple(Finding(problem=one, target=target.name) for one in members_of(point_into(error, root)))
-        return Outcome(judged=(_judged(target, None, rows),), findings=found)
+    made = _make(target, before, after, workspace)
+    if isinstance(made, Outcome):
+        return made
     if made.candidate is None or made.result is None:
-        problems: list[tuple[PatchkitError, Mapping[str, object]]] = [
-            (point_into(problem, root), {}) for problem in made.plan.errors
-        ]
-        return Outcome(
-            judged=(_judged(target, None, _none_ran("the series cannot be applied")),),
-            findings=_findings(problems, made, target, before, after),
-        )
+        raise AssertionError("made without errors")
+    untrue = tuple(Finding(problem=one, target=target.name) for one in check_made(target, made.result))
+    if untrue:
+        return Outcome(judged=(set_aside(target, _UNTRUE),), findings=untrue)
+    if not target.patches:
+        return Outcome(judged=(_nothing(target, after),))
     tree = made.result.tree
-    needs = find_needs(target, before, after, tree=tree, foreign=foreign)
     ran = run_needed(
-        needs,
+        find_needs(target, before, after, tree=tree, foreign=foreign),
         made.candidate,
         workspace,
         upstream=target.pin.name,
@@ -119,10 +134,40 @@ def judge_target(
         hardware=hardware,
     )
     for problem, _ in ran.problems:
-        point_into(problem, root)
+        point_into(problem, after.files.root)
     findings = _findings(ran.problems, made, target, before, after)
-    behind = tuple(Finding(problem=one, target=target.name) for one in check_recorded(target, made.result))
-    return Outcome(judged=(_judged(target, tree, ran.rows, ran.evidence),), findings=(*findings, *behind))
+    return Outcome(judged=(_judged(target, tree, ran.rows, ran.evidence),), findings=findings)
+
+
+def place_target(target: Target, before: Side, after: Side, workspace: Workspace) -> Outcome:
+    """Place a target whose lock does not describe it, and run no gate.
+
+    What is wrong with a place or a template keeps the author from writing the lock, so it has to be told.
+    """
+    made = _make(target, before, after, workspace)
+    findings = made.findings if isinstance(made, Outcome) else ()
+    return Outcome(judged=(set_aside(target, NOT_DESCRIBED),), findings=findings)
+
+
+def _make(target: Target, before: Side, after: Side, workspace: Workspace) -> Made | Outcome:
+    """The candidate, or what keeps it from being made."""
+    root = after.files.root
+    request = Request(archs=target.archs, upstream=target.pin.name, with_=target.with_, only=target.only)
+    try:
+        made = make_candidate(request, workspace)
+    except PatchkitError as error:
+        rows = _none_ran(f"the candidate cannot be made: {error.code}")
+        found = tuple(Finding(problem=one, target=target.name) for one in members_of(point_into(error, root)))
+        return Outcome(judged=(_judged(target, None, rows),), findings=found)
+    if made.candidate is not None:
+        return made
+    problems: list[tuple[PatchkitError, Mapping[str, object]]] = [
+        (point_into(problem, root), {}) for problem in made.plan.errors
+    ]
+    return Outcome(
+        judged=(_judged(target, None, _none_ran("the series cannot be applied")),),
+        findings=_findings(problems, made, target, before, after),
+    )
 
 
 def run_needed(

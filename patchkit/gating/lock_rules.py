@@ -1,20 +1,22 @@
-"""What a pull request may do to the lock, before anything it names is downloaded.
+"""What a pull request may do to the lock, before anything it names is downloaded or placed.
 
 Vocabulary: a source is *known* when the lock of the fork point downloads from the same git address or the
 same package; the tree hash decides about the bytes, but a pull request does not choose whom CI talks to.
+A lock *describes* a series when each of its results was made of the files that the series has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.config.lock import GitSource, Lock, Pin, Result, Source
 from patchkit.errors import ConfigError, Location
+from patchkit.flow.locking import difference, hash_inputs
 from patchkit.gating.errors import LockOutdated, LockUnrecorded, LockUntrue, PinRewritten, SourceNew
 from patchkit.gating.side import Side
 from patchkit.gating.targets import Target
 
-__all__ = ["check_pins", "check_recorded", "stale_results"]
+__all__ = ["check_described", "check_made", "check_pins", "stale_results"]
 
 _SHOWN = 8
 
@@ -50,33 +52,65 @@ def _address(source: Source) -> str:
     return source.url if isinstance(source, GitSource) else f"the package {source.package}"
 
 
-def check_recorded(target: Target, made: Result) -> Iterator[ConfigError]:
-    """How the lock of the head stands to what the head gives."""
-    command = " ".join(
+def check_described(side: Side, targets: Sequence[Target]) -> list[ConfigError]:
+    """Where the lock of the head does not describe its series, found in the files alone.
+
+    Raises LockInputUnusable.
+    """
+    problems = [one for target in targets if (one := _described(side, target)) is not None]
+    if len(problems) > 1:
+        for problem in problems:
+            problem.hint = "patchkit lock --all"
+    return problems
+
+
+def _described(side: Side, target: Target) -> ConfigError | None:
+    recorded = target.recorded
+    if recorded is not None:
+        places = _changed(side, recorded)
+        if not places:
+            return None
+        return LockOutdated(
+            f"the lock's result for {target.name} was made of other files",
+            where=[recorded.where or Location(path="patches/upstream.lock"), *places],
+            why="a file that a candidate is made of changed, and the lock still records the old one",
+            hint=_command(target),
+        )
+    if not target.reasons or not (target.patches or target.before is not None):
+        return None
+    # What it was before the change: that says which files the author forgot to record.
+    others = [one for one in side.lock.results if (one.build, one.archs) == (target.pin.build, target.archs)]
+    places = [place for one in others for place in _changed(side, one)]
+    return LockUnrecorded(
+        f"the lock has no result for {target.name}, patches {', '.join(target.patches) or 'none'}",
+        where=[Location(path="patches/upstream.lock"), *dict.fromkeys(places)],
+        why="the lock decides the bytes of a candidate",
+        hint="patchkit lock --all" if places else _command(target),
+    )
+
+
+def _changed(side: Side, recorded: Result) -> list[Location]:
+    """The inputs of a result that are not as it records them, with both digests."""
+    patches = [patch for name in recorded.patches if (patch := side.series.patch(name)) is not None]
+    profiles = [side.profiles[arch] for arch in recorded.archs if arch in side.profiles]
+    now = hash_inputs(profiles, [patch.folder for patch in patches], side.files)
+    then: Mapping[str, str] = recorded.inputs
+    names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
+    return [Location(path=name, label=difference(name, now, then)) for name in names[:_SHOWN]]
+
+
+def _command(target: Target) -> str:
+    return " ".join(
         ["patchkit lock", *(f"--arch {arch}" for arch in target.archs), f"--upstream {target.pin.name}"]
         + [f"--with {name}" for name in target.with_]
         + [f"--only {name}" for name in target.only]
     )
+
+
+def check_made(target: Target, made: Result) -> Iterator[ConfigError]:
+    """How the tree and the commit that the lock records stand to what the head gives."""
     recorded = target.recorded
     if recorded is None:
-        if made.patches or target.before is not None:
-            yield LockUnrecorded(
-                f"the lock has no result for {target.name}, patches {', '.join(made.patches) or 'none'}",
-                where=Location(path="patches/upstream.lock"),
-                why="the lock decides the bytes of a candidate",
-                hint=command,
-            )
-        return
-    where = recorded.where or Location(path="patches/upstream.lock")
-    names = sorted({*recorded.inputs, *made.inputs})
-    changed = [name for name in names if recorded.inputs.get(name) != made.inputs.get(name)]
-    if changed:
-        yield LockOutdated(
-            f"the lock's result for {target.name} was made of other files",
-            where=[where, *(Location(path=name) for name in changed[:_SHOWN])],
-            why="a file that a candidate is made of changed, and the lock still records the old one",
-            hint=command,
-        )
         return
     for what, told, given in (
         ("tree", recorded.tree, made.tree),
@@ -85,9 +119,9 @@ def check_recorded(target: Target, made: Result) -> Iterator[ConfigError]:
         if told != given:
             yield LockUntrue(
                 f"{target.name}: the lock records {what} {told[:12]}, its own files give {given[:12]}",
-                where=where,
-                why="the row was edited by hand, or made by another patchkit",
-                hint=command,
+                where=recorded.where or Location(path="patches/upstream.lock"),
+                why="the row was edited by hand, or made by another patchkit; no gate was run on either",
+                hint=_command(target),
             )
 
 

@@ -1,8 +1,8 @@
 """``patchkit gate`` from the two names to the verdict.
 
 The order is that of cost: what changed (git), what the head's own data says (TOML), where its edits go
-(planning), what the gates say (compiling), and then whether its lock records all that. Findings of one stage
-keep the later ones from running only where those could not say anything.
+(planning), what the gates say (compiling). A lock that does not describe the head's series is found in its
+files alone, and keeps every gate from running: they would judge another tree than the one that it records.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from patchkit.flow.workspace import Workspace
 from patchkit.gating.attention import find_attention
 from patchkit.gating.changes import SERIES_PARTS
 from patchkit.gating.fork import judge_fork
-from patchkit.gating.judge import Outcome, explain_target, judge_target
-from patchkit.gating.lock_rules import check_pins, stale_results
+from patchkit.gating.judge import (
+    NOT_DESCRIBED,
+    Outcome,
+    explain_target,
+    judge_target,
+    place_target,
+    set_aside,
+)
+from patchkit.gating.lock_rules import check_described, check_pins, stale_results
 from patchkit.gating.look import FirstLook
 from patchkit.gating.side import Side, point_into, read_side
 from patchkit.gating.targets import find_targets, foreign_profiles
@@ -121,13 +128,19 @@ def _judge_series(
     )
     try:
         targets = find_targets(before, after, changed, foreign)
+        behind = check_described(after, targets)
     except PatchkitError as error:
         return total.plus(Outcome(findings=tuple(Finding(problem=one) for one in members_of(error))))
+    total = total.plus(Outcome(findings=tuple(Finding(problem=problem) for problem in behind)))
     mine = replace(workspace, series=after.files)
     for target in targets:
-        if target.pin.build in refused:
+        if not target.reasons or target.pin.build in refused:
             continue
-        if request.explain:
+        if request.explain and behind:
+            total = total.plus(Outcome(judged=(set_aside(target, NOT_DESCRIBED),)))
+        elif behind:
+            total = total.plus(place_target(target, before, after, mine))
+        elif request.explain:
             total = total.plus(explain_target(target, before, after, foreign=foreign))
         else:
             workspace.reporter.step(f"judging {target.name}")

@@ -1,9 +1,9 @@
 """Which candidates a change of the series can affect.
 
 Vocabulary: a *target* is one candidate of the head: GPUs, a pin, and the opt-in patches asked for; its
-*reasons* are the changes that reach it. The lock says which candidates there are, and a candidate is made of
-the profiles of its GPUs, the folders of its patches, the shared templates, series.toml and its pin; nothing
-else can change it.
+*reasons* are the changes that reach it: without one there is nothing to judge. The lock says which candidates
+there are, and a candidate is made of the profiles of its GPUs, the folders of its patches, the shared
+templates, series.toml and its pin; nothing else can change it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Wish:
 def find_targets(
     before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
 ) -> tuple[Target, ...]:
-    """The targets that a change reaches.
+    """Every target of the head, those that no change reaches with no reasons.
 
     Args:
         before: the fork point.
@@ -75,8 +75,11 @@ def find_targets(
     found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Target] = {}
     for wish in wishes:
         target = _target(wish, before, after, changed, foreign)
-        if target is not None and target.reasons:
-            found.setdefault((target.pin.build, target.archs, target.patches), target)
+        if target is None:
+            continue
+        key = (target.pin.build, target.archs, target.patches)
+        if key not in found or not found[key].reasons:
+            found[key] = target
     return tuple(sorted(found.values(), key=lambda each: (each.pin.build, each.archs, each.patches)))
 
 

@@ -54,6 +54,9 @@ def _candidate(one: Judged) -> Iterator[str]:
     told = _tree(one)
     yield f"{one.name}: {told}"
     yield f"  because of {_some(one.reasons)}"
+    if one.no_gates is not None:
+        yield f"  {one.no_gates}"
+        return
     width = max(len(row.gate) for row in one.rows)
     for row in one.rows:
         yield f"  {_MARKS[row.state]:<7}{row.gate:<{width}}  {_row(row)}"
@@ -63,8 +66,10 @@ def _candidate(one: Judged) -> Iterator[str]:
 
 
 def _tree(one: Judged) -> str:
+    if one.nothing_to_prove:
+        return "nothing to prove"
     if one.tree is None:
-        return "no candidate"
+        return "no candidate" if one.no_gates is None else "not judged"
     if one.tree_before is None:
         return f"tree {one.tree[:12]}, new"
     same = one.tree == one.tree_before
@@ -105,6 +110,9 @@ def gate_markdown(verdict: Verdict) -> str:
         lines += ["", "### Findings", "", *_findings(verdict)]
     for one in verdict.judged:
         lines += ["", f"### {_safe(one.name)}", "", f"{_safe(_tree(one))}. Because of {_codes(one.reasons)}."]
+        if one.no_gates is not None:
+            lines += ["", _safe(one.no_gates)]
+            continue
         lines += ["", "| gate | state | what it says |", "|---|---|---|"]
         lines += [f"| {row.gate} | {row.state} | {_safe(_cell(row))} |" for row in one.rows]
     open_ones = list(_not_proven(verdict))

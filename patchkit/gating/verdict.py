@@ -1,7 +1,8 @@
 """What the gate answers, as data.
 
 Vocabulary: a *finding* is one problem with the places in the patches that it comes from and the
-configurations it leaks into; a *row* is one gate of one target. The *word* of a verdict is one of five, and
+configurations it leaks into; a *row* is one gate of one target. A target without a row has *no gates*, for a
+reason: it has no patch, or nothing of it can be judged. The *word* of a verdict is one of five, and
 only ``passed`` says that something was proven.
 """
 
@@ -59,7 +60,10 @@ class GateRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One candidate; ``evidence`` is the folder of its gates' evidence, when any ran."""
+    """One candidate; ``evidence`` is the folder of its gates' evidence, when any ran.
+
+    ``no_gates``: why it has no rows. ``nothing_to_prove``: because it has no patch, which is no fault.
+    """
 
     name: str
     archs: tuple[str, ...]
@@ -70,6 +74,8 @@ class Judged:
     tree: str | None
     rows: tuple[GateRow, ...]
     evidence: Path | None = None
+    no_gates: str | None = None
+    nothing_to_prove: bool = False
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
@@ -82,6 +88,8 @@ class Judged:
             "tree_before": self.tree_before,
             "tree": self.tree,
             "evidence": None if self.evidence is None else str(self.evidence),
+            "nothing_to_prove": self.nothing_to_prove,
+            "no_gates": self.no_gates,
             "gates": [
                 {
                     "gate": row.gate,
@@ -135,9 +143,9 @@ class Verdict:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The gates that ran, would have run, or could not."""
+        """The gates that ran, would have run, or could not, on whichever backend."""
         rows = [row for one in self.judged for row in one.rows if row.state != "not needed"]
-        return tuple(dict.fromkeys(row.gate for row in rows))
+        return tuple(dict.fromkeys(row.gate.partition("@")[0] for row in rows))
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""

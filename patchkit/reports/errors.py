@@ -33,7 +33,7 @@ class EvidenceMalformed(UsageError):
 
 
 class EvidenceContradicts(UsageError):
-    """The report and the file of one gate do not come from the same run."""
+    """The report and the file of one gate are not of the same run, or a report cannot be true."""
 
     code = "EVIDENCE_CONTRADICTS"
 

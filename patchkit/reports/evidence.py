@@ -88,6 +88,7 @@ def parse_evidence(files: Mapping[str, bytes], folder: str) -> Evidence:
             used.append(name)
         gates.append(gate)
     stopped = report.find("stopped")
+    nothing = _nothing(report, gates)
     return Evidence(
         folder=folder,
         ok=report.get("ok").flag(),
@@ -101,7 +102,31 @@ def parse_evidence(files: Mapping[str, bytes], folder: str) -> Evidence:
         gates=tuple(gates),
         strays=_strays(files, used, gates),
         files=tuple(_file(name, files[name]) for name in used),
+        nothing=nothing,
     )
+
+
+def _nothing(report: Node, gates: list[GateReport]) -> str | None:
+    """Where there are patches, of a candidate without one; None for any other candidate.
+
+    Evidence of an earlier patchkit may say of such a candidate that gates passed.
+    """
+    flag = report.find("nothing_to_prove")
+    is_nothing = flag is not None and flag.flag()
+    if not is_nothing and report.get("base").text() != report.get("tip").text():
+        return None
+    ran = [gate.name for gate in gates if gate.verdict != "not run"]
+    if ran or not is_nothing or report.get("ok").flag():
+        raise EvidenceContradicts(
+            f"{report.source} is of a candidate without a patch, and says that something was proven",
+            where=Location(path=report.source),
+            why=f"gates that ran: {', '.join(ran)}"
+            if ran
+            else "it does not say that there is nothing to prove",
+            hint="run patchkit verify again",
+        )
+    available = report.find("available")
+    return "" if available is None else available.get("sentence").text()
 
 
 def _with_evidence(gate: GateReport, document: Node) -> GateReport:

@@ -34,6 +34,9 @@ def junit_report(evidence: Evidence) -> str:
         ET.SubElement(properties, "property", {"name": name, "value": getattr(evidence, name)})
     for told in evidence.proven_with:
         ET.SubElement(properties, "property", {"name": "tool", "value": told})
+    if evidence.nothing is not None:
+        told = f"{evidence.headline}. {evidence.nothing}".rstrip()
+        ET.SubElement(properties, "property", {"name": "nothing to prove", "value": told})
     for gate in evidence.gates:
         _case(suite, gate, "+".join(evidence.archs))
     ET.indent(root)

@@ -44,6 +44,9 @@ def _lines(evidence: Evidence, sweep: Sequence[Table]) -> Iterator[str]:
     yield ""
     tip, tree, base = map(_hash, (evidence.tip, evidence.tree, evidence.base))
     yield f"Candidate `{tip}`, tree `{tree}`, against `{base}`."
+    if evidence.nothing:
+        yield ""
+        yield escaped(evidence.nothing)
     yield ""
     yield "| gate | verdict | seconds | what it found |"
     yield "|---|---|--:|---|"

@@ -102,7 +102,10 @@ class EvidenceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One run of ``verify``. ``base`` and ``tip`` are commits, ``tree`` is the candidate's."""
+    """One run of ``verify``. ``base`` and ``tip`` are commits, ``tree`` is the candidate's.
+
+    ``nothing``: the candidate has no patch, so no gate ran; where there are patches, in one sentence.
+    """
 
     folder: str
     ok: bool
@@ -116,6 +119,7 @@ class Evidence:
     gates: tuple[GateReport, ...]
     strays: tuple[str, ...]
     files: tuple[EvidenceFile, ...]
+    nothing: str | None = None
 
     def count(self, verdict: Verdict) -> int:
         """How many gates have that verdict."""
@@ -125,6 +129,8 @@ class Evidence:
     def headline(self) -> str:
         """One sentence that claims no more than was run."""
         passed, failed, left = (self.count(each) for each in ("passed", "failed", "not run"))
+        if self.nothing is not None:
+            return "Nothing to prove: the candidate has no patch, it is upstream's own tree; no gate ran"
         told = f"of {len(self.gates)} gates {passed} passed, {failed} failed, {left} did not run"
         if failed:
             return f"Does not hold: {told}"

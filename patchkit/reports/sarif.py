@@ -108,6 +108,8 @@ def _location(place: Place) -> dict[str, object]:
 
 
 def _notifications(evidence: Evidence) -> Iterator[dict[str, object]]:
+    if evidence.nothing is not None:
+        yield _notification(f"{evidence.headline}. {evidence.nothing}".rstrip(), "warning")
     for gate, problem in evidence.problems:
         if not _source_places(problem):
             places = "".join(f"\n{place}" for place in problem.places)

@@ -29,6 +29,8 @@ def _lines(evidence: Evidence, sweep: Sequence[Table], *, details: bool) -> Iter
     yield f"{evidence.branch}  {evidence.tip[:12]}  tree {evidence.tree[:12]}, against {evidence.base[:12]}"
     yield from (f"with {told}" for told in evidence.proven_with)
     yield evidence.headline
+    if evidence.nothing:
+        yield evidence.nothing
     yield ""
     yield "not proven:"
     yield from (f"  {gate}: {told}" for gate, told in evidence.open)

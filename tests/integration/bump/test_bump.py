@@ -237,3 +237,15 @@ def test_a_bump_whose_remote_lost_its_history_says_so_and_is_done(river, tmp_pat
     (made,) = document["candidates"]
     assert made["history"].startswith("not to be had: ")
     assert classes(document)["demo-twin"] == "retired"
+
+
+def test_a_gpu_without_a_patch_has_nothing_to_prove(river):
+    """No compiler is here, and none is needed: nothing of upstream itself is proven."""
+    env = {"ROCM_PATH": "/nowhere"}
+    done = river.run("bump", "--to", "b2", "--arch", "gfx1030", "--keep-default", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    (made,) = json.loads(done.stdout)["candidates"]
+    assert (made["applied"], made["gates"]["ok"], made["gates"]["nothing_to_prove"]) == ([], False, True)
+    assert {row["verdict"] for row in made["gates"]["gates"]} == {"not run"}
+    told = river.run("bump", "--to", "b3", "--arch", "gfx1030", "--keep-default", env=env).stdout
+    assert "nothing to prove, no gate was run: no patch is in. No pin of the lock has a patch" in told

@@ -139,6 +139,18 @@ def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pin
     assert "patchkit sdk install" in error["hint"]
 
 
+def test_gates_on_pins_without_a_patch_prove_nothing_and_need_no_compiler(river, pins, capsys, monkeypatch):
+    monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
+    argv = river.command("sweep", "--arch", "gfx1030", "--corpus", str(pins), "--jobs", "1", "--gates")
+    assert main(argv[3:]) == ExitCode.NOTHING
+    lines = capsys.readouterr().out.splitlines()
+    for pin in ("b1", "b2"):
+        assert f"{pin}  nothing to prove: no patch is in, no gate was run" in lines
+    assert main([*argv[3:], "--json"]) == ExitCode.NOTHING
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["ok"], row["nothing_to_prove"]) for row in document["gates"]] == [(False, True)] * 2
+
+
 def test_a_name_that_was_followed_goes_on_into_the_next_job(river):
     assert river.run("bump", "--to", "b4", "--no-verify", "--keep-default").returncode == 0
     text = river.lock.read_text()

@@ -5,11 +5,12 @@ What ends before the gates that compile is judged here in full; what needs them,
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,12 +20,14 @@ from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream, p
 from patchkit.config.lock import Followed, load_lock
 from patchkit.config.lock_text import format_lock
 from patchkit.errors import ConfigError, ErrorGroup, ExitCode
+from patchkit.flow.hardware import Hardware, choose_hardware
 from patchkit.flow.lock import relock
 from patchkit.flow.plan import Request
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.errors import ForkWithoutBranch
 from patchkit.gating.look import GateRequest, look_first
 from patchkit.gating.run import run_gate
+from patchkit.gating.text import gate_lines, gate_markdown
 from patchkit.gating.verdict import Verdict
 from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
@@ -250,11 +253,9 @@ def test_a_missing_compiler_is_no_pass(small: Small) -> None:
 def test_a_template_that_is_none_points_at_the_patch(small: Small) -> None:
     path = "patches/0001-demo-launch-bounds/demo-config.cuh.jinja"
     verdict = small.judge({path: "one\n//% for arch in\n"})
-    assert (verdict.word, verdict.exit_code, codes(verdict)) == (
-        "blocked",
-        ExitCode.RENDER,
-        ["TEMPLATE_SYNTAX"],
-    )
+    assert (verdict.word, verdict.exit_code) == ("blocked", ExitCode.RENDER)
+    # Who cannot render cannot record it either: the cause is told first.
+    assert codes(verdict) == ["TEMPLATE_SYNTAX", "GATE_LOCK_OUTDATED"]
     assert verdict.ran == ()
     assert str(verdict.findings[0].patch_places[0]) == f"{path}:2"
 
@@ -271,7 +272,7 @@ def test_a_template_that_is_none_points_at_the_patch(small: Small) -> None:
 def test_a_template_of_an_enemy_gets_nowhere(small: Small, evil: str, code: str) -> None:
     text = f"#pragma once\n//% for arch in archs\n// @{{ arch.name }}@\n//% endfor\n// {evil}\n"
     verdict = small.judge({"patches/0001-demo-launch-bounds/demo-config.cuh.jinja": text})
-    assert (verdict.word, verdict.exit_code, codes(verdict)) == ("blocked", ExitCode.RENDER, [code])
+    assert (verdict.word, verdict.exit_code, codes(verdict)[0]) == ("blocked", ExitCode.RENDER, code)
     assert verdict.ran == ()
 
 
@@ -313,7 +314,157 @@ def test_a_lock_that_is_behind_is_told_with_the_command(small: Small) -> None:
     problem = verdict.findings[0].problem
     assert problem.hint == "patchkit lock --arch gfx1151 --upstream b1"
     assert [place.path for place in problem.where] == ["patches/upstream.lock", PROFILE]
-    assert verdict.ran == ("anchors",)  # it did not keep the gate from running
+    assert verdict.ran == ()
+
+
+def _digest(small: Small, commit: str, path: str) -> str:
+    # Not through git(), which strips the last line's end.
+    data = subprocess.run(
+        ["git", "-C", str(small.series), "cat-file", "blob", f"{commit}:{path}"],
+        capture_output=True,
+        check=True,
+    )
+    return hashlib.sha256(data.stdout).hexdigest()[:12]
+
+
+@pytest.mark.parametrize("explain", [True, False])
+def test_a_forgotten_lock_ends_it_before_any_gate_with_both_digests(small: Small, explain: bool) -> None:
+    small.pull(small.edited(SECOND, "scale = 3", "scale = 4"))
+    verdict = small.gate(explain=explain)
+    assert (verdict.word, verdict.exit_code) == ("blocked", ExitCode.USAGE)
+    assert (verdict.ran, verdict.needed) == ((), ())
+    (finding,) = verdict.findings
+    (_, place) = finding.problem.where
+    told = f"sha256 {_digest(small, 'HEAD', SECOND)}, recorded {_digest(small, 'main', SECOND)}"
+    assert (finding.problem.code, place.path, place.label) == ("GATE_LOCK_OUTDATED", SECOND, told)
+    (one,) = verdict.judged
+    assert one.no_gates == "no gate runs: the lock of the head does not describe its series"
+
+
+def test_a_forgotten_lock_is_found_in_git_objects_alone(small: Small) -> None:
+    small.pull(small.edited(SECOND, "scale = 3", "scale = 4"))
+    shutil.rmtree(small.cache)  # and with it the pin: nothing can be placed
+    (small.root / "upstream").unlink()  # nor fetched
+    assert codes(small.gate(explain=True)) == ["GATE_LOCK_OUTDATED"]
+    assert not list(small.cache.iterdir())
+
+
+def test_a_patch_turned_on_and_not_recorded_names_the_profile(small: Small) -> None:
+    small.pull(small.edited(PROFILE, 'demo-twin = { default = "on"', 'demo-twin = { default = "opt-in"'))
+    for explain in (True, False):
+        verdict = small.gate(explain=explain)
+        (finding,) = verdict.findings
+        assert (finding.problem.code, verdict.ran, verdict.needed) == ("GATE_LOCK_UNRECORDED", (), ())
+        assert [place.path for place in finding.problem.where] == ["patches/upstream.lock", PROFILE]
+        assert finding.problem.hint == "patchkit lock --all"
+
+
+def test_a_file_that_came_and_one_that_went_are_told_as_that(small: Small) -> None:
+    new = "patches/0002-demo-twin/notes.txt"
+    small.pull({new: "why\n", "templates/README": None})
+    (finding,) = small.gate(explain=True).findings
+    labels = {place.path: place.label for place in finding.problem.where[1:]}
+    assert labels == {new: "new", "templates/README": "gone"}
+
+
+def _empty_too(small: Small) -> None:
+    """A result of a GPU without a patch in the lock of main, too."""
+    git(small.series, "checkout", "-q", "main")
+    relock(Request(archs=("gfx1030",)), small.workspace())
+    small.pull({})
+    git(small.series, "checkout", "-q", "-B", "pr")
+
+
+def test_a_candidate_without_a_patch_has_nothing_to_prove_and_is_no_fault(small: Small) -> None:
+    _empty_too(small)
+    path = "arch_profiles/gfx1030.toml"
+    small.pull({path: small.text(path) + "\n# a remark\n"})
+    relock(Request(archs=("gfx1030",)), small.workspace())
+    small.pull({})
+    for explain, word in ((True, "explained"), (False, "nothing to prove")):
+        verdict = small.gate(explain=explain)
+        assert (verdict.word, verdict.exit_code) == (word, ExitCode.OK)
+        assert (verdict.ran, verdict.needed) == ((), ())
+        (one,) = verdict.judged
+        assert (one.name, one.patches, one.nothing_to_prove) == ("gfx1030 on b1", (), True)
+        assert "No pin of the lock has a patch for gfx1030" in (one.no_gates or "")
+        text = "\n".join(gate_lines(verdict))
+        assert "gfx1030 on b1: nothing to prove" in text
+        assert "  ok " not in text
+        assert "it is upstream's own tree" in gate_markdown(verdict)
+
+
+def test_a_result_that_no_path_reaches_is_held_against_its_files_too(small: Small) -> None:
+    """A shared template makes nothing of a candidate without a patch; the lock records it all the same."""
+    _empty_too(small)
+    small.pull({"templates/README": "shared by all\n"}, lock=True)
+    verdict = small.gate(explain=True)
+    (finding,) = verdict.findings
+    assert finding.problem.code == "GATE_LOCK_OUTDATED"
+    assert "gfx1030 on b1" in finding.problem.message
+    small.pull({"templates/README": "shared by everybody\n"})
+    assert [one.problem.hint for one in small.gate(explain=True).findings] == ["patchkit lock --all"] * 2
+
+
+_KINDS: Mapping[str, tuple[Callable[[Small], Mapping[str, str | None]], bool]] = {
+    "words of a profile": (
+        lambda at: at.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'),
+        True,
+    ),
+    "the same, lock forgotten": (
+        lambda at: at.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'),
+        False,
+    ),
+    "other bytes": (lambda at: at.edited(SECOND, "scale = 3", "scale = 4"), True),
+    "the same bytes, lock forgotten": (lambda at: at.edited(SECOND, "scale = 3", "scale = 4"), False),
+    "a rule": (
+        lambda at: {
+            SECOND: at.text(SECOND).replace(
+                "\n[[edit]]", '\n[resources]\nmore_spills = 4\nwhy = "x"\n\n[[edit]]', 1
+            )
+        },
+        True,
+    ),
+    "a GPU that goes": (lambda _: {"arch_profiles/gfx906.toml": None}, False),
+    "a patch that goes off": (
+        lambda at: at.edited(PROFILE, 'demo-twin = { default = "on"', 'demo-twin = { default = "off"'),
+        True,
+    ),
+    "a template that does not render": (lambda at: {FIRST: at.text(FIRST) + "@{"}, False),
+    "a shared template": (lambda _: {"templates/README": "shared by all\n"}, True),
+    "documents": (lambda _: {"docs/how.md": "two\n"}, False),
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("backend", [None, "cpu"])
+def test_what_would_run_is_what_runs(small: Small, kind: str, backend: str | None) -> None:
+    make, lock = _KINDS[kind]
+    small.pull(make(small), lock=lock)
+    look = look_first(GateRequest(repository=small.series, base="main", head="HEAD"), NullReporter())
+    environ = {"ROCM_PATH": str(small.cache / "no-rocm")}
+
+    def hardware(archs: Sequence[str]) -> Hardware:
+        return choose_hardware(archs, backend, model=None, no_gpu=backend is None)
+
+    told, done = (
+        run_gate(replace(look, request=replace(look.request, explain=explain)), small.workspace(),
+                 environ=environ, hardware=hardware)
+        for explain in (True, False)
+    )  # fmt: skip
+    assert set(done.needed) == set(told.needed)
+    assert set(done.ran) <= set(told.needed)
+    assert [one.name for one in done.judged] == [one.name for one in told.judged]
+    if told.findings:
+        assert {one.problem.code for one in told.findings} <= {one.problem.code for one in done.findings}
+
+
+def test_a_lock_that_tells_another_tree_keeps_the_gates_from_judging_either(small: Small) -> None:
+    small.pull(small.edited(SECOND, "scale = 3", "scale = 4"), lock=True)
+    (made,) = load_lock(small.lock).results
+    text = small.text("patches/upstream.lock").replace(made.tree, "0" * 40)
+    verdict = small.judge({"patches/upstream.lock": text})
+    assert (codes(verdict), verdict.ran, verdict.needed) == (["GATE_LOCK_UNTRUE"], (), ())
 
 
 def test_a_lock_that_tells_another_tree_is_told(small: Small) -> None:

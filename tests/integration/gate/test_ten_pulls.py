@@ -219,13 +219,17 @@ def _judge(project: Project, one: PullRequest, *args: str):
 @pytest.mark.parametrize("one", PLAIN, ids=lambda one: one.name)
 def test_a_pull_request_that_needs_no_compiler(project: Project, one: PullRequest) -> None:
     found = _judge(project, one)
-    assert all(
-        set(_states(found, each["name"]).values()) == {"not run"} for each in found.document["candidates"]
-    )
+    assert found.document["needed"] == []
+    assert not any(found.states(each["name"]) for each in found.document["candidates"])
 
 
-def _states(found, name: str) -> dict[str, str]:
-    return found.states(name)
+@pytest.mark.parametrize("one", COMPILED, ids=lambda one: one.name)
+def test_a_plan_needs_no_compiler_and_holds_what_runs(project: Project, one: PullRequest) -> None:
+    name = one.name.replace(" ", "-")
+    project.pull(name, one.make(project), relock=one.relock)
+    found = project.gate(name, "--explain")
+    assert (found.document["verdict"], found.code, found.codes) == ("explained", 0, [])
+    assert set(one.ran) <= set(found.document["needed"])
 
 
 @pytest.mark.hip

@@ -282,7 +282,7 @@ def test_ctrl_c_says_what_it_left(owner):
         (("b1",), None, "b7", (7, 7, "--as-build")),
         ((), "0.2.0", None, (4, 5, "ggml 0.2.0 in its CMake file")),
         ((), "0.3.0", None, (6, 9, "ggml 0.3.0 in its CMake file")),
-        ((), "0.9.0", None, None),
+        ((), "0.9.0", None, (11, None, "ggml 0.9.0 in its CMake file")),
         ((), "0.1.0", None, None),
         ((), None, None, None),
     ],

@@ -47,7 +47,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         device_libs=tmp_path, rocwmma=None,
     )  # fmt: skip
     candidate = SimpleNamespace(
-        branch="candidate/gfx1151/b6900", archs=("gfx1151",), base="b" * 40, tip="t" * 40
+        branch="candidate/gfx1151/b6900", archs=("gfx1151",), base="b" * 40, tip="t" * 40, commits=("one",)
     )
     subject = SimpleNamespace(candidate_tree="c" * 40, reporter=NullReporter())
     monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)

@@ -253,9 +253,10 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
         lines=(text,),
         evidence={"edits": [edit], "run_at": text, "device": text},
     )
-    changes = dict.fromkeys(("branch", "base", "tip", "tree", "stopped"), text) | {
+    changes = dict.fromkeys(("branch", "base", "tree", "stopped"), text) | {
         "archs": [text],
         "proven_with": [text],
+        "tip": f"tip {text}",  # where it is the base's commit, there is nothing to prove
     }
     evidence = parse_evidence(_report([result], **changes), "e")
     page = html_report(evidence)
@@ -327,3 +328,12 @@ def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole
     )
     assert len(STATES) <= _MOST_STATES
     assert re.findall(r"input\.f(\d):not\(:checked\)\) \.r\1", STYLE) == list(map(str, range(_MOST_STATES)))
+
+
+@pytest.mark.parametrize("text", _HOSTILE[:3], ids=range(3))
+def test_what_there_is_instead_of_a_patch_is_text_too(text: str) -> None:
+    result = GateResult(gate="anchors", verdict="not run", summary=text)
+    nothing = {"ok": False, "nothing_to_prove": True, "available": {"sentence": text}}
+    page = html_report(parse_evidence(_report([result], **nothing), "e"))
+    assert text not in page
+    assert text in text_of(parse(page))
