@@ -60,9 +60,9 @@ def _text(applied: Applied, repository: Path) -> str:
     lines += [f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
     if applied.checkout is not None:
         lines += ["", f"files:     {applied.checkout}"]
-    else:
-        # The pin has no history here; a clone without upstream's refuses such a branch unless told.
-        lines += ["", f"fetch it:  git fetch --update-shallow {shlex.quote(str(repository))} {branch}"]
+    elif applied.handover is not None:
+        first, *more = applied.handover.lines()
+        lines += ["", f"fetch it:  {first}", *(f"{'':11}{line}" for line in more)]
     lines += [
         f"build it:  {shlex.join(applied.cmake)}",
         f"see it:    patchkit diff {archs} --upstream {branch.rpartition('/')[2]}",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from patchkit.errors import ErrorGroup
 from patchkit.fetch.cache import open_cache
+from patchkit.flow.handover import Handover, hand_over
 from patchkit.flow.locking import check_inputs, check_result, make_result, read_inputs
 from patchkit.flow.message import commit_message, commit_subject
 from patchkit.flow.plan import Plan, Request, plan_with
@@ -45,7 +46,10 @@ class AppliedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The candidate. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build."""
+    """The candidate. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build.
+
+    ``handover`` is None for a candidate without commits.
+    """
 
     branch: str
     base: str
@@ -53,6 +57,7 @@ class Applied:
     commits: tuple[AppliedCommit, ...]
     tree: str
     checkout: Path | None
+    handover: Handover | None
     unchanged: bool
     lock_state: str
     cmake: list[str]
@@ -69,6 +74,7 @@ class Applied:
             ],
             "tree": self.tree,
             "checkout": str(self.checkout) if self.checkout is not None else None,
+            "handover": self.handover.as_json() if self.handover is not None else None,
             "unchanged": self.unchanged,
             "lock_state": self.lock_state,
             "cmake": self.cmake,
@@ -110,6 +116,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             series = workspace.series
             kept = (series.patches, series.templates, series.profiles)
             checkout_worktree(repository, tip, checkout, kept=kept)
+        handover = hand_over(repository, plan.pin, base=plan.base, ref=ref, tip=tip)
         if old != tip:
             stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
             update_ref(repository, ref, tip, old)
@@ -121,6 +128,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         commits=commits,
         tree=tree,
         checkout=checkout,
+        handover=handover,
         unchanged=old == tip,
         lock_state=_LOCK_STATES[state],
         cmake=cmake_command(plan, checkout, declared),
