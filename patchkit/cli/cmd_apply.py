@@ -31,7 +31,7 @@ __all__ = ["command"]
     "--checkout",
     type=FOLDER,
     metavar="DIR",
-    help="Also put the files there, as a worktree of the candidate.",
+    help="Also put the files there, as a repository of its own.",
 )
 def command(settings: Settings, checkout: Path | None, **options: Unpack[RequestOptions]) -> None:
     """Make the candidate branch: the pin, and on it one commit per patch.

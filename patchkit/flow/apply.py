@@ -15,16 +15,16 @@ from pathlib import Path
 
 from patchkit.errors import ErrorGroup
 from patchkit.fetch.cache import open_cache
-from patchkit.flow.handover import Handover, hand_over
+from patchkit.flow.handover import Handover, hand_over, upstream_url
 from patchkit.flow.locking import check_inputs, check_result, make_result, read_inputs
 from patchkit.flow.message import commit_message, commit_subject
 from patchkit.flow.plan import Plan, Request, plan_with
 from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.flow.workspace import Workspace
+from patchkit.vcs.checkout import checkout as check_out
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.refs import read_ref, update_ref
 from patchkit.vcs.repository import Repository
-from patchkit.vcs.worktree import checkout as checkout_worktree
 
 __all__ = ["Applied", "AppliedCommit", "candidate_ref", "cmake_command", "run_apply", "write_plan"]
 
@@ -88,7 +88,7 @@ def candidate_ref(archs: tuple[str, ...], build: int) -> str:
 
 
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
-    """Make or confirm the candidate branch, and its worktree when ``checkout`` names a folder.
+    """Make or confirm the candidate branch, and a repository with it where ``checkout`` names a folder.
 
     The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
     everything the plan found, LockInputsChanged, LockMismatch, RefMoved, and the errors of fetching,
@@ -115,7 +115,8 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             stage.text = f"{branch} was not moved, {checkout} may be unfinished"
             series = workspace.series
             kept = (series.patches, series.templates, series.profiles)
-            checkout_worktree(repository, tip, checkout, kept=kept)
+            origin = upstream_url(plan.pin)
+            check_out(repository, tip, checkout, branch=branch, origin=origin, kept=kept)
         handover = hand_over(repository, plan.pin, base=plan.base, ref=ref, tip=tip)
         if old != tip:
             stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
