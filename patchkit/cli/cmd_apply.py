@@ -41,7 +41,7 @@ __all__ = ["command"]
     "--checkout",
     type=FOLDER,
     metavar="DIR",
-    help="Also put the files there, as a worktree of the candidate.",
+    help="Also put the files there, as a repository of its own.",
 )
 @click.option(
     "--branch", type=TEXT, metavar="NAME", help="With --onto: the branch to make (default: patchkit/GFX)."
@@ -111,31 +111,35 @@ def _apply_onto(
         settings.terminal.document(applied.as_json())
     else:
         settings.terminal.data("\n".join(onto_lines(applied, verbose=settings.verbose)))
-    return ExitCode.OK
+    return ExitCode.OK if applied.branch is not None else ExitCode.NOTHING
 
 
 def _text(applied: Applied, repository: Path, *, verbose: bool) -> str:
     branch = applied.branch.removeprefix("refs/heads/")
+    pin = branch.rpartition("/")[2]
     archs = " ".join(f"--arch {arch}" for arch in applied.archs)
+    left_out = [f"  left out {patch}: {reason}" for patch, reason in applied.skipped] if verbose else []
+    if applied.available is not None:
+        head = f"No patch is for {' '.join(applied.archs)} on {pin}: {branch} is upstream's own tree."
+        return "\n".join([f"{head} {applied.available.sentence}", *left_out])
     count = len(applied.commits)
     state = "as it was" if applied.unchanged else "made"
-    lines = [f"{branch}: {state}, {count} commit{'' if count == 1 else 's'} on {applied.base[:12]}"]
+    names = ", ".join(made.id for made in applied.commits)
+    others = f"; {len(applied.skipped)} left out (-v says why)" if applied.skipped and not verbose else ""
+    lines = [
+        f"{branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {applied.base[:12]}",
+        f"patches:   {names}{others}",
+    ]
     if verbose:
         lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
-        lines += [f"  left out {patch}: {reason}" for patch, reason in applied.skipped]
-        lines += [f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
-    else:
-        names = ", ".join(made.id for made in applied.commits)
-        left_out = f"; {len(applied.skipped)} left out (-v says why)" if applied.skipped else ""
-        lines.append(f"patches:   {names}{left_out}")
+        lines += [*left_out, f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
     if applied.checkout is not None:
-        lines += [f"files:     {applied.checkout}"]
-    else:
-        # The pin has no history here; a clone without upstream's refuses such a branch unless told.
-        lines += [f"fetch it:  git fetch --update-shallow {shlex.quote(str(repository))} {branch}"]
+        lines.append(f"files:     {applied.checkout}")
+    elif applied.handover is not None:
+        first, *more = applied.handover.lines()
+        lines += [f"fetch it:  {first}", *(f"{'':11}{line}" for line in more if verbose)]
     lines += [
         f"build it:  {shlex.join(applied.cmake)}",
-        "It is a candidate: placed and parsed, not run on a GPU.",
-        f"next:      patchkit verify --no-gpu {archs} --upstream {branch.rpartition('/')[2]}",
+        f"next:      patchkit verify --no-gpu {archs} --upstream {pin}; placed and parsed, not run on a GPU",
     ]
     return "\n".join(lines)

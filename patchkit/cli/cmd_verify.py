@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -96,8 +95,7 @@ def command(
         terminal.document({**report.as_json(), **told})
     else:
         if published is not None:
-            place = shlex.quote(str(workspace.cache_root / "upstream.git"))
-            terminal.data("\n".join(published_lines(published, place)))
+            terminal.data("\n".join(published_lines(published)))
         problems = failures(report)
         if problems:
             terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))

@@ -34,32 +34,33 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
     """The result of ``apply --onto``, in a few lines."""
     found, plan = applied.onto, applied.onto.plan
     clone = found.clone
-    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     on = f"{plan.base[:12]} (upstream {found.build.told})"
+    left_out = [patch for patch in plan.patches if patch.state != "apply"]
+    told = [f"  left out {patch.id}: {patch.reason}" for patch in left_out] if verbose else []
+    classes = class_lines(found, verbose=verbose)
+    dropped = (
+        [f"DROPPED:   {', '.join(found.dropped)}: in conflict, left out on request"] if found.dropped else []
+    )
+    if applied.branch is None:
+        offered = found.opt_in_here
+        more = f" Opt-in there: {', '.join(offered)}; --with-opt-in adds them." if offered else ""
+        head = f"No patch is for {' '.join(plan.archs)} on {on}: no branch was made in {clone.top}.{more}"
+        return [head, *classes, *dropped, *told]
     count = len(applied.commits)
     many = f"{count} patch{'es'[: 2 * (count != 1)]}"
     moved = f", was at {applied.before[:12]}" if applied.before and not applied.unchanged else ""
     state = "as it was" if applied.unchanged else f"made{moved}"
-    lines = [
-        f"{applied.branch}: {state}, {many} on {on}, in {clone.top}",
-        *class_lines(found, verbose=verbose),
-    ]
-    skipped = [patch for patch in plan.patches if patch.state != "apply"]
+    lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *classes, *dropped]
     if verbose:
         lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
-        lines += [f"  left out {patch.id}: {patch.reason}" for patch in skipped]
-    elif skipped:
-        lines.append(f"left out:  {len(skipped)} that are not for this (-v says why)")
-    if found.dropped:
-        lines.append(f"DROPPED:   {', '.join(found.dropped)}: in conflict, left out on request")
+        lines += told
     if found.opt_in:
-        lines.append(
-            f"opt-in:    {', '.join(found.opt_in)}: what they bring here is not measured (patchkit show)"
-        )
+        named = ", ".join(found.opt_in)
+        lines.append(f"opt-in:    {named}: what they bring here is not measured (patchkit show ID)")
+    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     return [
         *lines,
         f"take it:   {clone.command} merge --ff-only {applied.branch}",
         f"build it:  {shlex.join(applied.cmake)}",
-        "It is a candidate: placed and parsed, not run on a GPU.",
-        f"next:      patchkit verify --no-gpu {archs} {plan.pin.option}",
+        f"next:      patchkit verify --no-gpu {archs} {plan.pin.option}; placed and parsed, not run on a GPU",
     ]

@@ -89,8 +89,8 @@ def publish_request(options: PublishOptions, choice: CandidateChoice) -> Publish
     return request
 
 
-def published_lines(published: Published, repository: str) -> list[str]:
-    """What a person reads; ``repository`` is where the branch lies."""
+def published_lines(published: Published) -> list[str]:
+    """What a person reads."""
     state = "already published" if published.unchanged else "published"
     lines = [f"{state}: {published.branch}  {published.tip[:12]}, on candidate {published.candidate[:12]}"]
     if published.before is not None and not published.unchanged:
@@ -103,6 +103,9 @@ def published_lines(published: Published, repository: str) -> list[str]:
     if published.pushed_to is not None:
         lines.append(f"  pushed to {published.pushed_to}")
         lines += [f"  replaced there: {one}" for one in published.replaced]
-    else:
-        lines.append(f"  get it with: git fetch --update-shallow {repository} {published.branch}")
+    elif published.handover is not None:
+        first, *more = published.handover.lines()
+        lines += [f"  get it with: {first}", *(f"{'':15}{line}" for line in more)]
+        if published.handover.kind == "am":
+            lines.append(f"{'':15}without the last commit of the branch, which changes no file")
     return lines

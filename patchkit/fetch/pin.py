@@ -19,6 +19,7 @@ from patchkit.fetch.archive import read_archive
 from patchkit.fetch.cache import Cache
 from patchkit.fetch.gitremote import fetch_commit
 from patchkit.report import Reporter
+from patchkit.vcs.carry import cut_history
 from patchkit.vcs.clone import Commit, copy_commit, open_clone
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.fastimport import CommitStream, git_date
@@ -252,7 +253,8 @@ def _accept(task: _Task, tree: str, origin: Origin, name: str) -> PinnedTree:
             hint="use another --source; if the lock was edited by hand, restore it with git",
         )
     commit = repository.write_object("commit", pin.commit_object or _root_commit(pin))
-    _mark_shallow(repository, pin, commit)
+    if pin.commit_object is not None:
+        cut_history(repository.path, [commit])  # the parents of upstream's commit are not here
     ref = pin_ref(pin)
     update_ref(repository, ref, commit, read_ref(repository, ref))
     return PinnedTree(commit=commit, tree=tree, origin=origin)
@@ -266,16 +268,3 @@ def _root_commit(pin: Pin) -> bytes:
         f"llama.cpp {pin.name}\n\nThe tree of this upstream build, without its history.\n\n"
         f"Upstream-Build: {pin.build}\n{known}"
     ).encode()
-
-
-def _mark_shallow(repository: Repository, pin: Pin, commit: str) -> None:
-    """Tell git that the parents of upstream's commit are not here on purpose."""
-    if pin.commit_object is None:
-        return
-    path = repository.path / "shallow"
-    with disk_errors(path, "marking the history as cut"):
-        known = set(path.read_text(encoding="ascii").split()) if path.exists() else set()
-        if commit not in known:
-            draft = path.with_name("shallow.lock")  # git's own name for it: cleaned up after a kill
-            draft.write_text("".join(f"{each}\n" for each in sorted({*known, commit})), encoding="ascii")
-            draft.replace(path)

@@ -16,22 +16,25 @@ from pathlib import Path
 from patchkit.config.made import Made
 from patchkit.errors import ErrorGroup
 from patchkit.fetch.cache import open_cache
+from patchkit.flow.available import Available, find_available
+from patchkit.flow.handover import Handover, hand_over, upstream_url
 from patchkit.flow.locking import check_inputs, check_result, make_result, read_inputs
 from patchkit.flow.message import commit_message, commit_subject
 from patchkit.flow.plan import Plan, Request, plan_with
 from patchkit.flow.records import make_record, record_ref, write_record
 from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.flow.workspace import Workspace
+from patchkit.vcs.checkout import checkout as check_out
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.refs import read_ref, update_refs
 from patchkit.vcs.repository import Repository
-from patchkit.vcs.worktree import checkout as checkout_worktree
 
 __all__ = [
     "Applied",
     "AppliedCommit",
     "candidate_ref",
     "cmake_command",
+    "declared_options",
     "move_candidate",
     "run_apply",
     "write_plan",
@@ -55,7 +58,10 @@ class AppliedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The candidate. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build."""
+    """The candidate. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build.
+
+    ``handover`` is None for a candidate without commits.
+    """
 
     branch: str
     base: str
@@ -63,10 +69,12 @@ class Applied:
     commits: tuple[AppliedCommit, ...]
     tree: str
     checkout: Path | None
+    handover: Handover | None
     unchanged: bool
     lock_state: str
     cmake: list[str]
     skipped: tuple[tuple[str, str], ...]
+    available: Available | None = None
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
@@ -79,10 +87,12 @@ class Applied:
             ],
             "tree": self.tree,
             "checkout": str(self.checkout) if self.checkout is not None else None,
+            "handover": self.handover.as_json() if self.handover is not None else None,
             "unchanged": self.unchanged,
             "lock_state": self.lock_state,
             "cmake": self.cmake,
             "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped],
+            "available": self.available.as_json() if self.available is not None else None,
         }
 
 
@@ -92,7 +102,7 @@ def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
 
 
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
-    """Make or confirm the candidate branch, and its worktree when ``checkout`` names a folder.
+    """Make or confirm the candidate branch, and a repository with it where ``checkout`` names a folder.
 
     The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
     everything the plan found, LockInputsChanged, LockMismatch, RefMoved, and the errors of fetching,
@@ -119,7 +129,9 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             stage.text = f"{branch} was not moved, {checkout} may be unfinished"
             series = workspace.series
             kept = (series.patches, series.templates, series.profiles)
-            checkout_worktree(repository, tip, checkout, kept=kept)
+            origin = upstream_url(plan.pin)
+            check_out(repository, tip, checkout, branch=branch, origin=origin, kept=kept)
+        handover = hand_over(repository, plan.pin, base=plan.base, ref=ref, tip=tip)
         made = make_record(
             plan.request,
             plan.pin,
@@ -138,10 +150,12 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         commits=commits,
         tree=tree,
         checkout=checkout,
+        handover=handover,
         unchanged=old == tip,
         lock_state=_LOCK_STATES[state],
         cmake=cmake_command(plan, checkout, declared),
         skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
+        available=None if commits else find_available(workspace.series, plan.archs, plan.pin.build),
     )
 
 

@@ -21,6 +21,7 @@ from patchkit.config.series import load_series
 from patchkit.errors import GitError, Location
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.gitremote import RemoteUrlBad, checked_url
+from patchkit.flow.handover import Handover, hand_over
 from patchkit.flow.publish_evidence import collect_evidence
 from patchkit.flow.publish_policy import Decision, decide
 from patchkit.flow.publish_range import carry_range
@@ -78,7 +79,10 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What was published. ``before`` is where the branch was; ``unchanged``: it already said the same."""
+    """What was published. ``before`` is where the branch was; ``unchanged``: it already said the same.
+
+    A ``handover`` for ``git am`` has the candidate's commits only: the seal changes no file.
+    """
 
     branch: str
     tip: str
@@ -89,6 +93,7 @@ class Published:
     evidence: str
     tag: str | None
     decision: Decision
+    handover: Handover | None
     pushed_to: str | None = None
     replaced: tuple[Replaced, ...] = ()
 
@@ -105,6 +110,7 @@ class Published:
             "not_run": dict(self.decision.not_run),
             "evidence": {"ref": self.evidence_ref, "commit": self.evidence},
             "tag": self.tag,
+            "handover": self.handover.as_json() if self.handover is not None else None,
             "pushed_to": self.pushed_to,
             "replaced": [{"ref": one.name, "old": one.old, "lost": list(one.lost)} for one in self.replaced],
         }
@@ -205,8 +211,11 @@ def _publish(
     )
     same = find_same(repository, before, told)
     made = _published_as(repository, same) if same is not None else None
+    is_new = made is None
     if made is None:
         made = _write(repository, told, {**files, **told.range.files}, request, environ)
+    handover = hand_over(repository, pin, base=report.base, ref=ref, tip=made.tip)
+    if is_new:
         moves = {name: (sha, read_ref(repository, name)) for name, sha in made.refs.items()}
         moves = {name: move for name, move in moves.items() if move[0] != move[1]}
         workspace.reporter.step(f"publishing {branch}")
@@ -223,6 +232,7 @@ def _publish(
         evidence=made.evidence,
         tag=made.tag,
         decision=decision,
+        handover=handover,
     )
 
 

@@ -1,3 +1,3 @@
-"""Running git: objects, commits, refs, worktrees, exported series. Alone in importing GitPython."""
+"""Running git: objects, commits, refs, checkouts, exported series. Alone in importing GitPython."""
 
 from __future__ import annotations

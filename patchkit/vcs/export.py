@@ -25,7 +25,7 @@ from patchkit.vcs.place import usable_place
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.verify import verify_range
 
-__all__ = ["ExportForeign", "ExportNothing", "format_patches"]
+__all__ = ["ExportForeign", "ExportNothing", "format_mailbox", "format_patches"]
 
 _SUMS = "SHA256SUMS"
 _HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"
@@ -116,6 +116,18 @@ def format_patches(
             with _one_at_a_time(directory.parent):
                 _replace(partial, directory)
     return tuple(directory / name for name in names)
+
+
+def format_mailbox(repository: Repository, base: str, tip: str) -> bytes:
+    """The same patches in one file for ``git am``; commits that change no file are left out.
+
+    Raises:
+        ObjectDamaged: the cache does not hold the commits as they were.
+        CacheError: the disk refused.
+        GitError: git refused.
+    """
+    verify_range(repository, base, tip)
+    return repository.git.run("format-patch", *_OPTIONS, "--stdout", f"{base}..{tip}")
 
 
 @contextlib.contextmanager

@@ -74,10 +74,6 @@ class Repository:
         """Git bound to this repository, which also reads the objects in another one's folder."""
         return replace(self.git, borrows=objects)
 
-    def git_in(self, admin: Path, work_tree: Path | None = None) -> Git:
-        """Git bound to one of the worktrees of this repository."""
-        return Git(reporter=self.reporter, git_dir=admin, work_tree=work_tree, keep_open=self.keep_open)
-
     def resolve(self, *names: str) -> tuple[str | None, ...]:
         """The object id of each name (``<commit>^{tree}`` and the like); None where there is none."""
         out = self.git.run("cat-file", "--batch-check=%(objectname)", stdin=_lines(names))

@@ -190,7 +190,8 @@ class Git:
         refused = self._refusal(args[0], finished)
         if refused is not None:
             return refused
-        if self.git_dir is not None and (found := _DAMAGE.search(finished.stderr)):
+        # With a work tree it is a repository of the user's: nothing of it is patchkit's to call damaged.
+        if self.git_dir is not None and self.work_tree is None and (found := _DAMAGE.search(finished.stderr)):
             return damaged(self.git_dir, found[0].strip())
         if finished.status < 0:
             ended = f"was killed by {signal.Signals(-finished.status).name}"
@@ -237,14 +238,13 @@ class Git:
         return self.work_tree or self.git_dir or Path("/")
 
 
-def damaged(git_dir: Path, why: str, place: Location | None = None) -> ObjectDamaged:
-    """The error for a repository that must be made anew; ``git_dir`` may be one of its worktrees'."""
-    repository = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
+def damaged(git_dir: Path, why: str) -> ObjectDamaged:
+    """The error for the cache's repository when it must be made anew."""
     return ObjectDamaged(
         "the cache is damaged",
-        where=(*([place] if place else []), Location(path=str(repository))),
+        where=Location(path=str(git_dir)),
         why=why,
-        hint=f"delete {repository} and run the command again; checkouts of it have to be made anew, too",
+        hint=f"delete {git_dir} and run the command again",
     )
 
 

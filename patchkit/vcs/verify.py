@@ -1,7 +1,7 @@
 """Whether objects and files still have the content that their ids name.
 
 Vocabulary: an object is *damaged* when its bytes have another SHA-1 than its name, which git itself
-does not look at when it reads one. Trees are verified whole, files only where they are used.
+does not look at when it reads one. Objects are verified where they are used.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from patchkit.errors import Location
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository, TreeEntry, git_path
 from patchkit.vcs.runner import damaged
 
-__all__ = ["verify_files", "verify_objects", "verify_range", "verify_tree"]
+__all__ = ["find_other", "verify_objects", "verify_range"]
 
 _SUBMODULE, _LINK = "160000", "120000"
 
@@ -43,18 +42,6 @@ def verify_objects(repository: Repository, ids: Iterable[str]) -> None:
         at = end + 1 + size + 1
 
 
-def verify_tree(repository: Repository, commit: str) -> None:
-    """Verify a commit and every folder of its tree, but no file.
-
-    Raises:
-        ObjectDamaged: one is not what its id says.
-    """
-    out = repository.git.run("ls-tree", "-r", "-d", "-z", "--full-tree", commit)
-    folders = [line.split(b" ", 2)[2][:40].decode() for line in out.split(b"\0") if b" tree " in line[:12]]
-    heads = [sha for sha in repository.resolve(commit) if sha is not None]
-    verify_objects(repository, [*heads, repository.tree_of(commit), *folders])
-
-
 def verify_range(repository: Repository, base: str, tip: str) -> None:
     """Verify everything that ``base..tip`` adds, and the files it replaces.
 
@@ -68,11 +55,12 @@ def verify_range(repository: Repository, base: str, tip: str) -> None:
     verify_objects(repository, [*heads, *listed.decode().split(), *(sha for sha in before if sha.strip("0"))])
 
 
-def verify_files(repository: Repository, commit: str, directory: Path, *, since: str | None = None) -> None:
-    """Hash the files in a folder against a commit: all of them, or those that differ from ``since``.
+def find_other(
+    repository: Repository, commit: str, directory: Path, *, since: str | None = None
+) -> str | None:
+    """The first file in a folder that is not what the commit has there, of all or of those changed ``since``.
 
     Raises:
-        ObjectDamaged: a file is not what the commit says.
         CacheError: the disk refused.
     """
     entries = repository.list_files(commit)
@@ -80,10 +68,7 @@ def verify_files(repository: Repository, commit: str, directory: Path, *, since:
         before = set(repository.list_files(since))
         entries = tuple(entry for entry in entries if entry not in before)
     with disk_errors(directory, "verifying the checkout"):
-        for entry in entries:
-            if not _is_as_committed(directory, entry):
-                place = Location(path=str(directory / entry.path))
-                raise damaged(repository.path, f"{entry.path} came out as something else", place)
+        return next((entry.path for entry in entries if not _is_as_committed(directory, entry)), None)
 
 
 def _is_as_committed(directory: Path, entry: TreeEntry) -> bool:

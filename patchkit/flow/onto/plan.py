@@ -65,6 +65,12 @@ class OntoPlan:
         patch = self.plan.series.patch(name)
         return patch is not None and patch.builds.covers(self.plan.pin.build)
 
+    @property
+    def opt_in_here(self) -> tuple[str, ...]:
+        """Patches for this build that these GPUs get only when they are asked for."""
+        named = {name for each in self.plan.profiles for name in each.patches_by_default("opt-in")}
+        return tuple(sorted(name for name in named if self._covers(name)))
+
     def as_json(self) -> dict[str, object]:
         """Plain data."""
         return {
@@ -76,6 +82,7 @@ class OntoPlan:
                 "compared_with": list(self.reference),
                 "dropped": list(self.dropped),
                 "opt_in": list(self.opt_in),
+                "opt_in_here": list(self.opt_in_here),
             },
             "classes": [verdict.as_json() for verdict in self.verdicts],
         }

@@ -119,6 +119,18 @@ def test_checkout_gives_the_files_of_the_tip(world, tmp_path):
     assert (target / "ggml/src/ggml-cuda/demo-config.cuh").read_text().endswith("// gfx1151\n")
     assert world.git("status", "--porcelain", at=target) == ""
     assert world.git("rev-parse", "HEAD", at=target) == world.refs()[REF]
+    assert world.git("symbolic-ref", "HEAD", at=target) == REF
+    assert world.git("remote", "get-url", "origin", at=target) == str(world.upstream)
+
+
+def test_a_setting_made_in_a_checkout_stays_there(world, tmp_path):
+    target = tmp_path / "files"
+    argv = ("apply", "--arch", "gfx1151", "--checkout", str(target))
+    assert world.run(*argv).returncode == 0
+    world.git("config", "pull.rebase", "true", at=target)
+    done = world.run(*argv)
+    assert done.returncode == 0, done.stderr
+    assert world.git("config", "pull.rebase", at=target) == "true"
 
 
 def test_checkout_never_takes_a_folder_with_your_files(world, tmp_path):

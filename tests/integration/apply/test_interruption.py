@@ -13,11 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 REF = "refs/heads/candidate/gfx1151/b1"
 POINTS = 36
+UPDATE_POINTS = 16
 
 _KILLER = """
 import os, signal, sys
@@ -109,6 +111,55 @@ def test_killed_anywhere_leaves_it_as_before_or_complete(finished_world, events,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "files", "mine.txt"]
 
 
+@pytest.fixture(scope="module")
+def grown(make_grown, tmp_path_factory):
+    """A world with a checkout, whose series changed since; how many points an update has, and its tip."""
+    world = make_grown(tmp_path_factory.mktemp("grown"))
+    counted = make_grown(tmp_path_factory.mktemp("counted"))
+    log = counted.root / "log"
+    extra = ("--checkout", str(counted.root / "files"))
+    done = killed_apply(counted, counted.cache, -1, group=True, log=log, extra=extra)
+    assert done.returncode == 0, done.stderr
+    return world, int(log.read_text()), counted.refs()[REF]
+
+
+@pytest.fixture(scope="module")
+def make_grown(finished_world):
+    def make(folder):
+        root = folder / "world"
+        shutil.copytree(finished_world.root, root, symlinks=True)
+        world = replace(finished_world, root=root)
+        done = world.run("apply", "--arch", "gfx1151", "--checkout", str(root / "files"))
+        assert done.returncode == 0, done.stderr
+        patch = world.series / "patches" / "0002-demo-twin" / "patch.toml"
+        patch.write_text(patch.read_text().replace("scale = 3", "scale = 5"))
+        return world
+
+    return make
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", range(UPDATE_POINTS))
+def test_an_update_of_a_checkout_that_was_killed_anywhere_is_finished(grown, tmp_path, point):
+    first, events, tip = grown
+    shutil.copytree(first.root, tmp_path / "world", symlinks=True)
+    world = replace(first, root=tmp_path / "world")
+    files = world.root / "files"
+    world.git("branch", "mine", at=files)
+    assert events >= UPDATE_POINTS
+    at = 1 + point * (events - 3) // (UPDATE_POINTS - 1)
+    extra = ("--checkout", str(files))
+    killed = killed_apply(world, world.cache, at, group=point % 2 == 0, extra=extra)
+    assert killed.returncode == -signal.SIGKILL, f"event {at} of {events} was not reached: {killed.stderr}"
+    again = world.run("apply", "--arch", "gfx1151", *extra)
+    assert again.returncode == 0, again.stderr
+    assert world.refs()[REF] == tip
+    assert world.git("status", "--porcelain", at=files) == ""
+    assert world.git("rev-parse", "HEAD", REF, at=files).split() == [tip, tip]
+    world.git("fsck", "--strict", "--no-dangling", at=files)
+    assert world.git("log", "-1", "--format=%s", "mine", at=files).startswith("demo-twin")
+
+
 def test_two_at_once_both_succeed(world):
     commands = [world.command("apply", "--arch", arch) for arch in ("gfx1151", "gfx1151", "gfx1100")]
     env = {**os.environ, "PYTHONPATH": str(world.checkout)}
@@ -158,7 +209,7 @@ def test_ctrl_c_is_130_and_a_rerun_succeeds(world):
 
 def test_ctrl_c_during_the_checkout_leaves_the_branch_and_says_so(world, tmp_path):
     files = tmp_path / "files"
-    done = stopped_apply(world, ("worktree",), "--checkout", str(files))
+    done = stopped_apply(world, ("reset", "--hard"), "--checkout", str(files))
     assert done.returncode == 130, done.stderr
     assert f"candidate/gfx1151/b1 was not moved, {files} may be unfinished" in done.stderr
     assert REF not in world.refs()

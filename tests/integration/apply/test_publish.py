@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.cli.publish_options import published_lines
 from patchkit.config.gate_policy import GATES
 from patchkit.errors import PatchkitError
 from patchkit.flow.publish import (
@@ -129,6 +131,29 @@ def test_a_proven_branch_is_the_candidate_and_one_commit_that_changes_nothing(re
     assert refs[published.evidence_ref] == published.evidence
     assert ready.git("rev-list", "--count", published.evidence) == "1"
     ready.git("fsck", "--strict", "--no-dangling")
+
+
+def test_a_published_branch_is_handed_over_like_a_candidate(ready, report, publish, tmp_path: Path) -> None:
+    published = publish(report())
+    clone = tmp_path / "clone"
+    ready.git("clone", "-q", str(ready.upstream), str(clone), at=tmp_path)
+    lines = published_lines(published)
+    (line,) = (line for line in lines if "get it with: " in line)
+    subprocess.run(["sh", "-c", line.partition(": ")[2]], cwd=clone, check=True)
+    assert ready.git("rev-parse", "FETCH_HEAD", at=clone) == published.tip
+    assert ready.git("rev-parse", "--is-shallow-repository", at=clone) == "false"
+    assert publish(report()).handover == published.handover
+
+
+def test_a_published_branch_on_a_tree_alone_is_handed_over_without_its_seal(ready, report, publish) -> None:
+    lock = ready.series / "patches" / "upstream.lock"
+    lock.write_text(re.sub(r"(?m)^commit_object = .*\n", "", lock.read_text()))
+    done = ready.run("apply", "--arch", "gfx1151")
+    assert done.returncode == 0, done.stderr
+    published = publish(report())
+    assert published.handover is not None
+    assert published.handover.path.read_bytes().count(b"\nSubject: [PATCH] ") == 2
+    assert "without the last commit of the branch" in published_lines(published)[-1]
 
 
 def test_the_evidence_is_whole_and_names_no_folder_of_this_machine(ready, report, publish) -> None:

@@ -121,9 +121,13 @@ def test_the_branch_can_be_fetched_as_apply_says(
     out = capsys.readouterr().out
     (line,) = (line for line in out.split("\n") if line.startswith("fetch it:"))
     command = shlex.split(line.removeprefix("fetch it:"))
-    _git("init", "--quiet", str(tmp_path / "mine"), folder=tmp_path)
-    _git(*command[1:], folder=tmp_path / "mine")
-    fetched = _git("rev-parse", "FETCH_HEAD", folder=tmp_path / "mine")
+    mine = tmp_path / "mine"
+    _git("init", "--quiet", str(mine), folder=tmp_path)
+    # In place of a clone of upstream's, which no test can have: one that has the pinned commit alone.
+    pin = "refs/patchkit/pin/b6900"
+    _git("fetch", "--quiet", "--depth=1", str(pin_cache / "upstream.git"), f"{pin}:{pin}", folder=mine)
+    _git(*command[1:], folder=mine)
+    fetched = _git("rev-parse", "FETCH_HEAD", folder=mine)
     assert command[0] == "git"
     assert fetched == applied["commits"][-1]["commit"]
 

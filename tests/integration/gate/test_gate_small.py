@@ -623,7 +623,8 @@ def fork(small: Small) -> Small:
     assert done.returncode == 0, done.stderr
     folder = small.root / "fork"
     git(small.root, "clone", "-q", str(small.upstream.resolve()), str(folder))
-    git(folder, "fetch", "-q", "--update-shallow", str(small.repository), "candidate/gfx1151/b1")
+    bundle = small.cache / "handover" / "candidate-gfx1151-b1.bundle"
+    git(folder, "fetch", "-q", str(bundle), "candidate/gfx1151/b1")
     git(folder, "checkout", "-q", "-b", "main", "b1")
     git(folder, "checkout", "-q", "-b", "pr", "FETCH_HEAD")
     return small

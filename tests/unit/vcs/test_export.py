@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import CacheError
+from patchkit.vcs.checkout import checkout
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.disk import DiskNotDirectory
 from patchkit.vcs.export import ExportForeign, ExportNothing, format_patches
 from patchkit.vcs.fastimport import Written
 from patchkit.vcs.place import PlaceUnusable
 from patchkit.vcs.repository import Repository
-from patchkit.vcs.worktree import checkout
 
 DATE = "2025-10-31T10:54:19+02:00"
 
@@ -62,7 +62,7 @@ def test_plain_git_am_gives_the_same_tree(
     repo: Repository, base: Written, tip: Written, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
     patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work", branch="main").directory
     plain_git(work, "am", "-q", *(str(path) for path in patches))
     assert plain_git(work, "rev-parse", "HEAD^{tree}").strip() == tip.tree
     assert "caf\u00e9" in plain_git(work, "log", "-1", "--format=%s")
