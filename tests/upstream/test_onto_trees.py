@@ -1,0 +1,214 @@
+"""``apply --onto`` on real trees: builds, commits between their tags, and an owner's edit beside a patch.
+
+The history is made here, of the trees of the corpus; a commit between two tags has some files of the later
+build.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+CUDA = "ggml/src/ggml-cuda"
+CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
+TREES = {row["build"]: row["tree"] for row in CORPUS}
+OPT_IN = ("fattn-tile-rows", "fattn-d256-tile", "mmq-tile-table", "mmvq-batch-limits")
+WITH_ALL = tuple(f"--with={name}" for name in OPT_IN)
+
+# A commit after the tag of a build: the files that it has from a later one.
+BETWEEN = {
+    "b6900 and the selection of b7079": (6900, 7079, ("fattn.cu", "fattn-common.cuh")),
+    "b7551 and the selection and tiles of b8156": (7551, 8156, ("fattn.cu", "fattn-tile.cuh")),
+    "b11063 and all of attention of b11549": (
+        11063,
+        11549,
+        ("fattn.cu", "fattn-tile.cuh", "fattn-common.cuh"),
+    ),
+}
+
+
+class History:
+    """A bare upstream with one tagged commit per build of the corpus, and clones of it."""
+
+    def __init__(self, checkout: Path, cache: Path, folder: Path) -> None:
+        self.checkout, self.cache, self.folder = checkout, cache, folder
+        self.upstream = folder / "upstream.git"
+        self.git("init", "-q", "--bare", "-b", "master", str(self.upstream), at=folder)
+        alternates = self.upstream / "objects" / "info" / "alternates"
+        alternates.write_text(f"{cache / 'upstream.git' / 'objects'}\n")
+        parent: tuple[str, ...] = ()
+        for build, tree in sorted(TREES.items()):
+            commit = self.git("commit-tree", tree, *parent, "-m", f"upstream b{build}", at=self.upstream)
+            self.git("tag", f"b{build}", commit, at=self.upstream)
+            parent = ("-p", commit)
+        self.git("update-ref", "refs/heads/master", parent[1], at=self.upstream)
+
+    def git(self, *args: str, at: Path, data: str | None = None) -> str:
+        who = {"NAME": "up", "EMAIL": "up@localhost", "DATE": "2026-01-01T00:00:00Z"}
+        who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
+        done = subprocess.run(
+            ["git", "-C", str(at), *args],
+            env={**os.environ, **who},
+            input=data,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def clone(self, name: str, build: int, *, later: tuple[int, tuple[str, ...]] | None = None) -> Path:
+        """An owner's clone at a build, with the files of a later one, if any, and an edit of his own."""
+        clone = self.folder / name
+        self.git("clone", "-q", "--shared", "--no-checkout", str(self.upstream), str(clone), at=self.folder)
+        self.git("switch", "-q", "-c", "mine", f"b{build}", at=clone)
+        if later is not None:
+            self.git(
+                "checkout", "-q", f"b{later[0]}", "--", *(f"{CUDA}/{file}" for file in later[1]), at=clone
+            )
+            self.git("commit", "-q", "-m", "a commit between the tags", at=clone)
+        path = clone / CUDA / "fattn.cu"
+        text = path.read_text()
+        for neighbour in ("switch (Q->ne[0]) {", "#ifdef GGML_USE_WMMA_FATTN", "const int cc = "):
+            text = text.replace(
+                neighbour, f"/* the owner's note */ {neighbour}" if neighbour[0] != "#" else neighbour
+            )
+        assert text != path.read_text()
+        path.write_text(text)
+        self.git("commit", "-q", "-am", "an edit of the owner's", at=clone)
+        return clone
+
+    def patchkit(self, *args: str, code: int | None = 0) -> dict:
+        command = [
+            sys.executable,
+            "-m",
+            "patchkit",
+            args[0],
+            "--cache-dir",
+            str(self.cache),
+            "--json",
+            *args[1:],
+        ]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": str(self.checkout)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert code is None or done.returncode == code, (done.stdout[-2000:], done.stderr[-2000:])
+        return json.loads(done.stdout)
+
+    def added(self, at: Path, base: str, tip: str) -> dict[str, Counter[str]]:
+        """The lines that the patches add, by file, in any order."""
+        out = self.git("diff", "-U0", "--no-color", base, tip, at=at)
+        found: dict[str, Counter[str]] = {}
+        name = ""
+        for line in out.splitlines():
+            if line.startswith("+++ "):
+                name = line[6:]
+            elif line.startswith("+"):
+                found.setdefault(name, Counter())[line[1:].strip()] += 1
+        return found
+
+
+@pytest.fixture(scope="module")
+def history(checkout: Path, test_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Of the trees in the corpus cache, fetched where they are missing; patchkit works on a copy."""
+    folder = tmp_path_factory.mktemp("history")
+    series = folder / "series"
+    for name in ("patches", "templates", "arch_profiles"):
+        if (checkout / name).is_dir():
+            shutil.copytree(checkout / name, series / name)
+    (series / "templates").mkdir(exist_ok=True)
+    shutil.copy(Path(__file__).parent / "corpus.toml", series / "patches" / "upstream.lock")
+    corpus = test_cache / "corpus"
+    for build in TREES:
+        command = [
+            sys.executable,
+            "-m",
+            "patchkit",
+            "plan",
+            "--series-dir",
+            str(series),
+            "--cache-dir",
+            str(corpus),
+        ]
+        done = subprocess.run(
+            [*command, "--arch", "gfx1151", "--upstream", f"b{build}", "--json"],
+            env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    cache = folder / "cache"
+    cache.mkdir()
+    subprocess.run(["cp", "-al", str(corpus / "upstream.git"), str(cache / "upstream.git")], check=True)
+    for name in ("config", "shallow", "HEAD", "packed-refs"):  # a hard link would be written through
+        path = cache / "upstream.git" / name
+        if path.is_file():
+            data = path.read_bytes()
+            path.unlink()
+            path.write_bytes(data)
+    return History(checkout, cache, folder)
+
+
+@pytest.mark.upstream
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "asked"), [(6900, ()), (9538, ()), (11549, WITH_ALL)])
+def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, build, asked):
+    clone = history.clone(f"at-{build}", build)
+    pin = history.patchkit(
+        "apply", "--arch", "gfx1151", "--onto", f"b{build}", "--repo", str(clone), "--branch", "pin", *asked
+    )
+    mine = history.patchkit("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked)
+    assert [each["id"] for each in mine["commits"]] == [each["id"] for each in pin["commits"]] != []
+    assert {each["class"] for each in mine["classes"]} <= {"clean", "moved", "out of era", "off", "retired"}
+    before = history.added(clone, pin["base"], pin["commits"][-1]["commit"])
+    after = history.added(clone, mine["base"], mine["commits"][-1]["commit"])
+    assert after == before
+    history.git("merge", "-q", "--ff-only", "patchkit/gfx1151", at=clone)
+    assert "the owner's note" in (clone / CUDA / "fattn.cu").read_text()
+    assert history.git("status", "--porcelain", at=clone) == ""
+
+
+@pytest.mark.upstream
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BETWEEN)
+def test_between_two_tags_a_patch_lands_in_its_function_or_both_sides_are_named(history, name):
+    build, later, files = BETWEEN[name]
+    clone = history.clone(f"after-{build}", build, later=(later, files))
+    asked = WITH_ALL if build > 10000 else ()
+    told = history.patchkit(
+        "apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked, code=None
+    )
+    if "error" in told:
+        members = told["error"].get("errors", [told["error"]])
+        assert members[-1]["code"] == "ONTO_CONFLICT"
+        places = [place["path"] for each in members for place in each["where"]]
+        assert any(place.endswith("patch.toml") for place in places), members
+        assert any(place.startswith(CUDA) for place in places), members
+        told = history.patchkit(
+            "apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked, "--drop-conflicts"
+        )
+    planned = history.patchkit(
+        "plan", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked, code=None
+    )
+    reference = history.patchkit(
+        "plan", "--arch", "gfx1151", "--onto", f"b{build}", "--repo", str(clone), *asked
+    )
+    entities = {
+        (patch["id"], edit["id"]): (edit["file"], edit["entity"])
+        for patch in reference["patches"]
+        for edit in patch["edits"]
+    }
+    placed = [(patch["id"], edit) for patch in planned["patches"] for edit in patch["edits"]]
+    assert told["commits"] == [] or placed
+    for patch, edit in placed:
+        assert (edit["file"], edit["entity"]) == entities[patch, edit["id"]]
