@@ -166,5 +166,5 @@ def _link_error(error: ToolFailed) -> ToolchainError:
     return RecorderLacksCalls(
         f"upstream calls what the launch recorder does not have: {', '.join(calls)}",
         why="every function of the HIP runtime and hipBLAS that the backend calls needs a stub",
-        hint="add them to patchkit/recorder/native/runtime.cpp or blas.cpp",
+        hint="add them to patchkit/recorder/native, each with its row in the table of stub_calls.cpp",
     )

@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 _NATIVE = Path(__file__).parent / "native"
-_STUB_SOURCES = ("device.cpp", "launches.cpp", "runtime.cpp", "blas.cpp")
+_STUB_SOURCES = ("device.cpp", "launches.cpp", "memory.cpp", "streams.cpp", "runtime.cpp", "blas.cpp")
+_STUB_HEADERS = ("answers.hpp", "handles.hpp", "recorder.hpp")
 ATTENTION_DRIVER = "fattn_cases.cpp"
 OPERATIONS_DRIVER = "op_cases.cpp"
 _TIMEOUT_S = 300.0
@@ -80,7 +81,7 @@ def build_stub(compiler: Compiler) -> Path:
         *(str(_NATIVE / name) for name in _STUB_SOURCES),
         "-ldl",
     ]
-    sources = [*_STUB_SOURCES, "recorder.hpp"]
+    sources = [*_STUB_SOURCES, *_STUB_HEADERS]
     return _built(compiler, {"what": "stub"}, argv, sources, STUB_NAMES[0], links=STUB_NAMES[1:])
 
 

@@ -1,8 +1,7 @@
 // Registration of kernels and their launches: the part of the runtime that compiled host code calls by itself.
 
+#include "answers.hpp"
 #include "recorder.hpp"
-
-#include <hip/hip_runtime_api.h>
 
 #include <dlfcn.h>
 
@@ -10,10 +9,13 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace {
 
+using patchkit::answered;
+using patchkit::is_stream;
 using patchkit::log_line;
 using patchkit::quoted;
 
@@ -53,6 +55,11 @@ std::unordered_map<const void *, kernel> & registry() {
     return *table;
 }
 
+std::unordered_set<const void *> & modules_alive() {
+    static auto * table = new std::unordered_set<const void *>;
+    return *table;
+}
+
 thread_local std::vector<call_configuration> configurations;
 
 // patchkit compiles the host pass alone and embeds the unit's path where device code would be.
@@ -62,7 +69,7 @@ std::string unit_of(const char * binary) {
         return "";
     }
     const char * begin = binary + sizeof(marker) - 1;
-    return std::string(begin, std::strchr(begin, '\n'));
+    return std::string(begin, std::strcspn(begin, "\n"));
 }
 
 std::string triple(const dim3 & value) {
@@ -102,18 +109,30 @@ hipError_t record(const void * function, dim3 grid, dim3 block, size_t lds, bool
 extern "C" {
 
 void ** __hipRegisterFatBinary(const void * data) {
+    if (data == nullptr) {
+        return nullptr;
+    }
     const auto * wrapper = static_cast<const fat_binary_wrapper *>(data);
-    return reinterpret_cast<void **>(new module{unit_of(wrapper->binary)});
+    auto * made = new module{unit_of(wrapper->binary)};
+    const std::lock_guard<std::mutex> guard(registry_mutex());
+    modules_alive().insert(made);
+    return reinterpret_cast<void **>(made);
 }
 
 void __hipUnregisterFatBinary(void ** modules) {
-    delete reinterpret_cast<module *>(modules);
+    const std::lock_guard<std::mutex> guard(registry_mutex());
+    if (modules_alive().erase(modules) != 0) {
+        delete reinterpret_cast<module *>(modules);
+    }
 }
 
 void __hipRegisterFunction(void ** modules, const void * host, char * /*device_function*/, const char * name,
                            unsigned int /*thread_limit*/, void * /*tid*/, void * /*bid*/, dim3 * /*block*/,
                            dim3 * /*grid*/, int * /*wave_size*/) {
     const std::lock_guard<std::mutex> guard(registry_mutex());
+    if (host == nullptr || name == nullptr || modules_alive().count(modules) == 0) {
+        return; // it has no way to say so: launching what was not registered is the error
+    }
     kernel & entry = registry()[host];
     entry.name = name;
     entry.units.push_back(reinterpret_cast<module *>(modules)->unit);
@@ -127,12 +146,15 @@ void __hipRegisterManagedVar(void * /*modules*/, void ** /*pointer*/, void * /*i
 
 hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t lds, hipStream_t stream) {
     configurations.push_back({grid, block, lds, stream});
-    return hipSuccess;
+    return answered(hipSuccess);
 }
 
 hipError_t __hipPopCallConfiguration(dim3 * grid, dim3 * block, size_t * lds, hipStream_t * stream) {
+    if (grid == nullptr || block == nullptr || lds == nullptr || stream == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
     if (configurations.empty()) {
-        return hipErrorMissingConfiguration;
+        return answered(hipErrorMissingConfiguration);
     }
     const call_configuration & top = configurations.back();
     *grid   = top.grid;
@@ -140,28 +162,32 @@ hipError_t __hipPopCallConfiguration(dim3 * grid, dim3 * block, size_t * lds, hi
     *lds    = top.lds;
     *stream = top.stream;
     configurations.pop_back();
-    return hipSuccess;
+    return answered(hipSuccess);
 }
 
 hipError_t hipLaunchKernel(const void * function, dim3 grid, dim3 block, void ** /*args*/, size_t lds,
-                           hipStream_t /*stream*/) {
-    return record(function, grid, block, lds, false);
+                           hipStream_t stream) {
+    return answered(is_stream(stream) ? record(function, grid, block, lds, false) : hipErrorInvalidValue);
 }
 
 hipError_t hipLaunchCooperativeKernel(const void * function, dim3 grid, dim3 block, void ** /*params*/,
-                                      unsigned int lds, hipStream_t /*stream*/) {
-    return record(function, grid, block, lds, true);
+                                      unsigned int lds, hipStream_t stream) {
+    return answered(is_stream(stream) ? record(function, grid, block, lds, true) : hipErrorContextIsDestroyed);
 }
 
-hipError_t hipFuncSetAttribute(const void * /*function*/, hipFuncAttribute /*attribute*/, int /*value*/) {
-    return hipSuccess;
+hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute /*attribute*/, int /*value*/) {
+    const std::lock_guard<std::mutex> guard(registry_mutex());
+    return answered(registry().count(function) != 0 ? hipSuccess : hipErrorInvalidDeviceFunction);
 }
 
 hipError_t hipFuncGetAttributes(hipFuncAttributes * attributes, const void * function) {
+    if (attributes == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
     const std::lock_guard<std::mutex> guard(registry_mutex());
     const auto found = registry().find(function);
     if (found == registry().end()) {
-        return hipErrorInvalidDeviceFunction;
+        return answered(hipErrorInvalidDeviceFunction);
     }
     const patchkit::resources used = patchkit::resources_of(found->second.name);
     *attributes = {};
@@ -169,34 +195,39 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes * attributes, const void * fun
     attributes->sharedSizeBytes    = used.lds;
     attributes->maxThreadsPerBlock = 1024;
     attributes->maxDynamicSharedSizeBytes = int(patchkit::the_device().lds_per_block - used.lds);
-    return hipSuccess;
+    return answered(hipSuccess);
 }
 
 hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int * blocks, const void * function, int threads,
                                                         size_t dynamic_lds) {
+    if (blocks == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
     const std::lock_guard<std::mutex> guard(registry_mutex());
     const auto found = registry().find(function);
     if (found == registry().end()) {
         log_line("{\"unregistered\":true}");
-        return hipErrorInvalidDeviceFunction;
+        return answered(hipErrorInvalidDeviceFunction);
     }
     const patchkit::resources used = patchkit::resources_of(found->second.name);
     *blocks = patchkit::resident_blocks(used, threads, dynamic_lds);
     log_line("{\"occupancy\":" + std::to_string(number_of(found->second)) + ",\"threads\":" + std::to_string(threads) +
              ",\"lds\":" + std::to_string(used.lds + dynamic_lds) + ",\"vgprs\":" + std::to_string(used.vgprs) +
              ",\"assumed\":" + (used.assumed ? "true" : "false") + ",\"blocks\":" + std::to_string(*blocks) + "}");
-    return hipSuccess;
+    return answered(hipSuccess);
 }
 
 // A line between the launches, for whoever drives the backend: which case comes now, what became of it.
 void patchkit_recorder_mark(const char * text) {
-    log_line("{\"mark\":" + quoted(text) + "}");
+    log_line("{\"mark\":" + quoted(text == nullptr ? "" : text) + "}");
 }
 
 // Calls the compiler puts at every basic block of a unit compiled with -fsanitize-coverage=trace-pc-guard.
 
 void __sanitizer_cov_trace_pc_guard_init(uint32_t * begin, uint32_t * end) {
-    std::fill(begin, end, 1u);
+    if (begin != nullptr && end != nullptr) {
+        std::fill(begin, end, 1u);
+    }
 }
 
 void __sanitizer_cov_trace_pc_guard(uint32_t * /*guard*/) {

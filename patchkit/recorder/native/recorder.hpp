@@ -49,6 +49,13 @@ void log_line(const std::string & json);
 // `text` as a JSON string with its quotes.
 std::string quoted(const std::string & text);
 
+// Whether every page of these bytes is mapped: a program that hands out a pointer to nothing gets an error
+// back, as from the real runtime, where following it would end the process. No bytes are always there.
+bool is_mapped(const void * pointer, size_t size);
+
+// Whether a stream can be used: the default ones, or one that was created and not destroyed.
+bool is_stream(const void * stream);
+
 // The exit status of a process whose configuration is unusable.
 constexpr int exit_misconfigured = 86;
 

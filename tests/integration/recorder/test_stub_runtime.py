@@ -55,7 +55,7 @@ int main() {
     need(std::strcmp(text, back) == 0, "copies are real");
     need(hipMemset(big + 12340, 0, 20000) == hipSuccess && big[12345] == 0, "partial pages are zeroed too");
     need(hipFree(big) == hipSuccess, "freed");
-    need(hipFree(big) == hipErrorInvalidValue, "not freed twice");
+    need(hipFree(big) == hipErrorInvalidDevicePointer, "not freed twice");
 
     hipStream_t stream;
     need(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) == hipSuccess, "stream");

@@ -1,0 +1,414 @@
+// Every call of the stub runtime with each argument wrong, one at a time, and what it answers: the table.
+//
+// Facts: the HIP header's @returns (6.4.43484) and, where it names no code that fits, the runtime (clr
+// f9f995c6d: hip_memory, hip_stream, hip_event, hip_peer, hip_device*, hip_module, hip_platform, hip_graph,
+// hip_mempool, hip_hmm); hipBLAS 27cf7beb over rocBLAS b520bc83f. "crash" below: the real runtime follows the
+// bad pointer there, and the stub answers by kind of argument (patchkit/recorder/native/answers.hpp).
+#include "stub_probe.hpp"
+
+#include <cstring>
+
+namespace {
+
+// The SDK's header has templates of the same names.
+hipError_t (*const malloc_async)(void **, size_t, hipStream_t) = hipMallocAsync;
+hipError_t (*const launch_cooperative)(const void *, dim3, dim3, void **, unsigned, hipStream_t) =
+    hipLaunchCooperativeKernel;
+hipError_t (*const resident_blocks)(int *, const void *, int, size_t) = hipOccupancyMaxActiveBlocksPerMultiprocessor;
+
+hipError_t only_free(size_t * free) { return hipMemGetInfo(free, nullptr); }
+
+void devices() {
+    row(CALL(hipInit), hipSuccess, plain(0u));
+    row(CALL(hipGetDeviceCount), hipSuccess, place<int>("count"));
+    row(CALL(hipGetDevice), hipSuccess, place<int>("id"));
+    row(CALL(hipSetDevice), hipSuccess, device("id"));
+    row(CALL(hipSetDeviceFlags), hipSuccess, plain(0u));
+    row(CALL(hipDeviceSynchronize), hipSuccess);
+    row(CALL(hipDeviceReset), hipSuccess);
+    row(CALL(hipGetDevicePropertiesR0600), hipSuccess, place<hipDeviceProp_t>("prop"), device("id"));
+    row(CALL(hipDeviceGet), hipSuccess, place<hipDevice_t>("device"), device("ordinal"));
+    row(CALL(hipDeviceGetAttribute), hipSuccess, place<int>("value"), plain(hipDeviceAttributeWarpSize), device("id"));
+    row(CALL(hipDeviceGetPCIBusId), hipSuccess, place<char>("id"), plain(13), device("device"));
+    row(CALL(hipDeviceCanAccessPeer), hipSuccess, place<int>("can"), device("id"), device("peer"));
+    row(CALL(hipDeviceEnablePeerAccess), hipErrorInvalidDevice, device("peer"), plain(0u));
+    row(CALL(hipDeviceDisablePeerAccess), hipErrorInvalidDevice, device("peer"));
+    holds("hipDeviceGetPCIBusId", "12 bytes are one too few and end with a zero", [] {
+        char id[13] = "xxxxxxxxxxxx";
+        return hipDeviceGetPCIBusId(id, 12, 0) == hipErrorInvalidValue && std::strlen(id) == 11 && id[12] == 0;
+    });
+    holds("hipDeviceGetPCIBusId", "no bytes are written to no place", [] {
+        char id[2] = "x";
+        return hipDeviceGetPCIBusId(id, 0, 0) == hipErrorInvalidValue && id[0] == 'x';
+    });
+}
+
+void errors() {
+    row(CALL(hipGetLastError), hipSuccess);
+    row(CALL(hipPeekAtLastError), hipSuccess);
+    row("hipGetErrorName", +[](hipError_t error) { return std::strcmp(hipGetErrorName(error), "hipErrorUnknown"); }, 0,
+        plain(hipError_t(12345)));
+    row("hipGetErrorString", +[](hipError_t error) { return std::strcmp(hipGetErrorString(error), "unknown error"); },
+        0, plain(hipError_t(12345)));
+    holds("hipGetErrorName", "a refusal has its name", [] {
+        return std::strcmp(hipGetErrorName(hipGetDevice(nullptr)), "hipErrorInvalidValue") == 0;
+    });
+    holds("hipGetErrorString", "a refusal has a text", [] {
+        return std::strstr(hipGetErrorString(hipGetDevice(nullptr)), "invalid argument") != nullptr;
+    });
+    // The only way in which <<<>>> learns that its launch was refused.
+    holds("hipGetLastError", "a refused launch stays to be asked for, once", [] {
+        (void) hipLaunchKernel(nullptr, {}, {}, nullptr, 0, nullptr);
+        return hipPeekAtLastError() == hipErrorInvalidDeviceFunction &&
+               hipGetLastError() == hipErrorInvalidDeviceFunction && hipGetLastError() == hipSuccess;
+    });
+}
+
+void obtaining() {
+    row(CALL(hipMemGetInfo), hipSuccess, place<size_t>("free", hipSuccess), place<size_t>("total", hipSuccess));
+    row("hipMemGetInfo", only_free, hipSuccess, place<size_t>("both", hipSuccess));
+    holds("hipMemGetInfo", "free alone is what it is with total", [] {
+        size_t before = 0, after = 0, free = 0, total = 0;
+        (void) only_free(&before);
+        (void) allocated();
+        (void) only_free(&after);
+        (void) hipMemGetInfo(&free, &total);
+        return after == before - bytes && after == free && free < total;
+    });
+    row(CALL(hipMalloc), hipSuccess, place<void *>("pointer"), plain(bytes));
+    row(CALL(hipMallocManaged), hipSuccess, place<void *>("pointer"), plain(bytes), plain(1u));
+    row(CALL(hipHostMalloc), hipSuccess, place<void *>("pointer"), plain(bytes), plain(0u));
+    row(CALL(hipExtMallocWithFlags), hipSuccess, place<void *>("pointer"), plain(bytes), plain(0u));
+    row("hipMallocAsync", malloc_async, hipSuccess, place<void *>("pointer"), plain(bytes),
+        stream(hipErrorInvalidHandle));
+    holds("hipMalloc", "no bytes are null and no error", [] {
+        void * pointer = allocated();
+        return hipMalloc(&pointer, 0) == hipSuccess && pointer == nullptr;
+    });
+
+    row(CALL(hipFree), hipSuccess, freeable("pointer", allocated, hipSuccess, hipErrorInvalidDevicePointer));
+    row(CALL(hipHostFree), hipSuccess, freeable("pointer", on_host, hipSuccess, hipErrorInvalidValue));
+    row(CALL(hipFreeAsync), hipSuccess, freeable("pointer", allocated, hipErrorInvalidValue, hipErrorInvalidValue),
+        stream(hipErrorInvalidHandle));
+    // The runtime takes either call for either memory, whatever the header says.
+    row("hipFree", hipFree, hipSuccess, freeable("host memory", on_host, hipSuccess, hipErrorInvalidDevicePointer));
+    row("hipHostFree", hipHostFree, hipSuccess, freeable("device memory", allocated, hipSuccess, hipErrorInvalidValue));
+
+    using own = argument<void *>;
+    void * unregistered = registered();
+    (void) hipHostUnregister(unregistered);
+    row(CALL(hipHostRegister), hipSuccess,
+        own{new char[bytes],
+            {
+                {"pointer null", hipErrorInvalidValue, nullptr},
+                {"pointer made up", hipErrorInvalidValue, made_up<void *>()},
+            }},
+        plain(bytes), plain(0u));
+    row(CALL(hipHostUnregister), hipSuccess,
+        own{registered(),
+            {
+                {"pointer null", hipErrorInvalidValue, nullptr},
+                {"pointer made up", hipErrorHostMemoryNotRegistered, made_up<void *>()},
+                {"pointer unregistered before", hipErrorHostMemoryNotRegistered, unregistered},
+                {"pointer on the device", hipErrorHostMemoryNotRegistered, allocated()},
+            }});
+    row(CALL(hipHostGetDevicePointer), hipSuccess, place<void *>("device"),
+        own{registered(),
+            {
+                {"host null", hipErrorInvalidValue, nullptr},
+                {"host made up", hipErrorInvalidValue, made_up<void *>()},
+                {"host that nobody registered", hipErrorInvalidValue, new char[bytes]},
+                {"host on the device", hipSuccess, allocated()},
+            }},
+        plain(0u));
+    row(CALL(hipPointerGetAttributes), hipSuccess, place<hipPointerAttribute_t>("attributes"),
+        argument<const void *>{allocated(),
+                               {
+                                   {"pointer null", hipErrorInvalidValue, nullptr},
+                                   {"pointer made up", hipSuccess, made_up<const void *>()},
+                               }});
+    holds("hipPointerGetAttributes", "freed memory is nobody's", [] {
+        void * pointer = allocated();
+        hipPointerAttribute_t before, after;
+        (void) hipPointerGetAttributes(&before, pointer);
+        (void) hipFree(pointer);
+        (void) hipPointerGetAttributes(&after, pointer);
+        return before.type == hipMemoryTypeDevice && before.devicePointer == pointer &&
+               after.type == hipMemoryTypeUnregistered && after.devicePointer == nullptr;
+    });
+}
+
+void copying() {
+    row(CALL(hipMemAdvise), hipSuccess, memory<const void *>("pointer"), plain(size_t(64)),
+        plain(hipMemAdviseSetCoarseGrain),
+        argument<int>{0,
+                      {
+                          {"device the host", hipSuccess, hipCpuDeviceId},
+                          {"device -2", hipErrorInvalidDevice, -2},
+                          {"device 1", hipErrorInvalidDevice, 1},
+                      }});
+    row("hipMemAdvise", hipMemAdvise, hipSuccess, memory<const void *>("pointer to read"), plain(size_t(64)),
+        plain(hipMemAdviseSetReadMostly), device("device of no interest", hipSuccess));
+    row(CALL(hipMemset), hipSuccess, memory("pointer"), plain(1), plain(size_t(64)));
+    row(CALL(hipMemsetAsync), hipSuccess, memory("pointer"), plain(1), plain(size_t(64)),
+        stream(hipErrorInvalidHandle)); // crash
+    row(CALL(hipMemcpy), hipSuccess, memory("to"), memory<const void *>("from"), plain(size_t(64)),
+        plain(hipMemcpyDefault));
+    row(CALL(hipMemcpyAsync), hipSuccess, memory("to"), memory<const void *>("from"), plain(size_t(64)),
+        plain(hipMemcpyDefault), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpyPeer), hipSuccess, memory("to"), device("to device"), memory<const void *>("from"),
+        device("from device"), plain(size_t(64)));
+    row(CALL(hipMemcpyPeerAsync), hipSuccess, memory("to"), device("to device"), memory<const void *>("from"),
+        device("from device"), plain(size_t(64)), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpy2D), hipSuccess, memory("to"), plain(size_t(16)), memory<const void *>("from"), plain(size_t(16)),
+        plain(size_t(16)), plain(size_t(4)), plain(hipMemcpyDefault));
+    row(CALL(hipMemcpy2DAsync), hipSuccess, memory("to"), plain(size_t(16)), memory<const void *>("from"),
+        plain(size_t(16)), plain(size_t(16)), plain(size_t(4)), plain(hipMemcpyDefault), stream(hipErrorInvalidValue));
+    holds("hipMemcpy2D", "rows wider than their pitch are refused", [] {
+        return hipMemcpy2D(allocated(), 8, allocated(), 16, 16, 4, hipMemcpyDefault) == hipErrorInvalidPitchValue;
+    });
+    // Where there is nothing to do, no pointer is looked at.
+    holds("hipMemset", "no bytes at null", [] { return hipMemset(nullptr, 1, 0) == hipSuccess; });
+    holds("hipMemsetAsync", "no bytes at null", [] { return hipMemsetAsync(nullptr, 1, 0, nullptr) == hipSuccess; });
+    holds("hipMemcpy", "no bytes at null", [] {
+        return hipMemcpy(nullptr, nullptr, 0, hipMemcpyDefault) == hipSuccess;
+    });
+    holds("hipMemcpyAsync", "no bytes at null", [] {
+        return hipMemcpyAsync(nullptr, nullptr, 0, hipMemcpyDefault, nullptr) == hipSuccess;
+    });
+    holds("hipMemcpyPeerAsync", "no bytes at null", [] {
+        return hipMemcpyPeerAsync(nullptr, 0, nullptr, 0, 0, nullptr) == hipSuccess;
+    });
+    holds("hipMemcpy2D", "no rows at null", [] {
+        return hipMemcpy2D(nullptr, 8, nullptr, 8, 8, 0, hipMemcpyDefault) == hipSuccess;
+    });
+    holds("hipMemset", "memory of the program is not filled", [] {
+        char text[64] = "text";
+        return hipMemset(text, 0, 64) == hipErrorInvalidValue && text[0] == 't';
+    });
+    holds("hipMemset", "memory that the program registered is", [] {
+        char text[64] = "text";
+        return hipHostRegister(text, 64, 0) == hipSuccess && hipMemset(text, 0, 64) == hipSuccess && text[0] == 0;
+    });
+    holds("hipMemcpy", "what was registered may be gone", [] {
+        const size_t page = 4096;
+        void * pages = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void * to = allocated();
+        return hipHostRegister(pages, page, 0) == hipSuccess && munmap(pages, page) == 0 &&
+               hipMemcpy(to, pages, page, hipMemcpyDefault) == hipErrorInvalidValue;
+    });
+    holds("hipMemcpy", "from the program and back", [] {
+        char there[64] = "text", back[64] = "";
+        void * pointer = allocated();
+        return hipMemcpy(pointer, there, 64, hipMemcpyDefault) == hipSuccess &&
+               hipMemcpy(back, pointer, 64, hipMemcpyDefault) == hipSuccess && std::strcmp(there, back) == 0;
+    });
+    holds("hipMemcpy", "many pages of the program, the last of them missing", [] {
+        const size_t page = 4096, pages = 5000; // more than are asked about at once
+        char * from = static_cast<char *>(
+            mmap(nullptr, (pages + 1) * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        void * to = nullptr;
+        return hipMalloc(&to, (pages + 1) * page) == hipSuccess && munmap(from + pages * page, page) == 0 &&
+               hipMemcpy(to, from, pages * page, hipMemcpyDefault) == hipSuccess &&
+               hipMemcpy(to, from, pages * page + 1, hipMemcpyDefault) == hipErrorInvalidValue;
+    });
+}
+
+void streams_and_events() {
+    row(CALL(hipStreamCreate), hipSuccess, place<hipStream_t>("stream"));
+    row(CALL(hipStreamCreateWithFlags), hipSuccess, place<hipStream_t>("stream"), plain(1u));
+    row(CALL(hipStreamCreateWithPriority), hipSuccess, place<hipStream_t>("stream"), plain(1u), plain(0));
+    row(CALL(hipStreamDestroy), hipSuccess,
+        stream(hipErrorInvalidHandle, hipErrorInvalidHandle, hipErrorInvalidHandle, hipErrorInvalidHandle));
+    row(CALL(hipStreamQuery), hipSuccess, stream(hipErrorInvalidHandle));
+    row(CALL(hipStreamSynchronize), hipSuccess, stream(hipErrorInvalidHandle));
+    row(CALL(hipStreamWaitEvent), hipSuccess, stream(hipErrorInvalidHandle), event("event", hipErrorInvalidHandle),
+        plain(0u));
+    row(CALL(hipEventCreate), hipSuccess, place<hipEvent_t>("event"));
+    row(CALL(hipEventCreateWithFlags), hipSuccess, place<hipEvent_t>("event"), plain(2u));
+    row(CALL(hipEventDestroy), hipSuccess, event("event", hipErrorContextIsDestroyed));
+    row(CALL(hipEventRecord), hipSuccess, event("event", hipErrorInvalidHandle), stream(hipErrorInvalidHandle));
+    row(CALL(hipEventSynchronize), hipSuccess, event("event", hipErrorInvalidHandle));
+    row(CALL(hipEventQuery), hipSuccess, event("event", hipErrorInvalidHandle));
+    row(CALL(hipEventElapsedTime), hipSuccess, place<float>("milliseconds"), event("begin", hipErrorInvalidHandle),
+        event("end", hipErrorInvalidHandle));
+}
+
+void capture() {
+    row(CALL(hipStreamIsCapturing), hipSuccess, stream(hipErrorContextIsDestroyed),
+        place<hipStreamCaptureStatus>("status"));
+    row(CALL(hipStreamBeginCapture), hipErrorNotSupported,
+        stream(hipErrorContextIsDestroyed, hipErrorStreamCaptureUnsupported, -1, hipErrorNotSupported),
+        plain(hipStreamCaptureModeRelaxed));
+    row(CALL(hipStreamEndCapture), hipErrorIllegalState,
+        stream(hipErrorContextIsDestroyed, hipErrorIllegalState, -1, hipErrorIllegalState), place<hipGraph_t>("graph"));
+    row(CALL(hipGraphInstantiate), hipErrorInvalidValue, place<hipGraphExec_t>("exec"), graph<hipGraph_t>("graph"),
+        place<hipGraphNode_t>("node"), place<char>("log"), plain(size_t(64)));
+    row(CALL(hipGraphExecUpdate), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"), graph<hipGraph_t>("graph"),
+        place<hipGraphNode_t>("node"), place<hipGraphExecUpdateResult>("result"));
+    row(CALL(hipGraphLaunch), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"),
+        stream(hipErrorInvalidValue, hipErrorInvalidValue, -1, hipErrorInvalidValue));
+    row(CALL(hipGraphDestroy), hipErrorInvalidValue, graph<hipGraph_t>("graph"));
+    row(CALL(hipGraphExecDestroy), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"));
+}
+
+argument<void **> modules() {
+    void ** live = __hipRegisterFatBinary(&fat_binary);
+    void ** gone = __hipRegisterFatBinary(&fat_binary);
+    __hipUnregisterFatBinary(gone);
+    return {live,
+            {
+                {"modules null", 0, nullptr},
+                {"modules unregistered before", 0, gone},
+                {"modules made up", 0, made_up<void **>()},
+            }};
+}
+
+void launching() {
+    row("__hipRegisterFatBinary", +[](const wrapper * data) { return int(__hipRegisterFatBinary(data) == nullptr); }, 0,
+        argument<const wrapper *>{&fat_binary,
+                                  {
+                                      {"data null", 1, nullptr},
+                                      {"data without a binary", 0, &empty_binary},
+                                      {"data with a cut binary", 0, &cut_binary},
+                                  }});
+    row(CALL(__hipUnregisterFatBinary), 0, modules());
+    row(CALL(__hipRegisterFunction), 0, modules(),
+        argument<const void *>{made_up<const void *>(), {{"host null", 0, nullptr}}}, place<char>("device function", 0),
+        argument<const char *>{"_Z4kernv", {{"name null", 0, nullptr}}}, plain(0u), place<void>("tid", 0),
+        place<void>("bid", 0), place<dim3>("block", 0), place<dim3>("grid", 0), place<int>("wave size", 0));
+    holds("__hipRegisterFunction", "without modules nothing is registered", [] {
+        static const char host = 0;
+        __hipRegisterFunction(nullptr, &host, nullptr, "_Z4kernv", 0, nullptr, nullptr, nullptr, nullptr, nullptr);
+        return hipLaunchKernel(&host, {}, {}, nullptr, 0, nullptr) == hipErrorInvalidDeviceFunction;
+    });
+    row(CALL(__hipRegisterVar), 0, modules(), place<void>("var", 0), place<char>("host", 0), place<char>("device", 0),
+        plain(0), plain(size_t(4)), plain(0), plain(0));
+    row(CALL(__hipRegisterManagedVar), 0, place<void>("modules", 0), place<void *>("pointer", 0),
+        place<void>("init", 0), place_at<const char *>("name", 0), plain(size_t(4)), plain(4u));
+
+    // The stream of a launch is looked at when it is launched.
+    row(CALL(__hipPushCallConfiguration), hipSuccess, plain(dim3()), plain(dim3()), plain(size_t(0)),
+        stream(hipSuccess));
+    row("__hipPopCallConfiguration",
+        +[](dim3 * grid, dim3 * block, size_t * lds, hipStream_t * stream) { // crash
+            (void) __hipPushCallConfiguration({}, {}, 0, nullptr);
+            return __hipPopCallConfiguration(grid, block, lds, stream);
+        },
+        hipSuccess, place<dim3>("grid"), place<dim3>("block"), place<size_t>("lds"), place<hipStream_t>("stream"));
+    holds("__hipPopCallConfiguration", "what was not pushed", [] {
+        dim3 grid, block;
+        size_t lds;
+        hipStream_t stream;
+        return __hipPopCallConfiguration(&grid, &block, &lds, &stream) == hipErrorMissingConfiguration;
+    });
+    // A kernel without parameters takes no arguments, and which has some is not known here.
+    row(CALL(hipLaunchKernel), hipSuccess, function(), plain(dim3()), plain(dim3()), place<void *>("args", hipSuccess),
+        plain(size_t(0)), stream(hipErrorInvalidValue));
+    row("hipLaunchCooperativeKernel", launch_cooperative, hipSuccess, function(), plain(dim3()), plain(dim3()),
+        place<void *>("params", hipSuccess), plain(0u), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipFuncSetAttribute), hipSuccess, function(), plain(hipFuncAttributeMaxDynamicSharedMemorySize),
+        plain(0));
+    row(CALL(hipFuncGetAttributes), hipSuccess, place<hipFuncAttributes>("attributes"), function());
+    row("hipOccupancyMaxActiveBlocksPerMultiprocessor", resident_blocks, hipSuccess, place<int>("blocks"), function(),
+        plain(64), plain(size_t(0)));
+
+    // Not the runtime's: the recorder's own, and what clang calls in traced units.
+    row(CALL(patchkit_recorder_mark), 0, place_at<const char *>("text", 0));
+    row("__sanitizer_cov_trace_pc_guard_init",
+        +[](uint32_t * guards, uint32_t * end) {
+            __sanitizer_cov_trace_pc_guard_init(guards, end == nullptr ? nullptr : guards + 64);
+        },
+        0, place<uint32_t>("begin", 0), place<uint32_t>("end", 0));
+    row(CALL(__sanitizer_cov_trace_pc_guard), 0, place<uint32_t>("guard", 0));
+}
+
+constexpr int f32 = 151;
+
+using product = int (*)(handle_t, const void *, const void *, const void *, const void *, void *);
+
+#define PRODUCT(name, ...)                                                                                            \
+    std::pair<const char *, product>(#name, [](handle_t h, const void * alpha, const void * a, const void * b,        \
+                                               const void * beta, void * c) { return name(__VA_ARGS__); })
+
+void products() {
+    row(CALL(hipblasCreate), ok, place<handle_t>("handle", handle_is_nullptr));
+    row(CALL(hipblasDestroy), ok, handle());
+    row(CALL(hipblasSetStream), ok, handle(), stream<void *>(invalid_value));
+    row(CALL(hipblasSetMathMode), ok, handle(), plain(0));
+
+    const auto alpha = scalar("alpha"), beta = scalar("beta");
+    const auto a = matrix("A"), b = matrix("B");
+    const auto c = matrix<void *>("C");
+    for (const auto & [name, call] : {
+             PRODUCT(hipblasSgemm, h, 0, 0, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4),
+             PRODUCT(hipblasSgemmBatched, h, 0, 0, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4, 4),
+             PRODUCT(hipblasSgemmStridedBatched, h, 0, 0, 4, 4, 4, alpha, a, 4, 16, b, 4, 16, beta, c, 4, 16, 4),
+             PRODUCT(hipblasGemmEx, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, f32, 0),
+             PRODUCT(hipblasGemmEx_v2, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, f32, 0),
+             PRODUCT(hipblasGemmBatchedEx, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, 4, f32, 0),
+             PRODUCT(hipblasGemmBatchedEx_v2, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, 4, f32,
+                     0),
+             PRODUCT(hipblasGemmStridedBatchedEx, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, 16, b, f32, 4, 16, beta, c, f32,
+                     4, 16, 4, f32, 0),
+             PRODUCT(hipblasGemmStridedBatchedEx_v2, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, 16, b, f32, 4, 16, beta, c,
+                     f32, 4, 16, 4, f32, 0),
+         }) {
+        row(name, call, ok, handle(), alpha, a, b, beta, c);
+    }
+    row("hipblasStrsmBatched",
+        +[](handle_t h, const void * alpha, void * a, void * b) {
+            return hipblasStrsmBatched(h, 0, 0, 0, 0, 4, 4, alpha, a, 4, b, 4, 4);
+        },
+        ok, handle(), alpha, matrix<void *>("A"), matrix<void *>("B"));
+
+    // Nothing is read where alpha is zero, and nothing at all where there is nothing to compute.
+    const auto any_a = matrix("unread A", ok), any_b = matrix("unread B", ok);
+    const auto any_c = matrix<void *>("unread C", ok);
+    const auto any_alpha = place_at<const void *>("unread alpha", ok);
+    const auto any_beta = place_at<const void *>("unread beta", ok);
+    const auto whole = PRODUCT(hipblasSgemm, h, 0, 0, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4);
+    row("hipblasSgemm", whole.second, ok, handle(), scalar("alpha of zero", -0.0f), any_a, any_b, beta, c);
+    const auto no_m = PRODUCT(hipblasSgemm, h, 0, 0, 0, 4, 4, alpha, a, 4, b, 4, beta, c, 4);
+    row("hipblasSgemm", no_m.second, ok, handle(), any_alpha, any_a, any_b, any_beta, any_c);
+    const auto no_k = PRODUCT(hipblasSgemm, h, 0, 0, 4, 4, 0, alpha, a, 4, b, 4, beta, c, 4);
+    row("hipblasSgemm", no_k.second, ok, handle(), any_alpha, any_a, any_b, beta, c);
+    holds("hipblasSgemm", "a negative size is refused", [] {
+        const float one = 1;
+        void * c = allocated();
+        return hipblasSgemm(new_handle(), 0, 0, -1, 4, 4, &one, c, 4, c, 4, &one, c, 4) == invalid_value;
+    });
+    holds("hipblasGemmEx", "alpha of half or double type, zero and one", [] {
+        const auto with_alpha = [](const void * alpha, int type) {
+            const float beta = 0;
+            void * c = allocated();
+            return hipblasGemmEx(new_handle(), 0, 0, 4, 4, 4, alpha, nullptr, 0, 4, nullptr, 0, 4, &beta, c, 0, 4, type,
+                                 0);
+        };
+        const uint16_t halves[] = {0x8000, 0x3c00};
+        const double doubles[] = {-0.0, 1.0};
+        const int half_types[] = {150, 0, 1}, double_types[] = {152, 7, 8};
+        for (int i = 0; i < 3; ++i) {
+            if (with_alpha(&halves[0], half_types[i]) != ok || with_alpha(&halves[1], half_types[i]) != invalid_value ||
+                with_alpha(&doubles[0], double_types[i]) != ok ||
+                with_alpha(&doubles[1], double_types[i]) != invalid_value) {
+                return false;
+            }
+        }
+        return true;
+    });
+}
+
+} // namespace
+
+int main() {
+    devices();
+    errors();
+    obtaining();
+    copying();
+    streams_and_events();
+    capture();
+    launching();
+    products();
+    return 0;
+}
