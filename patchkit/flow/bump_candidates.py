@@ -77,6 +77,11 @@ class Candidates:
         return tuple(loss.id for loss in self.losses if loss.how == "unproven")
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Patches that were left out, by name or because of a conflict."""
+        return tuple(dict.fromkeys([*self.row.without, *self.dropped]))
+
+    @property
     def drifted(self) -> tuple[Classified, ...]:
         """Patches of the candidate whose functions changed upstream."""
         return tuple(each for each in self.verdicts if each.patch_class in GOOD and each.drift)
@@ -195,7 +200,7 @@ def make(
         archs=one.archs,
         upstream=work.new.name,
         with_=one.row.with_,
-        without=tuple(dict.fromkeys([*one.row.without, *one.dropped])),
+        without=one.left_out,
     )
     plan = plan_with(request, work.stage, work.cache)
     if plan.errors:
