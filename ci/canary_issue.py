@@ -71,7 +71,14 @@ def read_news(report: bytes, code: str) -> News:
     lines = [f"Exit code {_plain(code)}, `{_plain(document.get('state'))}`."]
     for made in _dicts(document.get("candidates")):
         name = "+".join(_plain(arch) for arch in _list(made.get("archs")))
+        opted = ", ".join(_plain(patch) for patch in _list(made.get("with")))
+        name += f" with {opted}" if opted else ""
         lines += [f"- {name}: `{_plain(why)}`" for why in _list(made.get("blocked"))]
+        lines += [
+            f"- {name}: {_plain(row.get('id'))} would be lost without a proof: `{_plain(row.get('why'))}`"
+            for row in _dicts(made.get("lost"))
+            if row.get("how") in {"unproven", "dropped"}
+        ]
         gates = made.get("gates")
         rows = _dicts(gates.get("gates")) if isinstance(gates, dict) else []
         lines += [

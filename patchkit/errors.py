@@ -41,6 +41,7 @@ class ExitCode(enum.IntEnum):
     TOOLCHAIN = 6
     SOURCE = 7
     CACHE = 8
+    FEWER_PATCHES = 9
     NOTHING = 10
     INTERNAL = 70
     INTERRUPTED = 130

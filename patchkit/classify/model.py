@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from patchkit.errors import Location, PatchkitError
 
 __all__ = [
+    "DROPPED",
     "GOOD",
     "PATCH_CLASSES",
     "Agreement",
@@ -30,6 +31,8 @@ PatchClass = Literal["clean", "moved", "upstreamed", "superseded", "retired", "o
 PATCH_CLASSES: tuple[PatchClass, ...] = get_args(PatchClass)
 GOOD: frozenset[PatchClass] = frozenset({"clean", "moved"})
 """Classes whose patch is in the candidate."""
+DROPPED: frozenset[PatchClass] = frozenset({"upstreamed", "superseded", "retired"})
+"""Classes that show, with proof, that upstream made a patch needless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

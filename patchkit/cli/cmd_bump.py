@@ -24,6 +24,8 @@ class _Options(TypedDict):
     to: str
     archs: tuple[str, ...]
     with_: tuple[str, ...]
+    without: tuple[str, ...]
+    drop_conflicts: bool
     source: Literal["auto", "git", "sdist"]
     upstream_url: str | None
     no_verify: bool
@@ -36,6 +38,7 @@ class _Options(TypedDict):
     example=(
         "patchkit bump --to b11549",
         "patchkit bump --to latest --upstream-url ~/llama.cpp --commit",
+        "patchkit bump --to b7551 --without tile-config-guard",
     ),
 )
 @click.option(
@@ -47,9 +50,25 @@ class _Options(TypedDict):
     help="A build, a commit, or latest.",
 )
 @click.option(
-    "--arch", "archs", multiple=True, metavar="GFX", help="One candidate's GPUs (default: all in the lock)."
+    "--arch",
+    "archs",
+    multiple=True,
+    metavar="GFX",
+    help="One candidate's GPUs (default: all in the lock, with each set of opt-in patches that it has).",
 )
-@click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in.")
+@click.option(
+    "--with",
+    "with_",
+    multiple=True,
+    metavar="ID",
+    help="Add a patch that is opt-in; then this candidate only, and no other set of the lock.",
+)
+@click.option("--without", multiple=True, metavar="ID", help="Leave a patch out, and accept that it is lost.")
+@click.option(
+    "--drop-conflicts",
+    is_flag=True,
+    help="Leave out patches in conflict and what requires them; ends with exit code 9.",
+)
 @click.option(
     "--source",
     type=click.Choice(["auto", "git", "sdist"]),
@@ -64,8 +83,10 @@ class _Options(TypedDict):
 def command(settings: Settings, **options: Unpack[_Options]) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
 
-    All or nothing: when a patch needs a person (exit code 3) or a gate fails (1), lock and branches stay as
-    they are. The report is kept in the cache folder.
+    All or nothing: when a patch needs a person (exit code 3), a gate fails (1), or a candidate would have
+    fewer patches than before (9), lock and branches stay as they are. A patch is not missed when it is proven
+    that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
+    cache folder.
     """
     from patchkit.flow.bump import run_bump
     from patchkit.flow.bump_commit import check_committed
@@ -80,6 +101,9 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         to=options["to"],
         archs=options["archs"],
         with_=options["with_"],
+        without=options["without"],
+        drop_conflicts=options["drop_conflicts"],
+        commit=options["commit"],
         source=options["source"],
         upstream_url=options["upstream_url"],
         verify=not options["no_verify"],
@@ -109,7 +133,14 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
         ]
         if problems:
             terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
-    return {"done": ExitCode.OK, "blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED}[bump.state]
+    return _exit_code(bump)
+
+
+def _exit_code(bump: Bump) -> ExitCode:
+    if bump.state == "done":
+        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.made) else ExitCode.OK
+    codes = {"blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED, "fewer": ExitCode.FEWER_PATCHES}
+    return codes[bump.state]
 
 
 class _Branch:

@@ -28,19 +28,27 @@ class CandidateStale(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorsGate:
-    """Plans with the workspace's series, for the patches that the candidate has."""
+    """Plans with the workspace's series, for the patches that the candidate has.
+
+    ``left_out`` were left out on purpose: without it, a candidate of none would be held to all that are on.
+    """
 
     workspace: Workspace
     upstream: PinWanted
+    left_out: tuple[str, ...] = ()
     name: str = "anchors"
 
     def run(self, subject: Subject) -> GateResult:
         """Plan, and compare with the candidate's files. Raises what planning raises."""
         ids = tuple(patch.id for patch in subject.patches)
-        plan = make_plan(
-            Request(archs=subject.archs, upstream=self.upstream, only=ids, with_=_opted_in(subject)),
-            self.workspace,
+        request = Request(
+            archs=subject.archs,
+            upstream=self.upstream,
+            only=ids,
+            without=() if ids else self.left_out,
+            with_=_opted_in(subject),
         )
+        plan = make_plan(request, self.workspace)
         stale = [] if plan.errors else [*_stale(plan, subject), *self._stale_commits(plan, subject)]
         edits = [(patch, edit) for patch in plan.patches for edit in patch.edits]
         problems = (*plan.errors, *stale)

@@ -7,14 +7,16 @@ in them.
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from patchkit.classify.model import GOOD
-from patchkit.flow.bump import Bump, Candidates
+from patchkit.flow.bump import Bump
+from patchkit.flow.bump_candidates import Candidates
 from patchkit.flow.bump_commit import BumpCommitted
+from patchkit.flow.bump_request import bump_command
 from patchkit.flow.sweep_text import detail_lines
 from patchkit.vcs.disk import write_whole
 
@@ -30,10 +32,16 @@ def bump_json(bump: Bump) -> dict[str, object]:
         "candidates": [
             {
                 "archs": list(made.archs),
-                "branch": made.branch,
+                "with": list(made.row.with_),
+                "compared_with": list(made.row.builds),
+                "branch": made.branch if made.row.branch else None,
+                "made_by": _apply(made),
                 "tip": made.tip,
                 "tree": made.tree,
+                "before": list(made.had),
                 "applied": list(made.patches),
+                "lost": [loss.as_json() for loss in made.losses],
+                "opt_in": list(made.offered),
                 "blocked": list(made.blocked),
                 "history": made.history,
                 "followed": [asdict(each) for each in made.followed],
@@ -42,6 +50,8 @@ def bump_json(bump: Bump) -> dict[str, object]:
             }
             for made in bump.made
         ],
+        "not_followed": [list(archs) for archs in bump.newer],
+        "next": _accepting(bump) if bump.state == "fewer" else None,
     }
 
 
@@ -50,7 +60,10 @@ def bump_lines(bump: Bump) -> list[str]:
     name = (bump.new.commit or bump.new.tree)[:12]
     lines = [f"{bump.old.name} -> {bump.new.name} ({name})"]
     for made in bump.made:
-        lines += ["", f"for {' '.join(made.archs)}:", *_candidate(bump, made)]
+        since = [f"b{build}" for build in made.row.builds]
+        held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
+        lines += ["", f"for {_set(made)}{held}:", *_candidate(bump, made)]
+    lines += [f"not followed: {' '.join(archs)}, the lock has it at newer pins only" for archs in bump.newer]
     return lines
 
 
@@ -61,22 +74,55 @@ def ending_lines(bump: Bump, committed: BumpCommitted | None) -> list[str]:
     if bump.state == "refuted":
         return ["", "FAILED: a gate does not pass; nothing was changed",
                 "next: mend the patch and run it again; what passed is kept"]  # fmt: skip
+    if bump.state == "fewer":
+        needed = f"what is still needed gets [builds] that reach {bump.new.name} in its patch.toml"
+        return ["", "FEWER PATCHES: nothing was changed",
+                f"next: {needed}; to go on without the rest:", f"  {_accepting(bump)}"]  # fmt: skip
+    return ["", *_done(bump, committed), *_dropped(bump)]
+
+
+def _done(bump: Bump, committed: BumpCommitted | None) -> Iterator[str]:
     kept = "" if bump.lock.default == bump.new.build else f", the default pin stays b{bump.lock.default}"
     if committed is None:
-        return ["", f"done: the lock has {bump.new.name} now{kept}",
-                f"next: commit {bump.lock.path}; its candidate: patchkit apply{_names(bump)}"]  # fmt: skip
-    if committed.branch is None:
-        return ["", f"done: HEAD of {committed.repository} has this lock already{kept}; no commit was made"]
-    return [
-        "",
-        f"done: {committed.branch} of {committed.repository} has the lock, at {committed.commit[:12]}{kept}",
-        f"next: git merge {committed.branch}; your files, the lock too, are as they were",
-    ]
+        commands = [_apply(made) for made in bump.made]
+        yield f"done: the lock has {bump.new.name} now{kept}"
+        if len(commands) == 1:
+            yield f"next: commit {bump.lock.path}; its candidate: {commands[0]}"
+        else:
+            yield f"next: commit {bump.lock.path}; its candidates:"
+            yield from (f"  {command}" for command in commands)
+    elif committed.branch is None:
+        yield f"done: HEAD of {committed.repository} has this lock already{kept}; no commit was made"
+    else:
+        where = f"{committed.branch} of {committed.repository}"
+        yield f"done: {where} has the lock, at {committed.commit[:12]}{kept}"
+        yield f"next: git merge {committed.branch}; your files, the lock too, are as they were"
 
 
-def _names(bump: Bump) -> str:
-    archs = "".join(f" --arch {arch}" for arch in bump.made[0].archs)
-    return f"{archs} --upstream {bump.new.name}"
+def _dropped(bump: Bump) -> Iterator[str]:
+    """What ``--drop-conflicts`` left out: nobody has named it, so it is told last and not forgotten."""
+    names = list(dict.fromkeys(name for made in bump.made for name in made.dropped))
+    if names:
+        yield f"FEWER PATCHES: left out because of a conflict: {', '.join(names)}"
+        yield (
+            "next: mend them, or end their ranges; until then apply and lock at this pin need "
+            f"{' '.join(f'--without {name}' for name in names)}"
+        )
+
+
+def _accepting(bump: Bump) -> str:
+    """The command that accepts every loss by name."""
+    lost = [name for made in bump.made for name in made.unproven]
+    without = tuple(dict.fromkeys([*bump.request.without, *lost]))
+    return bump_command(replace(bump.request, without=without), to=bump.new.name)
+
+
+def _apply(made: Candidates) -> str:
+    return " ".join(map(shlex.quote, ["patchkit", "apply", *made.asked]))
+
+
+def _set(made: Candidates) -> str:
+    return " ".join(made.archs) + (f" with {', '.join(made.row.with_)}" if made.row.with_ else "")
 
 
 def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
@@ -86,10 +132,17 @@ def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
     if made.blocked:
         yield "  first to do, then bump again:"
         yield from (f"    {line}" for line in made.blocked)
+    yield from (f"  {line}" for line in _losses(made))
+    if made.tip is None:
         return
-    count = sum(verdict.patch_class in GOOD for verdict in made.verdicts)
+    count = len(made.patches)
     many = f"{count} patch{'es'[: 2 * (count != 1)]}" if count else "no patch, so it is upstream itself"
-    yield f"  {made.branch}  {(made.tip or '')[:12]}  {many}  tree {(made.tree or '')[:12]}"
+    name = made.branch if made.row.branch else f"no branch ({_apply(made)})"
+    yield f"  {name}  {made.tip[:12]}  {many}  tree {(made.tree or '')[:12]}"
+    if made.had and not made.patches:
+        yield f"  this candidate has no patches any more; before it had {len(made.had)}"
+        offered = " ".join(f"--with {name}" for name in made.offered)
+        yield f"    opt-in there: {offered}" if offered else "    nothing is opt-in there"
     for each in made.followed:
         old = f"'{each.function}' of {each.file}"
         yield f"  the lock says where {old} is: '{each.now_function}' in {each.now_file}"
@@ -98,23 +151,42 @@ def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
         yield f"  nothing to prove, no gate was run: no patch is in. {there}".rstrip()
         return
     if made.report is None:
-        archs = "".join(f" --arch {arch}" for arch in made.archs)
         yield "  no gate was run: nothing of this candidate is proven but its places"
-        yield f"    next: patchkit verify{archs} --upstream {bump.new.name} --no-gpu"
+        if made.row.branch:
+            archs = "".join(f" --arch {arch}" for arch in made.archs)
+            yield f"    next: patchkit verify{archs} --upstream {bump.new.name} --no-gpu"
         return
     for gate in made.report.gates:
         result = gate.result
         yield f"  {result.verdict:<8} {result.gate}: {result.summary}"
 
 
+_HOW = {
+    "proven": "no longer needed, {why}",
+    "accepted": "left out, as --without says ({why})",
+    "dropped": "LEFT OUT because of a conflict, as --drop-conflicts says ({why})",
+    "unproven": "LOST, and nothing in upstream shows that it is needless ({why})",
+}
+
+
+def _losses(made: Candidates) -> Iterator[str]:
+    if made.losses:
+        yield f"not in it any more ({len(made.had)} were):"
+    for loss in made.losses:
+        yield f"  {loss.id}: {_HOW[loss.how].format(why=' '.join(loss.why.split()))}"
+
+
 def bump_message(bump: Bump) -> str:
     """Subject and body of the commit that moves the lock."""
     lines = [f"Bump llama.cpp to {bump.new.name}", ""]
     for made in bump.made:
-        lines += [f"{' '.join(made.archs)}, from {bump.old.name}:", ""]
+        since = " and ".join(f"b{build}" for build in made.row.builds)
+        lines += [*_wrapped(f"{_set(made)}, from {since}:"), ""]
         for verdict in made.verdicts:
             text = f"{verdict.id}: {verdict.patch_class}: {' '.join(verdict.reason.split())}"
             lines += _wrapped(text, "- ")
+        named = [f"{loss.id} ({loss.how})" for loss in made.losses if loss.how != "proven"]
+        lines += ["", *_wrapped(f"Left out: {', '.join(named)}.")] if named else []
         gates = made.report.gates if made.report is not None else ()
         passed = [gate.result.gate for gate in gates if gate.result.verdict == "passed"]
         others = [gate.result.gate for gate in gates if gate.result.verdict != "passed"]
@@ -124,7 +196,8 @@ def bump_message(bump: Bump) -> str:
         else:
             lines += ["", "Nothing to prove: no gate was run."]
         many = ", ".join(made.patches) or "no patch, so it is upstream itself"
-        lines += ["", *_wrapped(f"{made.branch}: {many}."), f"Commit {made.tip},", f"tree {made.tree}."]
+        name = made.branch if made.row.branch else "No branch"
+        lines += ["", *_wrapped(f"{name}: {many}."), f"Commit {made.tip},", f"tree {made.tree}."]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

@@ -110,7 +110,7 @@ def _unmet(run: _Run, verdicts: Sequence[Classified], renderings: Sequence[Rende
 def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Classified, Rendering | None]:
     comparison = run.comparison
     gone = _gone(comparison, selected)
-    known = _known_before_placing(run, selected, gone)
+    known = _known_before_placing(run, selected, gone, files)
     if known is not None:
         return known, None
     comparison.reporter.step(f"placing {selected.patch.id}")
@@ -136,25 +136,35 @@ def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Clas
     return conflict, None
 
 
-def _known_before_placing(run: _Run, selected: Selected, gone: tuple[Gone, ...]) -> Classified | None:
+def _known_before_placing(
+    run: _Run, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
+) -> Classified | None:
     patch, comparison = selected.patch, run.comparison
     if patch.id in run.upstreamed:
         proof = (run.upstreamed[patch.id],)
         return _verdict(selected, "upstreamed", "upstream has this change", proof=proof)
     if not selected.targets:
-        return _not_chosen(comparison, selected, gone)
+        return _not_chosen(comparison, selected, gone, files)
     blocked = run.blocked.get(patch.id)
     if blocked is not None:
         everything = tuple(dict.fromkeys([*gone, *blocked.gone]))
         return _verdict(selected, blocked.patch_class, blocked.reason, gone=everything)
-    replacement = find_replacement(patch, comparison.files.base, comparison.files.upstream_scopes)
-    if replacement is not None:
-        place, why = replacement
-        return _verdict(selected, "superseded", why, proof=(f"{place} is what patch.toml names",))
+    superseded = _superseded(comparison, selected)
+    if superseded is not None:
+        return superseded
     if any(each.what == "option" for each in gone):
         # Its places may all be there still, and nobody would ever compile what stands under such a guard.
         return _retired(selected, gone, ())
     return None
+
+
+def _superseded(comparison: Comparison, selected: Selected) -> Classified | None:
+    files = comparison.files
+    replacement = find_replacement(selected.patch, files.base, files.upstream_scopes)
+    if replacement is None:
+        return None
+    place, why = replacement
+    return _verdict(selected, "superseded", why, proof=(f"{place} is what patch.toml names",))
 
 
 def _conflict(
@@ -177,18 +187,38 @@ def _compared(
     return verdict, rendering if verdict.patch_class in GOOD else None
 
 
-def _not_chosen(comparison: Comparison, selected: Selected, gone: tuple[Gone, ...]) -> Classified:
+def _not_chosen(
+    comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
+) -> Classified:
+    """A patch that is not asked for here. That its range has ended is no proof; its premise is looked at."""
     builds = selected.patch.builds
+    reason = selected.reason.removeprefix("out of era: ")
+    ended = builds.last is not None and comparison.build > builds.last
     if builds.covers(comparison.build):
         era = _era_of_requirements(comparison, selected)
         if not era:
             return _verdict(selected, "off", selected.reason)
-        if gone and comparison.build > builds.first:
-            return _retired(selected, gone, ())
-        return _verdict(selected, "out of era", f"with {era}: {selected.reason}", gone=gone)
-    if builds.last is not None and comparison.build > builds.last and gone:
+        ended, reason = comparison.build > builds.first, f"with {era}: {selected.reason}"
+    superseded = _superseded(comparison, selected) if ended else None
+    if superseded is not None:
+        return superseded
+    if ended and gone and not _is_elsewhere(comparison, selected, gone, files):
         return _retired(selected, gone, ())
-    return _verdict(selected, "out of era", selected.reason.removeprefix("out of era: "), gone=gone)
+    return _verdict(selected, "out of era", reason, gone=gone)
+
+
+def _is_elsewhere(
+    comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
+) -> bool:
+    """Whether a function that seems gone has only another name or file, or something resembles it."""
+    last = comparison.last.get(selected.patch.id)
+    if last is None or any(each.what == "option" for each in gone):
+        return False
+    rendering = render_patch(replace(last.selected, patch=selected.patch), files, comparison.series)
+    if rendering.placed is not None:
+        return True
+    found, near = follow(last, rendering)
+    return found is not None or bool(near)
 
 
 def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:

@@ -31,13 +31,18 @@ def followed_series(series: Series, pin: Pin) -> Series:
 
 
 def select_on(
-    series: Series, profiles: Sequence[ArchProfile], pin: Pin, with_: Sequence[str]
+    series: Series,
+    profiles: Sequence[ArchProfile],
+    pin: Pin,
+    with_: Sequence[str],
+    without: Sequence[str] = (),
 ) -> tuple[Selected, ...]:
     """What applies to a pin and these GPUs, with the functions where the pin has them.
 
     Raises as :func:`patchkit.flow.selection.select_patches`.
     """
-    return select_patches(followed_series(series, pin), profiles, pin.build, only=(), without=(), with_=with_)
+    series = followed_series(series, pin)
+    return select_patches(series, profiles, pin.build, only=(), without=without, with_=with_)
 
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:

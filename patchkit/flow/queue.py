@@ -142,9 +142,15 @@ def _past(reports: Path) -> tuple[int, int]:
         try:
             document = json.loads(path.read_text("utf-8"))
             pins = (document["from"]["build"], document["to"]["build"])
-            found = [patch["class"] for made in document["candidates"] for patch in made["patches"]]
+            # A patch of several sets of the same GPUs is one conflict.
+            found = {
+                (*made["archs"], patch["id"])
+                for made in document["candidates"]
+                for patch in made["patches"]
+                if patch["class"] == "conflict"
+            }
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if pins[0] != pins[1]:
-            met[pins] = max(met.get(pins, 0), found.count("conflict"))
+            met[pins] = max(met.get(pins, 0), len(found))
     return len(met), sum(met.values())

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.config.lock import Lock, load_lock
+from patchkit.config.lock import Lock, Result, load_lock
+from patchkit.config.profile import list_profiles, load_profile
 from patchkit.config.series import load_series
 from patchkit.errors import PatchkitError
 from patchkit.flow.candidates import Candidate, is_candidate, read_candidate
 from patchkit.flow.queue import Queue, read_queue
+from patchkit.flow.selection import opted_in
 from patchkit.flow.workspace import Workspace
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository, open_repository
 
-__all__ = ["CandidateStatus", "PinStatus", "Standing", "Status", "read_status"]
+__all__ = ["CandidateStatus", "PinStatus", "ResultStatus", "Standing", "Status", "read_status"]
 
 Standing = Literal["recorded", "differs", "not recorded"]
 
@@ -35,6 +37,14 @@ class PinStatus:
     tree: str
     cached: bool
     default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultStatus:
+    """One result of the lock, and which of its patches are opt-in; None when a GPU has no profile now."""
+
+    result: Result
+    with_: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +62,7 @@ class Status:
     series: SeriesDir
     repository: Path
     pins: tuple[PinStatus, ...]
+    results: tuple[ResultStatus, ...]
     candidates: tuple[CandidateStatus, ...]
     broken: tuple[PatchkitError, ...]
     queue: Queue
@@ -70,6 +81,17 @@ class Status:
                     "default": pin.default,
                 }
                 for pin in self.pins
+            ],
+            "results": [
+                {
+                    "build": row.result.build,
+                    "archs": list(row.result.archs),
+                    "patches": list(row.result.patches),
+                    "with": list(row.with_) if row.with_ is not None else None,
+                    "tree": row.result.tree,
+                    "commit": row.result.commit,
+                }
+                for row in self.results
             ],
             "candidates": [
                 {
@@ -113,6 +135,7 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
             )
             for pin in lock.pins
         ),
+        results=_read_results(workspace.series, lock),
         candidates=tuple(candidates),
         broken=tuple(broken),
         queue=read_queue(
@@ -123,6 +146,18 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
             today,
         ),
     )
+
+
+def _read_results(series: SeriesDir, lock: Lock) -> tuple[ResultStatus, ...]:
+    known = set(list_profiles(series.profiles))
+    found = []
+    for result in lock.results:
+        with_ = None
+        if known.issuperset(result.archs):
+            profiles = [load_profile(series.profiles, arch) for arch in result.archs]
+            with_ = opted_in(profiles, result.patches)
+        found.append(ResultStatus(result=result, with_=with_))
+    return tuple(found)
 
 
 def _read_candidates(

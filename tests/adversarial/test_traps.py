@@ -337,6 +337,18 @@ def test_a_deleted_function_retires_the_patch(ground):
     assert found["tile-unprune"].gone == found["fattn-decode-tile"].gone
 
 
+def test_behind_the_end_of_its_range_a_patch_is_retired_only_by_what_is_really_gone(ground):
+    text = ground.read("fattn.cu")
+    for changed, patch_class in (
+        (text, "out of era"),
+        (text.replace(CHOICE, "ggml_cuda_choose_fattn"), "out of era"),
+        (renamed_and_changed(ground), "out of era"),
+        (swap(text, function_of(text, CHOICE), ""), "retired"),
+    ):
+        found = ground.classify({"fattn.cu": changed}, build=20000)
+        assert found["fattn-decode-tile"].patch_class == patch_class
+
+
 @pytest.mark.parametrize("build", [6901, 20000])
 def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground, build):
     # Every place is still there, and a comment that names the option: clean code that nobody would compile.

@@ -46,6 +46,22 @@ REFUTED = {
         }
     ],
 }
+FEWER = {
+    "state": "fewer",
+    "next": "patchkit bump --to b9 --without gone",
+    "candidates": [
+        {
+            "archs": ["gfx1151"],
+            "with": ["an-option"],
+            "blocked": [],
+            "lost": [
+                {"id": "gone", "how": "unproven", "why": "for b1 to b8"},
+                {"id": "done", "how": "proven", "why": "retired"},
+            ],
+            "gates": None,
+        }
+    ],
+}
 ERROR = {"error": {"code": "REMOTE_SILENT", "message": "no answer"}}
 
 
@@ -67,6 +83,15 @@ def test_bad_news_opens_one_issue() -> None:
     assert "gfx1151: `a-patch: the function is gone`" in action.body
     assert "1 night now" in action.body
     assert RUN in action.body
+
+
+def test_a_patch_that_would_be_lost_is_told_with_its_set_and_what_is_proven_is_not() -> None:
+    told = news(FEWER, "9")
+    assert not told.good
+    assert told.lines[1:] == ("- gfx1151 with an-option: gone would be lost without a proof: `for b1 to b8`",)
+    # The newest build is another one every night; the news is not.
+    later = {**FEWER, "next": "patchkit bump --to b10 --without gone"}
+    assert news(later, "9").digest == told.digest
 
 
 def test_the_same_news_again_is_counted_and_says_nothing_to_anybody() -> None:
