@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from patchkit.cli.complaint import Paint, plain
-from patchkit.errors import CacheError, Location
+from patchkit.errors import CacheError, Location, UsageError
 from patchkit.visible import visible
 
 __all__ = [
     "ColorChoice",
+    "NameTooLong",
     "OutputFailed",
     "SystemRefused",
     "Terminal",
@@ -61,6 +62,12 @@ class WriteRefused(CacheError):
     code = "WRITE_REFUSED"
 
 
+class NameTooLong(UsageError):
+    """A path, or a part of one, has more bytes than the file system takes."""
+
+    code = "NAME_TOO_LONG"
+
+
 class SystemRefused(CacheError):
     """The operating system is out of something that is not disk: open files, processes, memory."""
 
@@ -76,14 +83,16 @@ _LIMITS = {
 }
 
 
-def system_refusal(error: OSError) -> WriteRefused | SystemRefused | None:
-    """The error for a disk that is full, read-only or broken, and for a limit of the system that is reached.
+def system_refusal(error: OSError) -> WriteRefused | SystemRefused | NameTooLong | None:
+    """The error for a disk that is full, read-only or broken, and for a limit of the system that is met.
 
     ``None`` for any other OSError.
     """
     where = Location(path=_spelled(error.filename)) if error.filename else None
     if error.errno in _DISK:
         return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+    if error.errno == errno.ENAMETOOLONG:
+        return NameTooLong("a path is too long", where=where, why=error.strerror, hint="name a shorter one")
     if error.errno in _LIMITS:
         return SystemRefused(f"the system refused: {error.strerror}", where=where, hint=_LIMITS[error.errno])
     return None
