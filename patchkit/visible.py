@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["escape", "one_line", "orders_in", "shortened", "visible"]
+__all__ = ["escape", "one_line", "orders_in", "shortened", "visible", "whole_characters"]
 
 # C0 and C1 but tab and newline, and what changes the direction of writing or hides.
 _ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# What Python makes of bytes of a file name that the locale has no character for (PEP 383).
+_BYTES = re.compile("[\udc80-\udcff]+")
 # Where str.splitlines() would end a line, and the tab.
 _BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -24,8 +26,20 @@ _MOST_LINES, _FIRST_LINES, _LAST_LINES = 200, 150, 40
 
 
 def visible(text: str) -> str:
-    r"""The text with every order as ``\x1b`` or ``\u202e``; lines stay lines."""
-    return escape(_ORDERS, text)
+    r"""The text with every order as ``\x1b`` or ``\u202e``, and bytes that are no text as ``\xff``.
+
+    Lines stay lines.
+    """
+    return escape(_ORDERS, _BYTES.sub(lambda found: _bytes(found).decode("utf-8", "backslashreplace"), text))
+
+
+def whole_characters(text: str) -> str:
+    """The text with names of files as UTF-8 has them, though the locale has only ASCII (``LC_ALL=C``)."""
+    return _BYTES.sub(lambda found: _bytes(found).decode("utf-8", "surrogateescape"), text)
+
+
+def _bytes(found: re.Match[str]) -> bytes:
+    return found[0].encode("utf-8", "surrogateescape")
 
 
 def one_line(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Literal, TextIO
 
 from patchkit.cli.complaint import Paint, plain
 from patchkit.errors import CacheError, Location, UsageError
-from patchkit.visible import visible
+from patchkit.visible import visible, whole_characters
 
 __all__ = [
     "ColorChoice",
@@ -42,8 +42,9 @@ _STYLES = {"error": "1;31", "place": "1;34", "hint": "1;36"}
 def make_streams_total() -> None:
     """Lets both streams take every character: what the locale cannot show is written as an escape.
 
-    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale it does
-    not, and a file name that is not UTF-8 reaches us as lone surrogates under any locale.
+    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale and with
+    ``PYTHONUTF8=0`` it does not. File names that reach us as lone surrogates then, or because they are
+    not UTF-8, are the work of :mod:`patchkit.visible`.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -128,6 +129,9 @@ class Terminal:
 
     def document(self, value: object) -> None:
         """Writes the JSON document; ASCII only, so that no locale can break it."""
+        text = json.dumps(value, ensure_ascii=False)
+        if text != (whole := whole_characters(text)):
+            value = json.loads(whole)
         self.data(json.dumps(value, indent=2), as_is=True)
 
     def finish(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def _run(*argv: str, env: dict[str, str] | None = None, **kwargs) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    *argv: str | bytes, env: dict[str, str] | None = None, **kwargs
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "patchkit", *argv],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
@@ -59,6 +62,21 @@ def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith(b"error[USAGE_COMMAND]: there is no command 'caf")
     assert b"Traceback" not in done.stderr
+
+
+def test_a_path_is_the_same_characters_though_python_was_told_to_take_ascii_only(tmp_path: Path) -> None:
+    folder, ascii_only = tmp_path / "caf\u00e9", {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    for argv in (["status", "--cache-dir", str(folder)], ["list", "--series-dir", str(folder)]):
+        shown = _run(*argv, env=ascii_only)
+        assert rb"/caf\xe9" in shown.stdout + shown.stderr
+        assert b"udc" not in shown.stdout + shown.stderr
+        plain = _run(*argv, "--json")
+        assert json.loads(_run(*argv, "--json", env=ascii_only).stdout) == json.loads(plain.stdout)
+        assert rb"/caf\u00e9" in plain.stdout
+
+
+def test_a_byte_that_is_no_text_is_shown_as_that_byte() -> None:
+    assert b"there is no command 'a\\xff\\xc3b'" in _run(b"a\xff\xc3b").stderr
 
 
 def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:
