@@ -11,7 +11,9 @@ import errno
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
@@ -114,10 +116,15 @@ class Terminal:
     json: bool = False
     color: ColorChoice = "auto"
 
-    def data(self, text: str, *, as_is: bool = False) -> None:
-        """Writes a result for a person; only ``as_is`` it may give orders to the terminal."""
+    def data(self, text: str, *, as_is: bool = False, fit: bool = False) -> None:
+        """Writes a result for a person; only ``as_is`` it may give orders to the terminal.
+
+        ``fit``: a line that is longer than the terminal is wide goes on in others; a pipe gets it whole.
+        """
         if not as_is:
             text = visible(text)
+        if fit and (columns := _columns()):
+            text = "\n".join(_fitted(line, columns) for line in text.split("\n"))
         with _stdout() as stream:
             stream.write(text if text.endswith("\n") else text + "\n")
 
@@ -180,6 +187,21 @@ def _stdout() -> Iterator[TextIO]:
             why=f"standard output: {error.strerror}",
             hint="run the command again with '> FILE' on a disk that has room; df -h shows it",
         ) from error
+
+
+def _columns() -> int:
+    """How wide the terminal is that stdout is; 0: it is none, or does not know."""
+    return shutil.get_terminal_size(fallback=(0, 0)).columns if sys.stdout and sys.stdout.isatty() else 0
+
+
+def _fitted(line: str, columns: int) -> str:
+    """The line in lines, broken at blanks only: a path or a command is copied in one piece."""
+    if len(line) <= columns:
+        return line
+    indent = line[: len(line) - len(line.lstrip())] + "    "
+    return textwrap.fill(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _give_up(descriptor: int) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -77,6 +81,33 @@ def test_a_path_is_the_same_characters_though_python_was_told_to_take_ascii_only
 
 def test_a_byte_that_is_no_text_is_shown_as_that_byte() -> None:
     assert b"there is no command 'a\\xff\\xc3b'" in _run(b"a\xff\xc3b").stderr
+
+
+def _at_a_terminal(columns: int, *argv: str, **environ: str) -> list[str]:
+    """The lines that a terminal of that width is given on stdout."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    text = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        done = _run(*argv, stdout=theirs, env=environ)
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # the end of what the other side wrote
+            while part := terminal.read(65536):
+                text += part
+    assert done.returncode == 0, done.stderr
+    return text.decode().splitlines()
+
+
+@pytest.mark.parametrize("command", ["status", "list"])
+def test_a_narrow_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(command: str, tmp_path: Path) -> None:
+    argv = (command, "--cache-dir", str(tmp_path / "cache"))
+    piped = _run(*argv, env={"COLUMNS": "40"}).stdout.decode()
+    narrow = _at_a_terminal(40, *argv)
+    assert max(map(len, piped.splitlines())) > 60
+    assert [line for line in narrow if len(line) > 40 and " " in line.strip()] == []
+    assert " ".join(narrow).split() == piped.split()  # nothing is lost, nothing is cut
+    assert _at_a_terminal(1000, *argv) == piped.splitlines()
+    assert _at_a_terminal(40, *argv, COLUMNS="1000") == piped.splitlines()
 
 
 def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:
