@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 README = " ".join((ROOT / "README.md").read_text("utf-8").split())
+RUN = (ROOT / ".ci" / "run").read_text("utf-8")
 programs = runpy.run_path(str(ROOT / "ci" / "programs.py"))
 
 
@@ -29,11 +30,22 @@ def _names(groups: list[str], items: list[str]) -> bool:
     return len(groups) == len(items) and all(map(str.__contains__, items, groups))
 
 
-def test_the_readme_asks_for_what_its_commands_are_given() -> None:
+def test_the_readme_asks_for_what_its_commands_are_given_in_ci() -> None:
     assert _names(list(programs["MAIN"]), _named(r"You need (.*?); for the tests also "))
     assert _names(list(programs["TESTS"]), _named(r"; for the tests also (.*?)\. In a clone"))
     assert _names(list(programs["EXTRA"]), _named(r"-m extra_tools` needs (.*?)\."))
     assert programs["GROUPS_OF"]["tests"] == {**programs["MAIN"], **programs["TESTS"]}
+
+
+def test_ci_runs_the_readmes_commands_before_it_installs_more_and_ends_with_tests() -> None:
+    stages = re.findall(r'^stage (\d+) "[^"]*" (.+)$', RUN, re.MULTILINE)
+    assert [command for _, command in stages][:4] == [
+        "readme_packages", "readme main", "readme tests", "more_packages",
+    ]  # fmt: skip
+    last = re.search(r"^\S+pytest -m extra_tools .*\|\| exit (\d+)", RUN.strip().splitlines()[-1])
+    assert last, "the last thing printed is the summary of tests"
+    codes = [code for code, _ in stages] + [last[1]]
+    assert len(set(codes)) == len(codes)
 
 
 def test_the_folder_holds_what_it_is_asked_for_and_nothing_else(tmp_path: Path) -> None:
