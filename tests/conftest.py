@@ -8,6 +8,7 @@ and only read afterwards. A test that writes to a cache asks for ``pin_cache``, 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -43,10 +44,35 @@ def checkout() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def bare_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """For ordinary tests and for those marked extra_tools a folder with the programs they may call."""
+    programs = runpy.run_path(str(ROOT / "ci" / "programs.py"))
+    path, groups_of = os.environ["PATH"], programs["GROUPS_OF"]
+    # What is missing of the extra tools is said by the test that calls it.
+    absent = set(programs["missing"](programs["EXTRA"], path))
+    folders = {}
+    for name in ("tests", "extra_tools"):
+        groups = {group: calls for group, calls in groups_of[name].items() if group not in absent}
+        folders[name] = programs["link_programs"](tmp_path_factory.mktemp("bare"), groups, path)
+    return folders
+
+
 @pytest.fixture(autouse=True)
-def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user's reaches a test: no home, no git settings, no zone, no locale, no folder."""
+def isolated_environment(
+    request: pytest.FixtureRequest,
+    bare_folders: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of the user's reaches a test: no home, no git settings, no zone, no locale, no folder.
+
+    Nor any program that the README does not ask for; a test that needs more is marked ``extra_tools``.
+    """
     home = tmp_path_factory.mktemp("home")
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if not marks & {"hip", "cpu_build", "browser"}:
+        monkeypatch.setenv("PATH", str(bare_folders["extra_tools" if "extra_tools" in marks else "tests"]))
     for name in list(os.environ):
         if name.startswith(("GIT_", "XDG_", "PATCHKIT_", "LC_")) and name != "GIT_SSL_CAINFO":
             monkeypatch.delenv(name)

@@ -190,9 +190,8 @@ def _name(entity: Entity | None) -> str:
 def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNotFound:
     source = scopes.source
     text = _pattern_text(edit.at) if edit.at is not None else ""
-    places = [edit.where]
-    if entity is not None:
-        places.append(source.locate(entity.span.start, f"'{entity.name}' begins here"))
+    begins = [source.locate(entity.span.start, f"'{entity.name}' begins here")] if entity is not None else []
+    candidates: list[Location] = []
     if text:
         pattern = parse_pattern(text)
         whole = range(len(scopes.code))
@@ -200,16 +199,17 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNot
             offset = scopes.code[first].span.start
             holder = scopes.enclosing(Span(offset, offset))
             if holder is None or entity is None or holder.span != entity.span:
-                places.append(source.locate(offset, f"the same tokens, but in '{_name(holder)}'"))
+                candidates.append(source.locate(offset, f"the same tokens, but in '{_name(holder)}'"))
         domain = scopes.code_in(entity.span) if entity is not None else whole
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
-            places.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
+            candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
+    compare = "compare with the candidates above" if candidates else "nothing there is like it: read the code"
     return AnchorNotFound(
         f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
-        where=places[:9],
+        where=[edit.where, *begins, *candidates][:9],
         why=f"no tokens '{text}' there" if text else "the selector covers nothing",
-        hint="compare with the candidates above, then update the selector or declare the patch's build range",
+        hint=f"{compare}, then update the selector or declare the patch's build range",
     )
 
 

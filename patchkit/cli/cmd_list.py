@@ -22,7 +22,7 @@ def command(settings: Settings) -> None:
     if settings.json:
         settings.terminal.document(_document(catalogue))
     else:
-        settings.terminal.data(_text(catalogue))
+        settings.terminal.data(_text(catalogue), fit=True)
 
 
 def _document(catalogue: Catalogue) -> dict[str, object]:

@@ -49,7 +49,7 @@ def command(settings: Settings) -> None:
         )
     if not status.candidates:
         lines.append("no candidate yet: patchkit apply --arch gfx1151")
-    terminal.data("\n".join([*lines, *_queue(status.queue)]))
+    terminal.data("\n".join([*lines, *_queue(status.queue)]), fit=True)
     for patch in status.queue.patches:
         for warning in patch.warnings:
             terminal.talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")

@@ -1,7 +1,8 @@
 """Errors as text and as JSON.
 
 What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
-sees its control characters as escapes (:mod:`patchkit.visible`); a program gets them as they are, in JSON.
+sees its control characters as escapes and the ends of what is very long (:mod:`patchkit.visible`); a program
+gets all of it as it is, in JSON: it may look for the very value that it gave, and nothing scrolls away.
 
 Vocabulary: a *complaint* is what a person reads about one error: the code and message, the places,
 the reason, the next step. Nothing here prints.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
-from patchkit.visible import visible
+from patchkit.visible import shortened, visible
 
 __all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "plain"]
 
@@ -36,15 +37,15 @@ def complain(error: PatchkitError, paint: Paint = plain) -> str:
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):
         count = len(blocks)
-        blocks.append(f"{visible(error.message)}: {count} error{'' if count == 1 else 's'}")
+        blocks.append(f"{_shown(error.message)}: {count} error{'' if count == 1 else 's'}")
     return "\n\n".join(blocks)
 
 
 def _block(error: PatchkitError, paint: Paint) -> str:
-    lines = [f"{paint(f'error[{error.code}]', 'error')}: {visible(error.message)}"]
+    lines = [f"{paint(f'error[{error.code}]', 'error')}: {_shown(error.message)}"]
     for place in error.where:
         label = f": {place.label}" if place.label else ""
-        lines.append(f" {paint('-->', 'place')} {visible(f'{place}{label}')}")
+        lines.append(f" {paint('-->', 'place')} {_shown(f'{place}{label}')}")
     if error.why:
         lines.append(f"{paint('why', 'place')}: {_indented(error.why)}")
     if error.hint:
@@ -52,8 +53,12 @@ def _block(error: PatchkitError, paint: Paint) -> str:
     return "\n".join(lines)
 
 
+def _shown(text: str) -> str:
+    return visible(shortened(text))
+
+
 def _indented(text: str) -> str:
-    return visible(text).rstrip("\n").replace("\n", "\n      ")
+    return _shown(text.rstrip("\n")).replace("\n", "\n      ")
 
 
 def error_as_json(error: PatchkitError) -> dict[str, object]:

@@ -11,17 +11,20 @@ import errno
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from patchkit.cli.complaint import Paint, plain
-from patchkit.errors import CacheError, Location
-from patchkit.visible import visible
+from patchkit.errors import CacheError, Location, UsageError
+from patchkit.visible import visible, whole_characters
 
 __all__ = [
     "ColorChoice",
+    "NameTooLong",
     "OutputFailed",
     "SystemRefused",
     "Terminal",
@@ -41,8 +44,9 @@ _STYLES = {"error": "1;31", "place": "1;34", "hint": "1;36"}
 def make_streams_total() -> None:
     """Lets both streams take every character: what the locale cannot show is written as an escape.
 
-    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale it does
-    not, and a file name that is not UTF-8 reaches us as lone surrogates under any locale.
+    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale and with
+    ``PYTHONUTF8=0`` it does not. File names that reach us as lone surrogates then, or because they are
+    not UTF-8, are the work of :mod:`patchkit.visible`.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -61,6 +65,12 @@ class WriteRefused(CacheError):
     code = "WRITE_REFUSED"
 
 
+class NameTooLong(UsageError):
+    """A path, or a part of one, has more bytes than the file system takes."""
+
+    code = "NAME_TOO_LONG"
+
+
 class SystemRefused(CacheError):
     """The operating system is out of something that is not disk: open files, processes, memory."""
 
@@ -76,14 +86,16 @@ _LIMITS = {
 }
 
 
-def system_refusal(error: OSError) -> WriteRefused | SystemRefused | None:
-    """The error for a disk that is full, read-only or broken, and for a limit of the system that is reached.
+def system_refusal(error: OSError) -> WriteRefused | SystemRefused | NameTooLong | None:
+    """The error for a disk that is full, read-only or broken, and for a limit of the system that is met.
 
     ``None`` for any other OSError.
     """
     where = Location(path=_spelled(error.filename)) if error.filename else None
     if error.errno in _DISK:
         return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+    if error.errno == errno.ENAMETOOLONG:
+        return NameTooLong("a path is too long", where=where, why=error.strerror, hint="name a shorter one")
     if error.errno in _LIMITS:
         return SystemRefused(f"the system refused: {error.strerror}", where=where, hint=_LIMITS[error.errno])
     return None
@@ -104,10 +116,15 @@ class Terminal:
     json: bool = False
     color: ColorChoice = "auto"
 
-    def data(self, text: str, *, as_is: bool = False) -> None:
-        """Writes a result for a person; only ``as_is`` it may give orders to the terminal."""
+    def data(self, text: str, *, as_is: bool = False, fit: bool = False) -> None:
+        """Writes a result for a person; only ``as_is`` it may give orders to the terminal.
+
+        ``fit``: a line that is longer than the terminal is wide goes on in others; a pipe gets it whole.
+        """
         if not as_is:
             text = visible(text)
+        if fit and (columns := _columns()):
+            text = "\n".join(_fitted(line, columns) for line in text.split("\n"))
         with _stdout() as stream:
             stream.write(text if text.endswith("\n") else text + "\n")
 
@@ -119,6 +136,9 @@ class Terminal:
 
     def document(self, value: object) -> None:
         """Writes the JSON document; ASCII only, so that no locale can break it."""
+        text = json.dumps(value, ensure_ascii=False)
+        if text != (whole := whole_characters(text)):
+            value = json.loads(whole)
         self.data(json.dumps(value, indent=2), as_is=True)
 
     def finish(self) -> None:
@@ -167,6 +187,21 @@ def _stdout() -> Iterator[TextIO]:
             why=f"standard output: {error.strerror}",
             hint="run the command again with '> FILE' on a disk that has room; df -h shows it",
         ) from error
+
+
+def _columns() -> int:
+    """How wide the terminal is that stdout is; 0: it is none, or does not know."""
+    return shutil.get_terminal_size(fallback=(0, 0)).columns if sys.stdout and sys.stdout.isatty() else 0
+
+
+def _fitted(line: str, columns: int) -> str:
+    """The line in lines, broken at blanks only: a path or a command is copied in one piece."""
+    if len(line) <= columns:
+        return line
+    indent = line[: len(line) - len(line.lstrip())] + "    "
+    return textwrap.fill(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _give_up(descriptor: int) -> None:

@@ -7,11 +7,12 @@ patchkit sees frozen dataclasses.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ __all__ = [
     "TomlMissingError",
     "TomlModel",
     "TomlNestingError",
+    "TomlNotFiniteError",
     "TomlSyntaxError",
     "TomlTooLargeError",
     "load_toml",
@@ -48,6 +50,7 @@ _MAX_PARTS = 64
 _DEEP = re.compile(
     rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
 )
+_MOST_PLACES = 8
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
@@ -68,6 +71,12 @@ class TomlNestingError(ConfigError):
     """Arrays or inline tables are nested beyond what a file for people needs."""
 
     code = "TOML_NESTING"
+
+
+class TomlNotFiniteError(ConfigError):
+    """A number is ``nan`` or ``inf``, or too large to be told from it."""
+
+    code = "TOML_NOT_FINITE"
 
 
 class TomlMissingError(ConfigError):
@@ -140,6 +149,7 @@ def parse_toml(path: str, data: bytes) -> Document:
         TomlEncodingError: not UTF-8, or a byte order mark.
         TomlNestingError: nested too deeply to be read.
         TomlSyntaxError: not TOML; the place is file, line and column.
+        TomlNotFiniteError: a number that is not finite; the places are all there are.
     """
     if len(data) > MAX_BYTES:
         raise TomlTooLargeError(
@@ -166,7 +176,9 @@ def parse_toml(path: str, data: bytes) -> Document:
     except ValueError as error:
         # tomllib's own error is a ValueError; so is Python's refusal of a number with 5000 digits.
         raise _syntax_error(path, text, str(error)) from error
-    return Document(path=path, data=data, table=table)
+    document = Document(path=path, data=data, table=table)
+    _require_finite(document)
+    return document
 
 
 def load_toml(path: Path) -> Document:
@@ -244,6 +256,31 @@ def _decode(path: str, data: bytes) -> str:
             why=error.reason,
             hint="save the file as UTF-8",
         ) from error
+
+
+def _require_finite(document: Document) -> None:
+    """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
+    found = [document.locate(keys) for keys, value in _numbers(document.table) if not math.isfinite(value)]
+    if found:
+        raise TomlNotFiniteError(
+            f"{document.path} has a number that is not finite",
+            where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
+            why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
+            hint="write a finite number, or leave the key out",
+        )
+
+
+def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
+    """Every float of the document and the way to it; without recursion, whatever the nesting."""
+    open_: list[tuple[KeyPath, Any]] = [((), table)]
+    while open_:
+        keys, value = open_.pop()
+        if isinstance(value, float):
+            yield keys, value
+        elif isinstance(value, dict):
+            open_ += [((*keys, name), inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            open_ += [((*keys, index), inner) for index, inner in enumerate(value)]
 
 
 def _syntax_error(path: str, text: str, message: str) -> TomlSyntaxError:

@@ -27,3 +27,8 @@ def test_every_control_character_of_unicode_is_an_order() -> None:
     controls = [chr(number) for number in range(0x110000) if unicodedata.category(chr(number)) == "Cc"]
     assert list(orders_in("".join(controls))) == controls
     assert list(orders_in("a\nb\u200bc\u202ed é")) == ["\n", "\u200b", "\u202e"]
+
+
+def test_bytes_that_the_locale_did_not_read_are_characters_and_give_no_orders() -> None:
+    assert visible("é\u202e\x9b/日".encode().decode("ascii", "surrogateescape")) == "é\\u202e\\x9b/日"
+    assert visible(b"\xff\xc3".decode("utf-8", "surrogateescape")) == "\\xff\\xc3"

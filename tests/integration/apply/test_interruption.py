@@ -278,6 +278,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half(finished_world, tmp_path, r
     assert world.refs(cache) == world.refs()
 
 
+@pytest.mark.extra_tools
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a tmpfs of its own")
 @pytest.mark.parametrize("size", [24, 60, 90])
 def test_a_disk_that_is_really_full(finished_world, tmp_path, size):

@@ -365,6 +365,7 @@ def _configure(key: Path) -> None:
     settings.write_text(f'[user]\n\tsigningkey = "{key}"\n[gpg]\n\tformat = ssh\n')
 
 
+@pytest.mark.extra_tools
 def test_who_has_a_key_signs(ready, report, publish, remote: Path, ssh_key: Path, tmp_path: Path) -> None:
     _configure(ssh_key)
     published = publish(report(), push=str(remote))
@@ -379,6 +380,7 @@ def test_who_has_a_key_signs(ready, report, publish, remote: Path, ssh_key: Path
     assert publish(report(numerics="not run"), sign=False).tag is None
 
 
+@pytest.mark.extra_tools
 def test_a_key_that_does_not_work_publishes_nothing(ready, report, publish, ssh_key: Path) -> None:
     _configure(ssh_key)
     ssh_key.unlink()

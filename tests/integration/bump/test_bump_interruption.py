@@ -133,6 +133,7 @@ def _with_full_disk(river):
     )  # fmt: skip
 
 
+@pytest.mark.extra_tools
 @pytest.mark.parametrize("spare", [16, 96])
 def test_a_cache_on_a_full_disk_is_as_it_was(river, tmp_path, spare):
     """Sizes in KiB above what the cache takes; the second is enough to begin with the commits."""

@@ -15,6 +15,7 @@ from demo_world import git
 
 ROOT = Path(__file__).resolve().parents[3]
 SHELL = ROOT / "ci" / "shell"
+pytestmark = pytest.mark.extra_tools  # bash
 
 
 def program(path: Path, text: str) -> Path:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import socket
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from processes import command_lines, is_gone
 
 from patchkit.fetch.gitremote import (
     RemoteCommitUnknown,
@@ -89,8 +90,8 @@ def test_a_remote_that_never_answers_is_given_up(repo: Repository) -> None:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/llama.cpp.git"
         with pytest.raises(RemoteSilent, match=r"no answer from http.* 0\.5 s"):
             _fetch(repo, url, "1" * 40, answer_s=0.5)
-        left = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
-        assert url not in left
+        assert sys.executable in command_lines()
+        assert is_gone(url)
 
 
 def test_a_password_is_never_asked_for(repo: Repository, upstream) -> None:

@@ -159,6 +159,7 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(run, tmp_path: P
     assert "Is a directory" in err
 
 
+@pytest.mark.extra_tools
 def test_a_folder_that_may_not_be_read_is_the_disks_refusal(tmp_path: Path) -> None:
     """Root may read everything, so the command runs without that right; for others this changes nothing."""
     folder = shutil.copytree(WHOLE, tmp_path / "evidence")

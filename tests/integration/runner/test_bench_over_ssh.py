@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from patchkit.bench.options import BenchPlan
 from patchkit.bench.rounds import Rounds
 from patchkit.gates.bench_conditions import read_conditions
@@ -23,6 +25,7 @@ exec cat "$here/rows.jsonl"
 """
 
 
+@pytest.mark.extra_tools
 def test_rounds_run_there_and_their_outputs_come_here(server, tmp_path: Path) -> None:
     for name in ("base", "cand"):
         folder = tmp_path / name

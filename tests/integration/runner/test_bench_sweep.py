@@ -84,6 +84,7 @@ def sweep(arms: tuple[BenchArm, ...], tmp_path: Path) -> Callable[..., tuple[int
     return measure
 
 
+@pytest.mark.extra_tools
 def test_three_labels_are_measured_on_another_machine(server, sweep, tmp_path: Path) -> None:
     runner = server.runner()
     measured, kept, table = sweep(runner, depths=(4096,))
@@ -98,6 +99,7 @@ def test_three_labels_are_measured_on_another_machine(server, sweep, tmp_path: P
     assert sweep(runner, depths=(4096,))[:2] == (0, 3)
 
 
+@pytest.mark.extra_tools
 def test_a_call_that_failed_there_is_made_again(server, sweep, arms, tmp_path: Path) -> None:
     trouble = arms[1].side.folder / "trouble"
     trouble.write_text("exit 7\n")

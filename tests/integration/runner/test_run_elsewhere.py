@@ -9,6 +9,8 @@ import pytest
 from patchkit.programs.run import Place, ProgramCrashed, ProgramFailed, ProgramHung, run_program
 from patchkit.report import NullReporter
 
+pytestmark = pytest.mark.extra_tools  # sshd and rsync
+
 # Its library path must be its own folder there, its arguments the model, the module and the output.
 _PROGRAM = """\
 #!/bin/sh

@@ -21,6 +21,8 @@ from patchkit.runner.errors import (
     RunnerUnreachable,
 )
 
+pytestmark = pytest.mark.extra_tools  # sshd and rsync
+
 
 def _sh(text: str, tag: str = "t", **rest: object) -> Job:
     return Job(argv=("sh", "-c", text), tag=tag, **rest)

@@ -196,6 +196,7 @@ def test_the_auditor_of_workflows_finds_nothing(tmp_path: Path) -> None:
     assert _program("zizmor", *args, str(evil)).returncode != 0
 
 
+@pytest.mark.extra_tools
 @pytest.mark.parametrize("path", sorted((ROOT / "ci" / "shell").glob("*.sh")), ids=lambda path: path.name)
 def test_a_script_is_one_that_a_shell_reads(path: Path) -> None:
     assert path.stat().st_mode & 0o111

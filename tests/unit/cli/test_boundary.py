@@ -96,6 +96,13 @@ def test_what_the_system_refuses_is_no_bug(as_doctor, capsys, number: int, code:
     assert hint in err
 
 
+def test_a_path_that_no_system_takes_is_a_mistake_and_is_told_by_its_ends(capsys) -> None:
+    assert app.main(["plan", "--series-dir", "A" * 100_000]) == 2
+    err = capsys.readouterr().err
+    assert "error[NAME_TOO_LONG]" in err
+    assert len(err) < 2000
+
+
 def test_a_library_that_could_not_be_loaded_for_that_reason_is_none_either(as_doctor, capsys) -> None:
     def body(settings: Settings) -> None:
         error = OSError(errno.EMFILE, "Too many open files")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+
+import pytest
 
 from patchkit.cli.complaint import complain, error_as_json, exit_code_of
 from patchkit.cli.terminal import Terminal
@@ -101,3 +104,28 @@ def test_a_result_gives_no_orders_and_a_document_stays_one(capsys) -> None:
     assert capsys.readouterr().out == f"{_SHOWN}\n"
     Terminal().document([f"{_EVIL}\x7f"])
     assert json.loads(capsys.readouterr().out) == [f"{_EVIL}\x7f"]
+
+
+@pytest.mark.parametrize("value", ["A" * 100_000, "A\n" * 50_000, "A " * 50_000, "\x1b" * 100_000])
+def test_a_very_long_value_is_told_by_its_ends_and_its_size(value: str) -> None:
+    text = f"the value '{value}' is none"
+    error = AnchorError(text, where=Location(path=value), why=text, hint=text)
+    told = complain(ErrorGroup(text, [error]))
+    assert len(told) < 50_000
+    assert told.startswith("error[ANCHOR]: the value '" + visible(value[:20]))
+    assert told.endswith("' is none: 1 error")
+    assert len(re.findall(r"\[\.\.\. \d+ (?:characters|lines) \.\.\.\]", told)) == 5
+    assert error_as_json(error)["error"]["message"] == text  # a program may look for what it gave
+
+
+def test_what_was_left_out_is_counted() -> None:
+    told = complain(AnchorError(f"<{'A' * 5000}>"))
+    head, count, tail = re.fullmatch(
+        r"error.ANCHOR.: <(A+)\[\.\.\. (\d+) characters \.\.\.\](A+)>", told
+    ).groups()
+    assert len(head) + int(count) + len(tail) == 5000
+
+
+def test_a_command_to_run_again_is_whole() -> None:
+    hint = "the command was: clang++ " + " ".join(["-I/a/folder/of/some/depth"] * 200)
+    assert complain(AnchorError("no", hint=hint)).endswith(hint)

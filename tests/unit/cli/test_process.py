@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -14,7 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def _run(*argv: str, env: dict[str, str] | None = None, **kwargs) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    *argv: str | bytes, env: dict[str, str] | None = None, **kwargs
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "patchkit", *argv],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
@@ -59,6 +66,48 @@ def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith(b"error[USAGE_COMMAND]: there is no command 'caf")
     assert b"Traceback" not in done.stderr
+
+
+def test_a_path_is_the_same_characters_though_python_was_told_to_take_ascii_only(tmp_path: Path) -> None:
+    folder, ascii_only = tmp_path / "caf\u00e9", {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    for argv in (["status", "--cache-dir", str(folder)], ["list", "--series-dir", str(folder)]):
+        shown = _run(*argv, env=ascii_only)
+        assert rb"/caf\xe9" in shown.stdout + shown.stderr
+        assert b"udc" not in shown.stdout + shown.stderr
+        plain = _run(*argv, "--json")
+        assert json.loads(_run(*argv, "--json", env=ascii_only).stdout) == json.loads(plain.stdout)
+        assert rb"/caf\u00e9" in plain.stdout
+
+
+def test_a_byte_that_is_no_text_is_shown_as_that_byte() -> None:
+    assert b"there is no command 'a\\xff\\xc3b'" in _run(b"a\xff\xc3b").stderr
+
+
+def _at_a_terminal(columns: int, *argv: str, **environ: str) -> list[str]:
+    """The lines that a terminal of that width is given on stdout."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    text = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        done = _run(*argv, stdout=theirs, env=environ)
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # the end of what the other side wrote
+            while part := terminal.read(65536):
+                text += part
+    assert done.returncode == 0, done.stderr
+    return text.decode().splitlines()
+
+
+@pytest.mark.parametrize("command", ["status", "list"])
+def test_a_narrow_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(command: str, tmp_path: Path) -> None:
+    argv = (command, "--cache-dir", str(tmp_path / "cache"))
+    piped = _run(*argv, env={"COLUMNS": "40"}).stdout.decode()
+    narrow = _at_a_terminal(40, *argv)
+    assert max(map(len, piped.splitlines())) > 60
+    assert [line for line in narrow if len(line) > 40 and " " in line.strip()] == []
+    assert " ".join(narrow).split() == piped.split()  # nothing is lost, nothing is cut
+    assert _at_a_terminal(1000, *argv) == piped.splitlines()
+    assert _at_a_terminal(40, *argv, COLUMNS="1000") == piped.splitlines()
 
 
 def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:

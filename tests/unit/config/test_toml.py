@@ -18,6 +18,7 @@ from patchkit.config.toml import (
     TomlMissingError,
     TomlModel,
     TomlNestingError,
+    TomlNotFiniteError,
     TomlSyntaxError,
     TomlTooLargeError,
     load_toml,
@@ -140,6 +141,21 @@ def test_syntax_errors_have_line_and_byte_column(data: bytes, line: int, column:
 def test_a_number_python_refuses_is_a_syntax_error_not_a_crash() -> None:
     with pytest.raises(TomlSyntaxError, match=r"f\.toml cannot be parsed"):
         parse_toml("f.toml", b"a = " + b"9" * 5000)
+
+
+@pytest.mark.parametrize("number", ["nan", "-nan", "inf", "+inf", "-inf", "1e999", "-1_0.5e+400"])
+@pytest.mark.parametrize("text", ["value = {}", "[[row]]\nvalue = {}", "a = 1\n  value = [0, {{ x = {} }}]"])
+def test_a_number_that_is_not_finite_is_refused_at_its_place(text: str, number: str) -> None:
+    lines = text.format(number).split("\n")
+    with pytest.raises(TomlNotFiniteError) as caught:
+        parse_toml("f.toml", text.format(number).encode())
+    column = lines[-1].index("x" if "x" in lines[-1] else "value") + 1
+    assert [str(place) for place in caught.value.where] == [f"f.toml:{len(lines)}:{column}"]
+
+
+def test_words_and_finite_numbers_like_them_are_taken() -> None:
+    table = parse_toml("f.toml", b'nan = "nan"\ninf = -1.7e308\nlist = ["inf", 0.0]\n').table
+    assert table == {"nan": "nan", "inf": -1.7e308, "list": ["inf", 0.0]}
 
 
 def test_nesting_beyond_the_parser_is_an_error_not_a_crash() -> None:

@@ -213,6 +213,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.extra_tools
 def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
     with open_cache(tmp_path / "cache").hold(REPORTER):
         pass
@@ -249,6 +250,7 @@ print(len(store(b"small")))
 """
 
 
+@pytest.mark.extra_tools
 def test_a_full_disk_is_named_and_the_cache_stays_usable(tmp_path: Path) -> None:
     mount = 'mount -t tmpfs -o size=2m tmpfs "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(
