@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,71 @@ def test_the_commands_of_a_page_end_well(
     if path.name == "howto-patch.md":
         assert "mmq.cu" in out
         assert "return true;" in out
+
+
+_STORY = re.compile(r"<!-- story -->\n```sh\n(.*?)\n```", re.DOTALL)
+_UPSTREAM = "https://github.com/ggml-org/llama.cpp"
+
+
+def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
+    pin_cache: Path, tmp_path: Path, checkout: Path
+) -> None:
+    """The tutorial's first page, word for word, in a shell; upstream is a remote on this machine."""
+    upstream = tmp_path / "upstream.git"
+    home = tmp_path / "home"
+    home.mkdir()
+    environ = {**os.environ, "HOME": str(home), "PATCHKIT_CACHE": str(pin_cache)}
+
+    def git(*args: str, at: Path = tmp_path) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(at), *args], env=environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    for key, value in (
+        ("user.name", "owner"),
+        ("user.email", "owner@localhost"),
+        (f"url.{upstream}.insteadOf", _UPSTREAM),
+    ):
+        git("config", "--global", key, value)
+    git("init", "-q", "--bare", "-b", "master", str(upstream))
+    (upstream / "objects" / "info" / "alternates").write_text(f"{pin_cache / 'upstream.git' / 'objects'}\n")
+    tree = git("rev-parse", "refs/patchkit/pin/b6900^{tree}", at=pin_cache / "upstream.git")
+    first = git("commit-tree", tree, "-m", "the commit before", at=upstream)
+    pinned = git("commit-tree", tree, "-p", first, "-m", "build 6900", at=upstream)
+    git("tag", "b6900", pinned, at=upstream)
+    git("update-ref", "refs/heads/master", pinned, at=upstream)
+    script = "\n".join(_STORY.findall((_DOCS / "tutorial.md").read_text("utf-8")))
+    patchkit = f'patchkit() {{ "{sys.executable}" -m patchkit "$@"; }}\n'
+    done = subprocess.run(
+        ["sh", "-euc", patchkit + script], cwd=tmp_path, env={**environ, "PYTHONPATH": str(checkout)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "4 clean (wmma-tile-params, tile-unprune, fattn-decode-tile, tile-config-guard)" in done.stdout
+    clone = tmp_path / "llama.cpp"
+    text = (clone / "ggml/src/ggml-cuda/fattn.cu").read_text()
+    assert text.index("// rocWMMA, see my notes") < text.index("Q->ne[1] == 1)\n#endif")
+    assert git("rev-list", "--count", f"{pinned}..HEAD", at=clone) == "5"
+    assert git("status", "--porcelain", at=clone) == ""
+    # What the page says of cherry-pick: the same commits, made on upstream's own, conflict with the edit.
+    git("switch", "-q", "-c", "plain", "mine~4", at=clone)
+    onto = ("--onto", "b6900", "--branch", "pinned")
+    subprocess.run(
+        [sys.executable, "-m", "patchkit", "apply", "--arch", "gfx1151", *onto],
+        cwd=clone, env={**environ, "PYTHONPATH": str(checkout)}, capture_output=True, check=True,
+    )  # fmt: skip
+    picked = subprocess.run(
+        ["git", "cherry-pick", "b6900..pinned"],
+        cwd=clone,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert picked.returncode != 0
+    assert "CONFLICT" in picked.stdout + picked.stderr
 
 
 _COMMAND = re.compile(r"^(?:\$ )?patchkit ([a-z]+)", re.MULTILINE)
