@@ -19,6 +19,7 @@ _STANDING = {
     "recorded": "as the lock records",
     "differs": "not as the lock records: patchkit apply makes it anew",
     "not recorded": "not in the lock",
+    "on a clone": "on a commit of your clone",
 }
 
 
@@ -44,9 +45,11 @@ def command(settings: Settings) -> None:
     lines.append("")
     for row in status.candidates:
         made = row.candidate
-        lines.append(
-            f"{made.branch}  {made.tip[:12]}  {len(made.commits)} patches  {_STANDING[row.standing]}"
-        )
+        count = len(made.commits)
+        how = _STANDING[row.standing]
+        if made.made is not None and made.made.clone is not None:
+            how = f"{made.made.branch or 'no branch'} in {made.made.clone}"
+        lines.append(f"{made.branch}  {made.tip[:12]}  {count} patch{'es'[: 2 * (count != 1)]}  {how}")
     if not status.candidates:
         lines.append("no candidate yet: patchkit apply --arch gfx1151")
     terminal.data("\n".join([*lines, *_queue(status.queue)]), fit=True)

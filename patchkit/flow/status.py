@@ -25,7 +25,7 @@ from patchkit.vcs.repository import Repository, open_repository
 
 __all__ = ["CandidateStatus", "PinStatus", "ResultStatus", "Standing", "Status", "read_status"]
 
-Standing = Literal["recorded", "differs", "not recorded"]
+Standing = Literal["recorded", "differs", "not recorded", "on a clone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class ResultStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStatus:
-    """One candidate and how it stands to the lock."""
+    """One candidate and how it stands to the lock, which says nothing of one on a commit of the user's clone."""
 
     candidate: Candidate
     standing: Standing
@@ -102,6 +102,7 @@ class Status:
                     "tip": row.candidate.tip,
                     "patches": [made.id for made in row.candidate.commits],
                     "lock": row.standing,
+                    "clone": row.candidate.made.clone if row.candidate.made is not None else None,
                 }
                 for row in self.candidates
             ],
@@ -177,6 +178,8 @@ def _read_candidates(
 
 
 def _standing(candidate: Candidate, lock: Lock) -> Standing:
+    if candidate.made is not None and candidate.made.clone is not None:
+        return "on a clone"
     patches = tuple(made.id for made in candidate.commits)
     recorded = lock.result(candidate.build, candidate.archs, patches)
     if recorded is None:
