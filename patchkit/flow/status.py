@@ -49,7 +49,7 @@ class ResultStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStatus:
-    """One candidate and how it stands to the lock, which says nothing of one on a commit of the user's clone."""
+    """One candidate and how it stands to the lock; that says nothing of one on a commit of a clone."""
 
     candidate: Candidate
     standing: Standing
