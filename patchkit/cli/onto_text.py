@@ -58,9 +58,10 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
         named = ", ".join(found.opt_in)
         lines.append(f"opt-in:    {named}: what they bring here is not measured (patchkit show ID)")
     archs = " ".join(f"--arch {arch}" for arch in plan.archs)
+    take = "merge --ff-only" if found.is_head else "switch"
     return [
         *lines,
-        f"take it:   {clone.command} merge --ff-only {applied.branch}",
+        f"take it:   {clone.command} {take} {applied.branch}",
         f"build it:  {shlex.join(applied.cmake)}",
         f"next:      patchkit verify --no-gpu {archs} {plan.pin.option}; placed and parsed, not run on a GPU",
     ]

@@ -185,30 +185,21 @@ def test_between_two_tags_a_patch_lands_in_its_function_or_both_sides_are_named(
     build, later, files = BETWEEN[name]
     clone = history.clone(f"after-{build}", build, later=(later, files))
     asked = WITH_ALL if build > 10000 else ()
-    told = history.patchkit(
-        "apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked, code=None
-    )
+    onto = ("--arch", "gfx1151", "--repo", str(clone), *asked)
+    told = history.patchkit("plan", "--onto", "HEAD", *onto, code=None)
     if "error" in told:
         members = told["error"].get("errors", [told["error"]])
         assert members[-1]["code"] == "ONTO_CONFLICT"
         places = [place["path"] for each in members for place in each["where"]]
         assert any(place.endswith("patch.toml") for place in places), members
         assert any(place.startswith(CUDA) for place in places), members
-        told = history.patchkit(
-            "apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked, "--drop-conflicts"
-        )
-    planned = history.patchkit(
-        "plan", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked, code=None
-    )
-    reference = history.patchkit(
-        "plan", "--arch", "gfx1151", "--onto", f"b{build}", "--repo", str(clone), *asked
-    )
+    reference = history.patchkit("plan", "--onto", f"b{build}", *onto)
     entities = {
         (patch["id"], edit["id"]): (edit["file"], edit["entity"])
         for patch in reference["patches"]
         for edit in patch["edits"]
     }
-    placed = [(patch["id"], edit) for patch in planned["patches"] for edit in patch["edits"]]
-    assert told["commits"] == [] or placed
+    placed = [(patch["id"], edit) for patch in told["patches"] for edit in patch["edits"]]
+    assert placed
     for patch, edit in placed:
         assert (edit["file"], edit["entity"]) == entities[patch, edit["id"]]

@@ -39,7 +39,7 @@ class OntoPlan:
     """What would be made. ``verdicts`` has one entry per patch of the series.
 
     ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts that were left
-    out on request.
+    out on request. ``is_head``: the clone has the commit checked out.
     """
 
     plan: Plan
@@ -50,6 +50,7 @@ class OntoPlan:
     reference: tuple[str, ...]
     dropped: tuple[str, ...]
     opt_in: tuple[str, ...]
+    is_head: bool
 
     @property
     def in_range(self) -> frozenset[str]:
@@ -152,6 +153,7 @@ def plan_onto(
         reference=tuple(reference.used),
         dropped=dropped,
         opt_in=opted_in(profiles, [rendering.patch.id for rendering in renderings]),
+        is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
     )
 
 
