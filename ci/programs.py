@@ -29,7 +29,20 @@ split stat stty tail tee test timeout touch tr true truncate tty uname uniq unli
 """
 TESTS: Groups = {
     # By any of its names, and with what it calls itself.
-    "C++ compiler": ("c++", "g++", "clang++", "cc", "gcc", "clang", "as", "ld", "ld.lld", "ar", "ranlib"),
+    "C++ compiler": (
+        "c++",
+        "g++",
+        "clang++",
+        "cc",
+        "gcc",
+        "clang",
+        "as",
+        "ld",
+        "ld.lld",
+        "ar",
+        "nm",
+        "ranlib",
+    ),
     "POSIX shell": ("sh",),
     "coreutils": tuple(_COREUTILS.split()),
     "sed": ("sed",),

@@ -257,10 +257,11 @@ def _run(
     if not any((*plan["prompts"], *plan["generated"])):
         raise BadUsage("--prompts and --generated leave nothing to measure", hint="patchkit bench run --help")
     workspace = settings.workspace()
-    chosen = choice.choose(workspace)
+    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
     request = BenchRunRequest(
         archs=chosen.archs,
         upstream=chosen.upstream,
+        wish=choice.wish,
         plan=BenchPlan(**plan),
         timeout_s=60.0 * timeout,
         **own,

@@ -39,11 +39,12 @@ def command(
     from patchkit.flow.build import PROGRAMS, run_build
 
     workspace = settings.workspace()
-    chosen = choice.choose(workspace)
+    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
     report = run_build(
         workspace,
         archs=chosen.archs,
         upstream=chosen.upstream,
+        wish=choice.wish,
         backend=backend,
         programs=programs or PROGRAMS,
         environ=os.environ,

@@ -42,11 +42,12 @@ def command(
     from patchkit.flow.package import PROGRAMS, run_package
 
     workspace = settings.workspace()
-    chosen = choice.choose(workspace)
+    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
     report = run_package(
         workspace,
         archs=chosen.archs,
         upstream=chosen.upstream,
+        wish=choice.wish,
         backend=backend,
         programs=programs or PROGRAMS,
         out=out,

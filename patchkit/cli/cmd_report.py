@@ -81,7 +81,7 @@ def command(
         check_writable(out)
     workspace = settings.workspace()
     if where is None:
-        chosen = choice.choose(workspace, must_be_own=False)  # what was found then is still what was found
+        chosen = choice.choose(workspace, check=False)  # what was found then is still what was found
         folder, branch = find_evidence(workspace, None, archs=chosen.archs, upstream=chosen.upstream)
     else:
         folder, branch = find_evidence(workspace, where, archs=(), upstream=None)

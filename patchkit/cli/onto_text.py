@@ -24,6 +24,14 @@ def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
         by_class.setdefault(each.patch_class, []).append(each.id)
     counts = [f"{len(names)} {name} ({', '.join(names)})" for name, names in by_class.items()]
     lines = [f"patches:   {'; '.join(counts)}{against}"] if counts else []
+    changed: dict[str, list[str]] = {}
+    for each in verdicts:
+        for drift in each.drift if each.patch_class in GOOD else ():
+            changed.setdefault(drift.entity, []).append(each.id)
+    for function, ids in changed.items():
+        lines.append(
+            f"look at:   {function} is not as it was there; {', '.join(ids)} edit{'s'[: len(ids) == 1]} it"
+        )
     for each in verdicts:
         if verbose or each.patch_class not in GOOD:
             lines += [f"  {line}" for line in detail_lines(found.plan.pin.name, each)]
@@ -44,7 +52,13 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
     if applied.branch is None:
         offered = found.opt_in_here
         more = f" Opt-in there: {', '.join(offered)}; --with-opt-in adds them." if offered else ""
-        head = f"No patch is for {' '.join(plan.archs)} on {on}: no branch was made in {clone.top}.{more}"
+        there = [each.id for each in found.verdicts if each.patch_class == "upstreamed"]
+        why = (
+            f"{', '.join(there)}: in it already"
+            if there
+            else f"No patch is for {' '.join(plan.archs)} on {on}"
+        )
+        head = f"{why}; no branch was made in {clone.top}.{more if not there else ''}"
         return [head, *classes, *dropped, *told]
     count = len(applied.commits)
     many = f"{count} patch{'es'[: 2 * (count != 1)]}"

@@ -139,13 +139,13 @@ class CandidateChoice:
     onto: Onto | None
     wish: Wish
 
-    def choose(self, workspace: Workspace, *, must_be_own: bool = True) -> Chosen:
+    def choose(self, workspace: Workspace, *, check: bool = True) -> Chosen:
         """Which candidate that is: without --arch the GPU of this machine, else the only one that was made.
 
         Raises:
             ArchMissing: there is no telling which GPU is meant.
-            CandidateMissing, CandidateBroken: there is no such candidate.
-            CandidateOfOtherSeries: of another series or with other patches; if ``must_be_own``.
+            CandidateMissing, CandidateBroken: there is no such candidate; only looked for with ``check``.
+            CandidateOfOtherSeries: it is of another series, or has other patches; as above.
             The errors of reading lock, profiles and the user's clone.
         """
         from patchkit.config.lock import load_lock
@@ -170,8 +170,8 @@ class CandidateChoice:
         for arch in archs:
             load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
         pin = pin_for(archs)
-        _, candidate = find_candidate(workspace, archs, pin)
-        if must_be_own:
+        if check:
+            _, candidate = find_candidate(workspace, archs, pin)
             check_candidate(workspace, candidate, pin, self.wish)
         return Chosen(archs=archs, upstream=pin if self.onto is not None else self.upstream)
 

@@ -21,6 +21,7 @@ from patchkit.flow.bench_session import open_sweep, refuse_other_folder
 from patchkit.flow.bench_sweep import Sweep
 from patchkit.flow.build import prepare_subject
 from patchkit.flow.gpus import detect_gpus
+from patchkit.flow.records import Wish
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import DeviceMissing, machine_of
 from patchkit.gates.logits import ModelMissing
@@ -40,7 +41,7 @@ class BenchRunRequest:
     """``plan`` says what to measure: its ``repetitions`` are calls of llama-bench per label and depth.
 
     ``backend`` None: HIP, if the GPU is here. ``model`` None: a small one with random weights. ``out`` None:
-    a folder in the cache. ``timeout_s`` is per call.
+    a folder in the cache. ``timeout_s`` is per call. ``wish``: what the candidate must be made of.
     """
 
     archs: tuple[str, ...]
@@ -51,6 +52,7 @@ class BenchRunRequest:
     out: Path | None = None
     fresh: bool = False
     timeout_s: float = 3600.0
+    wish: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def run_bench(
     if request.out is not None:
         refuse_other_folder(request.out)  # before hours of building
     backend = request.backend or _backend_here(request.archs, runner)
-    subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ)
+    subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
     arms = build_arms(subject, backend)
     machine = machine_of(backend)
     small = SmallModel(head_size=64) if machine.is_cpu else _SMALL

@@ -15,7 +15,8 @@ from patchkit.build.sides import BuiltSide
 from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.config.lock import PinWanted, load_lock
 from patchkit.errors import UsageError
-from patchkit.flow.candidates import Candidate, find_candidate
+from patchkit.flow.candidates import Candidate, check_candidate, find_candidate
+from patchkit.flow.records import Wish
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import Subject
@@ -91,15 +92,21 @@ def prepare_subject(
     upstream: PinWanted,
     backend: BackendName,
     environ: Mapping[str, str],
+    wish: Wish | None = None,
 ) -> tuple[Subject, Candidate]:
     """The candidate with its trees exported; for HIP with the toolchain to compile with.
 
+    With a ``wish`` it must be of the series in use, and have the patches that the wish names.
+
     Raises:
         CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to build.
+        CandidateOfOtherSeries: the one there is was made of something else.
         ToolchainMissing: no HIP compiler.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
     repository, candidate = find_candidate(workspace, archs, pin)
+    if wish is not None:
+        check_candidate(workspace, candidate, pin, wish)
     toolchain: Toolchain | None = None
     if backend == "hip":
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -125,6 +132,7 @@ def run_build(
     backend: BackendName,
     programs: Sequence[str] = PROGRAMS,
     environ: Mapping[str, str],
+    wish: Wish | None = None,
 ) -> BuildReport:
     """Build both sides in ``<cache>/builds``; a second time only what is missing.
 
@@ -136,7 +144,7 @@ def run_build(
         CacheError: the disk refused.
     """
     check_programs(programs)
-    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
+    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ, wish)
     sides = build_sides(subject, backend, programs)
     return BuildReport(
         branch=candidate.branch,

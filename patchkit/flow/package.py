@@ -17,6 +17,7 @@ from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
 from patchkit.config.lock import PinWanted
 from patchkit.flow.build import PROGRAMS, check_programs, prepare_subject
+from patchkit.flow.records import Wish
 from patchkit.flow.verify import NOTHING
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import build_sides
@@ -57,6 +58,7 @@ def run_package(
     programs: Sequence[str] = PROGRAMS,
     out: Path,
     environ: Mapping[str, str],
+    wish: Wish | None = None,
 ) -> PackageReport:
     """Build what is missing and make the wheel in ``out``.
 
@@ -67,7 +69,7 @@ def run_package(
     """
     check_programs(programs)
     check_folder(out)
-    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ)
+    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ, wish)
     sides = build_sides(subject, backend, programs)
     evidence = workspace.cache_root / "evidence" / subject.candidate_tree
     proof = _proof(evidence / "report.json") if candidate.commits else NOTHING

@@ -15,7 +15,7 @@ from patchkit.config.manifest import Patch
 from patchkit.errors import Location, UsageError
 from patchkit.vcs.clone import Clone, Commit
 
-__all__ = ["BuildFound", "OntoBuildUnknown", "find_build", "ggml_version", "require_one"]
+__all__ = ["BuildFound", "OntoBuildUnknown", "by_version", "find_build", "ggml_version", "require_one"]
 
 _TAG = re.compile(r"b([1-9][0-9]{0,8})")
 _VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
@@ -37,6 +37,10 @@ class BuildFound:
     low: int
     high: int | None
     told: str
+
+    def has(self, build: int) -> bool:
+        """Whether the commit can stand on that build."""
+        return self.low <= build and (self.high is None or build <= self.high)
 
     def __str__(self) -> str:
         if self.high == self.low:
@@ -60,17 +64,19 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
     for pin in pins:
         if commit.tree == pin.tree or commit.sha == pin.commit:
             return BuildFound(low=pin.build, high=pin.build, told=pin.name)
-    by_version = _by_version(version, pins) if version is not None else None
+    likely = by_version(version, pins) if version is not None else None
     below = _below(clone, commit, pins)
     if below is None:
-        return by_version
+        return likely
     build, name = below
     since = clone.count(f"{name}..{commit.sha}")
     told = f"b{build} and {since} commit{'s'[: since != 1]}" if since else f"b{build}"
-    high = build + since
-    # Commits of the user's own count as if they were upstream's; the version says where that goes too far.
-    if by_version is not None and by_version.high is not None and build <= by_version.high < high:
-        high = by_version.high
+    # What no remote has is the user's own. Of the rest nothing tells whose it is; it may be upstream's.
+    has_remote = bool(clone.ask("for-each-ref", "--count=1", "refs/remotes"))
+    own = clone.count(commit.sha, "--not", name, "--remotes") if since and has_remote else 0
+    high = build + since - own
+    if likely is not None and likely.high is not None and build <= likely.high < high:
+        high = likely.high
     return BuildFound(low=build, high=high, told=told)
 
 
@@ -90,8 +96,8 @@ def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str]
     return max(known.items()) if known else None
 
 
-def _by_version(version: str, pins: Iterable[Pin]) -> BuildFound | None:
-    """The builds between the known ones of an older and of a newer version."""
+def by_version(version: str, pins: Iterable[Pin]) -> BuildFound | None:
+    """The builds that ggml's version stands for: those between the known ones of an older and a newer one."""
     mine = _numbers(version)
     known = [(_numbers(pin.ggml), pin.build) for pin in pins if pin.ggml is not None]
     older = [build for number, build in known if number < mine]
@@ -127,16 +133,16 @@ def require_one(
         if not covered and not apart:
             until = f"to b{last}" if last is not None else "on"
             raise _unknown(
-                clone, commit, f"{found} by {found.told}, and '{patch.id}' is for b{first} {until}", found.low
+                clone, commit, f"{found} by {found.told}, and '{patch.id}' is for b{first} {until}"
             )
     return found
 
 
-def _unknown(clone: Clone, commit: Commit, why: str, near: int | None = None) -> OntoBuildUnknown:
+def _unknown(clone: Clone, commit: Commit, why: str) -> OntoBuildUnknown:
     return OntoBuildUnknown(
         f"which upstream build is {commit.sha[:12]} made from?",
         where=Location(path=str(clone.top)),
         why=why,
-        hint=f"have the tags fetched: {clone.command} fetch --tags origin; "
-        f"or say it: --as-build b{near or 'NUMBER'}",
+        hint="say the newest upstream build that is in it: --as-build bNUMBER; or have its tags fetched: "
+        f"{clone.command} fetch --tags origin",
     )

@@ -12,7 +12,7 @@ from patchkit.errors import Location, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.flow.apply import candidate_ref
 from patchkit.flow.bump_target import catalogue_pins
-from patchkit.flow.onto.build import BuildFound, find_build, ggml_version, require_one
+from patchkit.flow.onto.build import BuildFound, by_version, find_build, ggml_version, require_one
 from patchkit.flow.records import followed_of, recall
 from patchkit.flow.upstream import OPTIONS_FILE
 from patchkit.flow.workspace import Workspace
@@ -88,10 +88,13 @@ def build_of(
 
     Raises OntoBuildUnknown, and the errors of reading the catalogue of upstreams.
     """
-    if onto.as_build is not None:
-        return BuildFound(low=onto.as_build, high=onto.as_build, told="--as-build")
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
     version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+    if onto.as_build is not None:
+        likely = by_version(version, pins) if version is not None else None
+        if likely is not None and not likely.has(onto.as_build):
+            workspace.reporter.warn(f"--as-build b{onto.as_build}, but {likely.told} is of {likely}")
+        return BuildFound(low=onto.as_build, high=onto.as_build, told=f"b{onto.as_build}, as you said")
     return require_one(find_build(clone, commit, version, pins), patches, clone, commit)
 
 

@@ -10,18 +10,18 @@ from patchkit.config.lock import load_lock
 from patchkit.config.manifest import Patch
 from patchkit.config.profile import ArchProfile, load_profile
 from patchkit.config.series import Series, load_series
-from patchkit.errors import AnchorError, PatchkitError
+from patchkit.errors import AnchorError, Location, PatchkitError
 from patchkit.fetch.cache import Cache
 from patchkit.fetch.pin import obtain
 from patchkit.flow.classifying import Comparison, classify_series
 from patchkit.flow.following import followed_by
 from patchkit.flow.onto.build import BuildFound
-from patchkit.flow.onto.pin import Onto, build_of, pin_of, refuse_other_code
+from patchkit.flow.onto.pin import Onto, OntoPatched, build_of, pin_of, refuse_other_code
 from patchkit.flow.onto.reference import Reference
 from patchkit.flow.plan import Plan, PlannedPatch, Request, planned_patch, with_opt_ins
 from patchkit.flow.rendering import Rendering
 from patchkit.flow.selection import Selected, opted_in, select_patches
-from patchkit.flow.upstream import read_upstream
+from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit
 
@@ -127,7 +127,13 @@ def plan_onto(
             reporter=workspace.reporter,
         )
     )
-    conflicts = tuple(each for each in verdicts if each.patch_class == "conflict")
+    _refuse_patched(chosen, verdicts, files, commit)
+    in_range = {each.patch.id for each in chosen if each.targets}
+    conflicts = tuple(
+        each
+        for each in verdicts
+        if each.patch_class == "conflict" or (each.patch_class == "retired" and each.id in in_range)
+    )
     dropped = tuple(each.id for each in conflicts) if drop_conflicts else ()
     pin = replace(pin, followed=followed_by(series, renderings))
     errors = () if drop_conflicts else _errors(conflicts, commit)
@@ -157,6 +163,49 @@ def plan_onto(
     )
 
 
+def _refuse_patched(
+    chosen: Iterable[Selected], verdicts: Iterable[Classified], files: UpstreamFiles, commit: Commit
+) -> None:
+    """Refuse a commit that has a part of what would be put in: it would be there twice, and compile.
+
+    A patch that is there whole is known by taking it out again, and left out. Here a function has our guard,
+    and the patch is not there whole. Raises OntoPatched.
+    """
+    classes = {each.id: each.patch_class for each in verdicts}
+    found: dict[str, str] = {}
+    for selected in chosen:
+        patch = selected.patch
+        if not selected.targets or classes[patch.id] not in {*GOOD, "conflict"}:
+            continue
+        for edit in patch.edits:
+            if edit.function is None or edit.file not in files.base:
+                continue
+            scopes = files.upstream_scopes(edit.file)
+            for entity in scopes.entities:
+                text = scopes.source.data[entity.span.start : entity.span.end]
+                if entity.answers_to(edit.function) and _is_guarded(selected, text):
+                    found.setdefault(f"{entity.name} in {edit.file}", patch.id)
+    if found:
+        raise OntoPatched(
+            f"{commit.sha[:12]} has changes of patchkit already",
+            where=[Location(path=place, label=patch) for place, patch in found.items()],
+            why="these functions have code for the same GPUs, under the guard that patchkit writes; "
+            "it would be there twice",
+            hint="name your commit without them: --onto REV; or take them out first, with git revert or "
+            "git rebase --onto (git log --committer=patchkit finds them)",
+        )
+
+
+def _is_guarded(selected: Selected, text: bytes) -> bool:
+    """Whether a line asks for a GPU of the patch and for everything that its guard asks for besides."""
+    macros = [f"defined({macro})".encode() for macro in selected.patch.guard_macros]
+    gpus = [f"defined({profile.device_macro})".encode() for profile in selected.targets]
+    return any(
+        all(macro in line for macro in macros) and any(gpu in line for gpu in gpus)
+        for line in text.splitlines()
+    )
+
+
 def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request) -> list[Patch]:
     """Patches that these GPUs get at some build: whose range must be decided."""
     found = []
@@ -170,23 +219,22 @@ def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request)
 
 
 def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitError, ...]:
+    """What is in the way, causes before what follows from them, and last what to do."""
     found: list[PatchkitError] = []
-    for verdict in conflicts:
+    for verdict in sorted(conflicts, key=lambda each: not each.problems):
         found += verdict.problems
         if not verdict.problems:
             lines = verdict.agreement.lines if verdict.agreement is not None else ()
-            found.append(
-                OntoConflict(
-                    f"{verdict.id}: {verdict.reason}", why="\n".join((*lines, verdict.intent)) or None
-                )
-            )
+            found.append(OntoConflict(f"{verdict.id}: {verdict.reason}", why="\n".join(lines) or None))
     if conflicts:
-        names = ", ".join(each.id for each in conflicts)
+        without = " ".join(f"--without {each.id}" for each in conflicts)
         found.append(
             OntoConflict(
-                f"on {commit.sha[:12]} a person has to look at: {names}",
-                why="\n".join(f"{each.id}: {each.reason}" for each in conflicts),
-                hint="leave them out with --drop-conflicts; no branch was made",
+                f"on {commit.sha[:12]} these patches cannot be placed: "
+                f"{', '.join(each.id for each in conflicts)}",
+                why="\n".join(f"{each.id} ({each.patch_class}): {each.reason}" for each in conflicts),
+                hint=f"no branch was made. Leave them out by name: {without}; or whatever does not fit: "
+                "--drop-conflicts; patchkit plan with the same options shows both sides",
             )
         )
     return tuple(found)
@@ -208,5 +256,5 @@ def _planned(
             yield planned_patch(rendering.selected, rendering.placed, "apply")
             continue
         reason = selected.reason or f"{verdict.patch_class}: {verdict.reason}"
-        failed = is_failed and verdict.patch_class == "conflict"
+        failed = is_failed and verdict.patch_class in {"conflict", "retired"} and bool(selected.targets)
         yield planned_patch(replace(selected, reason=reason), None, "failed" if failed else "skipped")

@@ -93,7 +93,11 @@ def test_another_clone_of_the_series_gives_the_same_hashes(finished_world, tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert finished_world.refs(tmp_path / "cache") == finished_world.refs()
+
+    def hashes(refs):  # a record names the folder of its series
+        return {name: sha for name, sha in refs.items() if "/made/" not in name}
+
+    assert hashes(finished_world.refs(tmp_path / "cache")) == hashes(finished_world.refs())
 
 
 def test_two_gpus_in_one_binary_are_each_guarded(world):

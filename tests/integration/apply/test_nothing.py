@@ -65,6 +65,7 @@ def test_one_gate_alone_has_nothing_to_prove_either(empty) -> None:
 
 def test_what_there_is_for_the_gpu_can_be_typed_as_it_is_told(empty) -> None:
     _opt_in(empty)
+    empty.run("apply", "--arch", WITHOUT)
     last = empty.run(*VERIFY).stdout.rstrip().splitlines()[-1]
     command = re.search(rf"There are patches for {WITHOUT}: patchkit (apply .*) \(opt-in\)\.$", last)
     assert command is not None
@@ -79,6 +80,7 @@ def test_another_pin_with_a_patch_is_told_with_its_option(empty) -> None:
     (empty.series / "patches/0002-demo-twin/patch.toml").write_text(
         text.replace("builds = { first = 1", "builds = { first = 2")
     )
+    empty.run("apply", "--arch", WITHOUT)
     last = empty.run(*VERIFY).stdout.rstrip().splitlines()[-1]
     assert last.endswith(f"patchkit apply --arch {WITHOUT} --upstream b2 (1 patch).")
 
@@ -109,6 +111,7 @@ def test_old_evidence_of_that_tree_is_gone(empty) -> None:
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
 def test_a_report_for_people_says_it_first(empty, form: str) -> None:
     _opt_in(empty)
+    empty.run("apply", "--arch", WITHOUT)
     assert empty.run(*VERIFY).returncode == 10
     done = empty.run("report", "--arch", WITHOUT, "--format", form)
     assert done.returncode == 0, done.stderr

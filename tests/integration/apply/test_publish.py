@@ -199,7 +199,7 @@ def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) 
     made = report(logits="not run", bench="not run")
     with pytest.raises(PublishNotProven, match="logits, bench"):
         publish(made)
-    assert set(ready.refs()) == {CANDIDATE, "refs/patchkit/pin/b1"}
+    assert set(ready.refs()) == {CANDIDATE, "refs/patchkit/made/gfx1151/b1", "refs/patchkit/pin/b1"}
     published = publish(made, accept_not_run=True)
     assert PROVEN not in ready.refs()
     assert ready.refs()[UNPROVEN] == published.tip
@@ -456,11 +456,13 @@ def test_a_candidate_that_changes_more_than_it_declares_is_not_published(
 def test_the_command_publishes_what_the_policy_lets_it(ready) -> None:
     """Through the command line, with the one gate that needs no compiler required."""
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
+    ready.run("apply", "--arch", "gfx1151")  # the policy is a file of the series, and it changed
     refused = ready.run(*argv, "--publish")
     assert refused.returncode == 1
     assert "error[PUBLISH_NOT_PROVEN]" in refused.stderr
     assert not [name for name in ready.refs() if "heads/patchkit" in name]
     _policy(ready, optional=GATES[1:])
+    ready.run("apply", "--arch", "gfx1151")
     done = ready.run(*argv, "--publish", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

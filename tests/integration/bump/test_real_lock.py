@@ -112,6 +112,7 @@ def broken(tmp_path, corpus, bump):
     return folder
 
 
+@pytest.mark.extra_tools  # bash
 def test_the_canary_sees_the_break_of_an_opt_in_patch(broken, series, corpus, tmp_path, checkout):
     command = tmp_path / "patchkit"
     command.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -m patchkit "$@"\n')

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from adopted import adopt
 from filelock import FileLock
 
 from patchkit.cli.app import main
@@ -86,6 +87,8 @@ def test_a_candidate_of_another_series_is_stale(applied: Path, patchkit, tmp_pat
     template = series / "patches/0004-tile-config-guard/fattn-tile-fallback.cuh.jinja"
     template.write_text(template.read_text() + "// changed\n")
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", "--series-dir", str(series))
+    assert patchkit(*argv, cache=applied)[0] == ExitCode.GIT
+    adopt(applied, series, "candidate/gfx1151/b6900")
     code, out, err = patchkit(*argv, cache=applied)
     assert code == ExitCode.GATE_FAILED
     assert "FAILED anchors" in out

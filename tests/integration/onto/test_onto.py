@@ -41,7 +41,7 @@ def test_the_branch_has_the_patches_beside_the_owners_edit_and_nothing_else_chan
     assert "128 : 64" in text
     assert "not committed" not in text
     assert [each["class"] for each in done["classes"]] == ["clean", "clean"]
-    assert done["onto"]["build"] == {"low": 2, "high": 3, "known_by": "b2 and 1 commit"}
+    assert done["onto"]["build"] == {"low": 2, "high": 2, "known_by": "b2 and 1 commit"}
     owner.git("fsck", "--strict")
 
 
@@ -232,3 +232,31 @@ def test_a_change_that_the_owner_has_already_is_left_out_with_the_proof(owner):
     told = json.loads(owner.apply("--json", "--replace").stdout)
     assert [each["class"] for each in told["classes"]] == ["clean", "upstreamed"]
     assert [each["id"] for each in told["commits"]] == ["demo-launch-bounds"]
+
+
+def test_patches_below_the_owners_later_work_are_not_put_in_twice(owner):
+    owner.apply()
+    owner.git("merge", "-q", "--ff-only", "patchkit/gfx1151")
+    owner.commit("README.md", "later work\n")
+    error = owner.error("--branch", "again", "--drop-conflicts", code=2)
+    assert error["code"] == "ONTO_PATCHED"
+    assert f"demo_kernel in {FOLDER}/demo.cu" in [place["path"] for place in error["where"]]
+    owner.git("-c", "user.name=owner", "revert", "--no-edit", "HEAD~1")  # demo-twin alone
+    assert owner.error("--branch", "again", code=2)["code"] == "ONTO_PATCHED"
+    owner.git("-c", "user.name=owner", "revert", "--no-edit", "HEAD~3")  # and the other one
+    again = json.loads(owner.apply("--json", "--branch", "again").stdout)
+    assert [each["id"] for each in again["commits"]] == ["demo-launch-bounds", "demo-twin"]
+
+
+def test_a_file_that_the_owner_removed_is_told_before_its_patch_is_left_out(owner):
+    owner.git("rm", "-q", f"{FOLDER}/demo.cu")
+    owner.git("-c", "user.name=owner", "commit", "-q", "-m", "not mine")
+    error = owner.error(code=3)
+    assert "--without demo-launch-bounds --without demo-twin" in error["errors"][-1]["hint"]
+
+
+def test_a_function_that_the_owner_changed_is_named_though_its_patch_fits(owner):
+    owner.commit(f"{FOLDER}/demo.cu", SOURCE.replace("const int nblocks = 4;", "const int nblocks = 4 + 1;"))
+    assert (
+        "look at:   demo_launch is not as it was there; demo-launch-bounds edits it" in owner.apply().stdout
+    )

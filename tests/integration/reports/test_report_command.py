@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from adopted import adopt
 
 from patchkit.cli.app import main
 from patchkit.cli.cmd_report import _FORMATS
@@ -280,6 +281,7 @@ def test_verify_writes_all_reports_of_its_own_run(run, pin_cache: Path, tmp_path
         shutil.copytree(ROOT / part, series / part)
     manifest = next((series / "patches").glob("*-fattn-decode-tile/patch.toml"))
     manifest.write_text(manifest.read_text().replace("get_best_fattn_kernel", "get_worst_fattn_kernel"))
+    adopt(pin_cache, series, "candidate/gfx1151/b6900")
     assert run(*verify, "--series-dir", str(series))[0] == ExitCode.GATE_FAILED
     assert ET.parse(names["junit"]).getroot().get("failures") == "1"
     (analysis,) = json.loads(names["sarif"].read_text())["runs"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from patchkit.config.lock import load_lock
+from patchkit.config.lock import Pin, load_lock
 from patchkit.flow.candidates import (
     CandidateBroken,
     CandidateMissing,
@@ -23,6 +24,9 @@ from patchkit.vcs.refs import delete_ref, list_refs, update_ref
 
 ROOT = Path(__file__).resolve().parents[3]
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
+PIN = Pin(
+    build=6900, commit=None, tree="0" * 40, committed="2026-01-01T00:00:00Z", commit_object=None, sources=()
+)
 
 
 @pytest.fixture
@@ -48,13 +52,13 @@ def test_a_candidate_tells_its_patches_in_order(made, candidate) -> None:
 
 
 def test_the_order_and_repetition_of_archs_do_not_matter(workspace, candidate) -> None:
-    _, found = find_candidate(workspace, ["gfx1151", "gfx1100", "gfx1151"], 6900)
+    _, found = find_candidate(workspace, ["gfx1151", "gfx1100", "gfx1151"], PIN)
     assert found == candidate
 
 
 def test_a_candidate_that_was_not_made_is_named_with_those_that_were(workspace) -> None:
     with pytest.raises(CandidateMissing, match="no candidate/gfx1151/b6900 yet") as caught:
-        find_candidate(workspace, ["gfx1151"], 6900)
+        find_candidate(workspace, ["gfx1151"], PIN)
     assert caught.value.why == "the candidates made so far: candidate/gfx1100+gfx1151/b6900"
     assert caught.value.hint == "patchkit apply --arch gfx1151"
 
@@ -62,30 +66,31 @@ def test_a_candidate_that_was_not_made_is_named_with_those_that_were(workspace) 
 def test_the_next_command_makes_the_candidate_that_is_missing(made) -> None:
     series = SeriesDir(root=ROOT, origin="checkout")
     real = Workspace(series=series, cache_root=made.cache, reporter=NullReporter())
-    default = load_lock(series.lock).pin(None).build
-    for build, told in ((default, ""), (default + 1, f" --upstream b{default + 1}")):
+    default = load_lock(series.lock).pin(None)
+    other = replace(default, build=default.build + 1)
+    for pin, told in ((default, ""), (other, f" --upstream {other.name}")):
         with pytest.raises(CandidateMissing) as caught:
-            find_candidate(real, ["gfx1151"], build)
+            find_candidate(real, ["gfx1151"], pin)
         assert caught.value.hint == f"patchkit apply --arch gfx1151{told}"
 
 
 def test_an_empty_cache_has_no_candidate(workspace, tmp_path) -> None:
     empty = Workspace(series=workspace.series, cache_root=tmp_path / "none", reporter=NullReporter())
     with pytest.raises(CandidateMissing) as caught:
-        find_candidate(empty, ["gfx1151"], 6900)
+        find_candidate(empty, ["gfx1151"], PIN)
     assert caught.value.why == "no candidate was made so far"
 
 
 def test_a_branch_without_its_pin_is_broken(made, workspace) -> None:
     delete_ref(made.repository, "refs/patchkit/pin/b6900", made.base)
     with pytest.raises(CandidateBroken) as caught:
-        find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+        find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert caught.value.why == "the cache has no pin b6900"
 
 
 def test_a_candidate_without_patches_is_the_pin_itself(made, workspace) -> None:
     update_ref(made.repository, REF, made.base, made.commits[-1].commit)
-    _, found = find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+    _, found = find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert (found.commits, found.tip) == ((), made.base)
     assert difference(made.repository, found, None).text == b""
 
@@ -97,7 +102,7 @@ def test_a_branch_that_patchkit_did_not_make_is_broken(made, workspace, how: str
     tip = made.repository.git.run("commit-tree", *parents, "-m", "mine", tree).decode().strip()
     update_ref(made.repository, REF, tip, made.commits[-1].commit)
     with pytest.raises(CandidateBroken):
-        find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+        find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
 
 
 @pytest.mark.parametrize(
@@ -148,5 +153,5 @@ def test_a_candidate_of_other_gpus_is_broken(made, workspace) -> None:
     out = made.repository.git.run("commit-tree", "-p", made.base, "-m", message, tree)
     update_ref(made.repository, REF, out.decode().strip(), made.commits[-1].commit)
     with pytest.raises(CandidateBroken) as caught:
-        find_candidate(workspace, ["gfx1100", "gfx1151"], 6900)
+        find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert caught.value.why == "its commits are for gfx942"

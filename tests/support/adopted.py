@@ -1,0 +1,26 @@
+"""Lets a candidate count as made from a series that gives another one, as a faulty patchkit would leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from patchkit.flow.candidates import read_candidate
+from patchkit.flow.records import digest_today, record_ref, write_record
+from patchkit.report import NullReporter
+from patchkit.series_dir import SeriesDir
+from patchkit.vcs.refs import list_refs, read_ref, update_ref
+from patchkit.vcs.repository import open_repository
+
+
+def adopt(cache: Path, series: Path, branch: str) -> None:
+    """Rewrite the record of a candidate branch, so that its files are those of ``series``."""
+    repository = open_repository(cache / "upstream.git", NullReporter())
+    assert repository is not None
+    ref = f"refs/heads/{branch}"
+    candidate = read_candidate(repository, ref, list_refs(repository, "refs"))
+    assert candidate.made is not None
+    folder = SeriesDir(root=series, origin="named")
+    digest = digest_today(folder, candidate.archs, [commit.id for commit in candidate.commits])
+    record = candidate.made.model_copy(update={"inputs": digest, "series": str(series)})
+    name = record_ref(ref)
+    update_ref(repository, name, write_record(repository, record), read_ref(repository, name))
