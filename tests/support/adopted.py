@@ -1,4 +1,4 @@
-"""Lets a candidate count as made from a series that gives another one, as a faulty patchkit would leave it."""
+"""Lets a candidate count as made from a series that gives another one, as a faulty patchkit leaves it."""
 
 from __future__ import annotations
 
