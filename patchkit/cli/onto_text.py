@@ -72,7 +72,7 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
         named = ", ".join(found.opt_in)
         lines.append(f"opt-in:    {named}: what they bring here is not measured (patchkit show ID)")
     archs = " ".join(f"--arch {arch}" for arch in plan.archs)
-    take = "merge --ff-only" if found.is_head else "switch"
+    take = "log --oneline" if clone.is_bare else "merge --ff-only" if found.is_head else "switch"
     return [
         *lines,
         f"take it:   {clone.command} {take} {applied.branch}",

@@ -21,7 +21,7 @@ from patchkit.config.series import load_series
 from patchkit.errors import GitError, Location, PatchkitError
 from patchkit.flow.apply import candidate_ref
 from patchkit.flow.following import followed_series
-from patchkit.flow.records import Wish, digest_of, digest_today, recall
+from patchkit.flow.records import Wish, digest_of, digest_today, recall, shown_path
 from patchkit.flow.selection import select_patches
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import list_refs
@@ -196,9 +196,10 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
     options = f"{archs} {pin.option}{(wish or chosen).options}"
     known = made.inputs if made is not None else _recorded(workspace, candidate, ids)
     if known is None or known != digest_today(workspace.series, candidate.archs, ids):
-        other = made.series if made is not None else str(workspace.series.root)
+        own = shown_path(workspace.series.root)
+        other = made.series if made is not None else own
         why = "its profiles, patches or templates changed since"
-        if other != str(workspace.series.root):
+        if other != own:
             why = f"it was made from the series in {other}"
         raise CandidateOfOtherSeries(
             f"{candidate.branch} is not what this series gives",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from patchkit.config.lock import Followed, Pin
 from patchkit.config.made import Made, MadeFollowed, format_made, parse_made
@@ -29,6 +31,7 @@ __all__ = [
     "make_record",
     "recall",
     "record_ref",
+    "shown_path",
     "write_record",
 ]
 
@@ -85,13 +88,13 @@ def make_record(
         archs=tuple(sorted(set(request.archs))),
         patches=tuple(patches),
         inputs=digest_of(inputs),
-        series=str(workspace.series.root),
+        series=shown_path(workspace.series.root),
         with_=request.with_,
         without=request.without,
         only=request.only,
         unlocked=request.unlocked,
         commit=pin.commit if pin.clone is not None else None,
-        clone=str(pin.clone) if pin.clone is not None else None,
+        clone=shown_path(pin.clone) if pin.clone is not None else None,
         branch=branch,
         followed=tuple(
             MadeFollowed(
@@ -103,6 +106,11 @@ def make_record(
             for each in pin.followed
         ),
     )
+
+
+def shown_path(path: Path) -> str:
+    """A path as a record keeps it, to be shown: what is not UTF-8 as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def followed_of(made: Made) -> tuple[Followed, ...]:

@@ -17,9 +17,11 @@ from pathlib import Path
 from patchkit.errors import GitError, Location, UsageError
 from patchkit.report import Reporter
 from patchkit.vcs.environment import IDENTITY_EMAIL
+from patchkit.vcs.ownership import is_marked_as_ours
 from patchkit.vcs.refs import read_ref, update_ref
 from patchkit.vcs.repository import Repository
-from patchkit.vcs.runner import Git
+from patchkit.vcs.runner import Git, ObjectDamaged, damaged_clone
+from patchkit.vcs.verify import verify_objects
 
 __all__ = [
     "BranchNameBad",
@@ -43,7 +45,11 @@ __all__ = [
 _COMMITTER = re.compile(
     rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$"
 )
+_SHA = re.compile(r"[0-9a-f]{40}")
+_GIT_DIR = ("rev-parse", "--path-format=absolute", "--git-dir")
+_ZONE = 14 * 60  # minutes: what git fast-import takes for a zone
 _SHOWN = 5
+_STATE_BYTES = 4096
 
 
 class CloneUnreadable(GitError):
@@ -104,7 +110,17 @@ class Clone:
     @property
     def refs(self) -> Repository:
         """Where its branches are."""
-        return Repository(path=self.common, reporter=self.reporter, stranger=True)
+        return Repository(path=self.common, reporter=self.reporter, stranger=True, writes_to=self.common)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it was cloned with a filter, so that files may be missing on purpose."""
+        return any(self.objects.glob("pack/*.promisor"))
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it has no files to look at."""
+        return self.top == self.git_dir
 
     @property
     def command(self) -> str:
@@ -189,8 +205,19 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
             why="llama.cpp's own repository uses SHA-1, and so do the commits that patchkit makes",
             hint="use a clone of llama.cpp itself: git clone https://github.com/ggml-org/llama.cpp",
         )
+    if is_marked_as_ours(Path(common)):
+        raise CloneUnsupported(
+            f"{directory} is patchkit's own repository",
+            where=Location(path=common),
+            why="the candidates of the lock's pins are kept there",
+            hint="--repo DIR names your clone of llama.cpp",
+        )
     found = git.attempt("-C", str(directory), "-c", "safe.directory=*", "rev-parse", "--show-toplevel")
     top = os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 and bare != "true" else git_dir
+    # core.worktree may name any folder: it counts only if git there finds this very repository.
+    seen = git.attempt("-C", top, "-c", "safe.directory=*", *_GIT_DIR)
+    if os.fsdecode(seen.stdout.removesuffix(b"\n")) != git_dir:
+        top = git_dir
     return Clone(
         top=Path(top),
         git_dir=Path(git_dir),
@@ -208,20 +235,17 @@ def read_commit(clone: Clone, revision: str) -> Commit:
         NoCommit: it names none.
         CloneIncomplete: the clone does not have the commit it names.
     """
-    named = clone.ask("rev-parse", "--verify", "--quiet", revision) if _is_plain(revision) else ()
-    # Asked of what was found: a search such as ':/words' would take the rest for more words.
-    told = clone.ask("rev-parse", "--verify", "--quiet", f"{named[0]}^{{commit}}") if named else ()
-    if not told:
+    sha, said = _find_commit(clone, revision)
+    if sha is None:
         unborn = revision == "HEAD"
         raise NoCommit(
             f"{clone.top} has no commit '{revision}'",
             where=Location(path=str(clone.common)),
-            why="its HEAD has no commit yet" if unborn else None,
+            why=said or ("its HEAD has no commit yet" if unborn else None),
             hint="git fetch origin, or another commit, tag or branch"
             if not unborn
             else "git switch to a branch that has commits, or name a commit: --onto REV",
         )
-    sha = told[0]
     raw = clone.git.attempt("cat-file", "commit", sha)
     found = next(
         (_COMMITTER.fullmatch(line) for line in raw.stdout.split(b"\n") if line[:10] == b"committer "), None
@@ -237,14 +261,24 @@ def read_commit(clone: Clone, revision: str) -> Commit:
     return Commit(sha=sha, tree=tree, date=_date(found), raw=raw.stdout)
 
 
-def _is_plain(revision: str) -> bool:
-    """Options and several words are no revisions."""
-    return bool(revision) and not revision.startswith("-") and revision.isprintable()
+def _find_commit(clone: Clone, revision: str) -> tuple[str | None, str]:
+    """The commit that is named, and what git says when there is none."""
+    if not revision or revision.startswith(("-", "^")) or not revision.isprintable():
+        return None, "that is no revision"
+    # A search such as ':/words' would take what follows for more words, so it is asked in two steps.
+    first = clone.git.attempt("rev-parse", "--verify", f"{revision}^{{commit}}")
+    if first.status != 0:
+        named = clone.ask("rev-parse", "--verify", "--quiet", revision)
+        if named:
+            first = clone.git.attempt("rev-parse", "--verify", f"{named[0]}^{{commit}}")
+    sha = first.stdout.decode("ascii", "replace").strip()
+    said = first.stderr.strip().removeprefix("fatal: ")
+    return (sha, "") if _SHA.fullmatch(sha) else (None, "" if "single revision" in said else said)
 
 
 def _date(found: re.Match[bytes]) -> str:
     minutes = (int(found["h"]) * 60 + int(found["m"])) * (-1 if found["sign"] == b"-" else 1)
-    zone = dt.timezone(dt.timedelta(minutes=max(-1439, min(1439, minutes))))
+    zone = dt.timezone(dt.timedelta(minutes=max(-_ZONE, min(_ZONE, minutes))))
     try:
         return dt.datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
     except (ValueError, OverflowError):  # beyond the year 9999
@@ -265,7 +299,7 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
     wanted = [commit.tree, *(f"^{tree}" for tree in dict.fromkeys(known))]
     listed = borrowing.attempt("rev-list", "--objects", "--no-object-names", *wanted, "--")
     if listed.status != 0:
-        if "missing" not in listed.stderr:
+        if "missing" not in listed.stderr or not clone.is_partial:
             raise borrowing.failure(("rev-list",), listed)
         raise CloneIncomplete(
             f"{clone.top} does not have all files of {commit.sha[:12]}",
@@ -279,12 +313,21 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
         "pack-objects", "--stdout", "--quiet", "--window=0", stdin=listed.stdout + commit.sha.encode() + b"\n"
     )
     cache.git.run("index-pack", "--stdin", stdin=pack)
+    # What another content stood for in the clone has another name now: then it is missing.
+    whole = cache.git.attempt("rev-list", "--objects", "--quiet", *wanted, "--")
+    if whole.status != 0:
+        raise damaged_clone(clone.common, (whole.stderr.strip().splitlines() or ["git says nothing"])[-1])
 
 
 def check_branch_name(clone: Clone, name: str) -> None:
     """Whether git allows the name for a branch; raises BranchNameBad."""
-    # --branch also takes @{-1}, which is another branch's name.
-    if "@{" in name or clone.git.attempt("check-ref-format", "--branch", name).status != 0:
+    # --branch also takes @{-1}, which is another branch's name, and what commands take for another ref.
+    if (
+        "@{" in name
+        or name in {"@", "HEAD"}
+        or name.startswith("refs/")
+        or clone.git.attempt("check-ref-format", "--branch", name).status != 0
+    ):
         raise BranchNameBad(
             f"git does not allow '{name}' as the name of a branch",
             hint="--branch patchkit/gfx1151, for example",
@@ -304,18 +347,29 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
         BranchNotOurs: it would overwrite what is not patchkit's, or move files that are checked out.
     """
     ref = f"refs/heads/{name}"
+    _refuse_other_owner(clone)
+    if clone.git.attempt("symbolic-ref", "--quiet", ref).status == 0:
+        raise BranchNotOurs(
+            f"the branch {name} is another name of a branch",
+            where=Location(path=str(clone.common), label=ref),
+            why="it is a symbolic ref, and moving it would move that one",
+            hint=f"{clone.command} symbolic-ref --delete {ref}; or --branch ANOTHER-NAME",
+        )
     old = read_ref(clone.refs, ref)
-    if old is None or old == tip:
+    if old is not None and old == tip:
         return OurBranch(ref=ref, tip=old)
-    where = Location(path=str(clone.common), label=f"{name} at {old[:12]}")
-    folder = clone.ask("for-each-ref", "--format=%(worktreepath)", ref)
-    if any(folder):
+    used = _where_used(clone, ref)
+    if used is not None:
         raise BranchNotOurs(
             f"the branch {name} is checked out",
-            where=Location(path=folder[0]),
-            why="it would move under your files; your index and work tree are never touched",
+            where=Location(path=str(used)),
+            why="it would move under your files, or under a rebase or bisection that is not done; "
+            "your index and work tree are never touched",
             hint="git switch - there, or --branch ANOTHER-NAME",
         )
+    if old is None:
+        return OurBranch(ref=ref, tip=None)
+    where = Location(path=str(clone.common), label=f"{name} at {old[:12]}")
     # What would be lost: commits that no other branch, tag or HEAD has.
     lost = _makers(clone, old, ["--not", base, f"--exclude={ref}", "--all"])
     foreign = [sha for sha, maker in lost if maker != IDENTITY_EMAIL]
@@ -351,11 +405,55 @@ def put_branch(clone: Clone, branch: OurBranch, cache: Repository, *, base: str,
     ids = cache.git.run("rev-list", "--objects", "--no-object-names", tip, f"^{base}", "--")
     pack = cache.git.run("pack-objects", "--stdout", "--quiet", stdin=ids)
     clone.git.run("unpack-objects", "-q", stdin=pack)
+    # git does not write what is there by name, whatever its content is.
+    try:
+        verify_objects(clone.refs, ids.decode("ascii").split())
+    except ObjectDamaged as error:
+        raise damaged_clone(clone.common, error.why or error.message) from error
     update_ref(clone.refs, branch.ref, tip, branch.tip)
 
 
+def _where_used(clone: Clone, ref: str) -> Path | None:
+    """The work tree that has the branch checked out, also while it is rebased or bisected; None: none has.
+
+    HEAD is read as it stands: it may name a branch that has no commit yet.
+    """
+    names = {b"ref: " + os.fsencode(ref), os.fsencode(ref), os.fsencode(ref.removeprefix("refs/heads/"))}
+    for admin in (clone.common, *sorted(clone.common.glob("worktrees/*"))):
+        for state in ("HEAD", "rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
+            try:
+                with (admin / state).open("rb") as stream:
+                    text = stream.read(_STATE_BYTES).strip()
+            except OSError:
+                continue
+            if text in names:
+                return _work_tree_of(clone, admin)
+    return None
+
+
+def _work_tree_of(clone: Clone, admin: Path) -> Path:
+    try:
+        return Path(os.fsdecode((admin / "gitdir").read_bytes().strip())).parent
+    except OSError:
+        return clone.common.parent if clone.common.name == ".git" else clone.common
+
+
+def _refuse_other_owner(clone: Clone) -> None:
+    """Files that root makes in somebody's repository keep him from writing there himself."""
+    owner = clone.objects.stat().st_uid
+    if os.geteuid() == 0 and owner != 0:
+        raise CloneUnsupported(
+            f"{clone.top} belongs to another user",
+            where=Location(path=str(clone.objects)),
+            why="what root writes there its owner could not change any more",
+            hint=f"run the same command as its owner: sudo -u '#{owner}' ...",
+        )
+
+
 def _makers(clone: Clone, tip: str, revisions: Sequence[str]) -> list[tuple[str, str]]:
-    """Commit and the address of its committer, newest first."""
-    out = clone.git.run("rev-list", "--format=%H%x09%ce", tip, *revisions).decode("utf-8", "replace")
-    rows = (line.split("\t", 1) for line in out.splitlines() if not line.startswith("commit "))
-    return [(row[0], row[1]) for row in rows if len(row) == 2]  # noqa: PLR2004 - hash and address
+    """Commit and the address of its committer, newest first; no address for one that names no patch."""
+    form = "%H%x09%ce%x09%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)"
+    args = ("rev-list", f"--format={form}", "--encoding=UTF-8", tip, *revisions)
+    out = clone.git.run(*args).decode("utf-8", "replace")
+    rows = (line.split("\t", 2) for line in out.splitlines() if not line.startswith("commit "))
+    return [(row[0], row[1] if row[2].strip() else "") for row in rows if len(row) == 3]  # noqa: PLR2004

@@ -91,6 +91,7 @@ _BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
     "Read-only file system": (DiskReadOnly, _READ_ONLY),
     "Permission denied": (DiskDenied, _DENIED),
     "Operation not permitted": (DiskDenied, _DENIED),
+    "insufficient permission": (DiskDenied, _DENIED),
     "Not a directory": (DiskNotDirectory, _NOT_DIRECTORY),
     # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
     # was full need not be so any more.

@@ -16,7 +16,15 @@ from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.runner import Git
 
-__all__ = ["ATTRIBUTES", "CacheAltered", "CacheForeign", "check_as_made", "is_marked", "mark"]
+__all__ = [
+    "ATTRIBUTES",
+    "CacheAltered",
+    "CacheForeign",
+    "check_as_made",
+    "is_marked",
+    "is_marked_as_ours",
+    "mark",
+]
 
 _MARK = "patchkit-cache"
 _MARK_TEXT = b"This bare repository belongs to patchkit: it is rewritten and repaired without asking.\n"
@@ -76,6 +84,11 @@ def is_marked(path: Path) -> bool:
         why=f"patchkit leaves the file {_MARK} in a repository that it makes; nothing was touched",
         hint="name another folder with --cache-dir, or move this one away",
     )
+
+
+def is_marked_as_ours(path: Path) -> bool:
+    """Whether a repository of any content has the mark."""
+    return (path / _MARK).is_file()
 
 
 def mark(path: Path) -> None:

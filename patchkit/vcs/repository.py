@@ -56,18 +56,23 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A repository at ``path``; ``keep_open`` and ``stranger`` as in :class:`patchkit.vcs.runner.Git`."""
+    """A repository at ``path``; the other fields as in :class:`patchkit.vcs.runner.Git`."""
 
     path: Path
     reporter: Reporter
     keep_open: tuple[int, ...] = ()
     stranger: bool = False
+    writes_to: Path | None = None
 
     @property
     def git(self) -> Git:
         """Git bound to this repository."""
         return Git(
-            reporter=self.reporter, git_dir=self.path, keep_open=self.keep_open, stranger=self.stranger
+            reporter=self.reporter,
+            git_dir=self.path,
+            keep_open=self.keep_open,
+            stranger=self.stranger,
+            writes_to=self.writes_to,
         )
 
     def borrowing(self, objects: Path) -> Git:

@@ -192,6 +192,8 @@ class Git:
             return refused
         # With a work tree it is a repository of the user's: nothing of it is patchkit's to call damaged.
         if self.git_dir is not None and self.work_tree is None and (found := _DAMAGE.search(finished.stderr)):
+            if self.stranger or self.borrows is not None:
+                return damaged_clone(self.borrows.parent if self.borrows else self.git_dir, found[0].strip())
             return damaged(self.git_dir, found[0].strip())
         if finished.status < 0:
             ended = f"was killed by {signal.Signals(-finished.status).name}"
@@ -211,7 +213,8 @@ class Git:
             return disk_error_from_git(text, self.git_dir or self._cwd(), f"git {name}")
         if "unable to write file" in text and is_full(self.writes_to):
             text = f"No space left on device\n{text}"  # git itself gives no reason
-        return disk_error_from_git(text, self.writes_to, f"git {name}", _ELSEWHERE)
+        elsewhere = "name a clone on another disk with --repo" if self.stranger else _ELSEWHERE
+        return disk_error_from_git(text, self.writes_to, f"git {name}", elsewhere)
 
     def _shown(self, args: tuple[str, ...]) -> list[str]:
         shown = ["git"]
@@ -235,6 +238,8 @@ class Git:
         return environment
 
     def _cwd(self) -> Path:
+        if self.stranger:
+            return Path("/")  # programs by relative names in PATH must not be looked up among its files
         return self.work_tree or self.git_dir or Path("/")
 
 
@@ -245,6 +250,16 @@ def damaged(git_dir: Path, why: str) -> ObjectDamaged:
         where=Location(path=str(git_dir)),
         why=why,
         hint=f"delete {git_dir} and run the command again",
+    )
+
+
+def damaged_clone(git_dir: Path, why: str) -> ObjectDamaged:
+    """The error for a repository of the user that git cannot read: nothing of it is ours to remove."""
+    return ObjectDamaged(
+        "your repository is damaged",
+        where=Location(path=str(git_dir)),
+        why=why,
+        hint=f"git --git-dir={shlex.quote(str(git_dir))} fsck --full shows what; nothing of it was changed",
     )
 
 
@@ -275,7 +290,7 @@ def _git_program() -> str:
             why=f"PATH is {os.environ.get('PATH', 'not set')}",
             hint="install git (Debian, Ubuntu: apt install git) and run the command again",
         )
-    return program
+    return os.path.abspath(program)  # noqa: PTH100  # a relative PATH means another program elsewhere
 
 
 def _quoted(folder: Path) -> str:
@@ -289,7 +304,10 @@ def _quoted(folder: Path) -> str:
 
 def _unsetting(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
     names = [name for name in leaking_names(environ) if name not in ours]
-    return ["env", *(f"-u{name}" for name in names)] if names else []
+    if not names:
+        return []
+    env = os.path.abspath(shutil.which("env") or "/usr/bin/env")  # noqa: PTH100  # as above
+    return [env, *(f"-u{name}" for name in names)]
 
 
 def _listen(

@@ -104,7 +104,7 @@ def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequ
     Raises NotLlamaCpp, OntoPatched.
     """
     names = [folder.rstrip("/") for folder in folders]
-    if not any(clone.ask("rev-parse", "--verify", "--quiet", f"{commit.sha}:{name}") for name in names):
+    if not any(clone.ask("cat-file", "-t", f"{commit.sha}:{name}") == ("tree",) for name in names):
         raise NotLlamaCpp(
             f"{commit.sha[:12]} of {clone.top} has none of the folders that are patched",
             where=Location(path=str(clone.top)),
