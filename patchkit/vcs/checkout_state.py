@@ -5,6 +5,7 @@ Vocabulary: see :mod:`patchkit.vcs.checkout`. Nothing here writes.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,9 +86,20 @@ def check_target(git: Git, directory: Path, branch: str, *, landing: Note | None
     """Refuse to move a branch of the checkout that is not what patchkit put there.
 
     Raises:
-        CheckoutMoved: it has commits of the user's.
+        CheckoutMoved: it has commits of the user's, or another worktree has it checked out.
     """
     refs = _refs(git)
+    listed = git.run("worktree", "list", "--porcelain").split(b"\n\n")
+    for block in listed[1:]:  # the first is the checkout itself; git 2.39 moves a branch under the others
+        fields = block.split(b"\n")
+        if f"branch {_BRANCHES}{branch}".encode() in fields:
+            place = os.fsdecode(fields[0].removeprefix(b"worktree "))
+            raise CheckoutMoved(
+                f"the branch {branch} of the checkout {directory} is checked out elsewhere",
+                where=Location(path=place),
+                why="it would move under the files there",
+                hint=f"git -C {shlex.quote(place)} switch --detach",
+            )
     at, put = refs.get(_BRANCHES + branch), refs.get(PUT + branch)
     if at in (None, put) or (landing is not None and at == landing.new):
         return

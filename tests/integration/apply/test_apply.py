@@ -241,3 +241,16 @@ def test_checkout_into_the_series_is_refused(world):
     done = world.run("apply", "--arch", "gfx1151", "--checkout", str(world.series / "patches" / "0003-files"))
     assert done.returncode == 2, done.stderr
     assert not (world.series / "patches" / "0003-files").exists()
+
+
+def test_a_branch_of_the_checkout_that_another_worktree_shows_does_not_move(world, tmp_path):
+    here, beside = tmp_path / "here", tmp_path / "beside"
+    assert world.run("apply", "--arch", "gfx1151", "--checkout", str(here)).returncode == 0
+    both = ("apply", "--arch", "gfx1151", "--arch", "gfx1100", "--checkout", str(here))
+    assert world.run(*both).returncode == 0
+    world.git("worktree", "add", "-q", str(beside), "candidate/gfx1151/b1", at=here)
+    patch = world.series / "patches" / "0001-demo-launch-bounds" / "patch.toml"
+    patch.write_text(patch.read_text().replace("(128, 2)", "(128, 3)"))
+    done = world.run("apply", "--arch", "gfx1151", "--checkout", str(here), "--unlocked", "--json")
+    assert "is checked out elsewhere" in json.loads(done.stdout)["error"]["message"]
+    assert world.git("status", "--porcelain", at=beside) == ""
