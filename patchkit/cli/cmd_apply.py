@@ -133,6 +133,10 @@ def _text(applied: Applied, repository: Path, *, verbose: bool) -> str:
     if verbose:
         lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
         lines += [*left_out, f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
+    if applied.opt_in:
+        lines.append(
+            f"opt-in:    {', '.join(applied.opt_in)}: see patchkit show ID for what was measured, and where"
+        )
     if applied.checkout is not None:
         lines.append(f"files:     {applied.checkout}")
     elif applied.handover is not None:

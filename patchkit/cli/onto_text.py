@@ -70,7 +70,7 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
         lines += told
     if found.opt_in:
         named = ", ".join(found.opt_in)
-        lines.append(f"opt-in:    {named}: what they bring here is not measured (patchkit show ID)")
+        lines.append(f"opt-in:    {named}: what they bring on this build is not measured (patchkit show ID)")
     archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     take = "log --oneline" if clone.is_bare else "merge --ff-only" if found.is_head else "switch"
     return [

@@ -22,6 +22,7 @@ from patchkit.flow.locking import check_inputs, check_result, make_result, read_
 from patchkit.flow.message import commit_message, commit_subject
 from patchkit.flow.plan import Plan, Request, plan_with
 from patchkit.flow.records import make_record, record_ref, write_record
+from patchkit.flow.selection import opted_in
 from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.checkout import checkout as check_out
@@ -75,6 +76,7 @@ class Applied:
     cmake: list[str]
     skipped: tuple[tuple[str, str], ...]
     available: Available | None = None
+    opt_in: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
@@ -93,6 +95,7 @@ class Applied:
             "cmake": self.cmake,
             "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped],
             "available": self.available.as_json() if self.available is not None else None,
+            "opt_in": list(self.opt_in),
         }
 
 
@@ -156,6 +159,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         cmake=cmake_command(plan, checkout, declared),
         skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
         available=None if commits else find_available(workspace.series, plan.archs, plan.pin.build),
+        opt_in=opted_in(plan.profiles, [each.id for each in commits]),
     )
 
 

@@ -254,3 +254,17 @@ def test_a_branch_of_the_checkout_that_another_worktree_shows_does_not_move(worl
     done = world.run("apply", "--arch", "gfx1151", "--checkout", str(here), "--unlocked", "--json")
     assert "is checked out elsewhere" in json.loads(done.stdout)["error"]["message"]
     assert world.git("status", "--porcelain", at=beside) == ""
+
+
+def test_with_opt_in_adds_all_that_is_opt_in_and_says_so(world):
+    profile = world.series / "arch_profiles" / "gfx1151.toml"
+    profile.write_text(
+        profile.read_text().replace('demo-twin = { default = "on"', 'demo-twin = { default = "opt-in"')
+    )
+    told = json.loads(world.run("apply", "--arch", "gfx1151", "--json").stdout)
+    assert ([each["id"] for each in told["commits"]], told["opt_in"]) == (["demo-launch-bounds"], [])
+    done = world.run("apply", "--arch", "gfx1151", "--with-opt-in")
+    assert done.returncode == 0, done.stderr
+    assert "patches:   demo-launch-bounds, demo-twin" in done.stdout
+    assert "opt-in:    demo-twin: see patchkit show" in done.stdout
+    assert "was made with --with demo-twin" in world.run("diff", "--arch", "gfx1151").stderr
