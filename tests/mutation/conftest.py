@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import overlay_tree
+from patchkit.config.lock import load_lock
 from patchkit.flow.apply import run_apply
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.plan import Request
@@ -68,7 +69,7 @@ def subject_of(
         workspace = Workspace(series=series, cache_root=gate_cache, reporter=NullReporter())
         with FileLock(test_cache / "gates.lock"):
             run_apply(Request(archs=(ARCH,), unlocked=True), workspace, checkout=None)
-            repository, candidate = find_candidate(workspace, (ARCH,), 6900)
+            repository, candidate = find_candidate(workspace, (ARCH,), load_lock(series.lock).pin(6900))
             subject = make_subject(workspace, repository, candidate, hip_toolchain)
         return replace(subject, profiles={arch: subject.profiles[arch] for arch in _ARCHS})
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from patchkit.config.lock import load_lock
 from patchkit.flow.apply import run_apply
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.plan import Request
@@ -42,7 +43,7 @@ def cpu_subject(cpu_cache: Path, test_cache: Path, checkout: Path) -> Subject:
     workspace = Workspace(series=series, cache_root=cpu_cache, reporter=NullReporter())
     with FileLock(test_cache / "cpu.lock"):
         run_apply(Request(archs=("gfx1151",), unlocked=True), workspace, checkout=None)
-        repository, candidate = find_candidate(workspace, ("gfx1151",), 6900)
+        repository, candidate = find_candidate(workspace, ("gfx1151",), load_lock(series.lock).pin(6900))
         return make_subject(workspace, repository, candidate, None)
 
 

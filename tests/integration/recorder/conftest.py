@@ -11,6 +11,7 @@ from filelock import FileLock
 
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain
+from patchkit.config.lock import load_lock
 from patchkit.flow.apply import run_apply
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.plan import Request
@@ -55,6 +56,6 @@ def subject(recorder_cache: Path, hip_toolchain: Toolchain, series: SeriesDir, t
     workspace = Workspace(series=series, cache_root=recorder_cache, reporter=NullReporter())
     with FileLock(test_cache / "gates.lock"):
         run_apply(Request(archs=("gfx1151",), unlocked=True), workspace, checkout=None)
-        repository, candidate = find_candidate(workspace, ("gfx1151",), 6900)
+        repository, candidate = find_candidate(workspace, ("gfx1151",), load_lock(series.lock).pin(6900))
         made = make_subject(workspace, repository, candidate, hip_toolchain)
     return replace(made, profiles={arch: made.profiles[arch] for arch in _ARCHS})
