@@ -28,14 +28,10 @@ class CandidateStale(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorsGate:
-    """Plans with the workspace's series, for the patches that the candidate has.
-
-    ``left_out`` were left out on purpose: without it, a candidate of none would be held to all that are on.
-    """
+    """Plans with the workspace's series, for the patches that the candidate has; it has at least one."""
 
     workspace: Workspace
     upstream: PinWanted
-    left_out: tuple[str, ...] = ()
     name: str = "anchors"
 
     def run(self, subject: Subject) -> GateResult:
@@ -45,7 +41,6 @@ class AnchorsGate:
             archs=subject.archs,
             upstream=self.upstream,
             only=ids,
-            without=() if ids else self.left_out,
             with_=_opted_in(subject),
         )
         plan = make_plan(request, self.workspace)

@@ -160,7 +160,7 @@ def _work(work: Work, rows: Sequence[Row], lock: Lock) -> tuple[Bump, dict[str, 
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, candidate, done = make(work, one, lock, repository)
             made[number] = (
-                replace(done, report=_verified(work, done, candidate)) if work.request.verify else done
+                replace(done, report=_verified(work, candidate)) if work.request.verify else done
             )
             if one.row.branch and done.tip is not None:
                 refs[f"refs/heads/{one.branch}"] = done.tip
@@ -203,7 +203,7 @@ def _with_commits(work: Work, one: Candidates) -> Candidates:
     return replace(one, verdicts=verdicts, history=told)
 
 
-def _verified(work: Work, one: Candidates, candidate: Candidate) -> Report:
+def _verified(work: Work, candidate: Candidate) -> Report:
     return run_verify(
         work.stage,
         archs=candidate.archs,
@@ -212,5 +212,4 @@ def _verified(work: Work, one: Candidates, candidate: Candidate) -> Report:
         full=False,
         environ=work.environ,
         candidate=candidate,
-        left_out=one.left_out,
     )

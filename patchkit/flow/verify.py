@@ -109,13 +109,12 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     full: bool,
     environ: Mapping[str, str],
     candidate: Candidate | None = None,
-    left_out: Sequence[str] = (),
     hardware: Hardware | None = None,
     then: Callable[[Path], None] | None = None,
 ) -> Report:
     """Run the gates, of a candidate without a patch none; evidence goes to ``<cache>/evidence/<tree>``.
 
-    ``candidate`` is one that no branch names yet, made without ``left_out``; by default it is that of
+    ``candidate`` is one that no branch names yet; by default it is that of
     ``archs`` on ``upstream``. Without ``hardware`` only the gates run that need no GPU. ``then`` gets the
     folder of the evidence once it is complete, also when the run ends in the middle.
 
@@ -139,7 +138,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     subject = make_subject(workspace, repository, candidate, toolchain)
     folder = workspace.cache_root / "evidence" / subject.candidate_tree
     gates = (
-        AnchorsGate(workspace=workspace, upstream=upstream, left_out=tuple(left_out)),
+        AnchorsGate(workspace=workspace, upstream=upstream),
         *_compiling_gates(full=full),
         *hardware.gates,
     )
