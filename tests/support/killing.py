@@ -12,7 +12,7 @@ from pathlib import Path
 
 from demo_world import Place
 
-_KILLER = """
+KILLER = """
 import os, signal, sys
 limit, counter, log = int(os.environ["KILL_AT"]), 0, os.environ.get("KILL_LOG")
 NAMES = ("subprocess.Popen", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
@@ -58,7 +58,7 @@ def killed(
         **({"KILL_LOG": os.fspath(log)} if log is not None else {}),
     }
     return subprocess.run(
-        [sys.executable, "-c", _KILLER, *place.command(*args, cache=cache)[3:]],
+        [sys.executable, "-c", KILLER, *place.command(*args, cache=cache)[3:]],
         env=env,
         capture_output=True,
         text=True,
