@@ -16,61 +16,15 @@ import sys
 from dataclasses import replace
 
 import pytest
+from killing import KILLER, killed
 
 REF = "refs/heads/candidate/gfx1151/b1"
 POINTS = 36
 UPDATE_POINTS = 16
 
-_KILLER = """
-import os, signal, sys
-limit, counter, log = int(os.environ["KILL_AT"]), 0, os.environ.get("KILL_LOG")
-NAMES = ("subprocess.Popen", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
-         "os.truncate", "os.chmod", "os.utime", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.rmtree",
-         "fcntl.flock")
-
-def hook(name, args):
-    global counter
-    writes = name == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    if writes and isinstance(args[0], (str, bytes)) and "__pycache__" in os.fsdecode(args[0]):
-        return
-    if writes or name in NAMES:
-        counter += 1
-        if counter == limit:
-            if os.environ["KILL_GROUP"] == "1":
-                os.killpg(0, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(hook)
-from patchkit.cli.app import run
-sys.argv[0] = "patchkit"
-try:
-    run()
-finally:
-    if log:
-        with open(log, "w") as stream:
-            stream.write(str(counter))
-"""
-
 
 def killed_apply(world, cache, at, *, group, log=None, extra=()):
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(world.checkout),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "KILL_AT": str(at),
-        "KILL_GROUP": "1" if group else "0",
-    }
-    if log is not None:
-        env["KILL_LOG"] = str(log)
-    command = [
-        sys.executable,
-        "-c",
-        _KILLER,
-        *world.command("apply", "--arch", "gfx1151", *extra, cache=cache)[3:],
-    ]
-    return subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, start_new_session=True
-    )
+    return killed(world, at, "apply", "--arch", "gfx1151", *extra, group=group, cache=cache, log=log)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +51,8 @@ def test_killed_anywhere_leaves_it_as_before_or_complete(finished_world, events,
     at = 1 + point * (events - 3) // (POINTS - 1)  # the last two are the interpreter closing down
     mine = tmp_path / "mine.txt"
     mine.write_text("untouched")
-    killed = killed_apply(world, cache, at, group=point % 2 == 0, extra=("--checkout", str(files)))
-    assert killed.returncode == -signal.SIGKILL, f"event {at} of {events} was not reached: {killed.stderr}"
+    done = killed_apply(world, cache, at, group=point % 2 == 0, extra=("--checkout", str(files)))
+    assert done.returncode == -signal.SIGKILL, f"event {at} of {events} was not reached: {done.stderr}"
     tip = world.refs()[REF]
     assert world.refs(cache).get(REF) in (None, tip)
     again = world.run("apply", "--arch", "gfx1151", "--checkout", str(files), cache=cache)
@@ -149,8 +103,8 @@ def test_an_update_of_a_checkout_that_was_killed_anywhere_is_finished(grown, tmp
     assert events >= UPDATE_POINTS
     at = 1 + point * (events - 3) // (UPDATE_POINTS - 1)
     extra = ("--checkout", str(files))
-    killed = killed_apply(world, world.cache, at, group=point % 2 == 0, extra=extra)
-    assert killed.returncode == -signal.SIGKILL, f"event {at} of {events} was not reached: {killed.stderr}"
+    done = killed_apply(world, world.cache, at, group=point % 2 == 0, extra=extra)
+    assert done.returncode == -signal.SIGKILL, f"event {at} of {events} was not reached: {done.stderr}"
     again = world.run("apply", "--arch", "gfx1151", *extra)
     assert again.returncode == 0, again.stderr
     assert world.refs()[REF] == tip
@@ -175,7 +129,7 @@ def test_two_at_once_both_succeed(world):
 
 def stopped_apply(world, at, *extra):
     """Apply with Ctrl-C at an event: a number, or the moment before git gets certain words."""
-    killer = _KILLER.replace("os.kill(os.getpid(), signal.SIGKILL)", "signal.raise_signal(signal.SIGINT)")
+    killer = KILLER.replace("os.kill(os.getpid(), signal.SIGKILL)", "signal.raise_signal(signal.SIGINT)")
     if isinstance(at, tuple):
         killer = killer.replace(
             "if writes or name in NAMES:",
