@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["Made", "MadeFollowed", "format_made", "parse_made"]
+from patchkit.config.lock import Followed
+from patchkit.config.lock_model import ObjectId, Sha256
 
-_ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+__all__ = ["Made", "format_made", "parse_made"]
 
 
-class MadeFollowed(_Model):
-    """A function that patches name, and where it was on this upstream."""
-
-    file: str
-    function: str
-    now_file: str
-    now_function: str
-
-
-class Made(_Model):
+class Made(BaseModel):
     """The record of one candidate.
 
     ``inputs`` is the sha256 over every file of the series that the candidate was made from; ``with_``,
@@ -33,21 +21,23 @@ class Made(_Model):
     candidate on a commit of the user's clone, ``followed`` is where its functions were found.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     version: Literal[1] = 1
-    tip: _ObjectId
+    tip: ObjectId
     build: int
     archs: tuple[str, ...]
     patches: tuple[str, ...]
-    inputs: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    inputs: Sha256
     series: str
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     unlocked: bool = False
-    commit: _ObjectId | None = None
+    commit: ObjectId | None = None
     clone: str | None = None
     branch: str | None = None
-    followed: tuple[MadeFollowed, ...] = ()
+    followed: tuple[Followed, ...] = ()
 
 
 def format_made(made: Made) -> bytes:

@@ -159,9 +159,7 @@ def _work(work: Work, rows: Sequence[Row], lock: Lock) -> tuple[Bump, dict[str, 
         for number, one in enumerate(made):
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, candidate, done = make(work, one, lock, repository)
-            made[number] = (
-                replace(done, report=_verified(work, candidate)) if work.request.verify else done
-            )
+            made[number] = replace(done, report=_verified(work, candidate)) if work.request.verify else done
             if one.row.branch and done.tip is not None:
                 refs[f"refs/heads/{one.branch}"] = done.tip
         state = _state(made)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,24 +112,23 @@ def find_candidate(workspace: Workspace, archs: Sequence[str], pin: Pin) -> tupl
         CandidateMissing: ``apply`` has not made it.
         CandidateBroken: it does not stand on its pin.
     """
-    path = workspace.cache_root / "upstream.git"
-    repository = open_repository(path, workspace.reporter)
     ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
-    refs = list_refs(repository, "refs") if repository is not None else {}
-    if repository is None or ref not in refs:
-        words = [f"--arch {shlex.quote(arch)}" for arch in archs] + _pin_option(workspace, pin)
-        raise _missing(path, ref, list(filter(is_candidate, refs)), " ".join(words))
-    return repository, read_candidate(repository, ref, refs)
+    named = [f"--arch {shlex.quote(arch)}" for arch in archs]
+    return _open(workspace, ref, lambda: " ".join(named + _pin_option(workspace, pin)))
 
 
 def named_candidate(workspace: Workspace, branch: str) -> tuple[Repository, Candidate]:
     """The candidate of a branch, by its short name; raises as :func:`find_candidate`."""
+    return _open(workspace, f"refs/heads/{branch}", lambda: "--arch GFX")
+
+
+def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[Repository, Candidate]:
+    """The candidate at a ref; ``options`` are those of the ``apply`` that would make it."""
     path = workspace.cache_root / "upstream.git"
     repository = open_repository(path, workspace.reporter)
-    ref = f"refs/heads/{branch}"
     refs = list_refs(repository, "refs") if repository is not None else {}
     if repository is None or ref not in refs:
-        raise _missing(path, ref, list(filter(is_candidate, refs)), "--arch GFX")
+        raise _missing(path, ref, list(filter(is_candidate, refs)), options())
     return repository, read_candidate(repository, ref, refs)
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.config.lock import Followed, Pin
-from patchkit.config.made import Made, MadeFollowed, format_made, parse_made
+from patchkit.config.lock import Pin
+from patchkit.config.made import Made, format_made, parse_made
 from patchkit.config.profile import load_profile
 from patchkit.config.series import load_series
 from patchkit.flow.locking import hash_inputs
@@ -27,7 +27,6 @@ __all__ = [
     "Wish",
     "digest_of",
     "digest_today",
-    "followed_of",
     "make_record",
     "recall",
     "record_ref",
@@ -96,31 +95,13 @@ def make_record(
         commit=pin.commit if pin.clone is not None else None,
         clone=shown_path(pin.clone) if pin.clone is not None else None,
         branch=branch,
-        followed=tuple(
-            MadeFollowed(
-                file=each.file,
-                function=each.function,
-                now_file=each.now_file,
-                now_function=each.now_function,
-            )
-            for each in pin.followed
-        ),
+        followed=pin.followed,
     )
 
 
 def shown_path(path: Path) -> str:
     """A path as a record keeps it, to be shown: what is not UTF-8 as escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def followed_of(made: Made) -> tuple[Followed, ...]:
-    """Where the functions of the patches were found, as a pin has it."""
-    return tuple(
-        Followed(
-            file=each.file, function=each.function, now_file=each.now_file, now_function=each.now_function
-        )
-        for each in made.followed
-    )
 
 
 def write_record(repository: Repository, made: Made) -> str:

@@ -319,14 +319,15 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
         raise damaged_clone(clone.common, (whole.stderr.strip().splitlines() or ["git says nothing"])[-1])
 
 
-def check_branch_name(clone: Clone, name: str) -> None:
+def check_branch_name(name: str, reporter: Reporter) -> None:
     """Whether git allows the name for a branch; raises BranchNameBad."""
+    git = Git(reporter=reporter, stranger=True)
     # --branch also takes @{-1}, which is another branch's name, and what commands take for another ref.
     if (
         "@{" in name
         or name in {"@", "HEAD"}
         or name.startswith("refs/")
-        or clone.git.attempt("check-ref-format", "--branch", name).status != 0
+        or git.attempt("check-ref-format", "--branch", name).status != 0
     ):
         raise BranchNameBad(
             f"git does not allow '{name}' as the name of a branch",

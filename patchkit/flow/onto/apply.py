@@ -26,7 +26,7 @@ from patchkit.flow.onto.plan import OntoPlan, plan_onto
 from patchkit.flow.plan import Request
 from patchkit.flow.records import make_record
 from patchkit.flow.workspace import Workspace
-from patchkit.vcs.clone import Clone, check_branch_name, look_at_branch, open_clone, put_branch
+from patchkit.vcs.clone import check_branch_name, look_at_branch, put_branch
 from patchkit.vcs.refs import read_ref
 
 __all__ = ["OntoApplied", "run_onto"]
@@ -99,11 +99,10 @@ def run_onto(
         The errors of series, profiles, git and the disk.
     """
     cache = open_cache(workspace.cache_root)
-    clone = open_clone(onto.directory, workspace.reporter)
-    check_branch_name(clone, branch)
-    with _noted(clone, branch), cache.hold(workspace.reporter) as repository:
+    check_branch_name(branch, workspace.reporter)
+    with _noted(onto, branch), cache.hold(workspace.reporter) as repository:
         made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
-        plan = made.plan
+        plan, clone = made.plan, made.clone
         if plan.errors:
             raise ErrorGroup("the series cannot be applied", plan.errors)
         commits, tree = write_plan(plan, repository, unlocked=False)
@@ -140,9 +139,11 @@ def run_onto(
 
 
 @contextmanager
-def _noted(clone: Clone, branch: str) -> Iterator[None]:
+def _noted(onto: Onto, branch: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"{branch} of {clone.top} is where it was, or complete; nothing else there was changed")
+        stop.add_note(
+            f"{branch} of {onto.directory} is where it was, or complete; nothing else there was changed"
+        )
         raise

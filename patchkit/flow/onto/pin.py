@@ -13,7 +13,7 @@ from patchkit.fetch.cache import open_cache
 from patchkit.flow.apply import candidate_ref
 from patchkit.flow.bump_target import catalogue_pins
 from patchkit.flow.onto.build import BuildFound, by_version, find_build, ggml_version, require_one
-from patchkit.flow.records import followed_of, recall
+from patchkit.flow.records import recall
 from patchkit.flow.upstream import OPTIONS_FILE
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit, read_file
@@ -77,7 +77,7 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
         made = recall(repository, ref, refs) if repository is not None else None
         if made is not None and made.commit is not None:
             base = commit if made.commit == commit.sha else read_commit(clone, made.commit)
-            return replace(pin_of(clone, base, made.build), followed=followed_of(made))
+            return replace(pin_of(clone, base, made.build), followed=made.followed)
     return pin_of(clone, commit, onto.as_build or 0)
 
 
