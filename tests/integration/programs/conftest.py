@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,9 @@ def cpu_subject(cpu_cache: Path, test_cache: Path, checkout: Path) -> Subject:
 
 
 @pytest.fixture
-def plant(cpu_subject: Subject, tmp_path: Path) -> Callable[[str, str], Subject]:
+def plant(
+    cpu_subject: Subject, tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[[str, str], Subject]:
     """Makes a candidate in which one text of the CPU backend's operations reads differently."""
 
     def make(old: str, new: str) -> Subject:
@@ -61,7 +64,12 @@ def plant(cpu_subject: Subject, tmp_path: Path) -> Callable[[str, str], Subject]
         path.write_text(text.replace(old, new), "utf-8")
         lines = path.read_text("utf-8").splitlines()
         authors = tuple("planted" if new.strip() in line else None for line in lines)
-        return replace(cpu_subject, candidate=root, candidate_tree="planted", authors={CPU_OPS: authors})
+        # A gate keeps its evidence by the tree's name, and two workers plant at once (CI, 2026-11-22).
+        tree = f"planted-{uuid.uuid4().hex}"
+        request.addfinalizer(
+            lambda: shutil.rmtree(cpu_subject.cache_root / "evidence" / tree, ignore_errors=True)
+        )
+        return replace(cpu_subject, candidate=root, candidate_tree=tree, authors={CPU_OPS: authors})
 
     return make
 

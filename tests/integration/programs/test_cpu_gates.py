@@ -98,7 +98,7 @@ def test_a_crash_of_the_candidate_alone_is_its_fault(plant) -> None:
     (problem,) = found.problems
     assert (found.verdict, problem.code) == ("failed", "BACKEND_OPS_BROKEN")
     assert "only on the candidate: test-backend-ops was ended by SIGABRT" in problem.message
-    folder = subject.cache_root / "evidence" / "planted" / "backend-ops-cpu"
+    folder = subject.cache_root / "evidence" / subject.candidate_tree / "backend-ops-cpu"
     record = json.loads((folder / "test-both.json").read_text())
     assert (record["state"], record["partial"]) == ("PROGRAM_CRASHED", True)
     told = LOGITS.run(subject)
