@@ -11,23 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-__all__ = [
-    "AnchorError",
-    "CacheError",
-    "ConfigError",
-    "ErrorGroup",
-    "ExitCode",
-    "GitError",
-    "InternalError",
-    "Location",
-    "PatchkitError",
-    "RenderError",
-    "SourceError",
-    "ToolchainError",
-    "UsageError",
-    "members_of",
-]
-
 
 class ExitCode(enum.IntEnum):
     """What the process returns; one number per kind of failure."""

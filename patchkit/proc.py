@@ -24,20 +24,6 @@ from typing import IO
 from patchkit.errors import Location, ToolchainError
 from patchkit.report import Reporter
 
-__all__ = [
-    "Completed",
-    "ToolCrashed",
-    "ToolFailed",
-    "ToolMissing",
-    "ToolNotStarted",
-    "ToolStopped",
-    "ToolTimeout",
-    "run_logged",
-    "run_tool",
-    "tool_environment",
-    "tool_failure",
-]
-
 _STDERR_LINES = 40  # of the end of stderr, kept in a message
 _LOOK_S = 0.2  # between two looks at whether the tool should end
 _GRACE_S = 2.0  # between asking a process group to stop and killing it

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-__all__ = ["Advance", "NullReporter", "Reporter"]
-
 
 class Advance(Protocol):
     """Moves a progress bar: ``done`` of ``total`` units (``None``: total unknown)."""

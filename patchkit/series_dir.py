@@ -15,8 +15,6 @@ from typing import Literal
 
 from patchkit.errors import ConfigError, Location
 
-__all__ = ["Origin", "SeriesDir", "SeriesDirIncomplete", "SeriesDirMissing", "find_series_dir", "is_editors"]
-
 Origin = Literal["named", "checkout", "installed"]
 
 _FOLDERS = ("patches", "arch_profiles")

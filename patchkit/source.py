@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from patchkit.errors import Location
 
-__all__ = ["SourceText", "Span"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["escape", "one_line", "orders_in", "shortened", "visible", "whole_characters"]
-
 # C0 and C1 but tab and newline, and what changes the direction of writing or hides.
 _ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 # What Python makes of bytes of a file name that the locale has no character for (PEP 383).

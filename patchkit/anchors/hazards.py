@@ -16,8 +16,6 @@ from patchkit.cxx.scopes import Entity, ScopeMap
 from patchkit.errors import AnchorError
 from patchkit.source import Span
 
-__all__ = ["AnchorCrossesDirective", "AnchorUnbraced", "line_text", "refuse_hazards"]
-
 
 class AnchorCrossesDirective(AnchorError):
     """The span begins in one ``#if`` branch and ends in another: no edit there can be right for both."""

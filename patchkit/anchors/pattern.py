@@ -14,8 +14,6 @@ from functools import cache
 from patchkit.cxx.lexer import lex_pattern
 from patchkit.cxx.scopes import ScopeMap
 
-__all__ = ["Pattern", "Run", "find_runs", "matches_exactly", "parse_pattern", "similar_runs"]
-
 _WILDCARD = b"..."
 Run = tuple[int, int]
 

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.anchors.hazards import AnchorCrossesDirective, AnchorUnbraced, line_text, refuse_hazards
+from patchkit.anchors.hazards import line_text, refuse_hazards
 from patchkit.anchors.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.anchors.select import select
 from patchkit.config.manifest import Edit
@@ -32,18 +32,6 @@ from patchkit.config.selector import (
 from patchkit.cxx.scopes import Entity, ScopeMap
 from patchkit.errors import AnchorError, Location
 from patchkit.source import Span
-
-__all__ = [
-    "Anchor",
-    "AnchorAmbiguous",
-    "AnchorCrossesDirective",
-    "AnchorNotFound",
-    "AnchorUnbraced",
-    "EntityAmbiguous",
-    "EntityNotFound",
-    "find_entity",
-    "resolve_anchor",
-]
 
 
 class EntityNotFound(AnchorError):

@@ -27,8 +27,6 @@ from patchkit.config.selector import (
 from patchkit.cxx.scopes import Entity, ScopeMap
 from patchkit.source import Span
 
-__all__ = ["select"]
-
 # Pragmas that govern the loop or statement behind them (clang, "Extensions for loop hint optimizations").
 _TIED_PRAGMAS = frozenset(
     {(b"unroll",), (b"nounroll",), (b"omp",), (b"clang", b"loop"), (b"GCC", b"unroll"), (b"GCC", b"ivdep")}

@@ -12,14 +12,6 @@ from patchkit.cxx.brackets import CLOSING
 from patchkit.cxx.scopes import ScopeMap, parse_scopes
 from patchkit.source import SourceText
 
-__all__ = [
-    "covers_controlled",
-    "ends_controlled",
-    "is_one_statement",
-    "starts_controlled",
-    "statement_around",
-]
-
 _HEADS = frozenset({b"if", b"for", b"while", b"switch"})
 _ACCESS = frozenset({b"public", b"private", b"protected"})
 

@@ -13,8 +13,6 @@ from typing import cast
 
 from patchkit.errors import Location, UsageError
 
-__all__ = ["BenchFieldMissing", "BenchGarbage", "Fields", "load_mode_of", "parse_fields"]
-
 _LARGEST = 2**63 - 1  # llama-bench counts in int64_t and uint64_t; no model, time or size comes near
 _LONGEST = 1000  # characters of a text: the longest that are known name every device of a machine
 

@@ -18,8 +18,6 @@ from patchkit.bench.rows import BenchTest
 from patchkit.bench.statistics import Comparison, compare
 from patchkit.config.bench_rules import BenchRules, ExpectedGain
 
-__all__ = ["LEAST", "Judged", "Judgement", "Promise", "judge", "promises_for"]
-
 Judgement = Literal["ok", "lost", "short", "open"]
 
 LEAST = 0.02

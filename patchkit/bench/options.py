@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from patchkit.errors import ToolchainError
 
-__all__ = ["BenchHelpUnknown", "BenchOptions", "BenchPlan", "bench_arguments", "parse_help"]
-
 _FLAG = re.compile(r"^\s+(-{1,2}[A-Za-z][\w-]*)(?:, (-{1,2}[A-Za-z][\w-]*))*", re.MULTILINE)
 _FLASH = re.compile(r"--flash-attn\s+<([^>]*)>")
 

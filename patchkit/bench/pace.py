@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-__all__ = ["seconds_left", "told_duration"]
-
 _MINUTE, _HOUR = 60, 3600
 
 

@@ -19,8 +19,6 @@ from patchkit.errors import ToolchainError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["PLOT_FORMATS", "PlotFormat", "PlottingMissing", "draw_plot", "inline_svg"]
-
 PlotFormat = Literal["svg", "png"]
 PLOT_FORMATS: tuple[PlotFormat, ...] = ("svg", "png")
 

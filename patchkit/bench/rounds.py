@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from patchkit.bench.rows import BenchGarbage, BenchRow, BenchTest
+from patchkit.bench.fields import BenchGarbage
+from patchkit.bench.rows import BenchRow, BenchTest
 from patchkit.errors import ExitCode, Location, PatchkitError
-
-__all__ = ["ARMS", "Arm", "BenchTestsDiffer", "Rounds", "parse_rounds", "round_order"]
 
 Arm = Literal["baseline", "candidate", "again"]
 ARMS: tuple[Arm, ...] = get_args(Arm)

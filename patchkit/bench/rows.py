@@ -14,18 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from patchkit.bench.fields import BenchFieldMissing, BenchGarbage, Fields, load_mode_of, parse_fields
+from patchkit.bench.fields import Fields, load_mode_of, parse_fields
 from patchkit.errors import Location, UsageError
-
-__all__ = [
-    "BenchFieldMissing",
-    "BenchGarbage",
-    "BenchModel",
-    "BenchRow",
-    "BenchTest",
-    "BenchTruncated",
-    "parse_rows",
-]
 
 _AGAIN = "run the command again; the whole output is kept in the file named above"
 _FLASH = {"False": "off", "True": "on", "0": "off", "1": "on", "-1": "auto"}

@@ -16,17 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "CONFIDENCE",
-    "Comparison",
-    "Interval",
-    "Verdict",
-    "bootstrap_change",
-    "bootstrap_mean",
-    "bootstrap_median",
-    "compare",
-]
-
 Verdict = Literal["faster", "same", "slower", "undecided"]
 
 CONFIDENCE = 0.99  # of each interval; a gate looks at many tests, so one in twenty would be too often

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from patchkit.bench.statistics import CONFIDENCE
 from patchkit.bench.tables import CONDITIONS, Cell, Line, Table
 
-__all__ = ["NO_INTERVAL", "interval_title", "table_notes"]
-
 NO_INTERVAL = "no interval"
 _ENOUGH = 8
 """Values from which on an interval may be called one of 99 %: the whole range of n independent values misses

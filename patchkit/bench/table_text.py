@@ -16,8 +16,6 @@ from patchkit.bench.statistics import Interval
 from patchkit.bench.table_notes import NO_INTERVAL, interval_title, table_notes
 from patchkit.bench.tables import Line, Table
 
-__all__ = ["MISSING", "Section", "csv_table", "json_table", "markdown_table", "sections"]
-
 MISSING = "-"
 _TEXTS = 4  # columns before the first figure: model, size, params, test
 # Whether a test has prompt tokens, and whether it has generated ones.

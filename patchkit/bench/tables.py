@@ -16,17 +16,6 @@ from patchkit.bench.rows import BenchModel, BenchRow
 from patchkit.bench.statistics import Interval, bootstrap_change, bootstrap_mean
 from patchkit.errors import ExitCode, Location, PatchkitError, UsageError
 
-__all__ = [
-    "CONDITIONS",
-    "BenchAmbiguous",
-    "BenchNothingShared",
-    "Cell",
-    "Line",
-    "Series",
-    "Table",
-    "compare_series",
-]
-
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 """The names of :attr:`BenchRow.conditions`."""
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from patchkit.errors import ToolchainError
 
-__all__ = ["AssemblyMalformed", "KernelText", "parse_kernels"]
-
 _KERNEL = re.compile(r"^\s*\.amdhsa_kernel (\S+)$", re.MULTILINE)
 _END = re.compile(r"^\s*s_endpgm\b", re.MULTILINE)
 _BODY_END = re.compile(r"^\s*\.section\s", re.MULTILINE)

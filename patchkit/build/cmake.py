@@ -18,8 +18,6 @@ from patchkit.build.toolchain import rocwmma_for
 from patchkit.errors import Location
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["BuiltLibrary", "build_library"]
-
 _TARGET = "ggml-hip"
 _LEFT_OUT = (
     "LLAMA_CURL",

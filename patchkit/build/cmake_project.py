@@ -29,16 +29,6 @@ from patchkit.vcs.disk import disk_error_from_git, disk_errors
 if TYPE_CHECKING:
     from scikit_build_core.cmake import CMake
 
-__all__ = [
-    "BuildFailed",
-    "ConfigureFailed",
-    "LibraryToolsMissing",
-    "Project",
-    "build_targets",
-    "find_cmake",
-    "find_ninja",
-]
-
 # 4.0: older ones do not search Debian's multiarch folder for package files (3.25 measured).
 _CMAKE = ">=4.0"
 _NINJA = ">=1.11"  # as pyproject.toml asks for

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from patchkit.build.toolchain import Toolchain, rocwmma_for
 from patchkit.sdk.flags import wave_macro
 
-__all__ = ["CmakeSettings", "cmake_settings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CmakeSettings:

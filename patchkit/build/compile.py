@@ -34,18 +34,6 @@ from patchkit.errors import CacheError, Location, ToolchainError
 from patchkit.proc import Completed, tool_failure
 from patchkit.vcs.disk import disk_error, disk_error_from_git
 
-__all__ = [
-    "CompileFailed",
-    "CompiledKernel",
-    "CompiledUnit",
-    "CompilerCrashed",
-    "Job",
-    "KernelsUnmatched",
-    "compile_unit",
-    "compiler_argv",
-    "hip_definitions",
-]
-
 _FORMAT = 1  # of an entry; a change makes every old entry unknown
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
 _SHOWN_ERRORS = 8

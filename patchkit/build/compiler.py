@@ -18,8 +18,6 @@ from patchkit.build.toolchain import Toolchain
 from patchkit.proc import Completed, run_tool
 from patchkit.report import Reporter
 
-__all__ = ["Compiler", "nice", "open_compiler", "run_clang"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:

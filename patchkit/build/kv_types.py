@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["kv_definitions", "kv_units"]
-
 _OPTION = re.compile(r'set\s*\(\s*GGML_CUDA_FA_QUANTS\s+"([^"]+)"')
 _TYPES = re.compile(r"set\s*\(\s*FA_TYPES\s+([^)]+)\)")
 _CALL = re.compile(r"^\s*ggml_cuda_fattn_vec_instances\s*\(", re.MULTILINE)

@@ -20,8 +20,6 @@ from patchkit.errors import ToolchainError
 from patchkit.proc import ToolFailed, ToolMissing, run_tool
 from patchkit.report import Reporter
 
-__all__ = ["GATE_PROGRAMS", "CompilerMissing", "Source", "build_side"]
-
 GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0
 _NVCC = "nvcc"

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from patchkit.report import Advance, Reporter
 
-__all__ = ["follow", "last_status"]
-
 _LOOK_S = 0.3
 _STATUS = re.compile(rb"^\[(\d+)/(\d+)\] ", re.MULTILINE)
 _TAIL = 65536  # bytes of the end of a log that are looked at

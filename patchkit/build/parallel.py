@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from patchkit.report import Reporter
 
-__all__ = ["run_parallel", "workers"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

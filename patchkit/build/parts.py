@@ -16,18 +16,6 @@ from typing import Literal
 
 from patchkit.build.store import key_of
 
-__all__ = [
-    "MODULES",
-    "READ_BY_PROGRAMS",
-    "BackendName",
-    "Part",
-    "PartName",
-    "cpu_part",
-    "gpu_part",
-    "programs_part",
-    "sources_digest",
-]
-
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]
 

@@ -21,8 +21,6 @@ from patchkit.build.units import INCLUDE_FOLDERS
 from patchkit.errors import Location, ToolchainError
 from patchkit.proc import tool_failure
 
-__all__ = ["PreprocessFailed", "Reading", "reading_digest", "reading_text"]
-
 _FORMAT = 1
 _TIMEOUT_S = 300.0
 _SHOWN_ERRORS = 4

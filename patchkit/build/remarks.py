@@ -14,15 +14,6 @@ from typing import Literal
 
 from patchkit.errors import Location, ToolchainError
 
-__all__ = [
-    "REMARK_FLAG",
-    "Diagnostic",
-    "RemarkMalformed",
-    "ResourceRemark",
-    "parse_diagnostics",
-    "parse_remarks",
-]
-
 REMARK_FLAG = "-Rpass-analysis=kernel-resource-usage"
 
 # The names clang 22 prints; "AGPRs" and "Dynamic Stack" stand there too and are not used.

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from patchkit.sdk.versions import hip_version
 
-__all__ = ["Found", "Place", "look_at", "places"]
-
 # Where ROCm's own packages, TheRock, and the distributions put the bitcode, below a root. The newest
 # LLVM of several comes first.
 _DEVICE_LIBS = (

@@ -23,8 +23,6 @@ from patchkit.build.store import key_of
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors, write_whole
 
-__all__ = ["BuiltPart", "BuiltSide", "Workshop", "assemble", "build_part", "put_file"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:

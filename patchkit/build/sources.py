@@ -12,8 +12,6 @@ from pathlib import Path
 
 from patchkit.build.units import IncludeGraph
 
-__all__ = ["SourceTree"]
-
 
 class SourceTree:
     """One exported tree; every file is read and hashed once. Safe to share between threads."""

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Store", "key_of", "remove_stale"]
-
 _STALE_S = 86400.0  # no build of one entry takes a day: whoever filled it was killed
 
 

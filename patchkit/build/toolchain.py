@@ -23,19 +23,6 @@ from patchkit.sdk.flags import Pass, hip_arguments
 from patchkit.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
 from patchkit.sdk.versions import check_bitcode, clang_version, known_archs, rocwmma_version
 
-__all__ = [
-    "RocWmma",
-    "RocmUnusable",
-    "Toolchain",
-    "ToolchainMissing",
-    "check_archs",
-    "find_toolchain",
-    "hip_flags",
-    "knows_arch",
-    "llvm_tool",
-    "rocwmma_for",
-]
-
 _INSTALL = "patchkit sdk install"
 _ANSWER_S = 30.0
 

@@ -19,8 +19,6 @@ from patchkit.errors import CacheError, Location
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository, TreeEntry, git_path
 
-__all__ = ["ExportedTree", "TreeEntryRefused", "export_tree", "overlay_tree"]
-
 _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
 
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"

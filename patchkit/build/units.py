@@ -16,18 +16,6 @@ from typing import Literal
 from patchkit.build.kv_types import kv_units
 from patchkit.errors import Location, ToolchainError
 
-__all__ = [
-    "GPU_SOURCES",
-    "INCLUDE_FOLDERS",
-    "BuildListMissing",
-    "ComputedInclude",
-    "IncludeGraph",
-    "Platform",
-    "hip_units",
-    "platform_units",
-    "units_including",
-]
-
 Platform = Literal["cuda", "hip", "musa"]
 
 # Below it lies everything a unit can reach; the rest of upstream is not needed to compile one.

@@ -22,8 +22,6 @@ from patchkit.proc import ToolFailed, run_tool
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_error_from_git, disk_errors
 
-__all__ = ["WheelContents", "WheelNotMade", "check_folder", "init_text", "make_wheel"]
-
 _TIMEOUT_S = 1800.0
 _MAKING = "making a wheel"
 _ELSEWHERE = "name another folder with --out"

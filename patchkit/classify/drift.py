@@ -11,8 +11,6 @@ from patchkit.classify.retarget import nameless_digest
 from patchkit.classify.units import align, list_units
 from patchkit.cxx.scopes import Entity, ScopeMap
 
-__all__ = ["find_drift"]
-
 _SHOWN = 12  # units of each side; the digests cover all of them
 
 

@@ -14,19 +14,6 @@ from typing import Literal, get_args
 
 from patchkit.errors import Location, PatchkitError
 
-__all__ = [
-    "DROPPED",
-    "GOOD",
-    "PATCH_CLASSES",
-    "Agreement",
-    "Classified",
-    "Drift",
-    "Gone",
-    "Move",
-    "PatchClass",
-    "UpstreamCommit",
-]
-
 PatchClass = Literal["clean", "moved", "upstreamed", "superseded", "retired", "out of era", "conflict", "off"]
 PATCH_CLASSES: tuple[PatchClass, ...] = get_args(PatchClass)
 GOOD: frozenset[PatchClass] = frozenset({"clean", "moved"})

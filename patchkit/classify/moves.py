@@ -17,8 +17,6 @@ from patchkit.classify.units import Alignment, UnitList, align, list_units
 from patchkit.cxx.scopes import ScopeMap
 from patchkit.source import Span
 
-__all__ = ["find_moves"]
-
 _HEAD_ENDS = frozenset({b";", b"{", b"}"})
 _SHOWN = 160  # characters of a statement
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from patchkit.classify.model import Gone
 from patchkit.config.manifest import Patch
 
-__all__ = ["asks_for", "find_gone"]
-
 
 def find_gone(
     patch: Patch,

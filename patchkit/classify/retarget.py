@@ -19,16 +19,6 @@ from patchkit.config.manifest import Patch
 from patchkit.cxx.scopes import Entity, ScopeMap
 from patchkit.errors import Location
 
-__all__ = [
-    "Resemblance",
-    "Target",
-    "find_resemblances",
-    "find_target",
-    "nameless_digest",
-    "near_target",
-    "retarget_patch",
-]
-
 _ALIKE = 0.6  # share of units; below that, functions of one kernel family resemble one another
 _NEAR = 0.9  # share of units from which a function without a rival is taken for the old one
 _LEAST = 5  # units of a function that a resemblance can rest on

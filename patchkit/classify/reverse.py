@@ -20,8 +20,6 @@ from patchkit.cxx.scopes import parse_scopes
 from patchkit.report import Reporter
 from patchkit.source import SourceText
 
-__all__ = ["Form", "Step", "TakenOut", "bare", "take_out"]
-
 Form = Literal["guarded", "bare"]
 _Read = Callable[[str], bytes | None]
 

@@ -14,8 +14,6 @@ from patchkit.config.manifest import Patch
 from patchkit.cxx.scopes import ScopeMap
 from patchkit.errors import Location
 
-__all__ = ["find_replacement"]
-
 
 def find_replacement(
     patch: Patch, files: Mapping[str, bytes], scopes: Callable[[str], ScopeMap]

@@ -19,8 +19,6 @@ from patchkit.source import SourceText, Span
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.runner import Git
 
-__all__ = ["compare_derivations", "merge_file", "same_tokens"]
-
 _MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuses above
 _SHOWN = 40  # lines of a difference
 

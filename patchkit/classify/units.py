@@ -16,8 +16,6 @@ from functools import cached_property
 from patchkit.cxx.scopes import ScopeMap
 from patchkit.source import Span
 
-__all__ = ["Alignment", "Unit", "UnitList", "align", "list_units"]
-
 _ENDS = frozenset({b";", b"{", b"}"})
 
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["main", "run"]
-
 # ExitCode.INTERRUPTED and ExitCode.CACHE: errors.py may be the module that could not be loaded.
 _INTERRUPTED = 130
 _REFUSED = 8

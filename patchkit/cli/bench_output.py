@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from patchkit.bench.table_text import Section
     from patchkit.bench.tables import Table
 
-__all__ = ["TableFormat", "show_table"]
-
 TableFormat = Literal["terminal", "markdown", "csv"]
 _WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never folded
 

@@ -21,8 +21,6 @@ from patchkit.cli.usage import from_click
 from patchkit.cli.versions import version_of
 from patchkit.errors import ErrorGroup, ExitCode, PatchkitError
 
-__all__ = ["BROKEN_PIPE", "Interrupted", "answer", "root"]
-
 # 128 + SIGPIPE, what a shell reports for a process whose reader went away.
 BROKEN_PIPE = 141
 

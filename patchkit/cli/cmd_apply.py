@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from patchkit.flow.apply import Applied
     from patchkit.flow.onto.pin import Onto
 
-__all__ = ["command"]
-
 
 @verb(
     "apply",

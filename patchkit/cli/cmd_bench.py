@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from patchkit.build.parts import BackendName
     from patchkit.flow.bench_run import BenchRunReport
 
-__all__ = ["command"]
-
 # The names of patchkit.bench.tables.CONDITIONS, written out so that --help need not import it; a test
 # compares the two.
 ACROSS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")

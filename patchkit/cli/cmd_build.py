@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from patchkit.build.sides import BuiltSide
     from patchkit.flow.build import BuildReport
 
-__all__ = ["command"]
-
 
 @verb(
     "build",

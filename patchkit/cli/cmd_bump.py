@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from patchkit.flow.bump_commit import BumpCommitted
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["command"]
-
 
 class _Options(TypedDict):
     to: str

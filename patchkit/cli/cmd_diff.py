@@ -7,8 +7,6 @@ import click
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
-__all__ = ["command"]
-
 
 @verb(
     "diff",

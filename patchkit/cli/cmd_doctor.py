@@ -9,8 +9,6 @@ import click
 from patchkit.cli.complaint import complain, exit_code_of
 from patchkit.cli.settings import Settings, verb
 
-__all__ = ["command"]
-
 
 @verb("doctor", example=("patchkit doctor",))
 @click.option(

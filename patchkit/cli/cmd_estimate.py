@@ -15,8 +15,6 @@ from patchkit.errors import UsageError
 if TYPE_CHECKING:
     from patchkit.flow.estimate import Estimate, Row
 
-__all__ = ["DepthMalformed", "EstimateOptions", "ModelNotNamed", "NothingToEstimate", "command"]
-
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
 _TOKENS = click.IntRange(min=0, max=2**16)
 _SPEED = click.FloatRange(min=0, min_open=True, max=1e9)

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from patchkit.recorder.cases import Case
     from patchkit.recorder.log import Launch
 
-__all__ = [
-    "HeadSizeMalformed",
-    "HeadSizeNotInBlocks",
-    "ShapeImpossible",
-    "ShapeNotStated",
-    "ShapeOptions",
-    "command",
-]
-
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 

@@ -10,8 +10,6 @@ import click
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
-__all__ = ["command"]
-
 
 @verb("export", example=("patchkit export --arch gfx1151 patches-gfx1151",))
 @candidate_options

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from patchkit.gating.look import FirstLook
     from patchkit.gating.verdict import Verdict
 
-__all__ = ["command"]
-
 
 class _Options(HardwareOptions):
     base: str

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from patchkit.config.manifest import Patch
     from patchkit.flow.listing import Catalogue
 
-__all__ = ["command"]
-
 
 @verb("list", example=("patchkit list", "patchkit list --json"))
 def command(settings: Settings) -> None:

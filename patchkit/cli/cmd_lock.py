@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from patchkit.flow.lock import Recorded, Relocked
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["LockAllNarrowed", "command"]
-
 
 class LockAllNarrowed(UsageError):
     """``--all`` together with an option that says which result is meant."""

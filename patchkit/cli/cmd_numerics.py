@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from patchkit.flow.numerics import Measurement
     from patchkit.numerics.manifest import Manifest
 
-__all__ = ["command"]
-
 Action = Literal["build", "run", "judge"]
 
 

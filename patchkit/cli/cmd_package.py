@@ -14,8 +14,6 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 if TYPE_CHECKING:
     from patchkit.build.parts import BackendName
 
-__all__ = ["command"]
-
 
 @verb(
     "package",
@@ -39,7 +37,8 @@ def command(
     pip installs it; llama-bench, llama-server and the others then run by their names. The wheel is named
     after the GPU and the build, and says which gates these bytes have passed.
     """
-    from patchkit.flow.package import PROGRAMS, run_package
+    from patchkit.flow.build import PROGRAMS
+    from patchkit.flow.package import run_package
 
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options

@@ -20,8 +20,6 @@ from patchkit.errors import ErrorGroup
 if TYPE_CHECKING:
     from patchkit.flow.plan import PlannedPatch
 
-__all__ = ["command"]
-
 
 @verb(
     "plan",

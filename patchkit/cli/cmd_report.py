@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from patchkit.flow.report import Format
     from patchkit.reports.model import Evidence
 
-__all__ = ["command"]
-
 # As patchkit.flow.report.FORMATS, which --help need not import; a test holds them together.
 _FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
 

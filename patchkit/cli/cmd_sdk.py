@@ -13,8 +13,6 @@ from patchkit.cli.usage import BadUsage
 if TYPE_CHECKING:
     from patchkit.sdk.make import RocWmmaChoice
 
-__all__ = ["command"]
-
 Action = Literal["install", "status", "remove"]
 
 

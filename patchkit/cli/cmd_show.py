@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from patchkit.config.manifest import Edit, Patch
-    from patchkit.config.profile import ArchProfile
+    from patchkit.config.profile_data import ArchProfile
     from patchkit.flow.listing import Catalogue
-
-__all__ = ["NothingToShow", "command"]
 
 
 class NothingToShow(UsageError):

@@ -12,8 +12,6 @@ from patchkit.cli.settings import Settings, verb
 if TYPE_CHECKING:
     from patchkit.flow.queue import Queue
 
-__all__ = ["command"]
-
 
 _STANDING = {
     "recorded": "as the lock records",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from patchkit.flow.sweep_gates import Proof
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["SweepOptionsClash", "command"]
-
 
 class _Options(TypedDict):
     archs: tuple[str, ...]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from patchkit.tune.cost import Judged
     from patchkit.tune.search import Verdict
 
-__all__ = ["ModelMissing", "command"]
-
 
 class ModelMissing(UsageError):
     """``--device`` without a model."""
@@ -131,7 +129,8 @@ def command(
     What was compiled is kept, so an interrupted run goes on where it was. The report is kept in the cache
     folder.
     """
-    from patchkit.flow.tune import TuneRequest, run_tune, write_table
+    from patchkit.flow.tune import run_tune, write_table
+    from patchkit.flow.tune_request import TuneRequest
 
     workspace = settings.workspace()
     if builds is not None:

@@ -18,8 +18,6 @@ from patchkit.errors import ErrorGroup, ExitCode
 if TYPE_CHECKING:
     from patchkit.flow.verify import Report, Timed
 
-__all__ = ["command"]
-
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 
 

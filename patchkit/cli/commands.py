@@ -14,8 +14,6 @@ import click
 
 from patchkit.cli.usage import unknown_command
 
-__all__ = ["COMMANDS", "Verb", "Verbs"]
-
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "apply": "Make the candidate branch: the pin plus one commit per patch.",

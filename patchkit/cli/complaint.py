@@ -15,8 +15,6 @@ from collections.abc import Callable
 from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
 from patchkit.visible import shortened, visible
 
-__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "plain"]
-
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
 

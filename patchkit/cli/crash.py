@@ -19,8 +19,6 @@ from pathlib import Path
 from patchkit.cli.versions import version_of
 from patchkit.errors import InternalError, Location
 
-__all__ = ["Unexpected", "report_crash"]
-
 _LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
 
 

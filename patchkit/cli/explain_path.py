@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from patchkit.flow.explain_path import Line, PathReport, Span
 
-__all__ = ["path_lines"]
-
 _WIDTH = 96
 
 

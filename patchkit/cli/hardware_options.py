@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from patchkit.flow.hardware import Hardware
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["HardwareOptions", "HardwareRefused", "check_hardware", "hardware_options", "make_hardware"]
-
 
 class HardwareRefused(UsageError):
     """``--no-gpu`` together with an option about the device to run on, or an option that stands alone."""

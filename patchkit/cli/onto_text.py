@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from patchkit.flow.onto.apply import OntoApplied
     from patchkit.flow.onto.plan import OntoPlan
 
-__all__ = ["class_lines", "onto_lines"]
-
 
 def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     """What became of each patch there: in full where a person may have to look, else by name."""

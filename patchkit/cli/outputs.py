@@ -9,8 +9,6 @@ from pathlib import Path
 from patchkit.cli.settings import Settings
 from patchkit.errors import Location, UsageError
 
-__all__ = ["StdoutTaken", "check_beside_document"]
-
 _STDOUT = 1
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-__all__ = ["BarReporter", "LineReporter", "make_reporter"]
-
 
 def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter:
     """Silence when ``quiet`` or stderr is closed; a bar when stderr is a terminal; else plain lines."""

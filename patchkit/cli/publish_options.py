@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from patchkit.cli.request import CandidateChoice
     from patchkit.flow.publish import Published, PublishRequest
 
-__all__ = [
-    "PublishOptionAlone",
-    "PublishOptions",
-    "publish_options",
-    "publish_request",
-    "published_lines",
-]
-
 
 class PublishOptionAlone(UsageError):
     """An option says how to publish, and nothing is to be published."""

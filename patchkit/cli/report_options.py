@@ -16,8 +16,6 @@ from patchkit.cli.versions import version_of
 if TYPE_CHECKING:
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["ReportOptions", "report_options", "report_writer"]
-
 
 class ReportOptions(TypedDict):
     """The values as click hands them over."""

@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     from patchkit.flow.records import Wish
     from patchkit.flow.workspace import Workspace
 
-__all__ = [
-    "ArchMissing",
-    "CandidateChoice",
-    "Chosen",
-    "OptionsContradict",
-    "RequestOptions",
-    "candidate_options",
-    "choose_archs",
-    "make_onto",
-    "make_request",
-    "program_options",
-    "request_options",
-    "requested_onto",
-    "unlocked_option",
-]
-
 
 _DIGITS = 9  # of a build number
 

@@ -21,8 +21,6 @@ from patchkit.report import Reporter
 if TYPE_CHECKING:
     from patchkit.flow.workspace import Workspace
 
-__all__ = ["FOLDER", "TEXT", "Settings", "WorkingFolderGone", "example_epilog", "shared_options", "verb"]
-
 
 class WorkingFolderGone(UsageError):
     """A relative path was given, and the current folder was deleted."""

@@ -22,19 +22,6 @@ from patchkit.cli.complaint import Paint, plain
 from patchkit.errors import CacheError, Location, UsageError
 from patchkit.visible import visible, whole_characters
 
-__all__ = [
-    "ColorChoice",
-    "NameTooLong",
-    "OutputFailed",
-    "SystemRefused",
-    "Terminal",
-    "WriteRefused",
-    "make_streams_total",
-    "system_refusal",
-    "talk",
-    "wants_color",
-]
-
 ColorChoice = Literal["auto", "always", "never"]
 
 # SGR sequences, ECMA-48 section 8.3.117: 1 bold, 31 red, 34 blue, 36 cyan.

@@ -12,17 +12,6 @@ import click
 
 from patchkit.errors import UsageError
 
-__all__ = [
-    "BadOptionValue",
-    "BadUsage",
-    "MissingValue",
-    "UnknownCommand",
-    "UnknownOption",
-    "from_click",
-    "near_misses",
-    "unknown_command",
-]
-
 
 class UnknownCommand(UsageError):
     """The first word is no command."""

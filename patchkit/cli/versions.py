@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 
-__all__ = ["version_of"]
-
 
 def version_of(distribution: str) -> str:
     """The installed version, or ``not installed`` (patchkit itself may run from a bare checkout)."""

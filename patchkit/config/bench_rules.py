@@ -12,8 +12,6 @@ from pydantic import Field
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["BenchRules", "BenchRulesModel", "ExpectedGain"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedGain:

@@ -17,15 +17,6 @@ from pydantic_core import ErrorDetails
 from patchkit.config.places import KeyPath
 from patchkit.errors import ConfigError, Location
 
-__all__ = [
-    "EXPLAINED",
-    "BadValueError",
-    "MissingKeyError",
-    "UnknownKeyError",
-    "explain_failures",
-    "near_miss",
-]
-
 _QUOTED = re.compile(r"'([^']*)'")
 EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
 _WIDTH = 80  # longest value shown whole in a message

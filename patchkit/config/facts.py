@@ -17,21 +17,6 @@ from patchkit.config.explain import near_miss
 from patchkit.config.toml import TomlModel
 from patchkit.errors import ConfigError, Location
 
-__all__ = [
-    "REPORT_ONLY",
-    "REQUIRED",
-    "Confidence",
-    "Fact",
-    "FactMissing",
-    "FactNotANumber",
-    "FactNotForDecisions",
-    "FactValue",
-    "Facts",
-    "FactsModel",
-    "MatrixKind",
-    "UnknownFact",
-]
-
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]
 FactValue = int | float | str | tuple[float, float]

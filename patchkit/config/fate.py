@@ -16,8 +16,6 @@ from pydantic import Field, model_validator
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["ExpiresModel", "Fate", "Replacement", "ReplacementModel", "UpstreamModel", "make_fate"]
-
 Standing = Literal["none", "submitted", "merged", "rejected"]
 
 

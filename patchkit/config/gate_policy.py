@@ -13,8 +13,6 @@ from pydantic import Field, model_validator
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["GATES", "WITHOUT_GPU", "GateName", "GatePolicy", "GatePolicyModel"]
-
 GateName = Literal[
     "anchors", "isolation", "compile", "resources", "launch", "numerics", "backend-ops", "logits", "bench"
 ]

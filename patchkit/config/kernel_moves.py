@@ -16,8 +16,6 @@ from pydantic import Field
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["KernelMove", "KernelMoveModel"]
-
 _Family = Literal["wmma", "mma", "tile", "vec"]
 
 

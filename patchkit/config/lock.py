@@ -21,21 +21,6 @@ from patchkit.config.lock_model import GitModel, LockModel, PinModel, ResultMode
 from patchkit.config.toml import Document, load_toml, validate
 from patchkit.errors import ConfigError, ErrorGroup, Location, UsageError
 
-__all__ = [
-    "Followed",
-    "GitSource",
-    "Lock",
-    "Pin",
-    "PinAmbiguous",
-    "PinUnknown",
-    "PinWanted",
-    "Result",
-    "SdistSource",
-    "Source",
-    "load_lock",
-    "parse_lock",
-]
-
 _SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 
 

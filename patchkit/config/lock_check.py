@@ -11,20 +11,6 @@ from patchkit.config.lock_model import GitModel, LockModel, PinModel, decode_obj
 from patchkit.config.places import KeyPath
 from patchkit.errors import ConfigError, Location
 
-__all__ = [
-    "LockArchsUnsorted",
-    "LockBuildTwice",
-    "LockCommitUnproven",
-    "LockDateBad",
-    "LockDefaultUnknown",
-    "LockFollowedTwice",
-    "LockGitWithoutCommit",
-    "LockObjectBad",
-    "LockResultOrphan",
-    "LockResultTwice",
-    "find_problems",
-]
-
 _Locate = Callable[[KeyPath], Location]
 
 _COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILINE)

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["FollowedModel", "GitModel", "LockModel", "PinModel", "ResultModel", "SdistModel", "decode_object"]
-
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, StringConstraints(min_length=1)]

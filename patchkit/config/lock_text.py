@@ -20,8 +20,6 @@ from pathlib import Path
 from patchkit.config.lock import GitSource, Lock, Pin, Result, Source, load_lock
 from patchkit.errors import CacheError, ConfigError, Location
 
-__all__ = ["LockChanged", "LockNotWritten", "format_lock", "record_result", "replace_results", "write_lock"]
-
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
 _WIDTH = 76  # of base64 lines
 _DRAFT = ".patchkit-partial"

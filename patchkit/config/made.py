@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from patchkit.config.lock import Followed
 from patchkit.config.lock_model import ObjectId, Sha256
 
-__all__ = ["Made", "format_made", "parse_made"]
-
 
 class Made(BaseModel):
     """The record of one candidate.

@@ -22,19 +22,6 @@ from patchkit.config.selector import Selector, SelectorModel
 from patchkit.config.toml import Document, TomlModel, validate
 from patchkit.errors import ErrorGroup, Location
 
-__all__ = [
-    "Alias",
-    "BuildRange",
-    "Edit",
-    "NewFile",
-    "Patch",
-    "PatchModel",
-    "Requirement",
-    "Side",
-    "Verb",
-    "parse_patch",
-]
-
 Verb = Literal["change_to", "insert_before", "insert_after", "remove", "add_include", "use_alias"]
 Side = Literal["host", "device"]
 Status = Literal["not-submitted", "submitted", "rejected", "backport"]

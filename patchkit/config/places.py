@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 import tomllib
 
-__all__ = ["KeyPath", "find_places"]
-
 KeyPath = tuple[str | int, ...]
 
 _BLANK_END = re.compile(rb"[^ \t\r\n]|\Z")

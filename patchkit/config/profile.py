@@ -30,22 +30,6 @@ from patchkit.config.profile_model import FamilyModel, ProfileModel
 from patchkit.config.toml import Document, TomlModel, load_toml, validate
 from patchkit.errors import ConfigError, Location, UsageError
 
-__all__ = [
-    "ArchProfile",
-    "DuplicateTuning",
-    "GenericTarget",
-    "InheritanceCycle",
-    "NoProfiles",
-    "PatchChoice",
-    "ProfileInput",
-    "ProfileMismatch",
-    "TunedWmma",
-    "UnknownArch",
-    "UnknownFamily",
-    "list_profiles",
-    "load_profile",
-]
-
 Row = TypeVar("Row")
 
 _GENERIC = re.compile(r"gfx\d+(-\d+)*-generic")

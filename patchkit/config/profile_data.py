@@ -9,17 +9,6 @@ from patchkit.config.facts import Facts
 from patchkit.config.profile_model import PatchDefault, WmmaAccumulator
 from patchkit.errors import Location
 
-__all__ = [
-    "ArchProfile",
-    "PatchChoice",
-    "ProfileInput",
-    "TunedMmq",
-    "TunedMmvqBatch",
-    "TunedMmvqWarps",
-    "TunedTile",
-    "TunedWmma",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchChoice:

@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from patchkit.config.facts import FactsModel
 from patchkit.config.toml import TomlModel
 
-__all__ = ["FamilyModel", "PatchDefault", "ProfileModel", "WmmaAccumulator", "WmmaColumns"]
-
 PatchDefault = Literal["on", "opt-in", "off"]
 WmmaAccumulator = Literal["f16", "f32"]
 WmmaColumns = Literal[16, 32]

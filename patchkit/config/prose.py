@@ -14,8 +14,6 @@ from patchkit.config.toml import Document
 from patchkit.errors import ConfigError
 from patchkit.visible import orders_in
 
-__all__ = ["BREAKS_MAIL", "ControlCharacter", "MailBreaker", "UntidyLine", "check_texts"]
-
 BREAKS_MAIL = re.compile(
     r"---|diff -|index:|>?from[ :]|subject:|date:|message-id:|content-|\[patch\]", re.IGNORECASE
 )

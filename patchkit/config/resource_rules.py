@@ -13,8 +13,6 @@ from pydantic import Field
 
 from patchkit.config.toml import TomlModel
 
-__all__ = ["Allowance", "ResourceRules", "ResourceRulesModel"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
@@ -52,12 +50,15 @@ class ResourceRules(Allowance):
 
 
 class AllowanceModel(TomlModel):
+    """One ``[[resources.allow]]`` table as it stands in patch.toml."""
+
     kernels: list[str] = Field(min_length=1)
     more_spills: int = Field(default=0, ge=0, le=512)
     fewer_waves: int = Field(default=0, ge=0, le=16)
     why: str = Field(min_length=1)
 
     def build(self) -> Allowance:
+        """The allowance it declares."""
         return Allowance(
             kernels=tuple(self.kernels),
             more_spills=self.more_spills,

@@ -19,16 +19,6 @@ from patchkit.config.manifest import PatchModel
 from patchkit.config.profile_model import FamilyModel, ProfileModel
 from patchkit.config.series import SeriesModel
 
-__all__ = [
-    "SCHEMAS",
-    "lock_schema",
-    "patch_schema",
-    "profile_schema",
-    "schema_text",
-    "series_schema",
-    "write_schemas",
-]
-
 
 def schema_text(title: str, *models: type[BaseModel]) -> str:
     """The JSON schema of a file that is one of ``models``; the same text on every run."""

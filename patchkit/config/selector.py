@@ -14,23 +14,6 @@ from pydantic import Field, model_validator
 
 from patchkit.config.toml import TomlModel
 
-__all__ = [
-    "After",
-    "Before",
-    "Between",
-    "Body",
-    "Call",
-    "CallArg",
-    "Condition",
-    "GroupLines",
-    "Selector",
-    "SelectorModel",
-    "Statement",
-    "TableRow",
-    "TemplateParams",
-    "Tokens",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Tokens:

@@ -19,17 +19,6 @@ from patchkit.config.manifest import Patch, parse_patch
 from patchkit.config.toml import TomlModel, load_toml, validate
 from patchkit.errors import ConfigError, ErrorGroup, Location, PatchkitError
 
-__all__ = [
-    "EditOutsideFolders",
-    "PairSplit",
-    "PatchDuplicate",
-    "PatchFolderBad",
-    "PatchReference",
-    "Series",
-    "SeriesModel",
-    "load_series",
-]
-
 _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 

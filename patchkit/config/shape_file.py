@@ -12,8 +12,6 @@ from pydantic import Field, model_validator
 
 from patchkit.config.toml import TomlModel, load_toml, validate
 
-__all__ = ["ShapeModel", "ShapeTensor", "load_shape"]
-
 _MAX = 2**31
 
 

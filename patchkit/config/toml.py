@@ -24,23 +24,6 @@ from patchkit.config.places import KeyPath, find_places
 from patchkit.errors import ConfigError, ErrorGroup, Location
 from patchkit.source import SourceText
 
-__all__ = [
-    "Document",
-    "KeyPath",
-    "TomlEncodingError",
-    "TomlFileUnreadableError",
-    "TomlIsDirectoryError",
-    "TomlMissingError",
-    "TomlModel",
-    "TomlNestingError",
-    "TomlNotFiniteError",
-    "TomlSyntaxError",
-    "TomlTooLargeError",
-    "load_toml",
-    "parse_toml",
-    "validate",
-]
-
 # The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
 MAX_BYTES = 4 * 1024 * 1024
 

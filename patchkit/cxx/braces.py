@@ -12,8 +12,6 @@ from typing import Literal
 
 from patchkit.cxx.lexer import Token, TokenKind
 
-__all__ = ["BraceRole", "brace_role"]
-
 BraceRole = Literal["block", "lambda", "record", "value"]
 
 _BLOCK_BEFORE = frozenset({b";", b"}", b"else", b"do", b"try"})

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from patchkit.cxx.directives import Directive
 from patchkit.cxx.lexer import Token
 
-__all__ = ["CLOSING", "OPENING", "match_brackets"]
-
 OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}
 CLOSING = frozenset(OPENING.values())
 

@@ -14,8 +14,6 @@ from typing import Literal
 
 from patchkit.cxx.lexer import Token, TokenKind
 
-__all__ = ["Declared", "classify_header"]
-
 _RECORDS = frozenset({b"struct", b"class", b"union", b"enum"})
 _ATTRIBUTES = frozenset({b"__attribute__", b"throw"})  # not keywords everywhere, never a function's name
 _VIRTUAL = frozenset({b"final", b"override"})

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from patchkit.cxx.lexer import Token, TokenKind
 from patchkit.source import SourceText, Span
 
-__all__ = ["Branch", "Directive", "Group", "find_groups", "split_directives"]
-
 _OPENING = frozenset({b"if", b"ifdef", b"ifndef"})
 _MIDDLE = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
 

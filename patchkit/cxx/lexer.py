@@ -14,8 +14,6 @@ from patchkit.cxx.library import SINGLE_FILE, parse_unit
 from patchkit.errors import InternalError
 from patchkit.source import SourceText, Span
 
-__all__ = ["LexerMismatch", "Token", "TokenKind", "lex", "lex_pattern"]
-
 _MAIN = "/main.cpp"
 _SPLICE = re.compile(rb"(?:\\[ \t]*\r?\n)+")
 _SKIP_BODIES = 0x40  # CXTranslationUnit_SkipFunctionBodies: tokens do not need the AST

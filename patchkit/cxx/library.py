@@ -20,17 +20,6 @@ from clang import cindex
 from patchkit.errors import ToolchainError
 from patchkit.source import Span
 
-__all__ = [
-    "KEEP_GOING",
-    "PREPROCESSING_RECORD",
-    "SINGLE_FILE",
-    "LibclangUnavailable",
-    "ParseFailed",
-    "library_version",
-    "parse_unit",
-    "skipped_ranges",
-]
-
 KEEP_GOING = 0x200
 """CXTranslationUnit_KeepGoing (clang-c/Index.h), not exposed by the bindings."""
 PREPROCESSING_RECORD = 0x01

@@ -23,8 +23,6 @@ from patchkit.cxx.directives import Group, find_groups, split_directives
 from patchkit.cxx.lexer import Token, lex
 from patchkit.source import SourceText, Span
 
-__all__ = ["Entity", "EntityKind", "ScopeMap", "parse_scopes"]
-
 EntityKind = Literal["function", "record", "macro"]
 
 

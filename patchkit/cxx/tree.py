@@ -20,8 +20,6 @@ from clang import cindex
 from patchkit.cxx.library import KEEP_GOING, PREPROCESSING_RECORD, parse_unit, skipped_ranges
 from patchkit.source import Span
 
-__all__ = ["Definition", "ParseIssue", "Pass", "Tree", "parse_tree"]
-
 Pass = Literal["host", "device"]
 
 _ROOT = "/upstream/"

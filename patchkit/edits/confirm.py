@@ -19,16 +19,6 @@ from patchkit.edits.model import Applied
 from patchkit.errors import AnchorError
 from patchkit.source import Span
 
-__all__ = [
-    "EditDead",
-    "EditMisplaced",
-    "EditUnparsable",
-    "Evidence",
-    "TwinTouched",
-    "confirm_entities",
-    "confirm_passes",
-]
-
 Confidence = Literal["ast", "tokens"]
 
 

@@ -19,17 +19,6 @@ from patchkit.edits.model import Placement
 from patchkit.errors import AnchorError, Location, RenderError
 from patchkit.source import Span
 
-__all__ = [
-    "AliasNotOneLine",
-    "AliasTaken",
-    "AlreadyIncluded",
-    "HostGuardMissing",
-    "NoIncludeBlock",
-    "SeveralStatements",
-    "expand_alias",
-    "expand_edit",
-]
-
 
 class HostGuardMissing(RenderError):
     """A host edit whose text does not ask which GPU it runs on would change every GPU's host code."""

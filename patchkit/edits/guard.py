@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Guard", "Target"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Target:

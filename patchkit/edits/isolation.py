@@ -16,8 +16,6 @@ from patchkit.edits.guard import Guard
 from patchkit.errors import AnchorError, Location
 from patchkit.source import Span
 
-__all__ = ["GuardLeak", "require_isolated"]
-
 
 class GuardLeak(AnchorError):
     """Tokens differ although the guard is false."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from patchkit.source import SourceText, Span
 
-__all__ = ["guard_insertion", "guard_removal", "guard_replacement"]
-
 _STEP = b"    "
 _ENDIF = b"#endif"
 

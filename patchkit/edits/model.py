@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from patchkit.errors import AnchorError, Location
 from patchkit.source import SourceText, Span
 
-__all__ = ["Applied", "EditConflict", "Placement", "apply_placements", "revert"]
-
 
 class EditConflict(AnchorError):
     """Two edits want the same bytes."""

@@ -17,8 +17,6 @@ from patchkit.estimate.model import Layer, ModelShape, Weight, role_of, with_out
 from patchkit.gguf_file.header import GgufHeader, Value
 from patchkit.gguf_file.kinds import KINDS_BY_NAME
 
-__all__ = ["ModelNotDescribed", "TensorTypeUnknown", "shape_of_file", "shape_of_header"]
-
 _MAX_LAYERS = 1024  # several times what the deepest models have
 _MAX_EXPERTS = 65536
 # Every n-th layer sees all tokens: set_swa_pattern in llama-model.cpp of build 6900.

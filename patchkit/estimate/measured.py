@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from patchkit.bench.rows import BenchRow
 from patchkit.errors import Location, UsageError
 
-__all__ = ["BenchFileMixed", "Measured", "measured_of"]
-
 
 class BenchFileMixed(UsageError):
     """The rows of one file are not of one build, one model and one setting."""

@@ -14,8 +14,6 @@ from typing import Literal
 
 from patchkit.gguf_file.kinds import Kind
 
-__all__ = ["Layer", "ModelShape", "Role", "Weight", "role_of", "with_output"]
-
 Role = Literal["lookup", "matrix", "experts", "vector"]
 
 

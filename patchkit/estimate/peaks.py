@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.errors import UsageError
-
-__all__ = ["Figure", "FigureMissing", "Peaks", "peaks_of"]
 
 FigureKind = Literal["measured", "specified", "given"]
 

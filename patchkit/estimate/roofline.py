@@ -17,8 +17,6 @@ from patchkit.estimate.model import Layer, ModelShape, Weight
 from patchkit.estimate.peaks import Peaks
 from patchkit.gguf_file.kinds import Kind
 
-__all__ = ["Bound", "Test", "Work", "attention_work", "bound_of", "distinct_experts", "weight_work"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:

@@ -32,8 +32,6 @@ from patchkit.fetch.archive_errors import (
     ArchiveTooManyMembers,
 )
 
-__all__ = ["LIMITS", "Limits", "Member", "read_archive"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from patchkit.errors import SourceError
 
-__all__ = [
-    "ArchiveAbsolutePath",
-    "ArchiveBomb",
-    "ArchiveDamaged",
-    "ArchiveDuplicate",
-    "ArchiveFileTooLarge",
-    "ArchiveGitFolder",
-    "ArchiveLinkOutside",
-    "ArchiveNoTree",
-    "ArchiveParentPath",
-    "ArchivePathTooLong",
-    "ArchiveSpecialFile",
-    "ArchiveTooManyMembers",
-]
-
 
 class ArchiveDamaged(SourceError):
     """It is no gzip-compressed tar file, or is cut short."""

@@ -19,8 +19,6 @@ from patchkit.vcs.redact import redacted
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
 
-__all__ = ["CommitUnreadable", "RemoteHasNoBuilds", "list_builds", "read_pin"]
-
 _TAG = re.compile(r"refs/tags/b([1-9][0-9]*)(\^\{\})?")
 _COMMITTER = re.compile(rb"^committer .*> ([0-9]+) ([+-][0-9]{2})([0-9]{2})$", re.MULTILINE)
 

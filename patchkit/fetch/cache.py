@@ -26,8 +26,6 @@ from patchkit.vcs.ownership import is_marked
 from patchkit.vcs.refs import drop_damaged_refs
 from patchkit.vcs.repository import Repository, create_repository, open_repository
 
-__all__ = ["Cache", "default_cache_root", "open_cache"]
-
 _PATIENCE_S = 1.0  # before saying that somebody else holds the cache
 
 

@@ -16,16 +16,6 @@ from patchkit.vcs.redact import redacted
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Finished, GitSilent
 
-__all__ = [
-    "RemoteCommitUnknown",
-    "RemoteRefusesCommit",
-    "RemoteSilent",
-    "RemoteUnreachable",
-    "RemoteUrlBad",
-    "checked_url",
-    "fetch_commit",
-]
-
 _SILENCE_S = 60.0  # after the first answer; git writes its progress about every second
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCHEMES = ("https", "http", "ssh", "git", "file")

@@ -22,8 +22,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.redact import redacted
 from patchkit.vcs.runner import Git, GitSilent
 
-__all__ = ["Change", "History", "HistoryUnavailable", "open_history"]
-
 _MOST_BUILDS = 12000  # from build 1 on upstream has had fewer; more would be no two builds of it
 _MOST_CHANGES = 300  # commits of one file that are looked at, the newest
 _ANSWER_S = 10.0

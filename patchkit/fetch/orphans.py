@@ -17,8 +17,6 @@ from pathlib import Path
 from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["lock_against_orphans"]
-
 _PATIENCE_S = 1.0  # before saying so
 _POLL_S = 0.02
 # Twice the time after which git gives up on a remote (http.lowSpeedTime of patchkit.vcs.environment).

@@ -28,18 +28,6 @@ from patchkit.vcs.refs import read_ref, update_ref
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import check_git
 
-__all__ = [
-    "Origin",
-    "PinnedTree",
-    "SourceNotInLock",
-    "SourceWanted",
-    "TreeMismatch",
-    "UpstreamUrlUnused",
-    "find_pinned",
-    "obtain",
-    "pin_ref",
-]
-
 SourceWanted = Literal["auto", "git", "sdist"]
 Origin = Literal["cache", "git", "sdist", "clone"]
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["remove_remains"]
-
 # Not worktrees/*/index.lock: git run by hand in a checkout may hold one at this moment.
 _PATTERNS = (
     "*.lock",

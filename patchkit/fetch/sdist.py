@@ -30,15 +30,6 @@ from patchkit.errors import Location, SourceError
 from patchkit.report import Advance, Reporter
 from patchkit.vcs.disk import disk_errors
 
-__all__ = [
-    "IndexUnusable",
-    "SdistDigestMismatch",
-    "SdistMissing",
-    "SdistNetwork",
-    "SdistTooLarge",
-    "fetch_sdist",
-]
-
 _TRIES = 3
 _TIMEOUT_S = (10.0, 30.0)  # to connect, and between two pieces
 _PIECE = 64 * 1024  # bytes; a cut loses less than one

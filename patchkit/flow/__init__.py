@@ -3,7 +3,3 @@
 The modules of a verb begin with its name (``bump_*``, ``bench_*``, ``tune_*``, ``publish_*``); the others
 serve several.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

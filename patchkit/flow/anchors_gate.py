@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patchkit.config.lock import PinWanted
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.errors import Location
 from patchkit.flow.message import commit_message
 from patchkit.flow.plan import Plan, Request, make_plan
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import GateError, GateResult, PatchPart, Subject
 from patchkit.vcs.repository import Repository, open_repository
-
-__all__ = ["AnchorsGate", "CandidateStale"]
 
 
 class CandidateStale(GateError):

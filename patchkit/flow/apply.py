@@ -30,17 +30,6 @@ from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.refs import read_ref, update_refs
 from patchkit.vcs.repository import Repository
 
-__all__ = [
-    "Applied",
-    "AppliedCommit",
-    "candidate_ref",
-    "cmake_command",
-    "declared_options",
-    "move_candidate",
-    "run_apply",
-    "write_plan",
-]
-
 _LOCK_STATES = {
     "recorded": "as the lock records",
     "not recorded": "not recorded in the lock",

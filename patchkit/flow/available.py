@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from patchkit.config.lock import load_lock
 from patchkit.config.manifest import Patch
-from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
 from patchkit.flow.selection import select_patches
 from patchkit.series_dir import SeriesDir
-
-__all__ = ["Available", "Offer", "find_available"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,6 @@ from patchkit.flow.upstream import OPTIONS_FILE, declares_option
 from patchkit.gates.base import Subject
 from patchkit.gates.hardware import build_sides
 
-__all__ = ["BenchArm", "RocWmmaMissing", "build_arms"]
-
 _PROGRAMS = ("llama-bench",)
 _ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
 

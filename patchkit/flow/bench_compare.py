@@ -12,15 +12,6 @@ from patchkit.errors import Location, UsageError
 from patchkit.flow.bench_files import load_rows
 from patchkit.vcs.output import check_output, write_output
 
-__all__ = [
-    "BenchLabelsClash",
-    "BenchPlotFormatUnknown",
-    "CompareRequest",
-    "run_bench_compare",
-    "write_plot",
-]
-
-
 _ELSEWHERE = "name another file with --plot"
 
 

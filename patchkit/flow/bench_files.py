@@ -12,14 +12,6 @@ from pathlib import Path
 from patchkit.bench.rows import BenchRow, parse_rows
 from patchkit.errors import Location, UsageError
 
-__all__ = [
-    "BenchFileEmpty",
-    "BenchFileEncoding",
-    "BenchFileMissing",
-    "BenchFileTooLarge",
-    "load_rows",
-]
-
 # A row has some 1500 bytes (build 6900 to 11549). A sweep of 5 depths in 5 repetitions has 50 of them.
 _MOST_BYTES = 16 * 2**20
 _MOST_ROWS = 2000

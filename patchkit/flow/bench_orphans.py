@@ -14,8 +14,6 @@ from pathlib import Path
 from patchkit.errors import Location, ToolchainError
 from patchkit.report import Reporter
 
-__all__ = ["BenchStillRunning", "processes_of", "wait_for_orphans"]
-
 _PROCESSES = Path("/proc")
 _LOOK_S = 1.0
 _PATIENCE_S = 3600.0  # as long as a single call may take

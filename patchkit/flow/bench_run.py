@@ -29,8 +29,6 @@ from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.model_shape import head_size_of
 from patchkit.runner.base import LocalRunner, Runner
 
-__all__ = ["BenchRunReport", "BenchRunRequest", "run_bench"]
-
 _FORMAT = 1  # of the folder; a change makes every old one another measurement
 # As the bench gate's own, when the user has no model: see patchkit/gates/bench_device.py.
 _SMALL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)

@@ -21,16 +21,6 @@ from patchkit.errors import Location, UsageError
 from patchkit.proc import Completed
 from patchkit.vcs.disk import disk_errors, write_whole
 
-__all__ = [
-    "BenchFolderBusy",
-    "BenchFolderOther",
-    "Run",
-    "SweepFolder",
-    "open_sweep",
-    "plan_runs",
-    "refuse_other_folder",
-]
-
 _NOTE = "session.json"
 _LOCK = "lock"
 _RUNS = "runs"

@@ -27,8 +27,6 @@ from patchkit.proc import Completed, ToolTimeout
 from patchkit.report import Reporter
 from patchkit.runner.base import Job, LocalRunner, Runner
 
-__all__ = ["BenchTestsUnasked", "Sweep"]
-
 _HELP_S = 60.0
 
 

@@ -27,8 +27,6 @@ from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.redact import redacted
 
-__all__ = ["SweepBuildUnknown", "sweep_remote"]
-
 _DECLARED = frozenset({"out of era", "off"})
 
 

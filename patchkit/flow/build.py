@@ -22,8 +22,6 @@ from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import Subject
 from patchkit.gates.hardware import Sides, build_sides
 
-__all__ = ["PROGRAMS", "BuildReport", "ProgramRefused", "check_programs", "prepare_subject", "run_build"]
-
 # What a user wants to run; the gates need only the first two.
 PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")
 

@@ -30,8 +30,6 @@ from patchkit.flow.verify import Report, run_verify
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import read_ref
 
-__all__ = ["Bump", "GatesNeeded", "run_bump"]
-
 
 class GatesNeeded(UsageError):
     """``--no-verify``, although a function that a patch edits changed upstream."""

@@ -33,8 +33,6 @@ from patchkit.flow.verify import Report
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Candidates", "Work", "make", "regenerate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:

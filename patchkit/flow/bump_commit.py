@@ -22,17 +22,6 @@ from patchkit.vcs.refs import read_ref, update_ref
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
 
-__all__ = [
-    "BranchTaken",
-    "BumpCommitted",
-    "SeriesNotCommitted",
-    "SeriesNotInGit",
-    "check_branch",
-    "check_committed",
-    "commit_lock",
-    "find_home",
-]
-
 _MOST_SHOWN = 8
 _READ = (".toml", ".jinja")
 

@@ -21,8 +21,6 @@ from patchkit.flow.upstream import read_upstream
 from patchkit.report import Reporter
 from patchkit.vcs.redact import redacted
 
-__all__ = ["Asked", "with_commits"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:

@@ -15,8 +15,6 @@ from typing import Literal
 from patchkit.classify.model import DROPPED, GOOD, Classified
 from patchkit.config.series import Series
 
-__all__ = ["Loss", "find_losses"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:

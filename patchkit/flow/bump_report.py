@@ -20,8 +20,6 @@ from patchkit.flow.bump_request import bump_command
 from patchkit.flow.sweep_text import detail_lines
 from patchkit.vcs.disk import write_whole
 
-__all__ = ["bump_json", "bump_lines", "bump_message", "ending_lines", "keep_report"]
-
 
 def bump_json(bump: Bump) -> dict[str, object]:
     """Plain data."""

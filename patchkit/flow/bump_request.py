@@ -13,8 +13,6 @@ from patchkit.config.series import load_series
 from patchkit.flow.following import select_on
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["BumpRequest", "bump_command", "check_series"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpRequest:

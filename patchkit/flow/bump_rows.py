@@ -12,14 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.config.lock import Lock, Result
-from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import UsageError
 from patchkit.flow.bump_request import BumpRequest
 from patchkit.flow.selection import opted_in, select_patches
 from patchkit.series_dir import SeriesDir
-
-__all__ = ["Row", "Rows", "find_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,16 +19,6 @@ from patchkit.fetch.pin import UpstreamUrlUnused
 from patchkit.report import Reporter
 from patchkit.vcs.redact import redacted
 
-__all__ = [
-    "BumpTargetUnknown",
-    "PinDiffers",
-    "RemoteUnknown",
-    "catalogue_pins",
-    "find_target_pin",
-    "own_pin",
-    "remote_url",
-]
-
 _BUILD = re.compile(r"b?([1-9][0-9]*)")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 

@@ -27,20 +27,6 @@ from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository, open_repository
 
-__all__ = [
-    "Candidate",
-    "CandidateBroken",
-    "CandidateCommit",
-    "CandidateMissing",
-    "CandidateOfOtherSeries",
-    "check_candidate",
-    "find_candidate",
-    "is_candidate",
-    "made_for",
-    "named_candidate",
-    "read_candidate",
-]
-
 _REF = re.compile(r"refs/heads/candidate/(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})")
 _PIN = "refs/patchkit/pin/"
 # Fields end in NUL: a subject may hold anything else.

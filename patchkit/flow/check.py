@@ -11,8 +11,6 @@ from typing import Literal
 
 from patchkit.errors import PatchkitError
 
-__all__ = ["Check", "State"]
-
 State = Literal["ok", "absent", "failed"]
 
 

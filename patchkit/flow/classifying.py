@@ -25,8 +25,6 @@ from patchkit.flow.upstream import UpstreamFiles
 from patchkit.report import Reporter
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["Comparison", "classify_series"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:

@@ -24,8 +24,6 @@ from patchkit.flow.upstream import UpstreamFiles
 from patchkit.report import Reporter
 from patchkit.source import SourceText
 
-__all__ = ["DerivationsDiffer", "Found", "compare_rendering", "find_drifts", "follow"]
-
 
 class DerivationsDiffer(AnchorError):
     """Placed by structure and merged as text, a patch gives two different results."""

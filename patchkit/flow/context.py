@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from patchkit.config.profile import ArchProfile
-from patchkit.config.profile_data import TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
+from patchkit.config.profile_data import ArchProfile, TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
 from patchkit.edits.guard import Guard, Target
 from patchkit.occupancy.table import WmmaRow, wmma_table
 from patchkit.occupancy.waves import HardwareLimits, limits_of
-
-__all__ = ["ArchView", "WmmaRowView", "WmmaTableView", "make_context", "make_guard"]
 
 _ACC_BYTES = {"f16": 2, "f32": 4}
 

@@ -15,8 +15,6 @@ from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Difference", "FileChange", "PatchNotInCandidate", "difference", "make_diff"]
-
 # Everything that a newer git might default differently is named.
 _OPTIONS = (
     "--no-color",

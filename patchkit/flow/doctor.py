@@ -14,7 +14,7 @@ from pathlib import Path
 
 from patchkit.cxx.library import library_version
 from patchkit.errors import CacheError, ErrorGroup, Location, PatchkitError, ToolchainError
-from patchkit.flow.check import Check, State
+from patchkit.flow.check import Check
 from patchkit.flow.gpus import detect_gpus
 from patchkit.flow.listing import load_catalogue
 from patchkit.flow.toolchain_check import check_toolchain
@@ -24,8 +24,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository, open_repository
 from patchkit.vcs.runner import check_git, damaged
-
-__all__ = ["Check", "LowSpace", "PythonTooOld", "State", "run_doctor"]
 
 _DEFAULT_ARCH = "gfx1151"
 _PYTHONS = ((3, 11), (3, 13))  # pyproject.toml, requires-python

@@ -21,8 +21,6 @@ from patchkit.gguf_file.header import load_gguf_parts
 from patchkit.gguf_file.kinds import KINDS_BY_NAME
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["Estimate", "EstimateRequest", "Row", "make_estimate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:

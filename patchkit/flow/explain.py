@@ -29,8 +29,6 @@ from patchkit.recorder.log import Launch
 from patchkit.recorder.selection import Selection, select
 from patchkit.recorder.session import Figures
 
-__all__ = ["Account", "Explanation", "Side", "explain_case"]
-
 Side = str
 _SIDES: tuple[Side, Side] = ("before", "after")
 

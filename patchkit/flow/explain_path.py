@@ -35,8 +35,6 @@ from patchkit.recorder.operations import (
 )
 from patchkit.recorder.programs import GPU_FOLDER
 
-__all__ = ["NOT_KNOWN", "Line", "PathReport", "Span", "explain_paths"]
-
 NOT_KNOWN = (
     "which instructions a kernel uses (dot products or matrix units): device code decides that",
     "what the BLAS library runs, and the types of its calls beyond the conversions before them",

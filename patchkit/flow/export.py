@@ -11,8 +11,6 @@ from patchkit.flow.candidates import find_candidate
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.export import format_patches
 
-__all__ = ["Exported", "run_export"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:

@@ -11,12 +11,10 @@ from dataclasses import replace
 
 from patchkit.classify.retarget import Target, retarget_patch
 from patchkit.config.lock import Followed, Pin
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series
 from patchkit.flow.rendering import Rendering
 from patchkit.flow.selection import Selected, select_patches
-
-__all__ = ["followed_by", "followed_series", "select_on"]
 
 
 def followed_series(series: Series, pin: Pin) -> Series:

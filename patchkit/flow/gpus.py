@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["TOPOLOGY", "detect_gpus", "gfx_name"]
-
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
 _VERSION = re.compile(r"^gfx_target_version\s+(\d+)$", re.MULTILINE)

@@ -21,8 +21,6 @@ from patchkit.vcs.disk import disk_errors, write_whole
 from patchkit.vcs.export import format_mailbox
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Handover", "hand_over", "upstream_url"]
-
 _DOING = "writing what hands the branch over"
 
 

@@ -27,8 +27,6 @@ from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner, Runner
 from patchkit.runner.ssh import SshRunner
 
-__all__ = ["CPU_GATES", "GPU_GATES", "Hardware", "choose_hardware", "proven_where"]
-
 # In order of cost; the reasons are those of a machine without any GPU.
 GPU_GATES: Mapping[str, str] = {
     "numerics": "needs an NVIDIA GPU",

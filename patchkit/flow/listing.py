@@ -13,13 +13,12 @@ from typing import TypeVar
 
 from patchkit.config.lock import Lock, load_lock
 from patchkit.config.manifest import Patch
-from patchkit.config.profile import ArchProfile, list_profiles, load_profile
+from patchkit.config.profile import list_profiles, load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.profile_model import PatchDefault
 from patchkit.config.series import load_series
 from patchkit.errors import ErrorGroup, PatchkitError
 from patchkit.series_dir import SeriesDir
-
-__all__ = ["Catalogue", "archs_with_patches", "load_catalogue"]
 
 _T = TypeVar("_T")
 

@@ -23,8 +23,6 @@ from patchkit.flow.selection import opted_in, select_patches
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Recorded", "Relocked", "relock", "relock_all"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:

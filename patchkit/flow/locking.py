@@ -12,22 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from patchkit.config.lock import Result
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.errors import ConfigError, InternalError, Location
 from patchkit.flow.plan import Plan
 from patchkit.series_dir import SeriesDir, is_editors
-
-__all__ = [
-    "LockInputUnusable",
-    "LockInputsChanged",
-    "LockMismatch",
-    "check_inputs",
-    "check_result",
-    "difference",
-    "hash_inputs",
-    "make_result",
-    "read_inputs",
-]
 
 _SHOWN = 8
 

@@ -11,8 +11,6 @@ from patchkit.flow.place import PlacedPatch
 from patchkit.flow.plan import Plan
 from patchkit.flow.selection import Selected
 
-__all__ = ["commit_message", "commit_subject", "patch_digest"]
-
 _WIDTH = 72
 _GLUE = "\0"  # no text of a patch.toml holds it
 

@@ -17,8 +17,6 @@ from patchkit.cxx.scopes import parse_scopes
 from patchkit.fetch.history import Change, History
 from patchkit.source import SourceText
 
-__all__ = ["name_commits"]
-
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
 _FILES_OF_WORD = 40  # files whose history is asked for one build option
 

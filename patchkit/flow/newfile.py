@@ -17,16 +17,6 @@ from patchkit.errors import AnchorError, Location, PatchkitError, RenderError
 from patchkit.flow.upstream import UpstreamFiles
 from patchkit.source import SourceText
 
-__all__ = [
-    "NewFileBlocked",
-    "NewFileExists",
-    "NewFileUnbalanced",
-    "NewFileUnparsable",
-    "check_new_files",
-    "check_place",
-    "with_line",
-]
-
 # What no compiler reads; everything else is taken for C++, whatever its name.
 _PROSE = (".md", ".txt", ".cmake", ".json")
 

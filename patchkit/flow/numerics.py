@@ -21,8 +21,6 @@ from patchkit.gates.numerics import judge_bundle, make_bundle, run_bundle
 from patchkit.numerics.manifest import Manifest
 from patchkit.vcs.disk import write_whole
 
-__all__ = ["Measurement", "build_numerics", "judge_numerics_bundle", "run_numerics_bundle"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:

@@ -22,8 +22,6 @@ from patchkit.flow.verify import NOTHING
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import build_sides
 
-__all__ = ["PROGRAMS", "PackageReport", "run_package"]
-
 _READ_BYTES = 1 << 20
 
 

@@ -28,8 +28,6 @@ from patchkit.flow.upstream import UpstreamFiles
 from patchkit.render.renderer import PatchRenderer
 from patchkit.source import SourceText, Span
 
-__all__ = ["PlacedEdit", "PlacedPatch", "UpstreamFileMissing", "place_patch"]
-
 
 class UpstreamFileMissing(AnchorError):
     """Upstream's tree has no file of that path."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from patchkit.config.lock import Lock, Pin, PinWanted, load_lock
-from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import ErrorGroup, Location, PatchkitError
 from patchkit.fetch.cache import Cache, open_cache
@@ -21,17 +22,6 @@ from patchkit.flow.place import PlacedPatch, place_patch
 from patchkit.flow.selection import Selected, select_patches
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
-
-__all__ = [
-    "Plan",
-    "PlannedEdit",
-    "PlannedPatch",
-    "Request",
-    "make_plan",
-    "plan_with",
-    "planned_patch",
-    "with_opt_ins",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,16 +35,6 @@ from patchkit.vcs.refs import read_ref, update_refs
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.signing import find_key, user_setting, write_signed_tag
 
-__all__ = [
-    "CandidateMoved",
-    "NoSigningKey",
-    "PublishRequest",
-    "Published",
-    "PushRemoteBad",
-    "check_request",
-    "run_publish",
-]
-
 _ID = 12  # hex digits of an object id in names
 
 

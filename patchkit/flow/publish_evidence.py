@@ -13,8 +13,6 @@ from pathlib import Path
 from patchkit.errors import ExitCode, Location, PatchkitError
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["EvidenceMissing", "EvidenceTooLarge", "collect_evidence", "neutral", "neutral_names"]
-
 _FILE_BYTES = 32 * 1024 * 1024  # the largest evidence so far, isolation of build 6900, has 0.3 MB
 _ALL_BYTES = 128 * 1024 * 1024
 

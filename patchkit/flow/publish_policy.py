@@ -13,8 +13,6 @@ from patchkit.config.gate_policy import GATES, WITHOUT_GPU, GatePolicy
 from patchkit.errors import ExitCode, PatchkitError
 from patchkit.flow.verify import Report
 
-__all__ = ["Decision", "PublishGateFailed", "PublishNotProven", "PublishNothing", "decide"]
-
 
 class PublishGateFailed(PatchkitError):
     """A gate failed: there is nothing to publish."""

@@ -13,8 +13,6 @@ from patchkit.flow.verify import Report
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository
 
-__all__ = ["NO_RANGE", "CarriedRange", "carry_range"]
-
 _PUBLISHED = re.compile(r"refs/heads/patchkit/(?P<archs>[^/]+)/b(?P<build>[0-9]+)(?:-unproven)?")
 
 

@@ -16,8 +16,6 @@ from patchkit.flow.verify import Report
 from patchkit.vcs.refs import read_ref
 from patchkit.vcs.repository import Repository
 
-__all__ = ["Seal", "Sealed", "find_same", "seal_message"]
-
 _WIDTH = 72
 _KEYS = ("Patchkit-Candidate", "Gate-Passed", "Gate-Not-Run", "Range-Proof", "Patchkit-Evidence")
 

@@ -22,8 +22,6 @@ from patchkit.flow.following import followed_series
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.vcs.repository import Repository
 
-__all__ = ["CarriedPatch", "Queue", "read_queue"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedPatch:

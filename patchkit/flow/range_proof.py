@@ -21,8 +21,6 @@ from patchkit.flow.candidates import Candidate
 from patchkit.source import SourceText
 from patchkit.vcs.repository import Repository
 
-__all__ = ["FileProof", "RangeProof", "RangeProofFailed", "SideProof", "prove_range", "stray_lines"]
-
 _SHOWN = 5  # lines of a difference in a message
 _WHOLE = "the whole file"
 

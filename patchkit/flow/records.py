@@ -23,17 +23,6 @@ from patchkit.flow.workspace import Workspace
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.repository import Repository
 
-__all__ = [
-    "Wish",
-    "digest_of",
-    "digest_today",
-    "make_record",
-    "recall",
-    "record_ref",
-    "shown_path",
-    "write_record",
-]
-
 _BRANCHES = "refs/heads/candidate/"
 _RECORDS = "refs/patchkit/made/"
 

@@ -17,8 +17,6 @@ from patchkit.flow.selection import Selected
 from patchkit.flow.upstream import UpstreamFiles
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["Rendering", "render_patch", "render_series", "with_patch"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:

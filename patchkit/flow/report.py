@@ -33,21 +33,6 @@ from patchkit.reports.terminal import terminal_report
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.output import OTHER_FILE, check_output, write_output
 
-__all__ = [
-    "FORMATS",
-    "Format",
-    "ReportPlan",
-    "append_report",
-    "check_apart",
-    "check_sweep_shown",
-    "check_writable",
-    "find_evidence",
-    "make_report",
-    "read_evidence",
-    "read_sweep",
-    "write_report",
-]
-
 Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _WITH_TABLES = ("terminal", "markdown", "html")

@@ -15,8 +15,6 @@ from patchkit.sdk.make import Request, RocWmmaChoice
 from patchkit.sdk.pins import load_pins
 from patchkit.sdk.prefix import Prefix, current_prefix
 
-__all__ = ["SdkState", "run_sdk_install", "run_sdk_remove", "sdk_status"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SdkState:

@@ -12,19 +12,9 @@ from dataclasses import dataclass
 
 from patchkit.config.explain import near_miss
 from patchkit.config.manifest import Patch
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series
 from patchkit.errors import ErrorGroup, UsageError
-
-__all__ = [
-    "NothingSelected",
-    "PatchPairSplit",
-    "RequestContradicts",
-    "Selected",
-    "UnknownPatch",
-    "opted_in",
-    "select_patches",
-]
 
 
 class UnknownPatch(UsageError):

@@ -27,17 +27,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.refs import delete_ref, read_ref, update_ref
 from patchkit.vcs.repository import Repository
 
-__all__ = [
-    "Outcome",
-    "SeriesChanged",
-    "name_series",
-    "open_stage",
-    "publish",
-    "put_back_ref",
-    "recover",
-    "undone",
-]
-
 _JOURNAL = "bump.journal"
 _PREFIX = "bump-"
 _PARTS = ("patches", "templates", "arch_profiles")

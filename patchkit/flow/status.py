@@ -23,8 +23,6 @@ from patchkit.series_dir import SeriesDir
 from patchkit.vcs.refs import list_refs
 from patchkit.vcs.repository import Repository, open_repository
 
-__all__ = ["CandidateStatus", "PinStatus", "ResultStatus", "Standing", "Status", "read_status"]
-
 Standing = Literal["recorded", "differs", "not recorded", "on a clone"]
 
 

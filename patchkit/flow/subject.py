@@ -12,7 +12,8 @@ from pathlib import Path
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import export_tree
 from patchkit.config.manifest import Patch
-from patchkit.config.profile import ArchProfile, list_profiles, load_profile
+from patchkit.config.profile import list_profiles, load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import GitError, Location
 from patchkit.flow.candidates import Candidate, CandidateCommit
@@ -20,8 +21,6 @@ from patchkit.flow.context import make_guard
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.base import PatchPart, Subject
 from patchkit.vcs.repository import Repository
-
-__all__ = ["CandidatePatchUnknown", "make_subject"]
 
 _PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"
 

@@ -32,19 +32,6 @@ from patchkit.series_dir import SeriesDir
 from patchkit.tasks.pool import cores, open_pool, run_tasks
 from patchkit.vcs.repository import Repository
 
-__all__ = [
-    "Break",
-    "Chunk",
-    "PinVanished",
-    "Row",
-    "Sweep",
-    "SweepEmpty",
-    "classify_chunk",
-    "find_breaks",
-    "pins_of",
-    "run_sweep",
-]
-
 
 class SweepEmpty(UsageError):
     """No pin is left to look at."""

@@ -25,8 +25,6 @@ from patchkit.flow.sweep import Row, Sweep
 from patchkit.flow.verify import Report, run_verify
 from patchkit.flow.workspace import Workspace
 
-__all__ = ["GATES", "Proof", "prove_rows"]
-
 GATES = ("isolation", "compile", "resources", "launch")
 
 

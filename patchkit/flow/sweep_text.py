@@ -9,8 +9,6 @@ from patchkit.classify.model import GOOD, PATCH_CLASSES, Classified
 from patchkit.errors import PatchkitError
 from patchkit.flow.sweep import Row, Sweep
 
-__all__ = ["detail_lines", "markdown_matrix", "text_matrix"]
-
 _CELLS = {"conflict": "CONFLICT", "out of era": "era", "off": "-"}
 
 

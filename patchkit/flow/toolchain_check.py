@@ -23,8 +23,6 @@ from patchkit.report import NullReporter, Reporter
 from patchkit.sdk.prefix import current_prefix
 from patchkit.sdk.versions import known_archs
 
-__all__ = ["check_toolchain"]
-
 _INSTALL = "patchkit sdk install"
 
 

@@ -15,7 +15,8 @@ from datetime import date
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.config.lock import Pin, load_lock
-from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.errors import Location, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
@@ -43,8 +44,6 @@ from patchkit.tune.outcome import Outcome
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.search import Compiled, Verdict, choose, holds
 from patchkit.vcs.repository import Repository
-
-__all__ = ["TableIncomplete", "TuneRequest", "run_tune", "write_table"]
 
 
 class TableIncomplete(UsageError):

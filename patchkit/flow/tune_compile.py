@@ -18,8 +18,6 @@ from patchkit.tune.family import Family
 from patchkit.tune.measure import Bench, Order, is_kept, measure, measure_elsewhere, prepare
 from patchkit.tune.outcome import Outcome
 
-__all__ = ["Workbench", "compile_units"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:

@@ -23,7 +23,8 @@ from patchkit.bench.rounds import Arm as BenchArm
 from patchkit.bench.rounds import Rounds
 from patchkit.bench.statistics import Comparison, compare
 from patchkit.config.lock import load_lock
-from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.errors import Location, UsageError
 from patchkit.flow.tune_report import read_report, report_path
 from patchkit.flow.tune_request import KernelName
@@ -35,8 +36,6 @@ from patchkit.tune.halving import Arm, Race, race
 from patchkit.tune.profile_text import Line, TileLine, WmmaLine, write_profile
 from patchkit.tune.wmma import variant_of
 from patchkit.vcs.disk import write_whole
-
-__all__ = ["BuildsMissing", "DeviceRequest", "DeviceResult", "VariantUnclear", "run_device", "write_winner"]
 
 _UPSTREAM = "upstream"
 _LEAST = 0.01  # a smaller gain is not worth a row of its own

@@ -14,8 +14,6 @@ from patchkit.flow.tune_request import TuneRequest
 from patchkit.sdk.prefix import STANDIN
 from patchkit.sdk.versions import rocwmma_version
 
-__all__ = ["HeaderSets", "HeadersUnusable", "choose_headers", "headers_name", "own_headers", "with_headers"]
-
 STANDIN_NAME = "stand-in"
 
 

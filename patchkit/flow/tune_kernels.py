@@ -16,7 +16,7 @@ from patchkit.build.tree import export_tree, overlay_tree
 from patchkit.build.units import GPU_SOURCES
 from patchkit.config.lock import Pin
 from patchkit.config.manifest import Patch
-from patchkit.config.profile import ArchProfile, TunedWmma
+from patchkit.config.profile_data import ArchProfile, TunedWmma
 from patchkit.config.series import load_series
 from patchkit.errors import Location
 from patchkit.flow.context import make_context, make_guard
@@ -33,8 +33,6 @@ from patchkit.tune.mmq import MMQ_FILE, MMQ_PARTS, MmqFamily, config_file, make_
 from patchkit.tune.tile import TILE_FILE, TileFamily, make_tile_family
 from patchkit.tune.wmma import KERNEL_FILE, TABLE_FILE, WmmaFamily
 from patchkit.vcs.repository import Repository
-
-__all__ = ["WMMA_PATCH", "make_overlay", "mma_family", "mmq_family", "tile_family", "wmma_family"]
 
 WMMA_PATCH = "wmma-tile-params"
 _RDNA_WAVE = 32

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patchkit.config.profile import ArchProfile, TunedWmma
+from patchkit.config.profile_data import ArchProfile, TunedWmma
 from patchkit.occupancy.wmma import WmmaVariant
 from patchkit.tune.family import Family, Setting
 from patchkit.tune.mmq import MmqFamily
 from patchkit.tune.wmma import WmmaFamily, name_of
 
 COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
-
-__all__ = ["COMPILER_ONLY", "measured_settings", "profile_settings", "rows_by_variant"]
 
 
 def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:

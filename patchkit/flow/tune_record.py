@@ -23,22 +23,6 @@ from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Failure, Figures, Outcome
 from patchkit.vcs.disk import disk_errors, write_whole
 
-__all__ = [
-    "LeftOut",
-    "Record",
-    "RecordStale",
-    "RecordUnreadable",
-    "RecordedHeaders",
-    "load_record",
-    "merge",
-    "parse_record",
-    "record_path",
-    "render_record",
-    "same_figures",
-    "sources_digest",
-    "write_record",
-]
-
 _VERSION = 1
 _LOOP = tuple(LoopMix.__dataclass_fields__)
 _PLAIN = ("vgprs", "spills", "sgpr_spills", "scratch_bytes", "lds_bytes", "waves", "resident", "threads")

@@ -21,18 +21,6 @@ from patchkit.tune.search import Verdict, choose
 from patchkit.tune.wmma import variant_of
 from patchkit.vcs.disk import write_whole
 
-__all__ = [
-    "Basis",
-    "OwnHeaders",
-    "ReportMissing",
-    "TuneReport",
-    "profile_rows",
-    "read_report",
-    "report_path",
-    "shortlist",
-    "write_report",
-]
-
 
 class ReportMissing(UsageError):
     """There is no report to start from."""

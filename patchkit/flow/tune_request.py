@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.config.facts import FactNotForDecisions
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.errors import UsageError
 from patchkit.flow.tune_profile import profile_settings
 from patchkit.flow.tune_record import LeftOut, Record
@@ -15,8 +15,6 @@ from patchkit.flow.tune_report import read_report, shortlist
 from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import limits_of
 from patchkit.tune.family import Family, Setting
-
-__all__ = ["KernelName", "TuneRequest", "UnknownVariant", "choose_settings", "compute_units", "left_out"]
 
 KernelName = Literal["wmma", "tile", "mma", "mmq"]
 

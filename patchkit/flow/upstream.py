@@ -15,8 +15,6 @@ from patchkit.cxx.tree import Pass, Tree, parse_tree
 from patchkit.source import SourceText
 from patchkit.vcs.repository import Repository
 
-__all__ = ["HEADER_FOLDERS", "OPTIONS_FILE", "UpstreamFiles", "declares_option", "read_upstream"]
-
 HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
 """Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""
 

@@ -31,8 +31,6 @@ from patchkit.gates.resources import ResourcesGate
 from patchkit.vcs.disk import disk_errors, write_whole
 from patchkit.vcs.repository import Repository
 
-__all__ = ["GATE_NAMES", "NOTHING", "Report", "Timed", "UnknownGate", "failures", "run_verify"]
-
 GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
 _WITHOUT_COMPILER = {"anchors", "numerics", *CPU_GATES}

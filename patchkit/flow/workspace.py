@@ -12,8 +12,6 @@ from pathlib import Path
 from patchkit.report import Reporter
 from patchkit.series_dir import SeriesDir
 
-__all__ = ["Workspace"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:

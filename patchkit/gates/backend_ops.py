@@ -34,8 +34,6 @@ from patchkit.programs.elsewhere import Elsewhere
 from patchkit.programs.run import Place
 from patchkit.recorder.cases import Case
 
-__all__ = ["BackendOpsGate", "allowed_nmse", "judge_ops", "judge_own"]
-
 NAME = "backend-ops"
 # max_nmse_err of test_flash_attn_ext, tests/test-backend-ops.cpp of build 6900.
 UPSTREAM_LIMIT = 5e-4

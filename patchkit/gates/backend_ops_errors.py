@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from patchkit.gates.base import GateError
 
-__all__ = [
-    "BackendOpsBroken",
-    "BackendOpsFailed",
-    "BackendOpsInexact",
-    "BackendOpsNothingRun",
-    "BackendOpsSupportLost",
-]
-
 
 class BackendOpsFailed(GateError):
     """A case of upstream's own fails that the baseline passes."""

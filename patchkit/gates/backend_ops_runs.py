@@ -21,8 +21,6 @@ from patchkit.programs.native_build import build_driver
 from patchkit.programs.run import OutputGarbled, Place, Ran
 from patchkit.recorder.cases import Case
 
-__all__ = ["OpsRun", "OwnRun", "Tools", "blame_candidate", "ops_of", "run_ops", "run_own"]
-
 _SUPPORT_S = 600.0
 _ATTENTION = "FLASH_ATTN_EXT"
 # Files of ggml-cuda by what begins their name, and the operations that they implement.

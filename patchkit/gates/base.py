@@ -15,13 +15,11 @@ from typing import Literal, Protocol
 from patchkit.build.toolchain import Toolchain
 from patchkit.config.bench_rules import BenchRules
 from patchkit.config.kernel_moves import KernelMove
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.resource_rules import ResourceRules
 from patchkit.edits.guard import Guard
 from patchkit.errors import ExitCode, PatchkitError
 from patchkit.report import Reporter
-
-__all__ = ["Gate", "GateError", "GateResult", "PatchPart", "Subject", "Verdict"]
 
 Verdict = Literal["passed", "failed", "not run"]
 

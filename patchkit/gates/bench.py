@@ -19,8 +19,6 @@ from patchkit.gates.bench_errors import BenchGainMissing, BenchSlower
 from patchkit.gates.bench_run import BenchSession, BenchSetup, open_session
 from patchkit.runner.base import Runner
 
-__all__ = ["BenchGate"]
-
 ROUNDS = 10
 """Planned rounds: a loss of 10 % is then seen on a machine whose runs differ by 1.5 %, as is simulated in
 tests/property/test_bench_power.py."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from patchkit.runner.base import Job, Runner
 
-__all__ = ["Conditions", "read_conditions", "summarise"]
-
 _PATIENCE_S = 20.0
 
 # One "name value" per line. hwmon gives millidegrees; amdgpu's freq1_input is the shader clock in Hz, cpufreq

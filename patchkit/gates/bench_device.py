@@ -20,8 +20,6 @@ from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.model_shape import head_size_of
 from patchkit.runner.base import Runner
 
-__all__ = ["BenchOnDevice"]
-
 PROGRAMS = ("llama-bench",)
 # Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
 _GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)

@@ -5,24 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from patchkit.bench.rows import BenchFieldMissing, BenchGarbage, BenchRow, BenchTruncated, parse_rows
+from patchkit.bench.fields import BenchFieldMissing, BenchGarbage
+from patchkit.bench.rows import BenchRow, BenchTruncated, parse_rows
 from patchkit.errors import ExitCode, Location, PatchkitError, ToolchainError
 from patchkit.gates.base import GateError
 from patchkit.proc import Completed
-
-__all__ = [
-    "BenchCrashed",
-    "BenchDeviceWrong",
-    "BenchFailed",
-    "BenchGainMissing",
-    "BenchGpuLost",
-    "BenchHung",
-    "BenchOutOfMemory",
-    "BenchOutputUnreadable",
-    "BenchSlower",
-    "bench_failure",
-    "read_output",
-]
 
 # As the backends of builds 6900 to 11549 word it (ggml-cuda's error check, ggml-backend, llama_context), the
 # kernel's driver, and the C++ library.

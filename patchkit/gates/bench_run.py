@@ -32,8 +32,6 @@ from patchkit.report import Reporter
 from patchkit.runner.base import Job, Runner
 from patchkit.vcs.disk import disk_errors, write_whole
 
-__all__ = ["BenchSession", "BenchSetup", "check_rows", "open_session"]
-
 _HELP_S = 60.0
 _FORMAT = 1
 

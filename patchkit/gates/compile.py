@@ -20,9 +20,6 @@ from patchkit.errors import Location, PatchkitError
 from patchkit.gates.base import GateError, GateResult, Subject
 from patchkit.gates.touched import Pair, compile_touched
 
-__all__ = ["CandidateCompileError", "CompileGate", "NewWarning"]
-
-
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
 
 

@@ -19,18 +19,6 @@ from patchkit.build.toolchain import RocWmma, Toolchain, hip_flags, rocwmma_for
 from patchkit.build.units import Platform
 from patchkit.vcs.disk import disk_errors
 
-__all__ = [
-    "CUDA_ARCHS",
-    "MUSA_ARCHS",
-    "ROCWMMA_MACRO",
-    "Configuration",
-    "cuda_configurations",
-    "hip_configurations",
-    "musa_configurations",
-    "rocwmma_flags",
-    "stand_in_headers",
-]
-
 # One per generation whose paths differ in upstream's conditions: Volta, Ampere, Hopper.
 CUDA_ARCHS = ("sm_70", "sm_80", "sm_90")
 # MUSA_ARCHITECTURES of ggml-musa/CMakeLists.txt at build 6900: mp_21, mp_22, mp_31.

@@ -19,18 +19,6 @@ from patchkit.build.sides import BuiltSide, Workshop
 from patchkit.errors import Location, ToolchainError
 from patchkit.gates.base import GateError, Subject
 
-__all__ = [
-    "CandidateBuildFailed",
-    "DeviceMissing",
-    "Machine",
-    "Sides",
-    "build_sides",
-    "check_device",
-    "machine_of",
-    "runs_folder",
-    "sides_evidence",
-]
-
 _DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
 
 

@@ -20,8 +20,6 @@ from patchkit.edits.guard import Guard
 from patchkit.errors import Location
 from patchkit.gates.base import GateError, Subject
 
-__all__ = ["HostExpressionForeign", "closed_tree", "dead_tree", "host_expressions"]
-
 _DEAD = b"(false)"
 _TEST = re.compile(rb" == GGML_CUDA_CC_OFFSET_AMD \+ 0x([0-9a-f]+)")
 

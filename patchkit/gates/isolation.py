@@ -40,8 +40,6 @@ from patchkit.gates.isolation_errors import (
 from patchkit.gates.isolation_report import Compared, Findings, HostProof, isolation_result
 from patchkit.gates.readings import Case, compare, explain, units_for
 
-__all__ = ["IsolationGate"]
-
 _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
 # Neutral values for what may differ without meaning anything: line numbers, and the name of the unit's
 # fat binary, which clang makes from the folder.

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from patchkit.gates.base import GateError
 
-__all__ = [
-    "DeviceCodeDiffers",
-    "FileUnreached",
-    "HostBranchLeaks",
-    "TokensDiffer",
-    "UnitListDiffers",
-    "UnreadableUnit",
-]
-
 
 class TokensDiffer(GateError):
     """A unit reads differently in a configuration that no patch is for."""

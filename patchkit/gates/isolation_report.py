@@ -17,8 +17,6 @@ from patchkit.errors import PatchkitError
 from patchkit.gates.base import GateResult, Subject
 from patchkit.gates.readings import Case
 
-__all__ = ["Compared", "Findings", "HostProof", "isolation_result"]
-
 _FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")
 
 

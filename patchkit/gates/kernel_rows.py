@@ -17,8 +17,6 @@ from patchkit.occupancy.waves import HardwareLimits, reported_waves, resident_wa
 from patchkit.proc import run_tool
 from patchkit.report import Reporter
 
-__all__ = ["Figures", "KernelRow", "RowState", "demangle", "figures_text", "kernel_rows", "variant_of"]
-
 RowState = Literal["same", "worse", "better", "mixed", "new", "gone", "pruned", "trap"]
 
 

@@ -27,8 +27,6 @@ from patchkit.gates.touched import Pair, compile_touched
 from patchkit.occupancy.table import wmma_table
 from patchkit.recorder.device import PlayedDevice
 
-__all__ = ["LaunchGate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchGate:

@@ -15,7 +15,7 @@ from patchkit.build.compile import CompiledKernel, CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler
 from patchkit.build.sources import SourceTree
 from patchkit.config.facts import FactNotForDecisions
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.gates.base import Subject
 from patchkit.gates.launch_geometry import Code
 from patchkit.gates.launch_runs import Sides
@@ -24,8 +24,6 @@ from patchkit.recorder.backend import build_backend
 from patchkit.recorder.device import PlayedDevice, device_of
 from patchkit.recorder.programs import GPU_FOLDER
 from patchkit.recorder.session import Figures
-
-__all__ = ["Cast", "build_sides", "code_after", "make_cast"]
 
 # hip/amd_detail/amd_hip_runtime.h (HIP 6.4) makes the second into the first: the only line in which the host
 # pass of a unit of build 6900 differs between the two wave sizes (clang -E of all 103 units). Members of that

@@ -16,8 +16,6 @@ from patchkit.gates.launch_runs import Comparison, last_step
 from patchkit.recorder.library import SELECTION_UNIT
 from patchkit.recorder.log import Launch
 
-__all__ = ["check_graphs", "check_unguarded"]
-
 # A kernel by name, with blocks per grid, threads per block and dynamic LDS in bytes.
 _Shape = tuple[str, tuple[int, int, int], tuple[int, int, int], int]
 

@@ -10,25 +10,6 @@ from collections.abc import Sequence
 from patchkit.errors import Location
 from patchkit.gates.base import GateError
 
-__all__ = [
-    "BlockMismatch",
-    "CandidateAborts",
-    "DecodeOnVec",
-    "DecodeOnWmma",
-    "FamilyChanged",
-    "FamilyKept",
-    "GranularityMismatch",
-    "GraphChanged",
-    "IllegalLaunch",
-    "KernelMissing",
-    "KernelTraps",
-    "NothingLaunched",
-    "PrefillNotWmma",
-    "SupportLost",
-    "UnguardedChanged",
-    "finding",
-]
-
 _SHOWN = 3
 
 

@@ -19,8 +19,6 @@ from patchkit.recorder.cases import Case
 from patchkit.recorder.device import PlayedDevice
 from patchkit.recorder.log import Launch
 
-__all__ = ["GEOMETRY_RULES", "TABLE_PATCH", "Code", "GeometryRule", "Guarded", "code_of"]
-
 # The patch of the seed series that makes kernel and launch read the parameter table.
 TABLE_PATCH = "wmma-tile-params"
 

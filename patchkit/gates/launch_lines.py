@@ -16,8 +16,6 @@ from patchkit.recorder.cases import Case
 from patchkit.recorder.log import Launch
 from patchkit.recorder.runs import CaseRecord
 
-__all__ = ["Transition", "aborting_lines", "guarded_lines", "other_lines", "samples", "transitions"]
-
 Transition = tuple[str, str, str]  # phase, kind of kernel before, after
 
 _SAMPLE_TOKENS = (1, 512)

@@ -19,8 +19,6 @@ from patchkit.recorder.log import Launch
 from patchkit.recorder.runs import RecordedRun
 from patchkit.recorder.session import BenchRun
 
-__all__ = ["about_matrices", "check_matrices", "is_matrix", "matrix_lines", "unshown_matrices"]
-
 _FILES = ("mmq", "mmvq")  # how upstream's files about them begin, builds 6900 to 11549
 _BOUNDED = ("mul_mat_q", "mul_mat_vec_q")  # compiled for one block size, as attention is
 _AROUND = ("quantize_",)

@@ -12,8 +12,6 @@ from patchkit.gates.launch_runs import Comparison, Sides, last_step
 from patchkit.recorder.library import SELECTION_UNIT
 from patchkit.recorder.runs import CaseRecord
 
-__all__ = ["arch_evidence", "build_evidence", "guarded_evidence"]
-
 _KEPT = 20  # examples of what upstream itself breaks
 
 

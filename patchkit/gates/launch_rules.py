@@ -30,17 +30,6 @@ from patchkit.recorder.kernels import KernelName
 from patchkit.recorder.log import Launch
 from patchkit.recorder.runs import CaseRecord
 
-__all__ = [
-    "DECODE_PATCH",
-    "Broken",
-    "CasePair",
-    "attention",
-    "check_guarded",
-    "check_support",
-    "grouping_applies",
-    "upstream_own",
-]
-
 # The patch of the seed series whose promise about decode is a rule here.
 DECODE_PATCH = "fattn-decode-tile"
 

@@ -22,8 +22,6 @@ from patchkit.recorder.model_file import SmallModel
 from patchkit.recorder.runs import RecordedRun
 from patchkit.recorder.session import BenchRun, Figures, RecordedRunFailed, RecordedRunHangs, Session
 
-__all__ = ["Comparison", "Sides", "bench_runs", "compare_on", "known_cases", "last_step"]
-
 _HEAD_SIZES = (64, 128, 256)
 _PROMPT, _GENERATED = 512, 4
 # Generation ends at a multiple of 256 tokens: llama-bench makes the KV cache as long as depth and tokens, and

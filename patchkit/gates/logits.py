@@ -34,8 +34,6 @@ from patchkit.programs.perplexity import Text
 from patchkit.programs.run import Place
 from patchkit.recorder.model_file import SmallModel, model_file
 
-__all__ = ["LogitsGate", "ModelMissing", "Pair", "allowed_distance", "judge_logits"]
-
 NAME = "logits"
 _CPU = "CPU"
 # Ours, chosen and not measured on an AMD GPU. Upstream's CPU flash attention is 1.6e-5 (NMSE) and 2.6e-5 nats

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from patchkit.gates.base import GateError
 
-__all__ = ["LogitsBroken", "LogitsFar", "LogitsNotFinite"]
-
 
 class LogitsFar(GateError):
     """The candidate's logits are further from the CPU's than the baseline's are, by more than allowed."""

@@ -15,8 +15,6 @@ from patchkit.gates.logits_errors import LogitsBroken, LogitsFar
 from patchkit.programs.perplexity import Divergence, Text, diverge, save_base
 from patchkit.programs.run import Place
 
-__all__ = ["TextPair", "judge_text", "run_text"]
-
 # Ours, as in patchkit.gates.logits; llama-perplexity keeps the base's logits in 16 bits.
 _FACTOR, _FLOOR = 3.0, 1e-4
 

@@ -43,17 +43,6 @@ from patchkit.occupancy.waves import limits_of
 from patchkit.proc import run_tool
 from patchkit.vcs.disk import DiskFull, disk_errors
 
-__all__ = [
-    "MEASURED",
-    "BundleBuildFailed",
-    "KernelNotPatched",
-    "NinjaMissing",
-    "NumericsGate",
-    "judge_bundle",
-    "make_bundle",
-    "run_bundle",
-]
-
 # GPUs whose tables are always measured, beside those of the candidate: one of each kind of matrix unit.
 MEASURED = ("gfx1151", "gfx1100", "gfx1201")
 _RUN_S = 4 * 3600.0

@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from patchkit.gates.base import GateError
 
-__all__ = [
-    "CudaCountsDiffer",
-    "CudaObjectsDiffer",
-    "CudaSlower",
-    "JobCrashed",
-    "JobTimedOut",
-    "JobUnfinished",
-    "NumbersWrong",
-    "NvidiaGpuLost",
-    "OtherKernelRan",
-    "PlantedUnnoticed",
-    "PointNotMeasured",
-    "ResultsForeign",
-]
-
 
 class NumbersWrong(GateError):
     """The kernel computes something else than attention with a setting."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from patchkit.numerics.manifest import Manifest
 from patchkit.numerics.sets import STATIC_LIMIT, Point, Table
 
-__all__ = ["Figure", "illegal_points", "planted_line", "point_row", "table_lines", "table_row"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Figure:

@@ -34,8 +34,6 @@ from patchkit.gates.base import PatchPart, Subject
 from patchkit.gates.host_branch import host_expressions
 from patchkit.source import SourceText, Span
 
-__all__ = ["ROWS_FILE", "WMMA_UNIT", "CannotForce", "forced_definitions", "forced_tree", "wmma_patch"]
-
 ROWS_FILE = "patchkit-rows.inc"
 WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _SELECTION = "ggml/src/ggml-cuda/fattn.cu"

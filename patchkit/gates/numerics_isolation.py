@@ -21,8 +21,6 @@ from patchkit.numerics.manifest import Manifest
 from patchkit.numerics.outputs import OutputGarbled, parse_ops, parse_perf
 from patchkit.numerics.results import RunResults
 
-__all__ = ["NOISE", "judge_isolation"]
-
 # Of the time. One program, byte for byte the same on both sides, differed from itself by up to 3.7 % in the
 # median of three rounds (NVIDIA H200, 12 tests of 8 to 38 microseconds, 2026-11-21).
 NOISE = 0.05

@@ -42,8 +42,6 @@ from patchkit.numerics.results import Output, RunResults
 from patchkit.numerics.sets import Point, Program, Table
 from patchkit.occupancy.wmma import WmmaVariant
 
-__all__ = ["NMSE_LIMIT", "ROW_LIMIT", "job_problem", "judge_numerics"]
-
 NMSE_LIMIT = 2.8e-5
 ROW_LIMIT = 3.0e-4
 _LANES = 32

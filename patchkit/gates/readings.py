@@ -19,8 +19,6 @@ from patchkit.gates.configurations import Configuration
 from patchkit.gates.isolation_errors import TokensDiffer, UnreadableUnit
 from patchkit.gates.token_diff import Run, differing_runs
 
-__all__ = ["Case", "compare", "explain", "units_for"]
-
 _EXPLAINED = 6  # differing cases whose tokens are looked at; the others are counted
 _RUNS = 3  # runs shown of one case
 

@@ -19,8 +19,6 @@ from patchkit.gates.kernel_rows import Figures, KernelRow, demangle, figures_tex
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.occupancy.waves import limits_of
 
-__all__ = ["KernelPruned", "ResourcesGate", "UndeclaredKernels", "VariantWorse"]
-
 _SHOWN_NEW = 6
 _SHOWN_VARIANTS = 24  # of one kernel: wide tables of MMQ change hundreds of variants at once
 _SHOWN_DISAGREEMENTS = 6

@@ -18,8 +18,6 @@ from patchkit.build.identity import toolchain_identity
 from patchkit.gates.base import Gate, GateResult, Subject
 from patchkit.runner.base import Job, Runner
 
-__all__ = ["Reusing", "machine_facts", "model_identity"]
-
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0
 

@@ -16,8 +16,6 @@ from patchkit.cxx.lexer import TokenKind, lex
 from patchkit.errors import Location
 from patchkit.source import SourceText
 
-__all__ = ["Run", "differing_runs"]
-
 _MARKER = re.compile(rb'^#\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"[^\n]*$', re.MULTILINE)
 _SMALL = 4000  # tokens per side that difflib may compare in well under a second
 _SHOWN = 14  # tokens of a run that a message shows

@@ -14,8 +14,6 @@ from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import hip_units, units_including
 from patchkit.gates.base import Subject
 
-__all__ = ["Pair", "compile_touched", "touched_units"]
-
 _Which = Literal["host", "device"]
 
 

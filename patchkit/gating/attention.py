@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from patchkit.config.manifest import Patch
 from patchkit.gating.side import Side
 
-__all__ = ["find_attention"]
-
 
 def find_attention(before: Side, after: Side) -> Iterator[str]:
     """One sentence each."""

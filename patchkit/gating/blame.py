@@ -15,8 +15,6 @@ from patchkit.errors import Location, PatchkitError
 from patchkit.flow.plan import Plan
 from patchkit.gating.verdict import Finding
 
-__all__ = ["blame", "leaks_of"]
-
 _HOST = frozenset({"ISOLATION_HOST", "ISOLATION_FOREIGN_GPU", "HOST_GUARD_MISSING"})
 _UNITS = "ISOLATION_UNITS"
 _SERIES = ("patches/", "templates/", "arch_profiles/")

@@ -13,8 +13,6 @@ from patchkit.flow.locking import make_result, read_inputs
 from patchkit.flow.plan import Plan, Request, plan_with
 from patchkit.flow.workspace import Workspace
 
-__all__ = ["Made", "make_candidate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:

@@ -14,8 +14,6 @@ from typing import Literal
 from patchkit.gating.pull import Change
 from patchkit.series_dir import is_editors
 
-__all__ = ["SERIES_PARTS", "Part", "part_of", "parts_of"]
-
 Part = Literal["profile", "patch", "template", "rules", "lock", "catalogue", "docs", "code"]
 
 SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rules", "lock"})

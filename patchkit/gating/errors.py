@@ -4,24 +4,6 @@ from __future__ import annotations
 
 from patchkit.errors import ConfigError, ExitCode, GitError, PatchkitError, UsageError
 
-__all__ = [
-    "EntryRefused",
-    "ForkNotRegenerated",
-    "ForkStray",
-    "ForkWithoutBranch",
-    "GateRefused",
-    "LockOutdated",
-    "LockUnrecorded",
-    "LockUntrue",
-    "NoCommonCommit",
-    "OwnTestsNeeded",
-    "PinRewritten",
-    "RefUnknown",
-    "RepositoryAbsent",
-    "RepositoryUnknown",
-    "SourceNew",
-]
-
 
 class RefUnknown(GitError):
     """``--base`` or ``--head`` names no commit of the repository."""

@@ -29,8 +29,6 @@ from patchkit.gating.pull import Pull
 from patchkit.gating.verdict import Finding, GateRow, Judged, RowState, Verdict
 from patchkit.vcs.repository import Repository
 
-__all__ = ["judge_fork"]
-
 _FORMAT = (
     "--format=%(trailers:key=Patchkit-Id,valueonly,separator=%x2C)%x00"
     "%(trailers:key=Patchkit-Profile,valueonly,separator=%x2C)"

@@ -24,17 +24,6 @@ from patchkit.gating.side import Side, point_into
 from patchkit.gating.targets import Target
 from patchkit.gating.verdict import Finding, GateRow, Judged, RowState
 
-__all__ = [
-    "NOT_DESCRIBED",
-    "Outcome",
-    "Ran",
-    "explain_target",
-    "judge_target",
-    "place_target",
-    "run_needed",
-    "set_aside",
-]
-
 NOT_DESCRIBED = "no gate runs: the lock of the head does not describe its series"
 _UNTRUE = "no gate runs: the lock of the head records something else than the head gives"
 _LAST = "GATE_LOCK_"

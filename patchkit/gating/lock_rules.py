@@ -16,8 +16,6 @@ from patchkit.gating.errors import LockOutdated, LockUnrecorded, LockUntrue, Pin
 from patchkit.gating.side import Side
 from patchkit.gating.targets import Target
 
-__all__ = ["check_described", "check_made", "check_pins", "stale_results"]
-
 _SHOWN = 8
 
 

@@ -17,8 +17,6 @@ from patchkit.gating.pull import Pull, read_pull
 from patchkit.gating.verdict import Finding, Judged, Verdict
 from patchkit.report import Reporter
 
-__all__ = ["FirstLook", "GateRequest", "look_first"]
-
 _OWN_TESTS = ".ci/run"
 
 

@@ -15,8 +15,6 @@ from patchkit.flow.verify import GATE_NAMES
 from patchkit.gating.side import Side
 from patchkit.gating.targets import Target
 
-__all__ = ["LADDER", "Need", "find_needs"]
-
 LADDER = (*GATE_NAMES, *GPU_GATES)
 
 _OF_PROFILES = {"resources", "launch", "backend-ops"}  # they read facts and tables of the target's profile

@@ -20,8 +20,6 @@ from patchkit.reports.sarif import physical_location, sarif_document
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.output import OTHER_FILE, write_output
 
-__all__ = ["append_summary", "gate_sarif", "write_reports", "write_text"]
-
 _ENDINGS: Mapping[Format, str] = {"html": "html", "junit": "junit.xml", "sarif": "sarif", "markdown": "md"}
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 

@@ -16,8 +16,6 @@ from patchkit.report import Reporter
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
 
-__all__ = ["Change", "Pull", "RepositoryKind", "read_pull"]
-
 RepositoryKind = Literal["patchkit", "fork"]
 Status = Literal["added", "changed", "removed"]
 

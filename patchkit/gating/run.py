@@ -36,8 +36,6 @@ from patchkit.gating.targets import find_targets, foreign_profiles
 from patchkit.gating.verdict import Finding, Verdict
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["run_gate"]
-
 _PREFIX = "gate-"
 
 

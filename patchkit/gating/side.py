@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from patchkit.config.lock import Lock, load_lock
-from patchkit.config.profile import ArchProfile, list_profiles, load_profile
+from patchkit.config.profile import list_profiles, load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import ErrorGroup, Location, PatchkitError
 from patchkit.gating.errors import EntryRefused
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository, TreeEntry
-
-__all__ = ["Side", "point_into", "pointing_into", "read_side"]
 
 _PARTS = ("patches", "templates", "arch_profiles")
 _MODES = frozenset({"100644", "100755"})

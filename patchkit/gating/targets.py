@@ -18,8 +18,6 @@ from patchkit.errors import PatchkitError
 from patchkit.flow.selection import opted_in, select_patches
 from patchkit.gating.side import Side
 
-__all__ = ["Target", "find_targets", "foreign_profiles"]
-
 # What the gates isolation and launch ask of GPUs that no patch is for.
 _FOREIGN_FACTS = ("device_macro", "compute_capability", "wave_size", "matrix")
 

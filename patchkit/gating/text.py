@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from patchkit.gating.verdict import Finding, GateRow, Judged, Verdict
 from patchkit.visible import one_line
 
-__all__ = ["CLOSING", "gate_lines", "gate_markdown"]
-
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-", "not needed": "=", "would run": "?"}
 CLOSING = {
     "passed": "What is listed as ok is proven; what is listed as not run or not proven is not.",

@@ -17,8 +17,6 @@ from patchkit.errors import ExitCode, Location, PatchkitError
 from patchkit.gating.changes import Part
 from patchkit.gating.pull import Pull
 
-__all__ = ["Finding", "GateRow", "Judged", "RowState", "Verdict", "Word"]
-
 RowState = Literal["passed", "failed", "not run", "not needed", "would run"]
 Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained"]
 

@@ -12,8 +12,6 @@ from typing import BinaryIO
 from patchkit.errors import Location
 from patchkit.gguf_file.errors import GgufMalformed, GgufTooLarge, GgufTruncated
 
-__all__ = ["MAX_KEY", "MAX_STRINGS", "MAX_TEXT", "Cursor"]
-
 MAX_KEY = 65535  # bytes: the format's own limit
 MAX_TEXT = 16 * 2**20  # bytes of one text; chat templates, the longest, have some ten thousand
 # Texts in arrays, all together: they are walked one by one. A vocabulary and its merges are below a million.

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from patchkit.errors import UsageError
 
-__all__ = [
-    "GgufError",
-    "GgufMalformed",
-    "GgufNotOne",
-    "GgufPartMissing",
-    "GgufTooLarge",
-    "GgufTruncated",
-    "GgufUnreadable",
-    "GgufVersionUnknown",
-]
-
 
 class GgufError(UsageError):
     """A file named as a model cannot be used as one."""

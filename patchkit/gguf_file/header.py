@@ -26,8 +26,6 @@ from patchkit.gguf_file.errors import (
 )
 from patchkit.gguf_file.kinds import KINDS, Kind
 
-__all__ = ["GgufHeader", "LongArray", "Tensor", "Value", "load_gguf", "load_gguf_parts"]
-
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 # Far above any model: the largest published ones have some 5000 tensors and 100 pairs.

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["KINDS", "KINDS_BY_NAME", "Kind"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from patchkit.numerics.sets import Program
 
-__all__ = ["BASE_UNITS", "SELECTION", "BuildInputs", "base_sources", "build_text"]
-
 SELECTION = "ggml/src/ggml-cuda/fattn.cu"
 # Beside the attention units: the backend itself and what its graph runner asks (build 6900).
 BASE_UNITS = tuple(f"ggml/src/ggml-cuda/{name}.cu" for name in ("ggml-cuda", "convert", "topk-moe"))

@@ -25,8 +25,6 @@ from patchkit.numerics.sets import Program, Table, make_programs, planted_progra
 from patchkit.recorder.cases import CASE_READER
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["BundleExists", "BundleInputs", "write_bundle"]
-
 _NATIVE = ("attention_check.cpp", "launch_log.cpp", "run.sh", "job.sh")
 _TOP = frozenset({"run.sh", "job.sh"})
 _CHECK_S, _OPS_S, _PERF_S = 1200, 1200, 300  # ten times what an H200 with 16 cores took, at least

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from patchkit.occupancy.wmma import VARIANTS, WmmaVariant
 from patchkit.recorder.cases import Case, case_line
 
-__all__ = ["CheckCase", "cases_for", "check_cases", "check_line", "variant_of"]
-
 _HEAD_SIZES = tuple(sorted({variant.head_size for variant in VARIANTS}))
 # 1 is decode; 16 and 17, 32 and 33 are edges of a block of columns; 1024 is where the mask scan begins.
 _TOKENS = (1, 2, 3, 16, 17, 32, 33, 64)

@@ -18,16 +18,6 @@ from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, ToolMissing, run_tool
 from patchkit.report import Reporter
 
-__all__ = [
-    "Cuda",
-    "CudaHeadersMissing",
-    "NvccMissing",
-    "NvidiaGpu",
-    "NvidiaGpuMissing",
-    "find_cuda",
-    "find_gpus",
-]
-
 _HEADER = "cublas_v2.h"
 _DEFAULT = Path("/usr/local/cuda")
 _ASK_S = 60.0

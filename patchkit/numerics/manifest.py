@@ -16,8 +16,6 @@ from patchkit.numerics.sets import Point, Program, Table
 from patchkit.occupancy.wmma import Accumulator, WmmaVariant
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["MANIFEST", "Job", "JobKind", "Manifest", "NotABundle", "load_manifest"]
-
 MANIFEST = "numerics.json"
 _FORMAT = 1
 JobKind = Literal["check", "ops", "perf"]

@@ -18,19 +18,6 @@ from typing import Literal
 from patchkit.errors import Location, ToolchainError
 from patchkit.occupancy.wmma import WmmaVariant
 
-__all__ = [
-    "Check",
-    "CheckRun",
-    "Launch",
-    "OpsCase",
-    "OpsRun",
-    "OutputGarbled",
-    "Timing",
-    "parse_check",
-    "parse_ops",
-    "parse_perf",
-]
-
 _MARK = "PATCHKIT-LAUNCH "
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # flash_attn_ext_f16<D, ncols, nwarps, VKQ_stride, KQ_acc_t, use_logit_softcap> in the Itanium ABI.

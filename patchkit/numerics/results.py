@@ -15,8 +15,6 @@ from patchkit.errors import Location, ToolchainError
 from patchkit.numerics.outputs import OutputGarbled
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Output", "ResultsMissing", "RunResults", "load_results"]
-
 _SHOWN = 120  # characters of a text in a message
 
 

@@ -17,19 +17,6 @@ from dataclasses import dataclass
 from patchkit.occupancy.waves import HardwareLimits
 from patchkit.occupancy.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, lds_bytes, legal_params
 
-__all__ = [
-    "ALTERNATIVES",
-    "PLANTED",
-    "STATIC_LIMIT",
-    "Point",
-    "Program",
-    "Table",
-    "legal_table",
-    "make_programs",
-    "planted_program",
-    "rows_text",
-]
-
 # Bytes of static __shared__ memory per block on every CUDA GPU (CUDA C++ Programming Guide,
 # 'Compute Capabilities').
 STATIC_LIMIT = 48 * 1024

@@ -16,15 +16,6 @@ from patchkit.errors import ConfigError, Location
 from patchkit.occupancy.waves import HardwareLimits, resident_blocks, resident_waves
 from patchkit.occupancy.wmma import UPSTREAM, WmmaParams, WmmaVariant, lds_bytes, legal_params, vkq_stride
 
-__all__ = [
-    "Choice",
-    "NoLegalParameters",
-    "candidate_params",
-    "choose_params",
-    "estimate_vgprs",
-    "estimate_waves",
-]
-
 _FRAGMENT = 16
 _FRAGMENT_VGPRS = 8  # 16 halves per lane on gfx11: both halves of the wave hold a copy
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.config.profile import ArchProfile, TunedWmma
+from patchkit.config.profile_data import ArchProfile, TunedWmma
 from patchkit.errors import ConfigError, ErrorGroup
 from patchkit.occupancy.model import choose_params, estimate_waves
 from patchkit.occupancy.waves import HardwareLimits, limits_of
@@ -24,8 +24,6 @@ from patchkit.occupancy.wmma import (
     legal_params,
     violations,
 )
-
-__all__ = ["IllegalTuning", "Origin", "TunedVariantUnknown", "WmmaRow", "wmma_table"]
 
 Origin = Literal["tuned", "model", "upstream"]
 

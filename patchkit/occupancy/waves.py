@@ -11,18 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patchkit.config.facts import MatrixKind
-from patchkit.config.profile import ArchProfile
-
-__all__ = [
-    "HardwareLimits",
-    "limits_of",
-    "reported_waves",
-    "resident_blocks",
-    "resident_waves",
-    "vgpr_cap",
-    "waves_by_lds",
-    "waves_by_vgprs",
-]
+from patchkit.config.profile_data import ArchProfile
 
 _CUS_PER_WGP = 2
 

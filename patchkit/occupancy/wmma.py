@@ -31,21 +31,6 @@ from typing import Literal
 
 from patchkit.occupancy.waves import HardwareLimits
 
-__all__ = [
-    "KV_PADDING",
-    "UPSTREAM",
-    "VARIANTS",
-    "Accumulator",
-    "Violation",
-    "WmmaParams",
-    "WmmaVariant",
-    "lds_bytes",
-    "legal_params",
-    "violations",
-    "vkq_ratio",
-    "vkq_stride",
-]
-
 Accumulator = Literal["f16", "f32"]
 
 KV_PADDING = 256  # FATTN_KQ_STRIDE, fattn-common.cuh

@@ -3,7 +3,3 @@
 Vocabulary: a *program* is upstream's, a *driver* is ours and linked to the libraries of a built side; a *run*
 is one process whose output and command are kept in files, so that a run that ended badly leaves them too.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

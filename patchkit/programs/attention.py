@@ -18,8 +18,6 @@ from patchkit.programs.run import OutputGarbled, Place, Ran, run_program
 from patchkit.recorder.cases import Case, case_line
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Measured", "gate_cases", "parse_measured", "run_attention"]
-
 # D of K and V: every head size that the selection of build 6900 knows; 576/512 is the DeepSeek MLA pair.
 _HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
 # 1 is decode; 2 and 3 the edge of the vector kernel, 33 that of 32 columns; from 1024 on masks are scanned.

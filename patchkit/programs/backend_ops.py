@@ -20,8 +20,6 @@ from patchkit.errors import Location
 from patchkit.programs.run import OutputGarbled, Place, Ran, run_program
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Choice", "Row", "Stage", "loaded_backends", "make_stage", "parse_rows", "run_mode"]
-
 Mode = Literal["test", "support"]
 
 PROGRAM = "test-backend-ops"

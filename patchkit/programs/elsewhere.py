@@ -15,8 +15,6 @@ from typing import Protocol
 from patchkit.proc import Completed
 from patchkit.runner.base import Job, Runner
 
-__all__ = ["Elsewhere", "run_elsewhere"]
-
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 _IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
 

@@ -17,8 +17,6 @@ from patchkit.errors import Location
 from patchkit.programs.run import OutputGarbled, Place, Ran, run_program
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Distance", "Scene", "compare_logits", "parse_distance", "run_logits", "scenes"]
-
 _UBATCH = 256
 _PROMPT = 600  # more than two physical batches, and no multiple of one
 _PAIRED = 300  # tokens of each of two sequences: more than one physical batch together

@@ -18,8 +18,6 @@ from patchkit.proc import ToolFailed, run_tool
 from patchkit.recorder.cases import CASE_READER
 from patchkit.report import Reporter
 
-__all__ = ["DriverNotBuilt", "build_driver"]
-
 _NATIVE = Path(__file__).parent / "native"
 _LIBRARIES: dict[str, Sequence[str]] = {
     "attention_check": ("ggml", "ggml-base"),

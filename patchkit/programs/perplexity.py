@@ -14,8 +14,6 @@ from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location
 from patchkit.programs.run import OutputGarbled, Place, run_program
 
-__all__ = ["PROGRAM", "Divergence", "Text", "diverge", "parse_divergence", "save_base"]
-
 PROGRAM = "llama-perplexity"
 _MEAN = re.compile(r"^Mean +KLD: +(\S+) ±", re.MULTILINE)
 _WORST = re.compile(r"^Maximum KLD: +(\S+)$", re.MULTILINE)

@@ -21,18 +21,6 @@ from patchkit.programs.elsewhere import Elsewhere, run_elsewhere
 from patchkit.report import Reporter
 from patchkit.vcs.disk import DiskFull, disk_errors, is_full, write_whole
 
-__all__ = [
-    "DeviceLost",
-    "OutputGarbled",
-    "Place",
-    "ProgramCrashed",
-    "ProgramFailed",
-    "ProgramHung",
-    "ProgramOutOfMemory",
-    "Ran",
-    "run_program",
-]
-
 _TAIL_LINES = 20
 # What ggml, its GPU backends, glibc and the C++ library say; seen at builds 6900 and 11549.
 _NO_MEMORY = (

@@ -3,7 +3,3 @@
 Vocabulary: a *recording* is what one process launched; a *side* is the baseline or the candidate; a *case*
 is one attention shape, run as a graph of its own. See docs/launch-recorder.md.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -17,8 +17,6 @@ from patchkit.recorder.programs import Programs, build_programs
 from patchkit.recorder.session import Figures, Session
 from patchkit.recorder.stubs import build_driver, build_stub
 
-__all__ = ["RecordedBackend", "build_backend"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBackend:

@@ -14,8 +14,6 @@ from patchkit.errors import Location, ToolchainError
 from patchkit.recorder.trace import Place
 from patchkit.source import SourceText, Span
 
-__all__ = ["Decision", "SelectionUnreadable", "decisions"]
-
 _BRANCHING = frozenset({b"if", b"switch"})
 
 

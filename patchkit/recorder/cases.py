@@ -17,19 +17,6 @@ from pathlib import Path
 
 from patchkit.errors import ToolchainError
 
-__all__ = [
-    "CASE_READER",
-    "Case",
-    "CaseNotUnderstood",
-    "OpRow",
-    "SupportMalformed",
-    "case_line",
-    "own_cases",
-    "parse_support",
-    "upstream_case",
-    "whole_blocks",
-]
-
 # The C++ header that reads the lines of :func:`case_line`, for each of our programs that run attention.
 CASE_READER = Path(__file__).parent / "native" / "case_line.hpp"
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.occupancy.waves import limits_of
-
-__all__ = ["MEMORY_BYTES", "PlayedDevice", "device_of", "device_text"]
 
 # HIP reports WGPs on RDNA: 20 for the 40 compute units of gfx1151 (ROCm 6.4, torch multi_processor_count).
 _CUS_PER_WGP = 2

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-__all__ = ["Family", "KernelName", "family_of", "read_name"]
-
 Family = Literal["wmma", "mma", "vec", "tile", "other"]
 
 # The Itanium ABI: _Z [L] <length><identifier>, then I<arguments>E for a template.

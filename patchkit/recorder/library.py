@@ -23,15 +23,6 @@ from patchkit.errors import ToolchainError
 from patchkit.proc import ToolFailed, run_tool
 from patchkit.recorder.stubs import cxx_of
 
-__all__ = [
-    "HOST_FLAGS",
-    "SELECTION_UNIT",
-    "HostLibrary",
-    "LinkFailed",
-    "RecorderLacksCalls",
-    "build_host_library",
-]
-
 # The unit whose executed basic blocks are recorded on request: upstream's choice of the attention kernel.
 SELECTION_UNIT = "ggml/src/ggml-cuda/fattn.cu"
 

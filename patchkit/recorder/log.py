@@ -14,16 +14,6 @@ from typing import Any
 from patchkit.errors import Location, ToolchainError
 from patchkit.recorder.kernels import Family, KernelName, family_of, read_name
 
-__all__ = [
-    "Kernel",
-    "Launch",
-    "Recording",
-    "RecordingUnreadable",
-    "Section",
-    "parse_recording",
-    "sections_of",
-]
-
 Triple = tuple[int, int, int]
 
 

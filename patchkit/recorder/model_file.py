@@ -17,8 +17,6 @@ from patchkit.report import Reporter
 if TYPE_CHECKING:
     import gguf
 
-__all__ = ["SmallModel", "model_file"]
-
 _FORMAT = 1  # of the file; a change makes every old one unknown
 _SEED = 6900
 _CONTEXT = 2**17 + 2**12  # tokens: the deepest run of the gate and some room

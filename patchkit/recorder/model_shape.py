@@ -8,8 +8,6 @@ from patchkit.errors import Location, UsageError
 from patchkit.gguf_file.errors import GgufError
 from patchkit.gguf_file.header import load_gguf
 
-__all__ = ["ModelUnreadable", "head_size_of"]
-
 
 class ModelUnreadable(UsageError):
     """The file that was named as a model is no GGUF file, or a damaged one."""

@@ -18,18 +18,6 @@ from patchkit.recorder.runs import RecordedRun, RecordingIncomplete
 from patchkit.recorder.session import Session
 from patchkit.recorder.stubs import OPERATIONS_DRIVER, build_driver
 
-__all__ = [
-    "BATCHES",
-    "OperationCase",
-    "OperationRecord",
-    "operation_cases",
-    "operation_line",
-    "operation_records",
-    "precision_of",
-    "route_of",
-    "run_operations",
-]
-
 # Where upstream's thresholds lie (up to 8 and 16 tokens for the vector kernels, tiles of 8 to 128 columns),
 # both sides of each, and batches as llama-bench has them.
 BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33, 64, 65, 128, 129, 512, 2048)

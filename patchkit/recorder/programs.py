@@ -19,8 +19,6 @@ from patchkit.build.toolchain import Toolchain
 from patchkit.errors import ToolchainError
 from patchkit.proc import ToolFailed, ToolMissing, run_tool
 
-__all__ = ["GPU_FOLDER", "CMakeMissing", "Programs", "ProgramsNotBuilt", "build_programs"]
-
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TARGETS = ("test-backend-ops", "llama-bench", "ggml-cpu")
 _TIMEOUT_S = 3600.0  # twenty times what two cores take (96 s at build 6900, -O1)

@@ -17,8 +17,6 @@ from patchkit.recorder.cases import Case, OpRow, SupportMalformed, parse_support
 from patchkit.recorder.log import Recording, RecordingUnreadable, Section, parse_recording, sections_of
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["CaseRecord", "RecordedRun", "RecordingIncomplete", "case_records"]
-
 _ENDS = ("done", "unsupported")  # of a case, native/fattn_cases.cpp
 
 

@@ -25,8 +25,6 @@ from patchkit.recorder.session import Session
 from patchkit.recorder.trace import places_of
 from patchkit.source import SourceText
 
-__all__ = ["SELECTION_FUNCTION", "Selection", "active_lines", "select"]
-
 SELECTION_FUNCTION = "ggml_cuda_get_best_fattn_kernel"
 _TIMEOUT_S = 300.0
 _MARKER = re.compile(rb'^# (\d+) "([^"]*)"')

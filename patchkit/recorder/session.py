@@ -25,15 +25,6 @@ from patchkit.recorder.programs import Programs
 from patchkit.recorder.runs import RecordedRun
 from patchkit.report import Reporter
 
-__all__ = [
-    "BenchRun",
-    "Figures",
-    "RecordedRunFailed",
-    "RecordedRunHangs",
-    "RecorderMisconfigured",
-    "Session",
-]
-
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
 _MISCONFIGURED = 86  # exit_misconfigured, native/recorder.hpp

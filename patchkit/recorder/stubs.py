@@ -18,16 +18,6 @@ from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, run_tool
 from patchkit.recorder.cases import CASE_READER
 
-__all__ = [
-    "ATTENTION_DRIVER",
-    "OPERATIONS_DRIVER",
-    "STUB_NAMES",
-    "RecorderNotBuilt",
-    "build_driver",
-    "build_stub",
-    "cxx_of",
-]
-
 _NATIVE = Path(__file__).parent / "native"
 _STUB_SOURCES = ("device.cpp", "launches.cpp", "memory.cpp", "streams.cpp", "runtime.cpp", "blas.cpp")
 _STUB_HEADERS = ("answers.hpp", "handles.hpp", "recorder.hpp")

@@ -16,8 +16,6 @@ from patchkit.build.toolchain import llvm_tool
 from patchkit.errors import ToolchainError
 from patchkit.proc import run_tool
 
-__all__ = ["BlocksUnknown", "Place", "SymbolizerMissing", "places_of"]
-
 _TIMEOUT_S = 60.0
 
 

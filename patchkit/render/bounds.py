@@ -17,22 +17,6 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import Undefined
 from jinja2.visitor import NodeTransformer
 
-__all__ = [
-    "CHARGE",
-    "FILTERS",
-    "JOIN",
-    "MAX_OUTPUT",
-    "METHODS",
-    "Budget",
-    "ChargedTree",
-    "NotText",
-    "OutputTooLarge",
-    "bounded_operands",
-    "bounded_range",
-    "join_texts",
-    "printable",
-]
-
 MAX_OUTPUT = 1024 * 1024
 """Characters. Far above any edit: the largest file of ggml-cuda at build 6900 has about 200 kB."""
 _MAX_STEPS = 100_000  # a tenth of a second; the largest table of the series takes 30 per GPU

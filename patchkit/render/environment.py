@@ -34,8 +34,6 @@ from patchkit.render.bounds import (
 )
 from patchkit.series_dir import is_editors
 
-__all__ = ["BoundedEnvironment", "Unreadable", "make_environment", "undeclared_names"]
-
 
 class Unreadable(Exception):
     """A template's file is not text that can be put into a source. Internal: becomes a RenderError."""

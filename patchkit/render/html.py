@@ -12,8 +12,6 @@ from pathlib import Path
 
 import jinja2
 
-__all__ = ["render_page"]
-
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
     """Fill the template ``name`` of ``folder``; a name that the context lacks is an error, never empty."""

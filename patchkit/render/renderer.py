@@ -19,19 +19,6 @@ from patchkit.errors import Location, RenderError
 from patchkit.render.bounds import MAX_OUTPUT, NotText, OutputTooLarge
 from patchkit.render.environment import Unreadable, make_environment, undeclared_names
 
-__all__ = [
-    "ContextMismatch",
-    "PatchRenderer",
-    "TemplateFailed",
-    "TemplateForbidden",
-    "TemplateMissing",
-    "TemplateNotText",
-    "TemplateSyntax",
-    "TemplateTooLarge",
-    "TemplateUndefined",
-    "TemplateUnreadable",
-]
-
 
 class TemplateMissing(RenderError):
     """No template of that name in the patch's folder or among the shared ones."""

@@ -14,17 +14,6 @@ from dataclasses import dataclass
 from patchkit.reports.section_bench import Curve, Point, Strip
 from patchkit.reports.tables import figure, percent
 
-__all__ = [
-    "CurveChart",
-    "CurveLine",
-    "Mark",
-    "StripChart",
-    "StripLine",
-    "Tick",
-    "curve_charts",
-    "strip_chart",
-]
-
 _WIDTH = 352  # a window of 390 pixels has room for 356
 _LABEL = 112  # room for the names of tests
 _ROW = 34

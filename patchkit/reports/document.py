@@ -18,8 +18,6 @@ from patchkit.errors import Location
 from patchkit.reports.errors import EvidenceMalformed, EvidenceUnreadable
 from patchkit.visible import escape, visible
 
-__all__ = ["FILE_BYTES", "TEXT_LENGTH", "Node", "harmless", "parse_document"]
-
 FILE_BYTES = 32 * 1024 * 1024
 """As publishing allows; the largest evidence so far, launch of build 6900, has 0.6 MB."""
 TEXT_LENGTH = 20_000

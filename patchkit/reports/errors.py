@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from patchkit.errors import UsageError
 
-__all__ = [
-    "EvidenceAbsent",
-    "EvidenceContradicts",
-    "EvidenceMalformed",
-    "EvidenceUnreadable",
-    "ReportFileTaken",
-    "SweepHasNoPlace",
-]
-
 
 class EvidenceAbsent(UsageError):
     """There is no evidence where it is looked for."""

@@ -18,8 +18,6 @@ from patchkit.reports.errors import EvidenceAbsent, EvidenceContradicts, Evidenc
 from patchkit.reports.model import Evidence, EvidenceFile, GateReport, parse_gate
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["REPORT", "load_evidence", "parse_evidence"]
-
 REPORT = "report.json"
 _MOST_FILES = 200  # the whole ladder on two backends has 17
 _MOST_GATES = 100

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 
 from patchkit.reports.model import Evidence, GateReport, Problem
 
-__all__ = ["junit_report"]
-
 
 def junit_report(evidence: Evidence) -> str:
     """The run as XML text."""

@@ -16,8 +16,6 @@ from patchkit.reports.sections import provenance, tables_of
 from patchkit.reports.tables import Table
 from patchkit.visible import one_line
 
-__all__ = ["markdown_report"]
-
 _MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
 _ROWS = 50
 _CELL = 300

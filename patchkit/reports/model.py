@@ -16,19 +16,6 @@ from typing import Literal, cast
 
 from patchkit.reports.document import Node
 
-__all__ = [
-    "SERIES",
-    "Evidence",
-    "EvidenceFile",
-    "GateReport",
-    "Place",
-    "Problem",
-    "Side",
-    "Verdict",
-    "parse_gate",
-    "parse_place",
-]
-
 Verdict = Literal["passed", "failed", "not run"]
 Side = Literal["upstream", "series", "other"]
 

@@ -19,8 +19,6 @@ from patchkit.reports.section_bench import bench_of
 from patchkit.reports.sections import provenance, tables_of
 from patchkit.reports.tables import Order, Row, Table
 
-__all__ = ["html_report"]
-
 _FOLDER = Path(__file__).parent / "page"
 _ROWS = 2000  # of one table; the largest of build 6900 has 559
 _MOST = 1000  # problems, and points that were not proven

@@ -15,8 +15,6 @@ from urllib.parse import quote
 
 from patchkit.reports.model import Evidence, GateReport, Place, Problem
 
-__all__ = ["SCHEMA", "physical_location", "sarif_document", "sarif_report"]
-
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASES = {"upstream": "UPSTREAM", "series": "SERIES"}
 _MOST = 5000  # results that GitHub shows of one run (its documentation, "SARIF support for code scanning")

@@ -16,8 +16,6 @@ from patchkit.bench.statistics import bootstrap_median
 from patchkit.reports.document import Node
 from patchkit.reports.tables import Row, Table, columns, figure, percent
 
-__all__ = ["Bench", "Curve", "Point", "Strip", "bench_of", "bench_tables"]
-
 _ARMS = ("baseline", "candidate")
 _MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
 _MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from patchkit.reports.document import Node
 from patchkit.reports.tables import Row, Table, columns, group, was_is
 
-__all__ = ["anchors_tables", "compile_tables", "isolation_tables"]
-
 _DIGEST = 12
 
 

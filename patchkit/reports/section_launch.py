@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from patchkit.reports.document import Node
 from patchkit.reports.tables import Row, Table, columns, group
 
-__all__ = ["launch_tables"]
-
 _ATTENTION = "flash_attn"
 _MOST_GPUS = 64
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from patchkit.reports.document import Node
 from patchkit.reports.tables import Row, Table, columns
 
-__all__ = ["backend_ops_tables", "logits_tables", "numerics_tables"]
-
 _WORST = 40  # cases of ours that are shown, of several hundred
 
 

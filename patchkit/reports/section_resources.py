@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from patchkit.reports.document import Node
 from patchkit.reports.tables import Order, Row, Table, columns, was_is
 
-__all__ = ["resources_tables"]
-
 STATES = ("worse", "mixed", "pruned", "gone", "better", "new", "same", "trap")
 """What may have happened to a variant, in the order a reader wants them."""
 _QUIET = ("same", "trap")

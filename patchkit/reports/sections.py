@@ -18,8 +18,6 @@ from patchkit.reports.section_numbers import backend_ops_tables, logits_tables, 
 from patchkit.reports.section_resources import resources_tables
 from patchkit.reports.tables import Table
 
-__all__ = ["provenance", "tables_of"]
-
 _TABLES: Mapping[str, Callable[[Node], Iterator[Table]]] = MappingProxyType(
     {
         "anchors": anchors_tables,

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from patchkit.reports.document import Node, parse_document
 from patchkit.reports.tables import Row, Table, columns
 
-__all__ = ["sweep_tables"]
-
 _MOST_PATCHES = 500  # far above any series
 _MOST_PINS = 5000  # there are 4649 build numbers from b6900 to b11549
 _HINT = "patchkit sweep --arch gfx1151 --json > FILE makes it"

@@ -9,8 +9,6 @@ from patchkit.reports.sections import tables_of
 from patchkit.reports.tables import Table
 from patchkit.visible import one_line
 
-__all__ = ["terminal_report"]
-
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 _ROWS = 40
 _CELL = 60  # characters; kernels' names have up to 55

@@ -14,8 +14,6 @@ from typing import Protocol
 from patchkit.proc import Completed, run_tool
 from patchkit.report import Reporter
 
-__all__ = ["Job", "LocalRunner", "Runner"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

@@ -9,8 +9,6 @@ from patchkit.report import Reporter
 from patchkit.runner.base import LocalRunner, Runner
 from patchkit.runner.ssh import SshRunner, parse_target
 
-__all__ = ["choose_runner"]
-
 
 def choose_runner(
     url: str | None, *, config: Path | None, environ: Mapping[str, str], reporter: Reporter

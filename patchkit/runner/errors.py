@@ -5,21 +5,6 @@ from __future__ import annotations
 from patchkit.errors import ExitCode, Location, PatchkitError, UsageError
 from patchkit.proc import Completed
 
-__all__ = [
-    "RunnerAuthFailed",
-    "RunnerDiskFull",
-    "RunnerFailed",
-    "RunnerHostKeyChanged",
-    "RunnerHostKeyUnknown",
-    "RunnerJobLost",
-    "RunnerLost",
-    "RunnerToolMissing",
-    "RunnerUnreachable",
-    "RunnerUrlBad",
-    "is_connection_loss",
-    "runner_failure",
-]
-
 _SSH_FAILED = 255  # ssh's own status, whatever the command there returned
 # rsync: protocol stream, socket or pipe, timeouts, and what ssh gave it.
 _RSYNC_LOST = frozenset({10, 12, 30, 35, 255})

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["content_key"]
-
 
 def content_key(path: Path) -> str:
     """20 hex digits over names, modes, links and bytes. Raises CacheError when the disk refuses."""

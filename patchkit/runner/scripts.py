@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import shlex
 
-__all__ = ["END", "PREPARE", "RUN", "fill"]
-
 # Prints the absolute root. Results of jobs that nobody asked for in a month go.
 PREPARE = """set -e
 root=@root@

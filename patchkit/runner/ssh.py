@@ -33,8 +33,6 @@ from patchkit.runner.placing import content_key
 from patchkit.runner.scripts import END, PREPARE, RUN, fill
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["SshRunner", "SshTarget", "parse_target"]
-
 _CONNECT_S = 15
 _ALIVE_S = 5  # between two signs of life; three missing ones are a lost connection
 _PATIENCE_S = 600.0  # until a lost connection is given up

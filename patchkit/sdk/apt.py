@@ -20,8 +20,6 @@ from patchkit.sdk.apt_errors import apt_error
 from patchkit.sdk.errors import AptMissing, PackageMissing, PackagesSlow
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Client", "Wanted", "ask_config", "make_client"]
-
 _UPDATE_S = 180.0
 _DOWNLOAD_S = 600.0
 _ANSWER_S = 60.0

@@ -14,8 +14,6 @@ from patchkit.proc import Completed, ToolCrashed, tool_failure
 from patchkit.sdk.errors import AptFailed, MirrorUnreachable, PackageDamaged, PackageMissing, SignatureBad
 from patchkit.sdk.refusal import refusal_in
 
-__all__ = ["apt_error"]
-
 _SIGNATURE = (
     "is not signed",
     "NO_PUBKEY",

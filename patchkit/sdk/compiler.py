@@ -25,8 +25,6 @@ from patchkit.sdk.unpack import unpack
 from patchkit.sdk.versions import clang_version, known_archs
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Compiler", "find_compiler", "obtain_compiler", "parts_to_unpack"]
-
 _TOOLS = ("ld.lld", "clang-offload-bundler", "llvm-objdump", "llvm-readelf", "llvm-cxxfilt")
 _PACKAGES = ("clang-{n}", "clang-tools-{n}", "lld-{n}", "llvm-{n}", "libclang-rt-{n}-dev")
 _OF_LLVM = re.compile(r"(?:lib)?(?:clang|llvm|lld)")

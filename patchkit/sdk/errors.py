@@ -8,30 +8,6 @@ from __future__ import annotations
 
 from patchkit.errors import ConfigError, SourceError, ToolchainError
 
-__all__ = [
-    "AptFailed",
-    "AptMissing",
-    "AptSourceBad",
-    "BitcodeTooNew",
-    "CompilerLacksArch",
-    "CompilerTooOld",
-    "CompilerUnavailable",
-    "CxxHeadersMissing",
-    "DownloadTooBig",
-    "MirrorMissing",
-    "MirrorUnreachable",
-    "PackageDamaged",
-    "PackageMissing",
-    "PackagesSlow",
-    "PinsBroken",
-    "PrefixDamaged",
-    "RocWmmaMismatch",
-    "SignatureBad",
-    "SmokeFailed",
-    "StubsUnknown",
-    "VersionsDisagree",
-]
-
 
 class PinsBroken(ConfigError):
     """patchkit/sdk/pins.toml is not what it must be."""

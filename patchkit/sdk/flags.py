@@ -10,8 +10,6 @@ import re
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Pass", "hip_arguments", "leading_number", "wave_macro", "wave_size"]
-
 Pass = Literal["host", "device", "both"]
 
 _ONLY: dict[Pass, list[str]] = {"host": ["--cuda-host-only"], "device": ["--cuda-device-only"], "both": []}

@@ -21,8 +21,6 @@ from patchkit.sdk.make import Request, make_prefix
 from patchkit.sdk.prefix import Prefix, Record, current_prefix, sdk_folder
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["install", "remove"]
-
 
 def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
     """The prefix of this cache, and whether it was made now: one that is whole is kept as it is.

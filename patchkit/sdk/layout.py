@@ -11,8 +11,6 @@ from pathlib import Path
 
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["complete_layout"]
-
 _FORWARD = 'include("${{CMAKE_CURRENT_LIST_DIR}}/{path}")\n'
 
 

@@ -29,8 +29,6 @@ from patchkit.sdk.unpack import unpack
 from patchkit.sdk.versions import bitcode_llvm, check_bitcode, check_majors, hip_version, rocwmma_version
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Request", "RocWmmaChoice", "make_prefix"]
-
 RocWmmaChoice = Literal["auto", "git", "stand-in"]
 _BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from patchkit.errors import Location
 from patchkit.sdk.errors import PinsBroken
 
-__all__ = ["PINS_FILE", "Pins", "RocWmmaPin", "load_pins"]
-
 PINS_FILE = Path(__file__).resolve().parent / "pins.toml"
 
 

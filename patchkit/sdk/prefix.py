@@ -18,18 +18,6 @@ from patchkit.errors import Location
 from patchkit.sdk.errors import PrefixDamaged
 from patchkit.vcs.disk import disk_errors
 
-__all__ = [
-    "STANDIN",
-    "Package",
-    "Prefix",
-    "Record",
-    "RocWmmaKind",
-    "current_prefix",
-    "load_prefix",
-    "sdk_folder",
-    "write_record",
-]
-
 RocWmmaKind = Literal["rocm", "git", "stand-in"]
 
 # Raised when what an installation makes changes: a prefix of another format is made anew.

@@ -7,8 +7,6 @@ from pathlib import Path
 from patchkit.errors import CacheError, PatchkitError
 from patchkit.vcs.disk import disk_error_from_git
 
-__all__ = ["refusal_in"]
-
 # What a tool, or the tool that started it, says when the limit on file sizes ended it.
 _LIMIT = ("SIGXFSZ", "File size limit exceeded")
 

@@ -18,8 +18,6 @@ from patchkit.sdk.pins import RocWmmaPin
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import create_repository
 
-__all__ = ["obtain_rocwmma", "teach_archs"]
-
 _ANSWER_S = 10.0
 _VERSION_FILE = "rocwmma/internal/rocwmma-version.hpp.in"
 _CONFIG_FILE = "rocwmma/internal/config.hpp"

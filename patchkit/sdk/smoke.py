@@ -11,8 +11,6 @@ from patchkit.report import Reporter
 from patchkit.sdk.errors import CxxHeadersMissing, SmokeFailed
 from patchkit.sdk.refusal import refusal_in
 
-__all__ = ["smoke"]
-
 _COMPILE_S = 120.0
 
 _PROGRAM = """#include <hip/hip_runtime.h>

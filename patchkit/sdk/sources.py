@@ -15,8 +15,6 @@ from pathlib import Path
 from patchkit.errors import Location
 from patchkit.sdk.errors import AptSourceBad, MirrorMissing
 
-__all__ = ["Entry", "choose_mirror", "load_entries", "parse_list", "parse_sources"]
-
 # Suites of Debian's main archive. A mirror of it carries all of them, whatever the machine uses.
 _MAIN_SUITE = re.compile(
     r"(?:(?:old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke)(?:-updates|-backports)?"

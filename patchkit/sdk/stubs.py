@@ -19,8 +19,6 @@ from patchkit.sdk.errors import StubsUnknown
 from patchkit.sdk.refusal import refusal_in
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Library", "build_stubs", "declared_functions", "named_libraries", "stub_source"]
-
 _BUILD_S = 60.0
 
 # hipErrorNoDevice of hip_runtime_api.h. hipBLAS' and HSA's functions fail with it too: any value but 0

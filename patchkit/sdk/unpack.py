@@ -18,8 +18,6 @@ from patchkit.sdk.prefix import Package
 from patchkit.sdk.refusal import refusal_in
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["unpack"]
-
 _PACKAGE_S = 300.0
 
 

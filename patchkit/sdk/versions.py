@@ -16,16 +16,6 @@ from patchkit.report import Reporter
 from patchkit.sdk.errors import BitcodeTooNew, VersionsDisagree
 from patchkit.sdk.flags import leading_number
 
-__all__ = [
-    "bitcode_llvm",
-    "check_bitcode",
-    "check_majors",
-    "clang_version",
-    "hip_version",
-    "known_archs",
-    "rocwmma_version",
-]
-
 _ANSWER_S = 30.0  # for questions that take a compiler milliseconds
 
 

@@ -24,8 +24,6 @@ from patchkit.tasks.errors import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["cluster_pool"]
-
 _ADDRESS = re.compile(r"(tcp|tls)://[^\s/:]+:\d{1,5}|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}")
 _CONNECT_S = 10.0
 _WORKERS_S = 10.0

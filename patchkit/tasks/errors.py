@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from patchkit.errors import ToolchainError, UsageError
 
-__all__ = [
-    "SchedulerAddress",
-    "SchedulerLibraryMissing",
-    "SchedulerUnreachable",
-    "WorkerLost",
-    "WorkersDiffer",
-]
-
 
 class SchedulerAddress(UsageError):
     """``--scheduler`` names no place a Dask scheduler could be at."""

@@ -28,8 +28,6 @@ from typing import Literal, TypeVar
 from patchkit.report import Reporter
 from patchkit.tasks.errors import WorkerLost
 
-__all__ = ["cores", "local_pool", "open_pool", "run_tasks"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from patchkit.occupancy.waves import HardwareLimits, waves_by_vgprs
 
-__all__ = ["binding_bounds"]
-
 _MOST = 8  # upstream's tables assert it
 
 

@@ -29,8 +29,6 @@ from patchkit.tune.estimate import Estimate
 from patchkit.tune.family import Candidate
 from patchkit.tune.outcome import Failure, Figures, Outcome
 
-__all__ = ["FEWEST_WAVES", "Judged", "front", "margin", "not_worse", "rank", "rank_key"]
-
 FEWEST_WAVES = 5
 _ENOUGH_RESIDENT = 6
 _UPSTREAM_COUNTS = 0.9

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from patchkit.errors import ConfigError, ToolchainError, UsageError
 
-__all__ = ["KernelNotFound", "KernelUntunable", "NothingCompiled", "ProfileNotWritten"]
-
 
 class KernelNotFound(ToolchainError):
     """Upstream's file does not hold the kernel, or its table, where the tuner looks for it."""

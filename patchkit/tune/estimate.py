@@ -24,8 +24,6 @@ from patchkit.occupancy.waves import HardwareLimits, resident_blocks
 from patchkit.tune.family import Traits
 from patchkit.tune.outcome import Figures
 
-__all__ = ["Estimate", "estimate", "tail_share"]
-
 MATRIX_CYCLES = 32
 LDS_BYTES_PER_CYCLE = 64
 # A prompt of 512 tokens on 32 heads over 4096 KV rows: the middle of what the series is measured with.

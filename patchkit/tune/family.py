@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["UNIT_FOLDER", "Candidate", "Family", "Setting", "Traits"]
-
 UNIT_FOLDER = "ggml/src/ggml-cuda/patchkit-tune"  # of the overlay; never part of a candidate branch
 
 Setting = tuple[int, ...]

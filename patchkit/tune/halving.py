@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from patchkit.bench.statistics import Comparison
 
-__all__ = ["Arm", "Race", "Standing", "race"]
-
 # Intervals of fewer than three rounds are those of single values; three rungs are 3, 6 and 12 rounds.
 FIRST_ROUNDS = 3
 RUNGS = 3

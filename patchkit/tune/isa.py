@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from patchkit.build.assembly import AssemblyMalformed
 
-__all__ = ["LoopMix", "loop_lines", "mix_of"]
-
 _LABEL = re.compile(r"^(?:\.L(?P<label>BB\d+_\d+):|; %bb\.\d+:)(?P<comment>.*)$")
 _HEADER = re.compile(r"Loop Header: Depth=1\b")
 _MEMBER = re.compile(r"(?:Header|Parent Loop)[= ](BB\d+_\d+) Depth=1\b")

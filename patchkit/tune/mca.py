@@ -14,8 +14,6 @@ from patchkit.build.toolchain import Toolchain, llvm_tool
 from patchkit.proc import run_tool, tool_failure
 from patchkit.report import Reporter
 
-__all__ = ["find_mca", "turn_latency"]
-
 _CYCLES = re.compile(rb"^Total Cycles:\s+(\d+)", re.MULTILINE)
 _TIMEOUT_S = 60.0  # two hundred times what the largest loop took (0.3 s)
 

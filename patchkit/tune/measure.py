@@ -34,8 +34,6 @@ from patchkit.tune.outcome import Failure, Figures, Outcome, outcome_from_json, 
 from patchkit.tune.prelude import precompile, with_prelude
 from patchkit.vcs.disk import write_whole
 
-__all__ = ["Bench", "Order", "is_kept", "measure", "measure_elsewhere", "prepare"]
-
 _FORMAT = 1  # of a kept outcome; a change makes every old one unknown
 _TIMEOUT_S = 300.0  # sixty times what the slowest candidate of build 6900 takes (5 s alone on a core)
 _FLAGS = ("-Iggml/src/ggml-cuda",)  # units lie in a folder of their own below it

@@ -35,8 +35,6 @@ from patchkit.tune.table import definitions, has_function, local_includes, numbe
 from patchkit.tune.ways import numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
 
-__all__ = ["MMA_FILE", "MmaFamily", "lds_bytes", "make_mma_family"]
-
 MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"
 _KERNEL = "flash_attn_ext_f16"
 _TABLE = "ggml_cuda_fattn_mma_get_config_rdna"

@@ -31,8 +31,6 @@ from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.wmma import cut_behind
 
-__all__ = ["MMQ_FILE", "MMQ_PARTS", "MmqFamily", "config_file", "lds_bytes", "make_mmq_family"]
-
 _SOURCES = "ggml/src/ggml-cuda"
 MMQ_FILE = f"{_SOURCES}/mmq.cuh"
 MMQ_PARTS = (f"{_SOURCES}/mmq-load-tiles.cuh", f"{_SOURCES}/mmq-vec-dot.cuh")

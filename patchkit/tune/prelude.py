@@ -14,8 +14,6 @@ from patchkit.build.compile import Job, compiler_argv
 from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.store import key_of
 
-__all__ = ["precompile", "with_prelude"]
-
 _FILE = "prelude.pch"
 _TIMEOUT_S = 300.0
 # Files are compared by content where their times differ: trees are exported anew now and then.

@@ -17,8 +17,6 @@ from patchkit.errors import Location
 from patchkit.tune.errors import ProfileNotWritten
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["Line", "TileLine", "WmmaLine", "replace_rows", "row_text", "write_profile"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaLine:

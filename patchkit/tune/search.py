@@ -18,8 +18,6 @@ from patchkit.tune.estimate import estimate
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
 
-__all__ = ["Compiled", "Verdict", "choose", "holds", "judge"]
-
 # unit -> outcomes, one for each version of the headers in a fixed order
 Compiled = Mapping[str, tuple[Outcome, ...]]
 Ask = Callable[[Sequence[str]], Compiled]

@@ -16,8 +16,6 @@ from patchkit.source import SourceText
 from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import Setting
 
-__all__ = ["definitions", "has_function", "local_includes", "numbers", "table_rows", "with_own_row"]
-
 _GUARD = "PATCHKIT_OWN_ROW"
 _QUOTED = re.compile(rb'^([ \t]*#[ \t]*include[ \t]+")([^"\n/]+)(")', re.MULTILINE)
 

@@ -25,8 +25,6 @@ from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 from patchkit.tune.ways import numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
 
-__all__ = ["TILE_FILE", "TileFamily", "make_tile_family"]
-
 TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
 _KERNEL = "flash_attn_tile"
 _TABLE = "ggml_cuda_fattn_tile_get_config_amd_rdna"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["numbers_of", "ways_of"]
-
 
 def numbers_of(variant: str) -> tuple[int, int]:
     """Head size and columns."""

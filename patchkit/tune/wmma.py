@@ -27,8 +27,6 @@ from patchkit.tune.bounds import binding_bounds
 from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 
-__all__ = ["KERNEL_FILE", "TABLE_FILE", "WmmaFamily", "cut_behind", "name_of", "variant_of"]
-
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
 _KERNEL = "flash_attn_ext_f16"

@@ -16,8 +16,6 @@ import hashlib
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.verify import verify_range
 
-__all__ = ["bundle_commits", "is_bundle_of", "pack_commits"]
-
 _SHA1 = 20  # bytes: git ends a pack with the hash of all before
 
 

@@ -15,8 +15,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git, damaged
 
-__all__ = ["carry", "cut_history"]
-
 
 def carry(source: Repository, git: Git, commit: str, known: Iterable[str] = ()) -> None:
     """Copy ``commit`` into the repository of ``git``; no ref moves there.

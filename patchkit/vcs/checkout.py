@@ -24,7 +24,6 @@ from patchkit.vcs.carry import carry
 from patchkit.vcs.checkout_state import (
     PUT,
     CheckoutChanged,
-    CheckoutMoved,
     check_idle,
     check_target,
     check_untouched,
@@ -37,16 +36,6 @@ from patchkit.vcs.repository import Repository
 from patchkit.vcs.resume import Note, finish_update, read_note, write_note
 from patchkit.vcs.runner import Git
 from patchkit.vcs.verify import find_other
-
-__all__ = [
-    "Checkout",
-    "CheckoutChanged",
-    "CheckoutDiffers",
-    "CheckoutForeign",
-    "CheckoutMoved",
-    "CheckoutOld",
-    "checkout",
-]
 
 _MARK = "patchkit-checkout"
 _MARK_TEXT = (

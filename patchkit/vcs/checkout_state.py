@@ -16,17 +16,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.resume import Note
 from patchkit.vcs.runner import Git
 
-__all__ = [
-    "PUT",
-    "CheckoutChanged",
-    "CheckoutMoved",
-    "Put",
-    "check_idle",
-    "check_target",
-    "check_untouched",
-    "find_put",
-]
-
 PUT = "refs/patchkit/put/"  # and the name of the branch
 _BRANCHES = "refs/heads/"
 _SHOWN = 5  # changed files named in a message

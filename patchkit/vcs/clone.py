@@ -23,25 +23,6 @@ from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git, ObjectDamaged, damaged_clone
 from patchkit.vcs.verify import verify_objects
 
-__all__ = [
-    "BranchNameBad",
-    "BranchNotOurs",
-    "Clone",
-    "CloneIncomplete",
-    "CloneUnreadable",
-    "CloneUnsupported",
-    "Commit",
-    "NoCommit",
-    "OurBranch",
-    "check_branch_name",
-    "copy_commit",
-    "look_at_branch",
-    "open_clone",
-    "put_branch",
-    "read_commit",
-    "read_file",
-]
-
 _COMMITTER = re.compile(
     rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$"
 )

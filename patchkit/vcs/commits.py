@@ -15,8 +15,6 @@ from patchkit.errors import GitError, Location
 from patchkit.vcs.fastimport import CommitStream, Written
 from patchkit.vcs.repository import Repository
 
-__all__ = ["EmptyCommit", "NewCommit", "TargetNotFile", "TargetPathBad", "Written", "write_commits"]
-
 _REGULAR = ("100644", "100755")
 _KINDS = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
 

@@ -15,19 +15,6 @@ from pathlib import Path
 
 from patchkit.errors import CacheError, Location
 
-__all__ = [
-    "DiskDenied",
-    "DiskFull",
-    "DiskNotDirectory",
-    "DiskReadOnly",
-    "DiskRefused",
-    "disk_error",
-    "disk_error_from_git",
-    "disk_errors",
-    "is_full",
-    "write_whole",
-]
-
 
 class DiskFull(CacheError):
     """No space, no quota, or a file size limit is left to write with."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["IDENTITY_EMAIL", "IDENTITY_NAME", "fixed_environment", "leaking_names"]
-
 IDENTITY_NAME = "patchkit"
 IDENTITY_EMAIL = "patchkit@localhost"
 

@@ -25,8 +25,6 @@ from patchkit.vcs.place import usable_place
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.verify import verify_range
 
-__all__ = ["ExportForeign", "ExportNothing", "format_mailbox", "format_patches"]
-
 _SUMS = "SHA256SUMS"
 _HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch)")

@@ -24,8 +24,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.environment import IDENTITY_EMAIL, IDENTITY_NAME
 from patchkit.vcs.repository import Repository, git_path
 
-__all__ = ["CommitStream", "FastImportAnswerBad", "Written", "git_date"]
-
 _BRANCH = b"refs/patchkit/tmp/stream"
 _NOTHING = b"0" * 40
 _ANSWER = re.compile(rb"([0-9a-f]{40})\n040000 tree ([0-9a-f]{40})\t\n")

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     import git
 
-__all__ = ["execute", "spawn"]
-
 
 def execute(
     argv: Sequence[str],

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from patchkit.vcs.fastimport import CommitStream, Written
 from patchkit.vcs.repository import Repository
 
-__all__ = ["write_note_commit", "write_orphan"]
-
 
 def write_orphan(repository: Repository, files: Mapping[str, bytes], *, message: str, date: str) -> Written:
     """A root commit of these files (path: bytes). No ref moves; raises GitError, CacheError."""

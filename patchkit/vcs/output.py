@@ -12,8 +12,6 @@ from pathlib import Path
 
 from patchkit.vcs.disk import disk_errors
 
-__all__ = ["OTHER_FILE", "check_output", "write_output"]
-
 OTHER_FILE = "name another file"
 _SYSTEM = ("/dev/", "/proc/")
 

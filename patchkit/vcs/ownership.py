@@ -16,16 +16,6 @@ from patchkit.report import Reporter
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.runner import Git
 
-__all__ = [
-    "ATTRIBUTES",
-    "CacheAltered",
-    "CacheForeign",
-    "check_as_made",
-    "is_marked",
-    "is_marked_as_ours",
-    "mark",
-]
-
 _MARK = "patchkit-cache"
 _MARK_TEXT = b"This bare repository belongs to patchkit: it is rewritten and repaired without asking.\n"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from patchkit.errors import Location, UsageError
 
-__all__ = ["PlaceUnusable", "usable_place"]
-
 
 class PlaceUnusable(UsageError):
     """The folder cannot be replaced as a whole, or holds what patchkit reads."""

@@ -15,16 +15,6 @@ from patchkit.vcs.redact import redacted
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Finished
 
-__all__ = [
-    "PushFailed",
-    "PushRejected",
-    "PushShallow",
-    "PushWouldReplace",
-    "RemoteUnread",
-    "Replaced",
-    "push_refs",
-]
-
 _SHOWN = 10  # commits of what would be replaced
 
 

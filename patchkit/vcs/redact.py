@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["redacted"]
-
 # A token may stand in the place of the name, too; only ssh has names that are no secret.
 _SECRET = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*)://(?P<who>[^/\s]*)@")
 

@@ -14,18 +14,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Finished
 
-__all__ = [
-    "RefInTheWay",
-    "RefMoved",
-    "RefNameBad",
-    "delete_ref",
-    "drop_damaged_refs",
-    "list_refs",
-    "read_ref",
-    "update_ref",
-    "update_refs",
-]
-
 _ABSENT = "0" * 40
 _OURS = ("refs/patchkit", "refs/heads/candidate", "refs/heads/patchkit")
 _WHOLE = re.compile(rb"[0-9a-f]{40}\n")

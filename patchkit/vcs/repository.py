@@ -20,16 +20,6 @@ from patchkit.vcs.disk import disk_error, disk_errors
 from patchkit.vcs.ownership import ATTRIBUTES, check_as_made, is_marked, mark
 from patchkit.vcs.runner import Git, damaged
 
-__all__ = [
-    "ObjectMissing",
-    "PathMissing",
-    "Repository",
-    "TreeEntry",
-    "create_repository",
-    "git_path",
-    "open_repository",
-]
-
 _NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
 
 

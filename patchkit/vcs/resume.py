@@ -14,8 +14,6 @@ from patchkit.errors import InternalError, Location
 from patchkit.vcs.disk import disk_errors, write_whole
 from patchkit.vcs.runner import Git
 
-__all__ = ["Note", "UpdateNoteBad", "finish_update", "read_note", "write_note"]
-
 _NONE = "0" * 40
 _NAME = "patchkit-update"
 _NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)\n")

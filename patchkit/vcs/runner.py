@@ -31,18 +31,6 @@ from patchkit.vcs.disk import disk_error_from_git, disk_errors, is_full
 from patchkit.vcs.environment import fixed_environment, leaking_names
 from patchkit.vcs.redact import redacted
 
-__all__ = [
-    "Finished",
-    "Git",
-    "GitFailed",
-    "GitMissing",
-    "GitSilent",
-    "GitTooOld",
-    "ObjectDamaged",
-    "check_git",
-    "damaged",
-]
-
 # GIT_CONFIG_GLOBAL came with git 2.32 (2021-06); without it a user's configuration leaks in.
 MINIMUM_GIT = (2, 32)
 

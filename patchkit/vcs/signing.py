@@ -19,8 +19,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
 
-__all__ = ["SigningFailed", "SigningKey", "find_key", "user_setting", "write_signed_tag"]
-
 _SETTINGS = ("user.signingkey", "gpg.format", "gpg.program", "gpg.ssh.program", "gpg.x509.program")
 _ANSWER_S = 10.0
 

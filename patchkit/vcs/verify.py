@@ -15,8 +15,6 @@ from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository, TreeEntry, git_path
 from patchkit.vcs.runner import damaged
 
-__all__ = ["find_other", "verify_objects", "verify_range"]
-
 _SUBMODULE, _LINK = "160000", "120000"
 
 

@@ -12,8 +12,6 @@ from typing import Literal
 
 from patchkit.wmma_layout.isa import SIZE, Kind
 
-__all__ = ["Case", "Layout", "Stored", "all_cases", "fill_name", "function_names", "source"]
-
 Layout = Literal["row", "col"]
 
 _ELEMENT: dict[Kind, str] = {"half": "__half", "float": "float"}

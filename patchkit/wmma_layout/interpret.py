@@ -18,8 +18,6 @@ from patchkit.wmma_layout.ir import Constant, Function, IrUnsupported, Operand, 
 from patchkit.wmma_layout.isa import LANES, Kind, Wave
 from patchkit.wmma_layout.lane_rules import RULES, Value
 
-__all__ = ["BadAccess", "Memory", "Multiplication", "run"]
-
 _BASE_BITS = 32  # a pointer is the number of its buffer above so many bits of offset
 _MATRIX_CALLS: Mapping[str, Kind] = {
     "llvm.amdgcn.wmma.f16.16x16x16.f16": "half",

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from patchkit.errors import ToolchainError
 
-__all__ = ["Constant", "Function", "IrUnsupported", "Operand", "Operation", "Shape"]
-
 
 class IrUnsupported(ToolchainError):
     """The compiler emitted IR outside the subset that is interpreted."""

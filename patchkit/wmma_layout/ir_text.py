@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from patchkit.errors import Location
 from patchkit.wmma_layout.ir import Constant, Function, IrUnsupported, Operand, Operation, Shape
 
-__all__ = ["parse_functions"]
-
 _TOKEN = re.compile(
     r"[%@][-\w.$]+|!\w*|#\w+|0xH[0-9A-F]+|0x[0-9A-F]+|-?\d+\.\d+e[+-]\d+|-?\d+|[a-zA-Z_][\w.]*|\S"
 )

@@ -18,26 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "LANES",
-    "SIZE",
-    "Copies",
-    "CopiesDiffer",
-    "Family",
-    "Inexact",
-    "Kind",
-    "NoValue",
-    "Slot",
-    "Wave",
-    "accumulator_slot",
-    "accumulator_width",
-    "decode",
-    "encode",
-    "multiply_add",
-    "operand_slots",
-    "operand_width",
-]
-
 LANES = 32
 SIZE = 16  # rows, columns and k of every matrix
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 
 from patchkit.wmma_layout.ir import Operation, Shape
 
-__all__ = ["RULES", "Rule", "Value"]
-
 Value = tuple[int | None, ...]
 Rule = Callable[[Operation, Shape, list[Value]], Value]
 

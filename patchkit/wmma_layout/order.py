@@ -11,8 +11,6 @@ from typing import Literal
 from patchkit.wmma_layout.interpret import Multiplication
 from patchkit.wmma_layout.isa import SIZE, Family, Wave, operand_slots
 
-__all__ = ["ORDERINGS", "Matrix", "Ordering", "Wrong", "ordering_of"]
-
 # "guide": the guide's own. "wave": another, one for the wave, which is right by the guide. "half wave": on
 # gfx11, one for each half wave, which is right if a half wave reads its own copies only; the guide does
 # not say that it does, rocWMMA relies on it.

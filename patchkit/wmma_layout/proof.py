@@ -34,8 +34,6 @@ from patchkit.wmma_layout.isa import (
 )
 from patchkit.wmma_layout.order import ORDERINGS, Matrix, Ordering, Wrong, ordering_of
 
-__all__ = ["Failure", "Proof", "operands_given", "prove"]
-
 _BYTES: dict[Kind, int] = {"half": 2, "float": 4}
 _UNTOUCHED = 0xEE  # what D's buffer is filled with
 _PADDING = 0x7BFF  # what stands between the lines of A, B and C: no element's bits

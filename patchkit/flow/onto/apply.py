@@ -29,8 +29,6 @@ from patchkit.flow.workspace import Workspace
 from patchkit.vcs.clone import check_branch_name, look_at_branch, put_branch
 from patchkit.vcs.refs import read_ref
 
-__all__ = ["OntoApplied", "run_onto"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OntoApplied:

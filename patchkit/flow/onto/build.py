@@ -15,8 +15,6 @@ from patchkit.config.manifest import Patch
 from patchkit.errors import Location, UsageError
 from patchkit.vcs.clone import Clone, Commit
 
-__all__ = ["BuildFound", "OntoBuildUnknown", "by_version", "find_build", "ggml_version", "require_one"]
-
 _TAG = re.compile(r"b([1-9][0-9]{0,8})")
 _VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
 

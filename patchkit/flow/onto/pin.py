@@ -20,8 +20,6 @@ from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit, read_file
 from patchkit.vcs.environment import IDENTITY_EMAIL
 from patchkit.vcs.refs import list_refs
 
-__all__ = ["NotLlamaCpp", "Onto", "OntoPatched", "build_of", "find_onto_pin", "pin_of", "refuse_other_code"]
-
 
 class NotLlamaCpp(UsageError):
     """The commit has none of the folders that the series patches."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from patchkit.classify.model import GOOD, Classified
 from patchkit.config.lock import load_lock
 from patchkit.config.manifest import Patch
-from patchkit.config.profile import ArchProfile, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
 from patchkit.errors import AnchorError, Location, PatchkitError
 from patchkit.fetch.cache import Cache
@@ -24,8 +25,6 @@ from patchkit.flow.selection import Selected, opted_in, select_patches
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit
-
-__all__ = ["OntoConflict", "OntoPlan", "plan_onto"]
 
 
 class OntoConflict(AnchorError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchkit.config.lock import Lock, Pin
-from patchkit.config.profile import ArchProfile
+from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series
 from patchkit.errors import ErrorGroup, GitError, SourceError
 from patchkit.fetch.cache import Cache
@@ -23,8 +23,6 @@ from patchkit.flow.upstream import read_upstream
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.clone import Clone, Commit, copy_commit
 from patchkit.vcs.repository import Repository
-
-__all__ = ["Reference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

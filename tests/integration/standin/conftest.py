@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from patchkit.build.toolchain import Toolchain, ToolchainMissing, find_toolchain, hip_flags
 from patchkit.report import NullReporter
-from patchkit.sdk.prefix import PrefixDamaged
+from patchkit.sdk.errors import PrefixDamaged
 from patchkit.wmma_layout.cases import function_names, source
 from patchkit.wmma_layout.ir import Function
 from patchkit.wmma_layout.ir_text import parse_functions

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from patchkit.bench.fields import BenchGarbage
 from patchkit.bench.judge import Judged, Promise, judge, promises_for
 from patchkit.bench.rounds import ARMS, BenchTestsDiffer, Rounds, parse_rounds, round_order
-from patchkit.bench.rows import BenchGarbage, BenchModel, BenchRow, BenchTest
+from patchkit.bench.rows import BenchModel, BenchRow, BenchTest
 from patchkit.bench.statistics import bootstrap_median, compare
 from patchkit.config.bench_rules import BenchRules, ExpectedGain
 

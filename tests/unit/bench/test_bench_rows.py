@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.bench.fields import BenchFieldMissing, BenchGarbage
 from patchkit.bench.options import BenchHelpUnknown, BenchPlan, bench_arguments, parse_help
-from patchkit.bench.rows import BenchFieldMissing, BenchGarbage, BenchTruncated, parse_rows
+from patchkit.bench.rows import BenchTruncated, parse_rows
 
 _RECORDED = Path(__file__).parent / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")

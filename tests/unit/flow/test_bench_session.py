@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.bench.rows import BenchGarbage
+from patchkit.bench.fields import BenchGarbage
 from patchkit.flow.bench_session import BenchFolderBusy, BenchFolderOther, Run, open_sweep, plan_runs
 from patchkit.proc import Completed
 from patchkit.vcs.disk import DiskNotDirectory

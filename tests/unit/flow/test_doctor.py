@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from patchkit.flow import doctor
-from patchkit.flow.doctor import Check, run_doctor
+from patchkit.flow.check import Check
+from patchkit.flow.doctor import run_doctor
 from patchkit.report import NullReporter
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import TunedWmma, load_profile
+from patchkit.config.profile import load_profile
+from patchkit.config.profile_data import TunedWmma
 from patchkit.errors import ErrorGroup, Location
 from patchkit.occupancy.table import IllegalTuning, TunedVariantUnknown, wmma_table
 from patchkit.occupancy.waves import limits_of, resident_blocks

@@ -16,15 +16,9 @@ import pytest
 
 from patchkit.errors import CacheError
 from patchkit.vcs.carry import carry, cut_history
-from patchkit.vcs.checkout import (
-    Checkout,
-    CheckoutChanged,
-    CheckoutDiffers,
-    CheckoutForeign,
-    CheckoutMoved,
-    CheckoutOld,
-)
+from patchkit.vcs.checkout import Checkout, CheckoutDiffers, CheckoutForeign, CheckoutOld
 from patchkit.vcs.checkout import checkout as check_out
+from patchkit.vcs.checkout_state import CheckoutChanged, CheckoutMoved
 from patchkit.vcs.commits import NewCommit, write_commits
 from patchkit.vcs.disk import DiskNotDirectory
 from patchkit.vcs.export import format_patches
