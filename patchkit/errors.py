@@ -54,24 +54,27 @@ class Location:
 class PatchkitError(Exception):
     """Root of all expected failures.
 
-    ``code`` is a constant a program can match on, unique per class (a test checks it);
+    ``code`` is a constant a program can match on; docs/errors.md says what each one means.
     ``where`` lists the places involved, the most important first; ``why`` is the reason when the
     message alone does not give it; ``hint`` is the next command or edit.
     """
 
-    code: ClassVar[str] = "PATCHKIT"
+    code: str = "PATCHKIT"
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
     def __init__(
         self,
         message: str,
         *,
+        code: str | None = None,
         where: Location | Sequence[Location] | None = None,
         why: str | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
+        if code is not None:
+            self.code = code
         if where is None:
             self.where: tuple[Location, ...] = ()
         elif isinstance(where, Location):
@@ -82,17 +85,25 @@ class PatchkitError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.where, self.why, self.hint))
+        return (_rebuild, (type(self), self.message, self.code, self.where, self.why, self.hint))
 
 
 def _rebuild(
     cls: type[PatchkitError],
     message: str,
+    code: str,
     where: tuple[Location, ...],
     why: str | None,
     hint: str | None,
 ) -> PatchkitError:
-    return cls(message, where=where, why=why, hint=hint)
+    return cls(message, code=code, where=where, why=why, hint=hint)
+
+
+class GateError(PatchkitError):
+    """A check found that a candidate is not what it must be."""
+
+    code = "GATE"
+    exit_code = ExitCode.GATE_FAILED
 
 
 class UsageError(PatchkitError):

@@ -38,12 +38,6 @@ class ToolMissing(ToolchainError):
     code = "TOOL_MISSING"
 
 
-class ToolNotStarted(ToolchainError):
-    """The program is there, but the system refused to start it."""
-
-    code = "TOOL_NOT_STARTED"
-
-
 class ToolFailed(ToolchainError):
     """A tool that must succeed ended with another status than 0."""
 
@@ -104,7 +98,7 @@ def run_tool(
 
     Raises:
         ToolMissing: no such program.
-        ToolNotStarted: the system refused to start it.
+        TOOL_NOT_STARTED: the system refused to start it.
         ToolTimeout: it was stopped after ``timeout_s``.
         ToolFailed: it ended with another status than 0 (only with ``check``).
         ToolCrashed: a signal ended it (only with ``check``).
@@ -145,7 +139,7 @@ def run_logged(
     be one. The other arguments are those of :func:`run_tool`.
 
     Raises:
-        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`run_tool`.
+        ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`run_tool`.
     """
     environment = {**tool_environment(os.environ), **(env or {})}
     program = _find(argv[0], environment)
@@ -182,8 +176,9 @@ def _start(
         )
     except OSError as error:
         path = os.fsdecode(error.filename or argv[0])
-        raise ToolNotStarted(
+        raise ToolchainError(
             f"{argv[0]} could not be started: {error.strerror or error}",
+            code="TOOL_NOT_STARTED",
             where=Location(path=path),
             hint=f"look at it with: ls -ld {shlex.quote(path)}",
         ) from error

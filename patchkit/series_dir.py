@@ -20,18 +20,6 @@ Origin = Literal["named", "checkout", "installed"]
 _FOLDERS = ("patches", "arch_profiles")
 
 
-class SeriesDirMissing(ConfigError):
-    """The series folder named on the command line is not a folder."""
-
-    code = "SERIES_DIR_MISSING"
-
-
-class SeriesDirIncomplete(ConfigError):
-    """A folder that every series has is not there."""
-
-    code = "SERIES_DIR_INCOMPLETE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDir:
     """A folder with the three parts of a series, and how it was found."""
@@ -69,14 +57,15 @@ def find_series_dir(explicit: Path | None, *, package: Path | None = None) -> Se
     """The series to work with: the named one, else the checkout around the code, else the installed copy.
 
     ``package`` is the folder of the patchkit package (default: the one this code runs from).
-    Raises SeriesDirMissing when ``explicit`` is no folder and SeriesDirIncomplete when a part is
+    Raises SERIES_DIR_MISSING when ``explicit`` is no folder and SERIES_DIR_INCOMPLETE when a part is
     missing. Only existence is checked here; the content is checked by whoever loads it.
     """
     if explicit is not None:
         if not explicit.is_dir():
             reason = "it is a file" if explicit.exists() else "there is nothing at that path"
-            raise SeriesDirMissing(
+            raise ConfigError(
                 f"'{explicit}' is not a series folder",
+                code="SERIES_DIR_MISSING",
                 where=Location(path=str(explicit), label="named by --series-dir"),
                 why=reason,
                 hint=f"name a folder that holds {_listing(_FOLDERS)}",
@@ -98,8 +87,9 @@ def _complete(found: SeriesDir) -> SeriesDir:
             "checkout": f"git restore {' '.join(missing)}",
             "installed": "pip install --force-reinstall patchkit",
         }[found.origin]
-        raise SeriesDirIncomplete(
+        raise ConfigError(
             f"the series folder lacks {_listing(missing)}",
+            code="SERIES_DIR_INCOMPLETE",
             where=Location(path=str(found.root), label=f"{found.origin} series"),
             hint=hint,
         )

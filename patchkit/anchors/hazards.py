@@ -17,18 +17,6 @@ from patchkit.errors import AnchorError
 from patchkit.source import Span
 
 
-class AnchorCrossesDirective(AnchorError):
-    """The span begins in one ``#if`` branch and ends in another: no edit there can be right for both."""
-
-    code = "ANCHOR_CROSSES_DIRECTIVE"
-
-
-class AnchorUnbraced(AnchorError):
-    """The place is the whole body of an ``if``, ``else`` or loop without braces: one statement, no more."""
-
-    code = "ANCHOR_UNBRACED"
-
-
 def line_text(scopes: ScopeMap, span: Span) -> str:
     """The line on which a span begins, for messages."""
     line = scopes.source.text(scopes.source.line_span(scopes.source.line_of(span.start)))
@@ -36,7 +24,7 @@ def line_text(scopes: ScopeMap, span: Span) -> str:
 
 
 def refuse_hazards(scopes: ScopeMap, entity: Entity | None, edit: Edit, spans: Sequence[Span]) -> None:
-    """Raises AnchorCrossesDirective or AnchorUnbraced for the first span that is hazardous."""
+    """Raises ANCHOR_CROSSES_DIRECTIVE or ANCHOR_UNBRACED for the first span that is hazardous."""
     for span in spans:
         _refuse_crossing(scopes, edit, span)
     match edit.at:
@@ -49,8 +37,9 @@ def refuse_hazards(scopes: ScopeMap, entity: Entity | None, edit: Edit, spans: S
             verb = edit.verb
     for span in spans:
         if _is_unbraced(scopes, verb, span):
-            raise AnchorUnbraced(
+            raise AnchorError(
                 f"edit '{edit.id}' would change what an if, else or loop without braces governs",
+                code="ANCHOR_UNBRACED",
                 where=[edit.where, scopes.source.locate(span.start, line_text(scopes, span))],
                 why="without braces only one statement is governed",
                 hint="select the whole control statement, or use change_to with one statement",
@@ -62,8 +51,9 @@ def _refuse_crossing(scopes: ScopeMap, edit: Edit, span: Span) -> None:
         lines = [*(branch.directive.span for branch in group.branches), group.endif.span]
         inside = [line for line in lines if span.contains(line)]
         if inside and len(inside) != len(lines):
-            raise AnchorCrossesDirective(
+            raise AnchorError(
                 f"edit '{edit.id}' covers a part of an #if group",
+                code="ANCHOR_CROSSES_DIRECTIVE",
                 where=[
                     edit.where,
                     scopes.source.locate(span.start, "the span begins here"),

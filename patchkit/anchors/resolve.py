@@ -46,18 +46,6 @@ class EntityAmbiguous(AnchorError):
     code = "ENTITY_AMBIGUOUS"
 
 
-class AnchorNotFound(AnchorError):
-    """The entity is there, the place in it is not."""
-
-    code = "ANCHOR_NOT_FOUND"
-
-
-class AnchorAmbiguous(AnchorError):
-    """The selector covers another number of places than the edit declares."""
-
-    code = "ANCHOR_AMBIGUOUS"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     """Where one edit goes. ``entity`` None means the file; ``digest`` is the entity's before the edit."""
@@ -114,8 +102,8 @@ def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Loca
 def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     """The anchor of one edit in one file.
 
-    Raises EntityNotFound, EntityAmbiguous, AnchorNotFound, AnchorAmbiguous, AnchorCrossesDirective or
-    AnchorUnbraced; each names the line of patch.toml and the lines of upstream's file.
+    Raises EntityNotFound, EntityAmbiguous, ANCHOR_NOT_FOUND, ANCHOR_AMBIGUOUS, ANCHOR_CROSSES_DIRECTIVE or
+    ANCHOR_UNBRACED; each names the line of patch.toml and the lines of upstream's file.
     """
     entity = None
     if edit.function is not None:
@@ -128,8 +116,9 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     if not spans:
         raise _not_found(scopes, entity, edit)
     if len(spans) != edit.count:
-        raise AnchorAmbiguous(
+        raise AnchorError(
             f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
+            code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
             why="an edit never picks one of several places by itself",
             hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
@@ -148,8 +137,9 @@ def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, sel
                 if not spans:
                     raise _not_found(scopes, entity, replace(edit, at=end))
                 if len(spans) > 1:
-                    raise AnchorAmbiguous(
+                    raise AnchorError(
                         f"the {word} end of 'between' in edit '{edit.id}' covers {len(spans)} places",
+                        code="ANCHOR_AMBIGUOUS",
                         where=[edit.where, *_places(scopes, spans)],
                         why="an edit never picks one of several places by itself",
                         hint="narrow that end with 'inside' or a longer pattern",
@@ -175,7 +165,7 @@ def _name(entity: Entity | None) -> str:
     return entity.name if entity is not None else "the file"
 
 
-def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNotFound:
+def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorError:
     source = scopes.source
     text = _pattern_text(edit.at) if edit.at is not None else ""
     begins = [source.locate(entity.span.start, f"'{entity.name}' begins here")] if entity is not None else []
@@ -193,8 +183,9 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorNot
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
     compare = "compare with the candidates above" if candidates else "nothing there is like it: read the code"
-    return AnchorNotFound(
+    return AnchorError(
         f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
+        code="ANCHOR_NOT_FOUND",
         where=[edit.where, *begins, *candidates][:9],
         why=f"no tokens '{text}' there" if text else "the selector covers nothing",
         hint=f"{compare}, then update the selector or declare the patch's build range",

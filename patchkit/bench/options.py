@@ -17,12 +17,6 @@ _FLAG = re.compile(r"^\s+(-{1,2}[A-Za-z][\w-]*)(?:, (-{1,2}[A-Za-z][\w-]*))*", r
 _FLASH = re.compile(r"--flash-attn\s+<([^>]*)>")
 
 
-class BenchHelpUnknown(ToolchainError):
-    """The help of llama-bench lacks an option that patchkit needs."""
-
-    code = "BENCH_HELP_UNKNOWN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
     """How this build spells what differs: ``flash`` for on and off, ``no_mmap`` as arguments."""
@@ -56,14 +50,15 @@ class BenchPlan:
 
 
 def parse_help(text: str) -> BenchOptions:
-    """What the help offers. Raises BenchHelpUnknown when it is no help of llama-bench that we know."""
+    """What the help offers. Raises BENCH_HELP_UNKNOWN when it is no help of llama-bench that we know."""
     flags = {flag for line in text.splitlines() for flag in _flags(line)}
     flash = _FLASH.search(text)
     missing = sorted({"-p", "-n", "-d", "-ub", "-ctk", "-r", "-dev", "-o"} - flags)
     if flash is None or missing or not flags & {"-lm", "-mmp"}:
         lacking = ", ".join([*missing, *(["-fa"] if flash is None else [])]) or "-lm or -mmp"
-        raise BenchHelpUnknown(
+        raise ToolchainError(
             f"the help of llama-bench has no {lacking}",
+            code="BENCH_HELP_UNKNOWN",
             why="patchkit knows builds 6628 to 11549",
             hint="look at it with: llama-bench --help",
         )

@@ -47,17 +47,11 @@ _STYLE: dict[str, Any] = {
 _Kind = tuple[BenchModel, str, str]
 
 
-class PlottingMissing(ToolchainError):
-    """matplotlib, which draws, is not installed."""
-
-    code = "PLOTTING_MISSING"
-
-
 def draw_plot(table: Table, form: PlotFormat) -> bytes:
     """The picture of a table, on white.
 
     Raises:
-        PlottingMissing: matplotlib is not installed.
+        PLOTTING_MISSING: matplotlib is not installed.
     """
     return _drawn(table, form, transparent=False)
 
@@ -66,7 +60,7 @@ def inline_svg(table: Table, title: str) -> str:
     """The picture as an ``<svg>`` element for an HTML page, in the page's own text colour, with a name.
 
     Raises:
-        PlottingMissing: matplotlib is not installed.
+        PLOTTING_MISSING: matplotlib is not installed.
     """
     text = _drawn(table, "svg", transparent=True).decode("utf-8")
     element = text[text.index("<svg ") :].replace(_INK, "currentColor")
@@ -82,8 +76,9 @@ def _drawn(table: Table, form: PlotFormat, *, transparent: bool) -> bytes:
         import matplotlib as mpl  # noqa: PLC0415  # see above
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
-        raise PlottingMissing(
+        raise ToolchainError(
             "drawing needs matplotlib, which is not installed",
+            code="PLOTTING_MISSING",
             why=str(error),
             hint="pip install 'patchkit[plots]'; without --plot nothing is drawn",
         ) from error

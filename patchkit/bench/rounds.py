@@ -15,18 +15,11 @@ from typing import Any, Literal, get_args
 
 from patchkit.bench.fields import BenchGarbage
 from patchkit.bench.rows import BenchRow, BenchTest
-from patchkit.errors import ExitCode, Location, PatchkitError
+from patchkit.errors import GateError, Location
 
 Arm = Literal["baseline", "candidate", "again"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
 _FORMAT = 1
-
-
-class BenchTestsDiffer(PatchkitError):
-    """Two runs of llama-bench did not measure the same tests."""
-
-    code = "BENCH_TESTS_DIFFER"
-    exit_code = ExitCode.GATE_FAILED
 
 
 def round_order(number: int) -> tuple[Arm, ...]:
@@ -59,7 +52,7 @@ class Rounds:
         """Add one whole round.
 
         Raises:
-            BenchTestsDiffer: the arms, or the rounds before, measured other tests.
+            BENCH_TESTS_DIFFER: the arms, or the rounds before, measured other tests.
         """
         found = {arm: {row.test: row.samples_ns for row in rows} for arm, rows in arms.items()}
         expected = set(self.samples) or set(found["baseline"])
@@ -116,12 +109,13 @@ def _rounds(document: dict[str, Any]) -> Rounds:
     return rounds
 
 
-def _differ(arm: Arm, expected: set[BenchTest], found: set[BenchTest]) -> BenchTestsDiffer:
+def _differ(arm: Arm, expected: set[BenchTest], found: set[BenchTest]) -> GateError:
     lacking = ", ".join(_told(test) for test in sorted(expected - found))
     extra = ", ".join(_told(test) for test in sorted(found - expected))
     reasons = [f"{what}: {names}" for what, names in (("missing", lacking), ("extra", extra)) if names]
-    return BenchTestsDiffer(
+    return GateError(
         f"the {arm} run measured {len(found)} tests where {len(expected)} are compared",
+        code="BENCH_TESTS_DIFFER",
         why="; ".join(reasons) or "a test came twice, or none at all",
         hint="two builds are compared by equal tests only: same model, batch sizes, threads and devices",
     )

@@ -14,23 +14,10 @@ from dataclasses import dataclass, field
 
 from patchkit.bench.rows import BenchModel, BenchRow
 from patchkit.bench.statistics import Interval, bootstrap_change, bootstrap_mean
-from patchkit.errors import ExitCode, Location, PatchkitError, UsageError
+from patchkit.errors import Location, UsageError
 
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 """The names of :attr:`BenchRow.conditions`."""
-
-
-class BenchNothingShared(UsageError):
-    """No test of one file is in another under equal conditions."""
-
-    code = "BENCH_NOTHING_SHARED"
-
-
-class BenchAmbiguous(PatchkitError):
-    """One label has two results for one cell: of several builds, or under several conditions."""
-
-    code = "BENCH_AMBIGUOUS"
-    exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +138,8 @@ def compare_series(series: Sequence[Series], *, base: int = 0, across: Collectio
         across: conditions that may differ within a line, of :data:`CONDITIONS`.
 
     Raises:
-        BenchNothingShared: there are several labels, and no line has two cells.
-        BenchAmbiguous: a label has two results for one cell.
+        BENCH_NOTHING_SHARED: there are several labels, and no line has two cells.
+        BENCH_AMBIGUOUS: a label has two results for one cell.
     """
     found: dict[_Key, dict[int, list[BenchRow]]] = {}
     for index, one in enumerate(series):
@@ -194,8 +181,9 @@ def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
         differing = [name for name in CONDITIONS if row.conditions[name] != first.conditions[name]]
         differing += ["build"] if (row.build, row.commit) != (first.build, first.commit) else []
         if differing:
-            raise BenchAmbiguous(
+            raise UsageError(
                 f"'{series.label}' has two results for {first.test.name} of {first.model.kind}",
+                code="BENCH_AMBIGUOUS",
                 where=Location(path=series.source),
                 why=f"they differ in {', '.join(differing)}",
                 hint="one file per build, and one --across less; or split the file",
@@ -206,7 +194,7 @@ def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
     )
 
 
-def _nothing_shared(series: Sequence[Series]) -> BenchNothingShared:
+def _nothing_shared(series: Sequence[Series]) -> UsageError:
     """With what the first rows differ in, so that the next command can be named."""
     first = series[0].rows[0]
     other = series[1].rows[0]
@@ -215,8 +203,9 @@ def _nothing_shared(series: Sequence[Series]) -> BenchNothingShared:
     if first.model != other.model:
         models = (first.model, other.model)
         reasons = ["model: " + " and ".join(f"{one.kind}, {one.size_bytes} bytes" for one in models)]
-    return BenchNothingShared(
+    return UsageError(
         f"{' and '.join(one.label for one in series)} have no test in common",
+        code="BENCH_NOTHING_SHARED",
         where=[Location(path=one.source) for one in series],
         why="; ".join(reasons) or "they measured other lengths or depths",
         hint=" ".join(f"--across {name}" for name in differing)

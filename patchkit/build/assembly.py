@@ -19,12 +19,6 @@ _NAME = re.compile(r"^    \.name:\s+(\S+)$", re.MULTILINE)
 _THREADS = re.compile(r"^    \.max_flat_workgroup_size:\s+(\d+)$", re.MULTILINE)
 
 
-class AssemblyMalformed(ToolchainError):
-    """The assembly of a device pass does not read as expected."""
-
-    code = "ASSEMBLY_MALFORMED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelText:
     """One kernel: mangled ``name``, most ``threads`` per block (from the launch bounds), a trap or not."""
@@ -38,7 +32,7 @@ def parse_kernels(assembly: str) -> tuple[KernelText, ...]:
     """Every kernel of a device pass, in order.
 
     Raises:
-        AssemblyMalformed: a kernel has no body, or no metadata.
+        ASSEMBLY_MALFORMED: a kernel has no body, or no metadata.
     """
     threads = _metadata(assembly)
     kernels = []
@@ -71,9 +65,10 @@ def _metadata(assembly: str) -> dict[str, int]:
     return threads
 
 
-def _malformed(name: str, why: str) -> AssemblyMalformed:
-    return AssemblyMalformed(
+def _malformed(name: str, why: str) -> ToolchainError:
+    return ToolchainError(
         f"the assembly of kernel {name} does not read as expected",
+        code="ASSEMBLY_MALFORMED",
         why=why,
         hint="patchkit doctor shows the compiler",
     )

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_project import ConfigureFailed, Project, build_targets, find_cmake
+from patchkit.build.cmake_project import Project, build_targets, find_cmake
 from patchkit.build.cmake_settings import cmake_settings
 from patchkit.build.compiler import Compiler
 from patchkit.build.remarks import Diagnostic, parse_diagnostics
 from patchkit.build.toolchain import rocwmma_for
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.vcs.disk import disk_errors
 
 _TARGET = "ggml-hip"
@@ -48,7 +48,7 @@ def build_library(tree: Path, folder: Path, arch: str, compiler: Compiler) -> Bu
     """Configure and build ``ggml-hip`` of ``tree`` in ``folder``; a second time only what changed.
 
     Raises:
-        LibraryToolsMissing, ConfigureFailed, BuildFailed: as they say.
+        LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.
     """
@@ -98,7 +98,11 @@ def _target(build: Path) -> tuple[Path, int]:
     if model is not None:
         target = next((one for one in model.configurations[0].targets if one.name == _TARGET), None)
     if target is None or not target.artifacts:
-        raise ConfigureFailed(f"upstream's CMake has no target {_TARGET}", where=Location(path=str(build)))
+        raise ToolchainError(
+            f"upstream's CMake has no target {_TARGET}",
+            code="CMAKE_CONFIGURE_FAILED",
+            where=Location(path=str(build)),
+        )
     units = sum(source.path.suffix == ".cu" for source in target.sources)
     return build / target.artifacts[0].path, units
 

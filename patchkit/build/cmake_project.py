@@ -37,18 +37,6 @@ _CONFIGURE_S, _BUILD_S = 600.0, 6 * 3600.0
 _SHOWN_ERRORS, _SHOWN_LINES = 8, 20
 
 
-class LibraryToolsMissing(ToolchainError):
-    """No cmake that is new enough, no ninja, or scikit-build-core is not installed."""
-
-    code = "LIBRARY_TOOLS_MISSING"
-
-
-class ConfigureFailed(ToolchainError):
-    """Upstream's CMake does not configure."""
-
-    code = "CMAKE_CONFIGURE_FAILED"
-
-
 class BuildFailed(ToolchainError):
     """Upstream does not build; ``diagnostics`` are the compiler's errors, ``log`` the whole output."""
 
@@ -78,7 +66,7 @@ class Project:
 
 
 def find_cmake() -> CMake:
-    """The cmake of the environment or of PATH. Raises LibraryToolsMissing."""
+    """The cmake of the environment or of PATH. Raises LIBRARY_TOOLS_MISSING."""
     try:
         from scikit_build_core.cmake import CMake  # noqa: PLC0415 - 140 ms
         from scikit_build_core.errors import CMakeNotFoundError  # noqa: PLC0415
@@ -93,7 +81,11 @@ def find_cmake() -> CMake:
 
 
 def find_ninja() -> str:
-    """The ninja of the environment or of PATH: cmake would look on PATH only. Raises LibraryToolsMissing."""
+    """The ninja of the environment or of PATH: cmake would look on PATH only.
+
+    Raises:
+        LIBRARY_TOOLS_MISSING: there is none.
+    """
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
     from scikit_build_core.program_search import best_program, get_ninja_programs  # noqa: PLC0415
 
@@ -114,8 +106,8 @@ def build_targets(
     """Configure if need be and build ``targets``; returns the seconds that Ninja took.
 
     Raises:
-        LibraryToolsMissing: no cmake that is new enough, no Ninja, no scikit-build-core.
-        ConfigureFailed, BuildFailed: upstream's CMake or a compiler refused.
+        LIBRARY_TOOLS_MISSING: no cmake that is new enough, no Ninja, no scikit-build-core.
+        CMAKE_CONFIGURE_FAILED, BuildFailed: upstream's CMake or a compiler refused.
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.
     """
@@ -156,8 +148,9 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     completed = _run([*argv, "-C", str(maker.init_cache_file)], log, project, _CONFIGURE_S, reporter, stop)
     if completed.returncode != 0:
         text = log.read_text("utf-8", "replace")
-        raise disk_error_from_git(text, project.folder, "configuring a build") or ConfigureFailed(
+        raise disk_error_from_git(text, project.folder, "configuring a build") or ToolchainError(
             "upstream's CMake does not configure",
+            code="CMAKE_CONFIGURE_FAILED",
             where=Location(path=str(log)),
             why=_tail(text),
             hint="patchkit doctor shows the toolchain; with -v the command is shown",
@@ -211,5 +204,7 @@ def _tail(text: str) -> str:
     return "\n".join(line[:200] for line in text.strip().splitlines()[-_SHOWN_LINES:])
 
 
-def _missing(why: str) -> LibraryToolsMissing:
-    return LibraryToolsMissing("building upstream needs cmake 4 and ninja", why=why, hint=_INSTALL)
+def _missing(why: str) -> ToolchainError:
+    return ToolchainError(
+        "building upstream needs cmake 4 and ninja", code="LIBRARY_TOOLS_MISSING", why=why, hint=_INSTALL
+    )

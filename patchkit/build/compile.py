@@ -66,12 +66,6 @@ class CompilerCrashed(ToolchainError):
     code = "COMPILER_CRASHED"
 
 
-class KernelsUnmatched(ToolchainError):
-    """The compiler's remarks and its assembly do not name the same kernels."""
-
-    code = "KERNELS_UNMATCHED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One pass of one unit.
@@ -149,7 +143,8 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
         CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
         CompilerCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
         CacheError: the disk refused.
-        RemarkMalformed, AssemblyMalformed, KernelsUnmatched: its output is not what clang 22 writes.
+        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: its output is not what clang 22
+            writes.
     """
     argv = compiler_argv(compiler.toolchain, job)
     key = key_of(
@@ -200,8 +195,9 @@ def _match(
     # Device functions that are no kernels have remarks too when they are not inlined.
     kernels = [remark for remark in remarks if remark.name in by_name]
     if len(kernels) != len(texts):
-        raise KernelsUnmatched(
+        raise ToolchainError(
             f"{job.unit} for {job.arch}: remarks for {len(kernels)} kernels, code for {len(texts)}",
+            code="KERNELS_UNMATCHED",
             where=Location(path=job.unit),
             hint="patchkit doctor shows the compiler",
         )

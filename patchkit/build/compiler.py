@@ -65,7 +65,7 @@ def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: 
     """Run the compiler with low priority; its status is the caller's to look at.
 
     Raises:
-        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`patchkit.proc.run_tool`.
+        ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`patchkit.proc.run_tool`.
     """
     # "nice" would hide that the compiler is gone behind a status of its own.
     front = nice() if shutil.which(argv[0]) else []

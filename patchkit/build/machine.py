@@ -26,12 +26,6 @@ _NVCC = "nvcc"
 _ROCM_LIBRARIES = Path("/opt/rocm/lib")  # where AMD's packages put them, with a link to the version
 
 
-class CompilerMissing(ToolchainError):
-    """There is no C or C++ compiler for upstream's programs, or none for the GPU."""
-
-    code = "COMPILER_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """An exported tree. ``tree`` is its hash; ``build`` and ``commit`` are what its programs print."""
@@ -58,8 +52,8 @@ def build_side(
     not wanted.
 
     Raises:
-        CompilerMissing: no compiler for it.
-        LibraryToolsMissing, ConfigureFailed, BuildFailed: as they say.
+        COMPILER_MISSING: no compiler for it.
+        LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.
     """
@@ -85,7 +79,9 @@ def _hip_part(
     tree: Path, archs: Sequence[str], toolchain: Toolchain | None, host: str, *, with_rocwmma: bool
 ) -> Part:
     if toolchain is None:
-        raise CompilerMissing("building for HIP needs a HIP toolchain", hint="patchkit sdk install")
+        raise ToolchainError(
+            "building for HIP needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
+        )
     settings = cmake_settings(toolchain, archs)
     entries: dict[str, str | bool] = {
         **settings.cache,
@@ -124,8 +120,9 @@ def _version(name: str, reporter: Reporter, what: str) -> str:
     try:
         done = run_tool([name, "--version"], timeout_s=_ANSWER_S, reporter=reporter)
     except (ToolMissing, ToolFailed) as error:
-        raise CompilerMissing(
+        raise ToolchainError(
             f"building upstream needs {what}",
+            code="COMPILER_MISSING",
             why=error.message,
             hint="install the packages g++ and ninja-build" if name != _NVCC else "put nvcc on PATH",
         ) from error

@@ -35,12 +35,6 @@ _DIAGNOSTIC = re.compile(
 )
 
 
-class RemarkMalformed(ToolchainError):
-    """The compiler's resource remarks do not read as expected: another compiler, or a newer one."""
-
-    code = "RESOURCE_REMARK_MALFORMED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRemark:
     """One kernel as the compiler counts it.
@@ -73,7 +67,7 @@ def parse_remarks(stderr: str) -> tuple[ResourceRemark, ...]:
     """Every kernel's remarks, in the order of the compiler.
 
     Raises:
-        RemarkMalformed: a kernel lacks a figure, or a figure is no number.
+        RESOURCE_REMARK_MALFORMED: a kernel lacks a figure, or a figure is no number.
     """
     return tuple(_remark(name, fields) for name, fields in _blocks(stderr))
 
@@ -99,8 +93,9 @@ def _blocks(stderr: str) -> Iterator[tuple[str, dict[str, str]]]:
 def _remark(name: str, fields: dict[str, str]) -> ResourceRemark:
     missing = [field for field in _FIELDS if not fields.get(field, "").isdigit()]
     if missing:
-        raise RemarkMalformed(
+        raise ToolchainError(
             f"the compiler does not say {' and '.join(missing)} of {name}",
+            code="RESOURCE_REMARK_MALFORMED",
             why="its resource remarks differ from those of clang 22",
             hint="patchkit doctor shows the compiler; compare with -Rpass-analysis=kernel-resource-usage",
         )

@@ -18,7 +18,6 @@ from patchkit.build.rocm import Found, look_at, places
 from patchkit.errors import Location, PatchkitError, ToolchainError
 from patchkit.proc import run_tool
 from patchkit.report import Reporter
-from patchkit.sdk.errors import CompilerLacksArch
 from patchkit.sdk.flags import Pass, hip_arguments
 from patchkit.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
 from patchkit.sdk.versions import check_bitcode, clang_version, known_archs, rocwmma_version
@@ -31,12 +30,6 @@ class ToolchainMissing(ToolchainError):
     """There is neither a ROCm nor an SDK prefix."""
 
     code = "TOOLCHAIN_MISSING"
-
-
-class RocmUnusable(ToolchainError):
-    """The ROCm that ROCM_PATH names lacks something."""
-
-    code = "ROCM_UNUSABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +60,7 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
     A ROCm that patchkit found by itself and that lacks something is passed over, saying so.
 
     Raises:
-        RocmUnusable: ROCM_PATH names one that lacks something.
+        ROCM_UNUSABLE: ROCM_PATH names one that lacks something.
         ToolchainMissing: nothing serves.
         PrefixDamaged: the SDK prefix lacks something.
         ToolchainError: the compiler cannot be run.
@@ -106,13 +99,14 @@ def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) 
     """Refuse a compiler that makes no code for one of the GPUs, before a unit fails for that reason.
 
     Raises:
-        CompilerLacksArch: it is too old for the GPU, or was built without AMDGPU.
+        SDK_COMPILER_LACKS_ARCH: it is too old for the GPU, or was built without AMDGPU.
     """
     known = known_archs(toolchain.clang, reporter)
     lacking = [arch for arch in archs if arch not in known]
     if lacking:
-        raise CompilerLacksArch(
+        raise ToolchainError(
             f"clang {toolchain.clang_version} makes no code for {' '.join(lacking)}",
+            code="SDK_COMPILER_LACKS_ARCH",
             where=Location(path=str(toolchain.clang)),
             why=f"it knows {', '.join(sorted(known)) or 'no AMD GPU at all'}",
             hint="name a newer ROCm with ROCM_PATH; without any ROCm: " + _INSTALL,
@@ -183,8 +177,9 @@ def _of_prefix(prefix: Prefix) -> RocWmma:
 def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:
     root, device_libs, clang, hip = found.place.root, found.device_libs, found.clang, found.hip_version
     if device_libs is None or clang is None or hip is None:
-        raise RocmUnusable(
+        raise ToolchainError(
             f"the ROCm of {found.place.origin} lacks {' and '.join(found.lacks)}",
+            code="ROCM_UNUSABLE",
             where=Location(path=str(root)),
             hint=f"install its development packages, or unset ROCM_PATH and use: {_INSTALL}",
         )
@@ -207,8 +202,9 @@ def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:
 def _version_of(clang: Path, reporter: Reporter) -> str:
     version = clang_version(clang, reporter)
     if version is None:
-        raise RocmUnusable(
+        raise ToolchainError(
             "the compiler does not say that it is a clang",
+            code="ROCM_UNUSABLE",
             where=Location(path=str(clang)),
             hint=f"look at: {clang} --version",
         )

@@ -24,12 +24,6 @@ _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
 
 
-class TreeEntryRefused(CacheError):
-    """A tree holds something that cannot safely become a file here."""
-
-    code = "TREE_ENTRY_REFUSED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedTree:
     """``root`` holds the files of the git tree ``tree`` (40 hex digits)."""
@@ -44,8 +38,8 @@ def export_tree(repository: Repository, commit: str, directory: Path) -> Exporte
     The folder appears whole or not at all: it is filled beside its place and renamed.
 
     Raises:
-        ObjectMissing: no such commit in the repository.
-        TreeEntryRefused: a path or link leads out of the folder, or an entry is a submodule.
+        GIT_OBJECT_MISSING: no such commit in the repository.
+        TREE_ENTRY_REFUSED: a path or link leads out of the folder, or an entry is a submodule.
         CacheError: the disk refused.
     """
     tree = repository.tree_of(commit)
@@ -119,9 +113,10 @@ def _refuse_unsafe(entry: TreeEntry, root: Path) -> None:
         raise _refused(entry, root, "it is a submodule, or its path is none that git would check out")
 
 
-def _refused(entry: TreeEntry, root: Path, why: str) -> TreeEntryRefused:
-    return TreeEntryRefused(
+def _refused(entry: TreeEntry, root: Path, why: str) -> CacheError:
+    return CacheError(
         f"{entry.path} of tree {root.name[:12]} is not exported",
+        code="TREE_ENTRY_REFUSED",
         where=Location(path=entry.path),
         why=why,
         hint="patchkit status shows where the pin came from",

@@ -38,18 +38,6 @@ _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
-class BuildListMissing(ToolchainError):
-    """Upstream's CMake list of a backend is not where it was, or names no unit."""
-
-    code = "BUILD_LIST_MISSING"
-
-
-class ComputedInclude(ToolchainError):
-    """An ``#include`` whose file comes from a macro: what the unit reaches cannot be read off the text."""
-
-    code = "COMPUTED_INCLUDE"
-
-
 def hip_units(tree: Path) -> tuple[str, ...]:
     """The units that upstream's CMake compiles for HIP with its default options, sorted."""
     return platform_units(tree, "hip")
@@ -59,7 +47,7 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
     """The units of one backend: what its CMake list globs and adds with default options.
 
     Raises:
-        BuildListMissing: the list is gone, or none of its globs matches.
+        BUILD_LIST_MISSING: the list is gone, or none of its globs matches.
     """
     path = _LISTS[platform]
     file = tree / path
@@ -72,8 +60,9 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
             joined = posixpath.normpath(posixpath.join(folder, pattern))
             units |= {found.relative_to(tree).as_posix() for found in tree.glob(joined)}
     if not units:
-        raise BuildListMissing(
+        raise ToolchainError(
             f"upstream's list of units for {platform} names none",
+            code="BUILD_LIST_MISSING",
             where=Location(path=path),
             why="its file(GLOB ...) lines were expected there, as at build 6900",
             hint="compare it with git show b6900 and adapt patchkit/build/units.py",
@@ -109,7 +98,7 @@ class IncludeGraph:
         self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def closure(self, unit: str) -> tuple[str, ...]:
-        """The unit and all files of the tree it may include, sorted. Raises ComputedInclude."""
+        """The unit and all files of the tree it may include, sorted. Raises COMPUTED_INCLUDE."""
         seen = {unit}
         waiting = [unit]
         while waiting:
@@ -136,8 +125,9 @@ class IncludeGraph:
             quoted, angled, word = found.groups()
             if word is not None:
                 line = data.count(b"\n", 0, found.start()) + 1
-                raise ComputedInclude(
+                raise ToolchainError(
                     f"{path} includes what the macro {word.decode('utf-8', 'replace')} says",
+                    code="COMPUTED_INCLUDE",
                     where=Location(path=path, line=line),
                     why="patchkit reads from the text which files a unit depends on",
                     hint="write the name of the file",

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_project import LibraryToolsMissing
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolFailed, run_tool
@@ -68,12 +67,6 @@ def _check():
 '''
 
 
-class WheelNotMade(ToolchainError):
-    """scikit-build-core does not make the wheel."""
-
-    code = "WHEEL_NOT_MADE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
     """What goes into a wheel. ``name`` is the distribution's; ``information`` is kept in the package.
@@ -109,8 +102,8 @@ def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter:
     """The wheel, in ``folder``; one of that name is replaced.
 
     Raises:
-        LibraryToolsMissing: scikit-build-core is not installed.
-        WheelNotMade: it refused.
+        LIBRARY_TOOLS_MISSING: scikit-build-core is not installed.
+        WHEEL_NOT_MADE: it refused.
         CacheError: the disk refused.
     """
     with disk_errors(folder, _MAKING, _ELSEWHERE):
@@ -201,9 +194,16 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
     except ToolFailed as error:
         text = error.why or ""
         if "No module named 'scikit_build_core'" in text:
-            raise LibraryToolsMissing(
-                "making a wheel needs scikit-build-core", why=text, hint="pip install 'patchkit[library]'"
+            raise ToolchainError(
+                "making a wheel needs scikit-build-core",
+                code="LIBRARY_TOOLS_MISSING",
+                why=text,
+                hint="pip install 'patchkit[library]'",
             ) from error
-        raise disk_error_from_git(text, dist, _MAKING, _ELSEWHERE) or WheelNotMade(
-            "the wheel could not be made", where=Location(path=str(project)), why=text, hint=error.hint
+        raise disk_error_from_git(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
+            "the wheel could not be made",
+            code="WHEEL_NOT_MADE",
+            where=Location(path=str(project)),
+            why=text,
+            hint=error.hint,
         ) from error

@@ -26,7 +26,7 @@ _SHOWN = 40  # lines of a difference
 def merge_file(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> tuple[bytes, int]:
     """The merged bytes and the number of conflicts.
 
-    Raises GitFailed for what is no conflict, CacheError when there is no room for temporary files.
+    Raises GIT_FAILED for what is no conflict, CacheError when there is no room for temporary files.
     """
     if base in (ours, theirs):
         return (theirs if ours == base else ours), 0

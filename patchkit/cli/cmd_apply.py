@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from patchkit.cli.request import (
-    OptionsContradict,
     RequestOptions,
     make_request,
     request_options,
@@ -17,7 +16,7 @@ from patchkit.cli.request import (
     unlocked_option,
 )
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
-from patchkit.errors import ExitCode
+from patchkit.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from patchkit.flow.apply import Applied
@@ -68,11 +67,16 @@ def command(
     onto = requested_onto(options)
     if onto is not None:
         if checkout is not None:
-            raise OptionsContradict("--checkout cannot go with --onto", hint="git worktree add in your clone")
+            raise UsageError(
+                "--checkout cannot go with --onto",
+                code="OPTIONS_CONTRADICT",
+                hint="git worktree add in your clone",
+            )
         return _apply_onto(settings, onto, branch, options, replaces=replaces)
     if branch is not None or replaces:
-        raise OptionsContradict(
+        raise UsageError(
             f"{'--branch' if branch is not None else '--replace'} goes with --onto",
+            code="OPTIONS_CONTRADICT",
             why="it is about a branch of your own clone",
             hint="add --onto REV",
         )

@@ -14,7 +14,7 @@ from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.outputs import check_beside_document
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options
-from patchkit.cli.usage import BadUsage
+from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
     from patchkit.build.parts import BackendName
@@ -253,7 +253,11 @@ def _run(
     own: _RunOptions = {name: options.pop(name) for name in _RunOptions.__annotations__}  # type: ignore[assignment]
     plan: _PlanOptions = options  # type: ignore[assignment]
     if not any((*plan["prompts"], *plan["generated"])):
-        raise BadUsage("--prompts and --generated leave nothing to measure", hint="patchkit bench run --help")
+        raise UsageError(
+            "--prompts and --generated leave nothing to measure",
+            code="USAGE_SYNTAX",
+            hint="patchkit bench run --help",
+        )
     workspace = settings.workspace()
     chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
     request = BenchRunRequest(

@@ -22,24 +22,6 @@ _MAX_DEPTH = 2**24
 _MAX_DEPTHS = 64
 
 
-class ModelNotNamed(UsageError):
-    """Neither or both of --model and --shape."""
-
-    code = "MODEL_NOT_NAMED"
-
-
-class DepthMalformed(UsageError):
-    """--depth is no list of numbers."""
-
-    code = "DEPTH_MALFORMED"
-
-
-class NothingToEstimate(UsageError):
-    """No prompt and no generated tokens, or a speed that is no number."""
-
-    code = "NOTHING_TO_ESTIMATE"
-
-
 class EstimateOptions(TypedDict):
     """The options as click hands them over."""
 
@@ -96,13 +78,17 @@ def command(settings: Settings, arch: str, **options: Unpack[EstimateOptions]) -
     from patchkit.series_dir import find_series_dir
 
     if (options["model"] is None) == (options["shape"] is None):
-        raise ModelNotNamed("one model is needed", hint="--model FILE.gguf, or --shape FILE.toml")
+        raise UsageError(
+            "one model is needed", code="MODEL_NOT_NAMED", hint="--model FILE.gguf, or --shape FILE.toml"
+        )
     speeds = (options["bandwidth"], options["tflops"])
     if not (options["prompt"] or options["generated"]) or any(
         s is not None and math.isnan(s) for s in speeds
     ):
-        raise NothingToEstimate(
-            "there is nothing to estimate", hint="--pp 512 --tg 128, and speeds as numbers"
+        raise UsageError(
+            "there is nothing to estimate",
+            code="NOTHING_TO_ESTIMATE",
+            hint="--pp 512 --tg 128, and speeds as numbers",
         )
     found = make_estimate(
         find_series_dir(settings.series_dir),
@@ -133,8 +119,9 @@ def _depths(text: str) -> tuple[int, ...]:
         for part in parts
     ):
         return tuple(sorted({int(part) for part in parts}))
-    raise DepthMalformed(
+    raise UsageError(
         f"--depth {text[:60]!r} is no list of depths",
+        code="DEPTH_MALFORMED",
         why=f"up to {_MAX_DEPTHS} numbers from 0 to {_MAX_DEPTH} with commas between",
         hint="--depth 0,4096,65536",
     )

@@ -24,30 +24,6 @@ _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
-class HeadSizeMalformed(UsageError):
-    """--head-size is neither a number nor two with a slash between."""
-
-    code = "HEAD_SIZE_MALFORMED"
-
-
-class HeadSizeNotInBlocks(UsageError):
-    """A KV cache of a quantized type has rows of whole blocks."""
-
-    code = "HEAD_SIZE_NOT_IN_BLOCKS"
-
-
-class ShapeImpossible(UsageError):
-    """No run can have such a shape."""
-
-    code = "SHAPE_IMPOSSIBLE"
-
-
-class ShapeNotStated(UsageError):
-    """One shape needs its sizes, and all of them together need none."""
-
-    code = "SHAPE_NOT_STATED"
-
-
 class ShapeOptions(TypedDict):
     """The values of the shape as click hands them over."""
 
@@ -106,7 +82,11 @@ def command(
         _show_paths(settings, choice, others, shape)
         return
     if others:
-        raise ShapeNotStated("--gpu goes with --path", hint="patchkit explain --arch GFX --path --gpu ...")
+        raise UsageError(
+            "--gpu goes with --path",
+            code="SHAPE_NOT_STATED",
+            hint="patchkit explain --arch GFX --path --gpu ...",
+        )
     from patchkit.flow.explain import explain_case
 
     case = _case(shape)
@@ -120,10 +100,11 @@ def command(
 
 
 def _one(chosen: Chosen) -> tuple[str, PinWanted]:
-    """The one GPU that is asked about, and the pin; raises ShapeNotStated."""
+    """The one GPU that is asked about, and the pin; raises SHAPE_NOT_STATED."""
     if len(chosen.archs) != 1:
-        raise ShapeNotStated(
+        raise UsageError(
             f"explain looks at one GPU at a time, not at {' and '.join(chosen.archs)}",
+            code="SHAPE_NOT_STATED",
             hint="with --path others can be compared: --gpu GFX",
         )
     return chosen.archs[0], chosen.upstream
@@ -136,7 +117,9 @@ def _show_paths(
     from patchkit.flow.explain_path import explain_paths
 
     if shape["head_size"] is not None or shape["kv"] is not None:
-        raise ShapeNotStated("--path takes no shape", hint="patchkit explain --arch GFX --path")
+        raise UsageError(
+            "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
+        )
     workspace = settings.workspace()
     arch, upstream = _one(choice.choose(workspace))
     report = explain_paths(workspace, arch=arch, others=others, upstream=upstream, environ=os.environ)
@@ -151,8 +134,9 @@ def _case(shape: ShapeOptions) -> Case:
 
     head_size, kv = shape["head_size"], shape["kv"]
     if head_size is None or kv is None:
-        raise ShapeNotStated(
+        raise UsageError(
             "a shape of attention is --head-size and --kv",
+            code="SHAPE_NOT_STATED",
             hint="--head-size 128 --kv 65536 --tokens 1, or --path for every operation",
         )
     size, size_v = _sizes(head_size)
@@ -160,8 +144,9 @@ def _case(shape: ShapeOptions) -> Case:
     padded = whole_blocks(size, kind), whole_blocks(size_v, kind)
     if padded != (size, size_v):
         text = str(padded[0]) if padded[0] == padded[1] else f"{padded[0]}/{padded[1]}"
-        raise HeadSizeNotInBlocks(
+        raise UsageError(
             f"there is no {kind} KV cache for head size {head_size}",
+            code="HEAD_SIZE_NOT_IN_BLOCKS",
             why=f"a row has to be whole blocks of {whole_blocks(1, kind)} values",
             hint=f"--head-size {text}, which is what upstream's own test rounds it to, or --type f16",
         )
@@ -185,14 +170,19 @@ def _case(shape: ShapeOptions) -> Case:
 
 
 def _refuse_impossible(case: Case) -> None:
-    """Raises ShapeImpossible before anything is built for the shape."""
+    """Raises SHAPE_IMPOSSIBLE before anything is built for the shape."""
     from patchkit.recorder.device import MEMORY_BYTES
 
     if not (math.isfinite(case.max_bias) and math.isfinite(case.softcap)):
-        raise ShapeImpossible("--max-bias and --softcap must be numbers", hint="leave them out for none")
+        raise UsageError(
+            "--max-bias and --softcap must be numbers",
+            code="SHAPE_IMPOSSIBLE",
+            hint="leave them out for none",
+        )
     if case.bytes > MEMORY_BYTES:
-        raise ShapeImpossible(
+        raise UsageError(
             f"{case} with {case.kv_heads} KV heads needs {case.bytes / 2**30:.0f} GiB",
+            code="SHAPE_IMPOSSIBLE",
             why=f"the GPU that is played has {MEMORY_BYTES // 2**30} GiB",
             hint="a smaller --kv, --tokens or --kv-heads",
         )
@@ -202,8 +192,10 @@ def _sizes(text: str) -> tuple[int, int]:
     parts = text.split("/")
     if len(parts) in {1, 2} and all(part.isdecimal() and int(part) > 0 for part in parts):
         return int(parts[0]), int(parts[-1])
-    raise HeadSizeMalformed(
-        f"--head-size {text!r} is no head size", hint="--head-size 128, or --head-size 576/512 for K and V"
+    raise UsageError(
+        f"--head-size {text!r} is no head size",
+        code="HEAD_SIZE_MALFORMED",
+        hint="--head-size 128, or --head-size 576/512 for K and V",
     )
 
 

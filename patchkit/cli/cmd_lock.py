@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from patchkit.flow.workspace import Workspace
 
 
-class LockAllNarrowed(UsageError):
-    """``--all`` together with an option that says which result is meant."""
-
-    code = "LOCK_ALL_NARROWED"
-
-
 @verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
 @request_options
 @click.option(
@@ -63,8 +57,9 @@ def _refuse_narrowing(options: RequestOptions) -> None:
     }
     given = [name for name, value in named.items() if value]
     if given:
-        raise LockAllNarrowed(
+        raise UsageError(
             f"--all and {', '.join(given)} contradict each other",
+            code="LOCK_ALL_NARROWED",
             why="--all is every result that the lock has",
             hint="patchkit lock --all, or leave --all out to record one result",
         )

@@ -11,8 +11,7 @@ import click
 from patchkit.cli.complaint import complain
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
-from patchkit.cli.usage import BadUsage
-from patchkit.errors import ErrorGroup, ExitCode
+from patchkit.errors import ErrorGroup, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from patchkit.flow.numerics import Measurement
@@ -54,8 +53,10 @@ def command(
     from patchkit.flow.numerics import build_numerics, judge_numerics_bundle, run_numerics_bundle
 
     if action != "build" and (all_legal or no_isolation):
-        raise BadUsage(
-            f"'patchkit numerics {action}' takes no option of build", hint="patchkit numerics --help"
+        raise UsageError(
+            f"'patchkit numerics {action}' takes no option of build",
+            code="USAGE_SYNTAX",
+            hint="patchkit numerics --help",
         )
     workspace = settings.workspace()
     chosen = choice.choose(workspace)

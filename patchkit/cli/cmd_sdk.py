@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from patchkit.cli.settings import Settings, verb
-from patchkit.cli.usage import BadUsage
+from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
     from patchkit.sdk.make import RocWmmaChoice
@@ -47,7 +47,11 @@ def command(
     packages; nothing is installed on the system. A real ROCm is preferred wherever there is one.
     """
     if action != "install" and (suites or rocwmma_url or again or rocwmma != "auto"):
-        raise BadUsage(f"'patchkit sdk {action}' takes no option of install", hint="patchkit sdk --help")
+        raise UsageError(
+            f"'patchkit sdk {action}' takes no option of install",
+            code="USAGE_SYNTAX",
+            hint="patchkit sdk --help",
+        )
     if action == "remove":
         _remove(settings)
         return

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from patchkit.flow.listing import Catalogue
 
 
-class NothingToShow(UsageError):
-    """No patch and no GPU has that name."""
-
-    code = "SHOW_UNKNOWN"
-
-
 @verb("show", example=("patchkit show tile-unprune", "patchkit show gfx1151"))
 @click.argument("name", metavar="PATCH|ARCH")
 def command(settings: Settings, name: str) -> None:
@@ -47,8 +41,10 @@ def command(settings: Settings, name: str) -> None:
                 terminal.data(_arch_text(profile))
             return
     known = [*(patch.id for patch in catalogue.patches), *(profile.arch for profile in catalogue.profiles)]
-    raise NothingToShow(
-        f"there is no patch and no GPU '{name}'", hint=near_misses(name, known) or "patchkit list"
+    raise UsageError(
+        f"there is no patch and no GPU '{name}'",
+        code="SHOW_UNKNOWN",
+        hint=near_misses(name, known) or "patchkit list",
     )
 
 

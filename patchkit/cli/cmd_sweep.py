@@ -32,12 +32,6 @@ class _Options(TypedDict):
     markdown: bool
 
 
-class SweepOptionsClash(UsageError):
-    """Options of two kinds of sweep at once."""
-
-    code = "SWEEP_OPTIONS_CLASH"
-
-
 @verb(
     "sweep",
     example=(
@@ -103,8 +97,10 @@ def _swept(workspace: Workspace, archs: tuple[str, ...], options: _Options) -> S
 
     remote = options["first"] or options["last"] or options["upstream_url"]
     if remote and options["corpus"] is not None:
-        raise SweepOptionsClash(
-            "--corpus and --from, --to or --upstream-url are two kinds of sweep", hint="leave out one of them"
+        raise UsageError(
+            "--corpus and --from, --to or --upstream-url are two kinds of sweep",
+            code="SWEEP_OPTIONS_CLASH",
+            hint="leave out one of them",
         )
     if remote:
         from patchkit.flow.bisect import sweep_remote

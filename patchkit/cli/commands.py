@@ -79,7 +79,7 @@ class Verbs(Verb, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb named first; raises UnknownCommand with the nearest names."""
+        """The verb named first; raises USAGE_COMMAND with the nearest names."""
         if args and args[0] not in COMMANDS:
             raise unknown_command(args[0], tuple(COMMANDS))
         return super().resolve_command(ctx, args)

@@ -22,13 +22,7 @@ from patchkit.errors import InternalError, Location
 _LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
 
 
-class Unexpected(InternalError):
-    """An exception that no code expected; the log says which."""
-
-    code = "UNEXPECTED"
-
-
-def report_crash(error: BaseException, *, argv: Sequence[str], folder: Path | None) -> Unexpected:
+def report_crash(error: BaseException, *, argv: Sequence[str], folder: Path | None) -> InternalError:
     """Writes the log and returns the error to show; never raises.
 
     ``folder`` is the cache folder, ``None`` when it is not known.
@@ -44,13 +38,16 @@ def report_crash(error: BaseException, *, argv: Sequence[str], folder: Path | No
             path.write_text(text, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
-        return Unexpected(
+        return InternalError(
             summary,
+            code="UNEXPECTED",
             where=Location(path=str(path), label="versions and traceback"),
             why="this is a bug in patchkit",
             hint="report it together with that file",
         )
-    return Unexpected(summary, why="this is a bug in patchkit, and no log could be written", hint=text)
+    return InternalError(
+        summary, code="UNEXPECTED", why="this is a bug in patchkit, and no log could be written", hint=text
+    )
 
 
 def _now() -> dt.datetime:

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from patchkit.flow.workspace import Workspace
 
 
-class HardwareRefused(UsageError):
-    """``--no-gpu`` together with an option about the device to run on, or an option that stands alone."""
-
-    code = "HARDWARE_REFUSED"
-
-
 class HardwareOptions(TypedDict):
     """The values as click hands them over."""
 
@@ -65,20 +59,27 @@ def hardware_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_hardware(options: HardwareOptions) -> None:
-    """Refuse what cannot be meant; raises HardwareRefused."""
+    """Refuse what cannot be meant; raises HARDWARE_REFUSED."""
     if options["no_gpu"] and (options["backend"] or options["model"] or options["runner"]):
-        raise HardwareRefused(
+        raise UsageError(
             "--no-gpu runs nothing on a device, and --backend, --model or --runner say on which and how",
+            code="HARDWARE_REFUSED",
             hint="leave out one of them",
         )
     if options["text"] and not options["model"]:
-        raise HardwareRefused("--text needs a --model to read it with", hint="--model names a GGUF")
+        raise UsageError(
+            "--text needs a --model to read it with", code="HARDWARE_REFUSED", hint="--model names a GGUF"
+        )
     if options["ssh_config"] and not options["runner"]:
-        raise HardwareRefused("--ssh-config is for --runner, which is not given", hint="--runner ssh://host")
+        raise UsageError(
+            "--ssh-config is for --runner, which is not given",
+            code="HARDWARE_REFUSED",
+            hint="--runner ssh://host",
+        )
 
 
 def make_hardware(workspace: Workspace, archs: Sequence[str], options: HardwareOptions) -> Hardware:
-    """The gates that run on hardware; raises RunnerUrlBad. No connection is made yet."""
+    """The gates that run on hardware; raises RUNNER_URL_BAD. No connection is made yet."""
     from patchkit.flow.hardware import choose_hardware
     from patchkit.runner.choose import choose_runner
 

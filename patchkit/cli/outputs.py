@@ -12,18 +12,13 @@ from patchkit.errors import Location, UsageError
 _STDOUT = 1
 
 
-class StdoutTaken(UsageError):
-    """With --json stdout has one document, and a file of the same command would go there, too."""
-
-    code = "STDOUT_TAKEN"
-
-
 def check_beside_document(settings: Settings, *files: Path | None) -> None:
-    """Raise StdoutTaken when stdout gets a JSON document and one of the files is stdout, by any name."""
+    """Raise STDOUT_TAKEN when stdout gets a JSON document and one of the files is stdout, by any name."""
     for path in files:
         if settings.json and path is not None and _is_stdout(path):
-            raise StdoutTaken(
+            raise UsageError(
                 f"{path} is stdout, and there the JSON document goes",
+                code="STDOUT_TAKEN",
                 where=Location(path=str(path)),
                 hint="name a file, or leave --json out",
             )

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from patchkit.flow.publish import Published, PublishRequest
 
 
-class PublishOptionAlone(UsageError):
-    """An option says how to publish, and nothing is to be published."""
-
-    code = "PUBLISH_OPTION_ALONE"
-
-
 class PublishOptions(TypedDict):
     """The values as click hands them over."""
 
@@ -51,20 +45,23 @@ def publish_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def publish_request(options: PublishOptions, choice: CandidateChoice) -> PublishRequest | None:
-    """What to publish; None for nothing. Raises PublishOptionAlone, PushRemoteBad, before any work."""
+    """What to publish; None for nothing. Raises PUBLISH_OPTION_ALONE, PushRemoteBad, before any work."""
     if not options["publish"]:
         names = {"accept_not_run": "--accept-not-run", "push": "--push", "force_push": "--force-push"}
         given = [text for name, text in names.items() if options[name]]  # type: ignore[literal-required]
         if options["sign"] is not None:
             given.append("--sign" if options["sign"] else "--no-sign")
         if given:
-            raise PublishOptionAlone(
-                f"{', '.join(given)}: nothing is published without --publish", hint="add --publish"
+            raise UsageError(
+                f"{', '.join(given)}: nothing is published without --publish",
+                code="PUBLISH_OPTION_ALONE",
+                hint="add --publish",
             )
         return None
     if choice.onto is not None:
-        raise PublishOptionAlone(
+        raise UsageError(
             "a candidate on a commit of your clone is not published",
+            code="PUBLISH_OPTION_ALONE",
             why="its branch is in your repository already, and the push is yours",
             hint="leave out --publish, and push the branch that apply --onto made",
         )

@@ -43,8 +43,8 @@ def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def report_writer(settings: Settings, workspace: Workspace, options: ReportOptions) -> Callable[[Path], None]:
     """What writes the wanted reports of a folder of evidence.
 
-    Raises CacheError now for a file that cannot be written, not after the run, ReportFileTaken for one that
-    is named twice, and StdoutTaken.
+    Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one that
+    is named twice, and STDOUT_TAKEN.
     """
     from patchkit.flow.report import Format, ReportPlan, check_apart, check_writable
 

@@ -34,12 +34,6 @@ class ArchMissing(UsageError):
     code = "ARCH_MISSING"
 
 
-class OptionsContradict(UsageError):
-    """Two options that cannot both be meant."""
-
-    code = "OPTIONS_CONTRADICT"
-
-
 def _build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """6900 of ``6900`` or ``b6900``."""
     if value is None:
@@ -128,8 +122,8 @@ class CandidateChoice:
 
         Raises:
             ArchMissing: there is no telling which GPU is meant.
-            CandidateMissing, CandidateBroken: there is no such candidate; only looked for with ``check``.
-            CandidateOfOtherSeries: it is of another series, or has other patches; as above.
+            CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate; only looked for with ``check``.
+            CANDIDATE_OTHER_SERIES: it is of another series, or has other patches; as above.
             The errors of reading lock, profiles and the user's clone.
         """
         from patchkit.config.lock import load_lock
@@ -185,13 +179,14 @@ def make_onto(
 ) -> Onto | None:
     """What --onto, --repo and --as-build name; None when none of them was given.
 
-    Raises OptionsContradict.
+    Raises OPTIONS_CONTRADICT.
     """
     if revision is None and repo is None and build is None:
         return None
     if upstream is not None:
-        raise OptionsContradict(
+        raise UsageError(
             "--upstream and --onto contradict each other",
+            code="OPTIONS_CONTRADICT",
             why="one is a pin of the lock, the other a commit of your clone",
             hint="drop one of them",
         )
@@ -274,21 +269,23 @@ def make_request(workspace: Workspace, options: RequestOptions) -> Request:
 def requested_onto(options: RequestOptions) -> Onto | None:
     """The commit of the user's clone that is meant, if one is.
 
-    Raises OptionsContradict for options that say nothing of a clone, or only of one.
+    Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
     """
     onto = make_onto(options["onto"], options["repo"], options["as_build"], options["upstream"])
     unfit = ["--unlocked"] if options.get("unlocked") else []
     unfit += ["--source"] if options["source"] != "auto" else []
     unfit += ["--upstream-url"] if options["upstream_url"] is not None else []
     if onto is not None and unfit:
-        raise OptionsContradict(
+        raise UsageError(
             f"{' and '.join(unfit)} cannot go with --onto",
+            code="OPTIONS_CONTRADICT",
             why="a commit of your clone comes from there, and no lock records it",
             hint=f"drop {' and '.join(unfit)}",
         )
     if onto is None and options["drop_conflicts"]:
-        raise OptionsContradict(
+        raise UsageError(
             "--drop-conflicts goes with --onto",
+            code="OPTIONS_CONTRADICT",
             why="what a pin of the lock gets is recorded there",
             hint="--without ID leaves a patch out",
         )

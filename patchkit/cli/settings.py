@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from patchkit.flow.workspace import Workspace
 
 
-class WorkingFolderGone(UsageError):
-    """A relative path was given, and the current folder was deleted."""
-
-    code = "WORKING_FOLDER_GONE"
-
-
 class _Text(click.types.StringParamType):
     """Any text but none: an empty one is a variable that a script forgot to set."""
 
@@ -43,14 +37,15 @@ class _Folder(click.Path):
     """A path, made absolute at once. Empty is refused: Python would take it for the current folder."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The absolute path; raises WorkingFolderGone when there is nothing it could be relative to."""
+        """The absolute path; raises WORKING_FOLDER_GONE when there is nothing it could be relative to."""
         if not str(value):
             self.fail("an empty path names no folder; the current one is '.'", param, ctx)
         try:
             return Path(str(value)).absolute()
         except FileNotFoundError as error:
-            raise WorkingFolderGone(
+            raise UsageError(
                 f"'{value}' is relative to a folder that is gone",
+                code="WORKING_FOLDER_GONE",
                 why="the current folder was deleted",
                 hint="cd to a folder that exists, or give an absolute path",
             ) from error

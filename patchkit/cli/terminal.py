@@ -46,24 +46,6 @@ class OutputFailed(CacheError):
     code = "OUTPUT"
 
 
-class WriteRefused(CacheError):
-    """The operating system refused a write that no code had a better word for."""
-
-    code = "WRITE_REFUSED"
-
-
-class NameTooLong(UsageError):
-    """A path, or a part of one, has more bytes than the file system takes."""
-
-    code = "NAME_TOO_LONG"
-
-
-class SystemRefused(CacheError):
-    """The operating system is out of something that is not disk: open files, processes, memory."""
-
-    code = "SYSTEM_REFUSED"
-
-
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _LIMITS = {
     errno.EMFILE: "raise the limit of open files: ulimit -n 1024",
@@ -73,18 +55,31 @@ _LIMITS = {
 }
 
 
-def system_refusal(error: OSError) -> WriteRefused | SystemRefused | NameTooLong | None:
+def system_refusal(error: OSError) -> CacheError | UsageError | None:
     """The error for a disk that is full, read-only or broken, and for a limit of the system that is met.
 
     ``None`` for any other OSError.
     """
     where = Location(path=_spelled(error.filename)) if error.filename else None
     if error.errno in _DISK:
-        return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+        return CacheError(
+            "the disk refused a write", code="WRITE_REFUSED", where=where, why=error.strerror, hint="df -h"
+        )
     if error.errno == errno.ENAMETOOLONG:
-        return NameTooLong("a path is too long", where=where, why=error.strerror, hint="name a shorter one")
+        return UsageError(
+            "a path is too long",
+            code="NAME_TOO_LONG",
+            where=where,
+            why=error.strerror,
+            hint="name a shorter one",
+        )
     if error.errno in _LIMITS:
-        return SystemRefused(f"the system refused: {error.strerror}", where=where, hint=_LIMITS[error.errno])
+        return CacheError(
+            f"the system refused: {error.strerror}",
+            code="SYSTEM_REFUSED",
+            where=where,
+            hint=_LIMITS[error.errno],
+        )
     return None
 
 

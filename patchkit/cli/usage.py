@@ -13,36 +13,6 @@ import click
 from patchkit.errors import UsageError
 
 
-class UnknownCommand(UsageError):
-    """The first word is no command."""
-
-    code = "USAGE_COMMAND"
-
-
-class UnknownOption(UsageError):
-    """The command has no such option."""
-
-    code = "USAGE_OPTION"
-
-
-class BadOptionValue(UsageError):
-    """An option or argument has a value that it does not take."""
-
-    code = "USAGE_VALUE"
-
-
-class MissingValue(UsageError):
-    """A required option or argument was not given."""
-
-    code = "USAGE_MISSING"
-
-
-class BadUsage(UsageError):
-    """Any other mistake that click finds."""
-
-    code = "USAGE_SYNTAX"
-
-
 def near_misses(word: str, known: Sequence[str]) -> str | None:
     """``did you mean 'a' or 'b'?``, or ``None`` when nothing is near."""
     bare = {name.lstrip("-"): name for name in known}  # the dashes would make all options look alike
@@ -52,10 +22,11 @@ def near_misses(word: str, known: Sequence[str]) -> str | None:
     return f"did you mean {' or '.join(repr(name) for name in near)}?"
 
 
-def unknown_command(word: str, known: Sequence[str]) -> UnknownCommand:
+def unknown_command(word: str, known: Sequence[str]) -> UsageError:
     """The error for a first word that is no command."""
-    return UnknownCommand(
+    return UsageError(
         f"there is no command '{word}'",
+        code="USAGE_COMMAND",
         hint=near_misses(word, known) or f"the commands are: {', '.join(known)}",
     )
 
@@ -67,15 +38,16 @@ def from_click(error: click.ClickException, command: str) -> UsageError:
     help_hint = f"{path} --help"
     if isinstance(error, click.NoSuchOption):
         known = _options_of(ctx)
-        return UnknownOption(
+        return UsageError(
             f"'{path}' has no option '{error.option_name}'",
+            code="USAGE_OPTION",
             hint=near_misses(error.option_name, known) or help_hint,
         )
     if isinstance(error, click.MissingParameter):
-        return MissingValue(_sentence(error.format_message()), hint=help_hint)
+        return UsageError(_sentence(error.format_message()), code="USAGE_MISSING", hint=help_hint)
     if isinstance(error, click.BadParameter):
-        return BadOptionValue(_sentence(error.format_message()), hint=help_hint)
-    return BadUsage(_sentence(error.format_message()), hint=help_hint)
+        return UsageError(_sentence(error.format_message()), code="USAGE_VALUE", hint=help_hint)
+    return UsageError(_sentence(error.format_message()), code="USAGE_SYNTAX", hint=help_hint)
 
 
 def _options_of(ctx: click.Context | None) -> tuple[str, ...]:

@@ -25,28 +25,10 @@ FactValue = int | float | str | tuple[float, float]
 REPORT_ONLY = frozenset({"bandwidth_gb_s", "bandwidth_measured_gb_s", "fp16_tflops", "part"})
 
 
-class UnknownFact(ConfigError):
-    """A fact is asked for by a name that no profile has; the name is misspelt."""
-
-    code = "FACT_UNKNOWN"
-
-
-class FactMissing(ConfigError):
-    """A decision needs a fact that the profile does not state."""
-
-    code = "FACT_MISSING"
-
-
 class FactNotForDecisions(ConfigError):
     """A decision would rest on a figure that is only good for reports."""
 
     code = "FACT_NOT_FOR_DECISIONS"
-
-
-class FactNotANumber(ConfigError):
-    """A decision needs a whole number and the fact is something else."""
-
-    code = "FACT_NOT_A_NUMBER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +57,12 @@ class Facts:
         """The fact as it stands, for showing; None when the profile does not state it.
 
         Raises:
-            UnknownFact: no profile can have a fact of that name.
+            FACT_UNKNOWN: no profile can have a fact of that name.
         """
         if name not in FactsModel.model_fields:
-            raise UnknownFact(
+            raise ConfigError(
                 f"there is no fact called '{name}'",
+                code="FACT_UNKNOWN",
                 where=Location(path=self.profile),
                 hint=near_miss(name, FactsModel.model_fields),
             )
@@ -89,14 +72,15 @@ class Facts:
         """The value of a fact that decides something.
 
         Raises:
-            UnknownFact: no profile can have a fact of that name.
-            FactMissing: this profile does not state it.
+            FACT_UNKNOWN: no profile can have a fact of that name.
+            FACT_MISSING: this profile does not state it.
             FactNotForDecisions: low confidence, or a figure that is only for reports.
         """
         fact = self.report(name)
         if fact is None:
-            raise FactMissing(
+            raise ConfigError(
                 f"{self.profile} does not state '{name}'",
+                code="FACT_MISSING",
                 where=Location(path=self.profile),
                 hint=f"add it under [facts] with its source: {name} = {{ value = ..., source = ... }}",
             )
@@ -113,10 +97,14 @@ class Facts:
         return fact.value
 
     def require_int(self, name: str) -> int:
-        """As :meth:`require`, for a fact that is a whole number; FactNotANumber when it is not."""
+        """As :meth:`require`, for a fact that is a whole number; FACT_NOT_A_NUMBER when it is not."""
         value = self.require(name)
         if not isinstance(value, int):
-            raise FactNotANumber(f"'{name}' is {value!r}, not a whole number", where=self.by_name[name].where)
+            raise ConfigError(
+                f"'{name}' is {value!r}, not a whole number",
+                code="FACT_NOT_A_NUMBER",
+                where=self.by_name[name].where,
+            )
         return value
 
 

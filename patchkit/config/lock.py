@@ -24,18 +24,6 @@ from patchkit.errors import ConfigError, ErrorGroup, Location, UsageError
 _SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 
 
-class PinUnknown(UsageError):
-    """The lock has no pin of that build or commit."""
-
-    code = "PIN_UNKNOWN"
-
-
-class PinAmbiguous(UsageError):
-    """A commit prefix fits several pins."""
-
-    code = "PIN_AMBIGUOUS"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSource:
     """A git repository that serves the pinned commit."""
@@ -144,8 +132,8 @@ class Lock:
         """The pin of a build (``6900``, ``b6900``), of a commit prefix, or the default; a pin is itself.
 
         Raises:
-            PinUnknown: none fits.
-            PinAmbiguous: a commit prefix fits several.
+            PIN_UNKNOWN: none fits.
+            PIN_AMBIGUOUS: a commit prefix fits several.
         """
         if isinstance(wanted, Pin):
             return wanted
@@ -159,13 +147,17 @@ class Lock:
         known = ", ".join(pin.name for pin in self.pins)
         where = Location(path=self.path)
         if near:
-            raise PinAmbiguous(
+            raise UsageError(
                 f"'{wanted}' fits several pins: {', '.join(pin.name for pin in near)}",
+                code="PIN_AMBIGUOUS",
                 where=where,
                 hint="give more digits of the commit, or the build number",
             )
-        raise PinUnknown(
-            f"the lock has no pin '{wanted}'", where=where, hint=f"use one of the pins it has: {known}"
+        raise UsageError(
+            f"the lock has no pin '{wanted}'",
+            code="PIN_UNKNOWN",
+            where=where,
+            hint=f"use one of the pins it has: {known}",
         )
 
     def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:

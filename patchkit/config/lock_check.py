@@ -52,18 +52,6 @@ class LockGitWithoutCommit(ConfigError):
     code = "LOCK_GIT_WITHOUT_COMMIT"
 
 
-class LockFollowedTwice(ConfigError):
-    """A pin says of one function twice where it is."""
-
-    code = "LOCK_FOLLOWED_TWICE"
-
-
-class LockResultTwice(ConfigError):
-    """Two results have the same build, archs and patches."""
-
-    code = "LOCK_RESULT_TWICE"
-
-
 class LockResultOrphan(ConfigError):
     """A result is of a build that no pin has."""
 
@@ -115,8 +103,9 @@ def _of_followed(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[Config
         here = locate((*at, "followed", number, "function"))
         key = (each.file, each.function)
         if key in seen:
-            yield LockFollowedTwice(
+            yield ConfigError(
                 f"lock: b{pin.build} says twice where '{each.function}' of {each.file} is now",
+                code="LOCK_FOLLOWED_TWICE",
                 where=(here, seen[key]),
             )
         seen.setdefault(key, here)
@@ -166,8 +155,9 @@ def _of_results(model: LockModel, locate: _Locate) -> Iterator[ConfigError]:
         here = locate(("result", number, "build"))
         key = (result.build, result.archs, result.patches)
         if key in seen:
-            yield LockResultTwice(
+            yield ConfigError(
                 f"lock: a second result for b{result.build}, {'+'.join(result.archs)}, the same patches",
+                code="LOCK_RESULT_TWICE",
                 where=(here, seen[key]),
             )
         seen.setdefault(key, here)

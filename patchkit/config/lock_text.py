@@ -26,18 +26,6 @@ _DRAFT = ".patchkit-partial"
 _LONG = 100  # an array of more characters gets one line per item
 
 
-class LockChanged(ConfigError):
-    """The lock file was changed while its next state was being made."""
-
-    code = "LOCK_CHANGED"
-
-
-class LockNotWritten(CacheError):
-    """The disk refused the new lock; the old one is untouched."""
-
-    code = "LOCK_NOT_WRITTEN"
-
-
 def format_lock(lock: Lock) -> str:
     """The text of a lock file: pins by build, results by build, archs and patches."""
     parts = [f"{_HEADER}version = 1\ndefault = {lock.default}\n"]
@@ -50,7 +38,7 @@ def write_lock(path: Path, lock: Lock) -> None:
     """Replace the file at ``path`` by the text of ``lock``; a reader sees the old or the new one.
 
     Raises:
-        LockNotWritten: the disk refused.
+        LOCK_NOT_WRITTEN: the disk refused.
     """
     path = path.resolve()
     draft: Path | None = None
@@ -77,16 +65,17 @@ def record_result(path: Path, pin: Pin, result: Result) -> bool:
     Runs that record at the same moment wait for each other, so that none loses what another wrote.
 
     Raises:
-        LockChanged: the pin is not the one the result was made on.
-        LockNotWritten: the disk refused.
+        LOCK_CHANGED: the pin is not the one the result was made on.
+        LOCK_NOT_WRITTEN: the disk refused.
         ConfigError, ErrorGroup: as :func:`patchkit.config.lock.load_lock`.
     """
     path = path.resolve()
     with _locked(path):
         lock = load_lock(path)
         if pin not in lock.pins:
-            raise LockChanged(
+            raise ConfigError(
                 f"the pin {pin.name} was changed in {path.name} in the meantime",
+                code="LOCK_CHANGED",
                 where=Location(path=str(path)),
                 hint="run the command again",
             )
@@ -100,15 +89,16 @@ def replace_results(path: Path, before: bytes, results: Sequence[Result]) -> Non
     """Put ``results`` in the place of all that the lock file has; ``before`` is what they were made from.
 
     Raises:
-        LockChanged: the file holds something else than ``before``.
-        LockNotWritten: the disk refused.
+        LOCK_CHANGED: the file holds something else than ``before``.
+        LOCK_NOT_WRITTEN: the disk refused.
         ConfigError, ErrorGroup: as :func:`patchkit.config.lock.load_lock`.
     """
     path = path.resolve()
     with _locked(path):
         if path.read_bytes() != before:
-            raise LockChanged(
+            raise ConfigError(
                 f"{path.name} was changed in the meantime",
+                code="LOCK_CHANGED",
                 where=Location(path=str(path)),
                 hint="run the command again",
             )
@@ -139,9 +129,10 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _refused(path: Path, error: OSError) -> LockNotWritten:
-    return LockNotWritten(
+def _refused(path: Path, error: OSError) -> CacheError:
+    return CacheError(
         f"the lock could not be written: {error.strerror}",
+        code="LOCK_NOT_WRITTEN",
         where=Location(path=str(path)),
         hint=f"check with: ls -ld {path.parent}; df {path.parent}",
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from patchkit.config.explain import near_miss
-from patchkit.config.facts import REQUIRED, Fact, FactMissing, Facts, FactsModel
+from patchkit.config.facts import REQUIRED, Fact, Facts, FactsModel
 from patchkit.config.profile_data import (
     ArchProfile,
     PatchChoice,
@@ -36,54 +36,13 @@ _GENERIC = re.compile(r"gfx\d+(-\d+)*-generic")
 _FEATURES = re.compile(r"(gfx[0-9a-f]+)(:[a-z]+[+-])+")
 
 
-class UnknownArch(UsageError):
-    """No profile has that name."""
-
-    code = "ARCH_UNKNOWN"
-
-
-class GenericTarget(UsageError):
-    """A generic code object target: one binary for several GPUs whose tables differ."""
-
-    code = "ARCH_GENERIC"
-
-
-class NoProfiles(ConfigError):
-    """The folder holds no profile."""
-
-    code = "PROFILES_NONE"
-
-
-class UnknownFamily(ConfigError):
-    """``inherits`` names a family file that is not there."""
-
-    code = "PROFILE_FAMILY_UNKNOWN"
-
-
-class InheritanceCycle(ConfigError):
-    """A family inherits from itself, directly or through others."""
-
-    code = "PROFILE_CYCLE"
-
-
-class ProfileMismatch(ConfigError):
-    """Two statements of a profile, or a statement and the file's name, do not agree."""
-
-    code = "PROFILE_MISMATCH"
-
-
-class DuplicateTuning(ConfigError):
-    """Two tuned rows for the same kernel variant."""
-
-    code = "PROFILE_DUPLICATE_TUNING"
-
-
 def list_profiles(folder: Path) -> tuple[str, ...]:
-    """The archs that have a profile, sorted. NoProfiles when there is none."""
+    """The archs that have a profile, sorted. PROFILES_NONE when there is none."""
     archs = tuple(sorted(path.stem for path in folder.glob("gfx*.toml")))
     if not archs:
-        raise NoProfiles(
+        raise ConfigError(
             f"{folder} holds no GPU profile",
+            code="PROFILES_NONE",
             where=Location(path=str(folder)),
             hint="--series-dir names the folder that holds arch_profiles/",
         )
@@ -94,9 +53,9 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     """Read the profile of one GPU and the family files it inherits from.
 
     Raises:
-        GenericTarget, UnknownArch: the name is not one of :func:`list_profiles`.
-        UnknownFamily, InheritanceCycle: the files cannot be put together.
-        ProfileMismatch, DuplicateTuning, FactMissing: they can, but the result is no profile.
+        ARCH_GENERIC, ARCH_UNKNOWN: the name is not one of :func:`list_profiles`.
+        PROFILE_FAMILY_UNKNOWN, PROFILE_CYCLE: the files cannot be put together.
+        PROFILE_MISMATCH, PROFILE_DUPLICATE_TUNING, FACT_MISSING: they can, but the result is no profile.
         ErrorGroup: wrong fields in one file, all of them.
     """
     _check_name(folder, arch)
@@ -150,8 +109,9 @@ def _check_name(folder: Path, arch: str) -> None:
     if arch in known:
         return
     if _GENERIC.fullmatch(arch):
-        raise GenericTarget(
+        raise UsageError(
             f"{arch} is a generic target; patchkit patches exact gfx ids only",
+            code="ARCH_GENERIC",
             why="one code object would run on GPUs with different register files, while the host picks "
             "its tables by the exact id: host and device disagree (NaN on gfx1152, llama.cpp issue 25620)",
             hint=f"name the GPUs one by one, for example: --arch {known[0]}",
@@ -161,7 +121,9 @@ def _check_name(folder: Path, arch: str) -> None:
         hint = f"leave the feature suffix out: --arch {features[1]}"
     else:
         hint = near_miss(arch, known) or f"known: {', '.join(known)}"
-    raise UnknownArch(f"no profile for '{arch}'", where=Location(path=str(folder)), hint=hint)
+    raise UsageError(
+        f"no profile for '{arch}'", code="ARCH_UNKNOWN", where=Location(path=str(folder)), hint=hint
+    )
 
 
 def _families(folder: Path, document: Document, inherits: str | None) -> list[tuple[Document, FamilyModel]]:
@@ -170,8 +132,9 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
     while inherits is not None:
         where = document.locate(("inherits",))
         if inherits in seen:
-            raise InheritanceCycle(
+            raise ConfigError(
                 f"family '{inherits}' inherits from itself",
+                code="PROFILE_CYCLE",
                 where=where,
                 why=" -> ".join([*seen, inherits]),
                 hint="take one 'inherits' out",
@@ -179,16 +142,18 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
         path = folder / "families" / f"{inherits}.toml"
         if not path.is_file():
             names = sorted(each.stem for each in (folder / "families").glob("*.toml"))
-            raise UnknownFamily(
+            raise ConfigError(
                 f"there is no family '{inherits}'",
+                code="PROFILE_FAMILY_UNKNOWN",
                 where=where,
                 hint=near_miss(inherits, names) or f"known: {', '.join(names)}",
             )
         document = load_toml(path)
         family = validate(document, FamilyModel, what="family")
         if family.family != inherits:
-            raise ProfileMismatch(
+            raise ConfigError(
                 f"the file of family '{inherits}' says it is '{family.family}'",
+                code="PROFILE_MISMATCH",
                 where=document.locate(("family",)),
                 hint=f"write: family = '{inherits}'",
             )
@@ -223,8 +188,9 @@ def _check_complete(profile: ArchProfile) -> None:
     if not {"lds_per_wgp_bytes", "lds_per_cu_bytes"} & set(profile.facts.by_name):
         missing.append("lds_per_wgp_bytes or lds_per_cu_bytes")
     if missing:
-        raise FactMissing(
+        raise ConfigError(
             f"{profile.arch}: neither the profile nor its family states: {', '.join(missing)}",
+            code="FACT_MISSING",
             where=profile.where,
             hint="state each under [facts] with value, source and confidence",
         )
@@ -243,8 +209,9 @@ def _check_agreement(profile: ArchProfile, arch: str, document: Document) -> Non
     }
     for keys, (value, expected) in stated.items():
         if value != expected:
-            raise ProfileMismatch(
+            raise ConfigError(
                 f"{'.'.join(keys)} of {arch} is {value!r}, not {expected!r}",
+                code="PROFILE_MISMATCH",
                 where=document.locate(keys),
                 hint=f"write {expected!r} there",
             )
@@ -261,8 +228,9 @@ def _check_tuning(profile: ArchProfile) -> None:
     for variant, where in (*wmma, *tile, *mmq, *batch, *warps):
         first = named.setdefault(variant, where)
         if first is not where:
-            raise DuplicateTuning(
+            raise ConfigError(
                 f"two tuned rows for {' '.join(str(part) for part in variant)}",
+                code="PROFILE_DUPLICATE_TUNING",
                 where=(where, first),
                 hint="keep one of them",
             )

@@ -27,45 +27,30 @@ _CODE_KEYS = frozenset({"text", "at", "parameters"})
 _SEVERAL_LINES = frozenset("\n\t")
 
 
-class ControlCharacter(ConfigError):
-    """A string holds a character that is no text: a newline where one line is meant, an escape."""
-
-    code = "PATCH_CONTROL_CHARACTER"
-
-
-class UntidyLine(ConfigError):
-    """A title or link begins or ends with a blank, or has several in a row: mail would not keep them."""
-
-    code = "PATCH_UNTIDY_LINE"
-
-
-class MailBreaker(ConfigError):
-    """The reason of a patch begins like a header or a diff."""
-
-    code = "PATCH_BREAKS_MAIL"
-
-
 def check_texts(document: Document) -> Iterator[ConfigError]:
     """Every string of a valid patch.toml that could not become what it is for."""
     for path, text in _strings(document.table, ()):
         allowed = _SEVERAL_LINES if path in _PROSE or _is_code(path) else frozenset()
         bad = next((char for char in orders_in(text) if char not in allowed), None)
         if bad is not None:
-            yield ControlCharacter(
+            yield ConfigError(
                 f"{_name(path)} holds the control character U+{ord(bad):04X}",
+                code="PATCH_CONTROL_CHARACTER",
                 where=document.locate(path),
                 why="only why, without, effect and the text of an edit have several lines",
                 hint="remove it",
             )
         elif path[0] in ("title", "links") and text != " ".join(text.split()):
-            yield UntidyLine(
+            yield ConfigError(
                 f"{_name(path)} has blanks that git am would not keep",
+                code="PATCH_UNTIDY_LINE",
                 where=document.locate(path),
                 hint="one blank between words, none at the ends",
             )
         elif path == ("why",) and BREAKS_MAIL.match(text.lstrip()):
-            yield MailBreaker(
+            yield ConfigError(
                 f"'why' begins with '{text.split()[0]}'",
+                code="PATCH_BREAKS_MAIL",
                 where=document.locate(path),
                 why="git am would take that line for a header or for the start of the diff",
                 hint="begin with another word",

@@ -22,36 +22,6 @@ from patchkit.errors import ConfigError, ErrorGroup, Location, PatchkitError
 _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 
-class PatchFolderBad(ConfigError):
-    """A folder under patches/ that is not NNNN-topic, or not that of its patch."""
-
-    code = "PATCH_FOLDER"
-
-
-class PatchDuplicate(ConfigError):
-    """Two patches, edits or aliases of one name, or two patches of one number."""
-
-    code = "PATCH_DUPLICATE"
-
-
-class PatchReference(ConfigError):
-    """A patch names another patch or an alias that does not exist."""
-
-    code = "PATCH_REFERENCE"
-
-
-class PairSplit(ConfigError):
-    """An edit pair has only its host or only its device side."""
-
-    code = "PAIR_SPLIT"
-
-
-class EditOutsideFolders(ConfigError):
-    """An edit or a new file lies outside the upstream folders the series declares."""
-
-    code = "EDIT_OUTSIDE_FOLDERS"
-
-
 class SeriesModel(TomlModel):
     """What series.toml must be; the JSON schema is made from this."""
 
@@ -84,8 +54,9 @@ def load_series(folder: Path) -> Series:
         named = _FOLDER.fullmatch(path.name)
         if named is None:
             errors.append(
-                PatchFolderBad(
+                ConfigError(
                     f"'{path.name}' is not NNNN-topic",
+                    code="PATCH_FOLDER",
                     where=Location(path=str(path)),
                     hint="four digits, a dash, the patch's id; for example 0005-my-topic",
                 )
@@ -115,15 +86,17 @@ def _check(series: Series) -> Iterator[ConfigError]:
     for patch in series.patches:
         for key in (patch.id, patch.number):
             if key in seen:
-                yield PatchDuplicate(
+                yield ConfigError(
                     f"two patches are called {key}",
+                    code="PATCH_DUPLICATE",
                     where=[patch.where, seen[key].where],
                     hint="give one of them another number and id",
                 )
             seen[key] = patch
         if patch.folder[5:] != patch.id:
-            yield PatchFolderBad(
+            yield ConfigError(
                 f"folder '{patch.folder}' holds patch '{patch.id}'",
+                code="PATCH_FOLDER",
                 where=patch.where,
                 hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
             )
@@ -136,8 +109,9 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     ids = [other.id for other in series.patches]
     for requirement in patch.requires:
         if requirement.patch not in ids or requirement.patch == patch.id:
-            yield PatchReference(
+            yield ConfigError(
                 f"patch '{patch.id}' requires '{requirement.patch}', which is no other patch of the series",
+                code="PATCH_REFERENCE",
                 where=requirement.where,
                 hint=near_miss(requirement.patch, ids) or f"patches: {', '.join(ids)}",
             )
@@ -148,11 +122,14 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     names = [name for name, _ in named]
     for name, where in named:
         if names.count(name) > 1:
-            yield PatchDuplicate(f"'{name}' occurs twice", where=where, hint="rename one of them")
+            yield ConfigError(
+                f"'{name}' occurs twice", code="PATCH_DUPLICATE", where=where, hint="rename one of them"
+            )
     for edit in patch.edits:
         if edit.alias is not None and edit.alias not in aliases:
-            yield PatchReference(
+            yield ConfigError(
                 f"edit '{edit.id}' uses alias '{edit.alias}', which the patch does not define",
+                code="PATCH_REFERENCE",
                 where=edit.where,
                 hint=near_miss(edit.alias, aliases) or "add an [[alias]] table",
             )
@@ -164,8 +141,9 @@ def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
         sides = {edit.side for edit in members}
         if sides != {"host", "device"}:
             missing = "device" if "host" in sides else "host"
-            yield PairSplit(
+            yield ConfigError(
                 f"pair '{pair}' has no {missing} side",
+                code="PAIR_SPLIT",
                 where=[edit.where for edit in members],
                 why="a kernel launched with other values than it was compiled for computes garbage",
                 hint=f'add the {missing} edit with pairs = ["{pair}"]',
@@ -178,8 +156,9 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
     touched += [(alias.file, alias.where) for alias in patch.aliases]
     for path, where in touched:
         if not any(path.startswith(folder) for folder in series.folders):
-            yield EditOutsideFolders(
+            yield ConfigError(
                 f"patch '{patch.id}' touches {path}",
+                code="EDIT_OUTSIDE_FOLDERS",
                 where=where,
                 why=f"series.toml allows only {', '.join(series.folders)}",
                 hint="change the path, or declare the folder in series.toml after review",

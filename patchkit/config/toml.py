@@ -38,54 +38,6 @@ _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
 
-class TomlSyntaxError(ConfigError):
-    """The text is not TOML."""
-
-    code = "TOML_SYNTAX"
-
-
-class TomlEncodingError(ConfigError):
-    """The bytes are not UTF-8 text without a byte order mark."""
-
-    code = "TOML_ENCODING"
-
-
-class TomlNestingError(ConfigError):
-    """Arrays or inline tables are nested beyond what a file for people needs."""
-
-    code = "TOML_NESTING"
-
-
-class TomlNotFiniteError(ConfigError):
-    """A number is ``nan`` or ``inf``, or too large to be told from it."""
-
-    code = "TOML_NOT_FINITE"
-
-
-class TomlMissingError(ConfigError):
-    """There is no file of that name."""
-
-    code = "TOML_MISSING"
-
-
-class TomlIsDirectoryError(ConfigError):
-    """A directory stands where a file is needed."""
-
-    code = "TOML_DIRECTORY"
-
-
-class TomlTooLargeError(ConfigError):
-    """The file is larger than any file patchkit reads."""
-
-    code = "TOML_TOO_LARGE"
-
-
-class TomlFileUnreadableError(ConfigError):
-    """The system refused to let the file be read."""
-
-    code = "TOML_UNREADABLE"
-
-
 class TomlModel(BaseModel):
     """Base of all models: unknown keys are errors, values keep their TOML type, results are frozen.
 
@@ -128,31 +80,34 @@ def parse_toml(path: str, data: bytes) -> Document:
     """Parse the bytes of one file; ``path`` is only used in messages.
 
     Raises:
-        TomlTooLargeError: more than 4 MiB.
-        TomlEncodingError: not UTF-8, or a byte order mark.
-        TomlNestingError: nested too deeply to be read.
-        TomlSyntaxError: not TOML; the place is file, line and column.
-        TomlNotFiniteError: a number that is not finite; the places are all there are.
+        TOML_TOO_LARGE: more than 4 MiB.
+        TOML_ENCODING: not UTF-8, or a byte order mark.
+        TOML_NESTING: nested too deeply to be read.
+        TOML_SYNTAX: not TOML; the place is file, line and column.
+        TOML_NOT_FINITE: a number that is not finite; the places are all there are.
     """
     if len(data) > MAX_BYTES:
-        raise TomlTooLargeError(
+        raise ConfigError(
             f"{path} has {len(data)} bytes; the limit is {MAX_BYTES}",
+            code="TOML_TOO_LARGE",
             where=Location(path=path),
             hint="is this the right file?",
         )
     text = _decode(path, data)
     deep = _DEEP.search(data)
     if deep is not None:
-        raise TomlNestingError(
+        raise ConfigError(
             f"{path} has a key of more than {_MAX_PARTS} parts",
+            code="TOML_NESTING",
             where=SourceText(path, data).locate(deep.start()),
             hint="a key of patchkit's files has at most four parts",
         )
     try:
         table = tomllib.loads(text)
     except RecursionError as error:
-        raise TomlNestingError(
+        raise ConfigError(
             f"{path} nests arrays or tables too deeply",
+            code="TOML_NESTING",
             where=Location(path=path),
             hint="write nested values as [table] headers",
         ) from error
@@ -168,7 +123,7 @@ def load_toml(path: Path) -> Document:
     """Read and parse one file.
 
     Raises:
-        TomlMissingError, TomlIsDirectoryError, TomlFileUnreadableError: no file to read.
+        TOML_MISSING, TOML_DIRECTORY, TOML_UNREADABLE: no file to read.
         ConfigError: as :func:`parse_toml`.
     """
     where = Location(path=str(path))
@@ -181,23 +136,34 @@ def load_toml(path: Path) -> Document:
                 raise _special(path)
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
-        raise TomlMissingError(
-            f"there is no file {path}", where=where, hint=f"ls {path.parent} shows what is there"
+        raise ConfigError(
+            f"there is no file {path}",
+            code="TOML_MISSING",
+            where=where,
+            hint=f"ls {path.parent} shows what is there",
         ) from error
     except IsADirectoryError as error:
-        raise TomlIsDirectoryError(
-            f"{path} is a directory, not a file", where=where, hint="name a file inside it"
+        raise ConfigError(
+            f"{path} is a directory, not a file",
+            code="TOML_DIRECTORY",
+            where=where,
+            hint="name a file inside it",
         ) from error
     except OSError as error:
-        raise TomlFileUnreadableError(
-            f"cannot read {path}", where=where, why=error.strerror, hint=f"check with: ls -l {path}"
+        raise ConfigError(
+            f"cannot read {path}",
+            code="TOML_UNREADABLE",
+            where=where,
+            why=error.strerror,
+            hint=f"check with: ls -l {path}",
         ) from error
     return parse_toml(str(path), data)
 
 
-def _special(path: Path) -> TomlFileUnreadableError:
-    return TomlFileUnreadableError(
+def _special(path: Path) -> ConfigError:
+    return ConfigError(
         f"cannot read {path}",
+        code="TOML_UNREADABLE",
         where=Location(path=str(path)),
         why="it is a device, a pipe or a socket",
         hint=f"check with: ls -l {path}",
@@ -225,16 +191,18 @@ def validate(document: Document, model: type[M], *, what: str) -> M:
 
 def _decode(path: str, data: bytes) -> str:
     if data.startswith(b"\xef\xbb\xbf"):
-        raise TomlEncodingError(
+        raise ConfigError(
             f"{path} begins with a byte order mark",
+            code="TOML_ENCODING",
             where=Location(path=path, line=1, column=1),
             hint="save the file as UTF-8 without BOM",
         )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise TomlEncodingError(
+        raise ConfigError(
             f"{path} is not UTF-8: byte 0x{data[error.start]:02x}",
+            code="TOML_ENCODING",
             where=SourceText(path, data).locate(error.start),
             why=error.reason,
             hint="save the file as UTF-8",
@@ -245,8 +213,9 @@ def _require_finite(document: Document) -> None:
     """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
     found = [document.locate(keys) for keys, value in _numbers(document.table) if not math.isfinite(value)]
     if found:
-        raise TomlNotFiniteError(
+        raise ConfigError(
             f"{document.path} has a number that is not finite",
+            code="TOML_NOT_FINITE",
             where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
             why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
             hint="write a finite number, or leave the key out",
@@ -266,7 +235,7 @@ def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
             open_ += [((*keys, index), inner) for index, inner in enumerate(value)]
 
 
-def _syntax_error(path: str, text: str, message: str) -> TomlSyntaxError:
+def _syntax_error(path: str, text: str, message: str) -> ConfigError:
     # Line and column are attributes only from Python 3.14 on; the text of the message has them in
     # every version. tomllib counts characters, after turning CRLF into LF.
     lines = text.replace("\r\n", "\n").split("\n")
@@ -278,7 +247,9 @@ def _syntax_error(path: str, text: str, message: str) -> TomlSyntaxError:
         line, column = len(lines), len(lines[-1]) + 1
         reason = message.removesuffix(_AT_END)
     else:
-        return TomlSyntaxError(f"{path} cannot be parsed", where=Location(path=path), why=message)
+        return ConfigError(
+            f"{path} cannot be parsed", code="TOML_SYNTAX", where=Location(path=path), why=message
+        )
     before = lines[line - 1][: column - 1]
     where = Location(path=path, line=line, column=len(before.encode()) + 1)
-    return TomlSyntaxError(f"{path} is not valid TOML", where=where, why=reason)
+    return ConfigError(f"{path} is not valid TOML", code="TOML_SYNTAX", where=where, why=reason)

@@ -19,12 +19,6 @@ _SPLICE = re.compile(rb"(?:\\[ \t]*\r?\n)+")
 _SKIP_BODIES = 0x40  # CXTranslationUnit_SkipFunctionBodies: tokens do not need the AST
 
 
-class LexerMismatch(InternalError):
-    """Token offsets do not fit the bytes: the loaded libclang lays out CXToken otherwise."""
-
-    code = "LEXER_MISMATCH"
-
-
 class TokenKind(enum.IntEnum):
     """CXTokenKind of clang-c/Index.h."""
 
@@ -50,7 +44,7 @@ class Token:
 def lex(source: SourceText) -> tuple[Token, ...]:
     """All tokens of a source text in order, comments included.
 
-    Raises :class:`LexerMismatch` when the offsets read from libclang do not lie on the bytes.
+    Raises :class:`LEXER_MISMATCH` when the offsets read from libclang do not lie on the bytes.
     """
     if not source.data.strip():
         return ()
@@ -71,7 +65,11 @@ def lex(source: SourceText) -> tuple[Token, ...]:
         tokens.append(Token(_KINDS[item.int_data[0]], source.text(span), span))
     last = raw[-1].extent
     if tokens[-1].span != _own_bytes(source, last.start.offset, last.end.offset):
-        raise LexerMismatch(f"token offsets of libclang do not fit {source.path}", hint="patchkit doctor")
+        raise InternalError(
+            f"token offsets of libclang do not fit {source.path}",
+            code="LEXER_MISMATCH",
+            hint="patchkit doctor",
+        )
     return tuple(tokens)
 
 

@@ -28,38 +28,28 @@ SINGLE_FILE = 0x400
 """CXTranslationUnit_SingleFileParse (clang-c/Index.h): includes are not followed."""
 
 
-class LibclangUnavailable(ToolchainError):
-    """The libclang shared library of the wheel does not load."""
-
-    code = "LIBCLANG_UNAVAILABLE"
-
-
-class ParseFailed(ToolchainError):
-    """libclang gave no translation unit at all (it does give one for broken code)."""
-
-    code = "LIBCLANG_PARSE"
-
-
 def parse_unit(
     path: str, args: Sequence[str], files: Mapping[str, bytes], flags: int
 ) -> cindex.TranslationUnit:
     """Parse ``files[path]`` with the compiler arguments ``args``; every other file comes from ``files`` too.
 
-    Raises :class:`LibclangUnavailable` or :class:`ParseFailed`.
+    Raises :class:`LIBCLANG_UNAVAILABLE` or :class:`LIBCLANG_PARSE`.
     """
     try:
         index = cindex.Index.create()
     except (cindex.LibclangError, OSError) as exc:
-        raise LibclangUnavailable(
+        raise ToolchainError(
             "libclang does not load",
+            code="LIBCLANG_UNAVAILABLE",
             why=str(exc),
             hint="reinstall it: pip install --force-reinstall libclang==18.1.1",
         ) from exc
     try:
         return index.parse(path, args=list(args), unsaved_files=list(files.items()), options=flags)
     except cindex.TranslationUnitLoadError as exc:
-        raise ParseFailed(
+        raise ToolchainError(
             f"libclang could not parse {path}",
+            code="LIBCLANG_PARSE",
             why=str(exc),
             hint="patchkit doctor",
         ) from exc

@@ -34,18 +34,6 @@ class TwinTouched(AnchorError):
     code = "TWIN_TOUCHED"
 
 
-class EditDead(AnchorError):
-    """The pass of the edit's side does not compile the place: it stands under a false ``#if``."""
-
-    code = "EDIT_DEAD"
-
-
-class EditWrongSide(AnchorError):
-    """A device edit in a function that only the host runs, or the other way round: it would do nothing."""
-
-    code = "EDIT_WRONG_SIDE"
-
-
 class EditUnparsable(AnchorError):
     """Clang reports a syntax error that was not there before the edit."""
 
@@ -144,8 +132,9 @@ def confirm_passes(
         for (which, arch), tree in sorted(trees_after.items()):
             live = all(tree.compiles(_first_place(after, span)) for span in spans)
             if not live and which == anchor.edit.side:
-                raise EditDead(
+                raise AnchorError(
                     f"no {which} pass for {arch} compiles the place of edit '{anchor.edit.id}'",
+                    code="EDIT_DEAD",
                     where=[anchor.edit.where, after.source.locate(spans[0].start, "left out by its #if")],
                     why="it stands in a branch that is false there: the edit would change nothing",
                     hint="select the branch that is compiled, or correct 'side'",
@@ -173,8 +162,9 @@ def _refuse_wrong_side(
             continue
         holders = [each for each in tree.definitions if each.span.contains(_code_span(after, span))]
         if holders and not any(which in each.sides for each in holders):
-            raise EditWrongSide(
+            raise AnchorError(
                 f"edit '{anchor.edit.id}' is for the {which}, where '{entity.name}' does not run ({arch})",
+                code="EDIT_WRONG_SIDE",
                 where=[anchor.edit.where, after.source.locate(span.start)],
                 why="its guard would be false wherever the function runs",
                 hint=f'side = "{"host" if which == "device" else "device"}", or another function',

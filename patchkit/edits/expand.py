@@ -20,46 +20,10 @@ from patchkit.errors import AnchorError, Location, RenderError
 from patchkit.source import Span
 
 
-class HostGuardMissing(RenderError):
-    """A host edit whose text does not ask which GPU it runs on would change every GPU's host code."""
-
-    code = "HOST_GUARD_MISSING"
-
-
-class AlreadyIncluded(AnchorError):
-    """The header is included already: the patch, or something like it, is in this tree."""
-
-    code = "ALREADY_INCLUDED"
-
-
-class NoIncludeBlock(AnchorError):
-    """The file has no unconditional ``#include`` line behind which ours could go."""
-
-    code = "NO_INCLUDE_BLOCK"
-
-
-class AliasTaken(AnchorError):
-    """Upstream's file already uses the alias's name."""
-
-    code = "ALIAS_TAKEN"
-
-
-class AliasNotOneLine(RenderError):
-    """What an alias stands for does not fit on the line of its ``#define``."""
-
-    code = "ALIAS_NOT_ONE_LINE"
-
-
-class SeveralStatements(RenderError):
-    """Several statements in place of the one that an ``if``, ``else`` or loop without braces governs."""
-
-    code = "SEVERAL_STATEMENTS"
-
-
 def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None) -> tuple[Placement, ...]:
     """Placements of one edit, one per span; ``text`` is its rendered template (None for remove and alias).
 
-    Raises HostGuardMissing, SeveralStatements, AlreadyIncluded or NoIncludeBlock.
+    Raises HOST_GUARD_MISSING, SEVERAL_STATEMENTS, ALREADY_INCLUDED or NO_INCLUDE_BLOCK.
     """
     edit = anchor.edit
     condition = guard.device if edit.side == "device" else guard.region
@@ -67,8 +31,9 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
         return (_include(scopes, edit, condition),)
     if edit.side == "host":
         if text is None:
-            raise HostGuardMissing(
+            raise RenderError(
                 f"host edit '{edit.id}' with verb '{edit.verb}' cannot ask which GPU it runs on",
+                code="HOST_GUARD_MISSING",
                 where=edit.where,
                 why="the host pass is shared by every GPU of a build: without it other GPUs change too",
                 hint="use change_to with @{ guard.host('cc') }@ in its text",
@@ -103,14 +68,15 @@ def _expand_span(scopes: ScopeMap, edit: Edit, span: Span, new: bytes, condition
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:
     """The definition of an alias in front of its function; ``device`` is its rendered expression.
 
-    Raises AliasTaken when the name occurs in the file, AliasNotOneLine, and what ``find_entity`` raises.
+    Raises ALIAS_TAKEN when the name occurs in the file, ALIAS_NOT_ONE_LINE, and what ``find_entity`` raises.
     """
     name = alias.name.encode()
     _require_free_name(scopes, alias, name)
     for meaning in (device.strip(), alias.upstream):
         if not meaning or "\n" in meaning or meaning.endswith("\\"):
-            raise AliasNotOneLine(
+            raise RenderError(
                 f"alias '{alias.name}' must stand for one line of tokens",
+                code="ALIAS_NOT_ONE_LINE",
                 where=alias.where,
                 why=f"it reads {meaning!r}",
                 hint="shorten the expression, or give it a name in a new file of ours",
@@ -140,8 +106,9 @@ def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
     tokens = [*scopes.code, *(token for line in scopes.directives for token in line.tokens)]
     taken = next((token for token in tokens if token.text == name), None)
     if taken is not None:
-        raise AliasTaken(
+        raise AnchorError(
             f"'{alias.name}' is already used in {scopes.source.path}",
+            code="ALIAS_TAKEN",
             where=[alias.where, scopes.source.locate(taken.span.start)],
             hint="choose another alias name",
         )
@@ -152,8 +119,9 @@ def _require_one_statement(scopes: ScopeMap, anchor: Anchor, new: bytes) -> None
         if starts_controlled(scopes, scopes.first_from(span.start)) and b";" in new:
             if is_one_statement(new):
                 continue
-            raise SeveralStatements(
+            raise RenderError(
                 f"edit '{anchor.edit.id}' puts several statements where one is governed",
+                code="SEVERAL_STATEMENTS",
                 where=[anchor.edit.where, scopes.source.locate(span.start)],
                 why="the if, else or loop there has no braces: only the first would be governed",
                 hint="put the text in braces",
@@ -169,8 +137,9 @@ def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
     code = b" ".join(token.text for token in lex_pattern(text)) + b" "
     missing = [t.arch for t in guard.targets if b"GGML_CUDA_CC_OFFSET_AMD + 0x%x " % t.cc not in code]
     if missing:
-        raise HostGuardMissing(
+        raise RenderError(
             f"host edit '{edit.id}' renders without the host guard of {', '.join(missing)}",
+            code="HOST_GUARD_MISSING",
             where=edit.where,
             why="the host pass is shared by every GPU of a build: without it other GPUs change too",
             hint="use @{ guard.host('cc') }@ in its template",
@@ -183,8 +152,9 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
     lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
     for line in lines:
         if b"".join(token.text for token in line.tokens).strip(b'"<>') == header:
-            raise AlreadyIncluded(
+            raise AnchorError(
                 f"{source.path} already includes {edit.header}",
+                code="ALREADY_INCLUDED",
                 where=[edit.where, source.locate(line.span.start)],
                 hint="drop the patch, or rename our header",
             )
@@ -199,8 +169,9 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
         and not any(group.span.contains(line.span) for group in groups)
     ]
     if not block:
-        raise NoIncludeBlock(
+        raise AnchorError(
             f'{source.path} has no unconditional #include "..." to put ours behind',
+            code="NO_INCLUDE_BLOCK",
             where=[edit.where, source.locate(0)],
             hint="use insert_before with an anchor of your own",
         )

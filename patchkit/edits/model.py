@@ -13,12 +13,6 @@ from patchkit.errors import AnchorError, Location
 from patchkit.source import SourceText, Span
 
 
-class EditConflict(AnchorError):
-    """Two edits want the same bytes."""
-
-    code = "EDIT_CONFLICT"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """``replacement`` takes the place of ``span``; ``edit`` and ``where`` say on whose behalf."""
@@ -42,7 +36,7 @@ class Applied:
 def apply_placements(source: SourceText, placements: Sequence[Placement]) -> Applied:
     """Apply every placement; their order matters only between insertions at one offset.
 
-    Raises EditConflict when two overlap, or an insertion falls inside a replaced span.
+    Raises EDIT_CONFLICT when two overlap, or an insertion falls inside a replaced span.
     """
     ordered = sorted(placements, key=lambda placement: placement.span)
     pieces: list[bytes] = []
@@ -51,8 +45,9 @@ def apply_placements(source: SourceText, placements: Sequence[Placement]) -> App
     previous: Placement | None = None
     for placement in ordered:
         if previous is not None and _conflict(previous.span, placement.span):
-            raise EditConflict(
+            raise AnchorError(
                 f"edits '{previous.edit}' and '{placement.edit}' overlap in {source.path}",
+                code="EDIT_CONFLICT",
                 where=[previous.where, placement.where, source.locate(placement.span.start)],
                 hint="merge the two edits, or make their selectors disjoint",
             )

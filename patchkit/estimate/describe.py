@@ -32,32 +32,21 @@ _PATTERNS = {
 _LAST_FFN = "ffn_"
 
 
-class ModelNotDescribed(UsageError):
-    """The file does not say what the estimate needs."""
-
-    code = "MODEL_NOT_DESCRIBED"
-
-
-class TensorTypeUnknown(UsageError):
-    """A shape file names a type of tensor that does not exist."""
-
-    code = "TENSOR_TYPE_UNKNOWN"
-
-
 def shape_of_file(path: Path) -> ModelShape:
     """A model from a shape file.
 
     Raises:
         ConfigError, ErrorGroup: the file is wrong.
-        TensorTypeUnknown: there is no such type of tensor.
+        TENSOR_TYPE_UNKNOWN: there is no such type of tensor.
     """
     stated = load_shape(path)
     weights = []
     for tensor in stated.tensors:
         kind = KINDS_BY_NAME.get(tensor.type)
         if kind is None:
-            raise TensorTypeUnknown(
+            raise UsageError(
                 f"{tensor.name} is said to be {tensor.type}",
+                code="TENSOR_TYPE_UNKNOWN",
                 where=Location(path=str(path)),
                 hint=near_miss(tensor.type, KINDS_BY_NAME) or f"known: {', '.join(KINDS_BY_NAME)}",
             )
@@ -99,7 +88,7 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
     """A model from its GGUF header. ``path`` is for messages.
 
     Raises:
-        ModelNotDescribed: metadata that every language model has are not there, or cannot be.
+        MODEL_NOT_DESCRIBED: metadata that every language model has are not there, or cannot be.
     """
     reader = _Metadata(header.metadata, path)
     count = reader.number("block_count")
@@ -147,10 +136,11 @@ class _Metadata:
         name = metadata.get("general.name")
         self.name = name if isinstance(name, str) and name.isprintable() and name else path.name
 
-    def refused(self, why: str) -> ModelNotDescribed:
+    def refused(self, why: str) -> UsageError:
         """The error."""
-        return ModelNotDescribed(
+        return UsageError(
             f"no estimate can be made from {self._path.name}",
+            code="MODEL_NOT_DESCRIBED",
             where=Location(path=str(self._path)),
             why=why,
             hint="--model names the GGUF file of a language model; --shape takes a description instead",

@@ -16,12 +16,6 @@ from patchkit.bench.rows import BenchRow
 from patchkit.errors import Location, UsageError
 
 
-class BenchFileMixed(UsageError):
-    """The rows of one file are not of one build, one model and one setting."""
-
-    code = "BENCH_FILE_MIXED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One test; rates in tokens per second, the median of ``samples`` repetitions."""
@@ -59,7 +53,7 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
     """By prompt, generated tokens and depth; only rows with ``kv`` as the type of K and V.
 
     Raises:
-        BenchFileMixed: they differ in more than that.
+        BENCH_FILE_MIXED: they differ in more than that.
     """
     rows = [row for row in rows if (row.test.type_k, row.test.type_v) == (kv, kv)]
     runs = {(row.test.setting, row.test.flash, row.build) for row in rows}
@@ -67,8 +61,9 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
         told = "; ".join(
             f"build {build}, flash attention {flash}, {setting}" for setting, flash, build in sorted(runs)
         )
-        raise BenchFileMixed(
+        raise UsageError(
             f"{source} holds {len(runs)} runs",
+            code="BENCH_FILE_MIXED",
             where=Location(path=source),
             why=told[:400],
             hint="keep the rows of one build and one setting in a file of their own",

@@ -15,12 +15,6 @@ from patchkit.errors import UsageError
 FigureKind = Literal["measured", "specified", "given"]
 
 
-class FigureMissing(UsageError):
-    """The profile has no speed of this kind, and none was given."""
-
-    code = "FIGURE_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """``value`` in units of ``unit``: GB/s are 10^9 bytes per second, TFLOPS 10^12 operations per second."""
@@ -73,7 +67,7 @@ def peaks_of(profile: ArchProfile, *, bandwidth: float | None = None, compute: f
     Of a figure that is a range the higher end is taken: the result is a bound.
 
     Raises:
-        FigureMissing: neither the profile nor the caller has one.
+        FIGURE_MISSING: neither the profile nor the caller has one.
     """
     return Peaks(
         bandwidth=_figure(profile, _BANDWIDTH, "GB/s", bandwidth, "--bandwidth"),
@@ -98,8 +92,9 @@ def _figure(
         return Figure(
             value=float(value), unit=unit, kind=kind, source=fact.source, confidence=fact.confidence
         )
-    raise FigureMissing(
+    raise UsageError(
         f"the profile of {profile.arch} states no {' and no '.join(name for name, _ in names)}",
+        code="FIGURE_MISSING",
         where=profile.where,
         hint=f"add it there with its source, or give it: {option} NUMBER",
     )

@@ -19,13 +19,11 @@ from pathlib import Path
 from patchkit.errors import Location, SourceError
 from patchkit.fetch.archive_errors import (
     ArchiveAbsolutePath,
-    ArchiveBomb,
     ArchiveDamaged,
     ArchiveDuplicate,
     ArchiveFileTooLarge,
     ArchiveGitFolder,
     ArchiveLinkOutside,
-    ArchiveNoTree,
     ArchiveParentPath,
     ArchivePathTooLong,
     ArchiveSpecialFile,
@@ -103,7 +101,11 @@ def read_archive(
             f"{archive.name} is damaged or cut short", where=Location(path=str(archive)), why=str(error)
         ) from error
     if not count:
-        raise ArchiveNoTree(f"{archive.name} has no files in {subdir}", where=Location(path=str(archive)))
+        raise SourceError(
+            f"{archive.name} has no files in {subdir}",
+            code="ARCHIVE_NO_TREE",
+            where=Location(path=str(archive)),
+        )
 
 
 @dataclass(slots=True)
@@ -124,8 +126,9 @@ class _Meter:
         data = self.stream.read(size)
         self.count += len(data)
         if self.count > self.allowed:
-            raise ArchiveBomb(
+            raise SourceError(
                 f"{self.archive.name} unpacks to more than {self.allowed} bytes, as far as it was read",
+                code="ARCHIVE_BOMB",
                 where=Location(path=str(self.archive)),
                 why="a source tree is not that large, nor packs that well",
             )

@@ -53,12 +53,6 @@ class ArchiveGitFolder(SourceError):
     code = "ARCHIVE_GIT_FOLDER"
 
 
-class ArchiveBomb(SourceError):
-    """It unpacks to too much in all, or to too much for its size."""
-
-    code = "ARCHIVE_BOMB"
-
-
 class ArchiveTooManyMembers(SourceError):
     """It has too many entries."""
 
@@ -69,9 +63,3 @@ class ArchiveFileTooLarge(SourceError):
     """One entry alone is too large."""
 
     code = "ARCHIVE_FILE_TOO_LARGE"
-
-
-class ArchiveNoTree(SourceError):
-    """The folder that should hold the tree is not in it."""
-
-    code = "ARCHIVE_NO_TREE"

@@ -23,32 +23,21 @@ _TAG = re.compile(r"refs/tags/b([1-9][0-9]*)(\^\{\})?")
 _COMMITTER = re.compile(rb"^committer .*> ([0-9]+) ([+-][0-9]{2})([0-9]{2})$", re.MULTILINE)
 
 
-class RemoteHasNoBuilds(SourceError):
-    """A remote has no tag that names a build, or cannot be asked."""
-
-    code = "REMOTE_HAS_NO_BUILDS"
-
-
-class CommitUnreadable(SourceError):
-    """What came from the remote under a commit's name is no commit with a date."""
-
-    code = "REMOTE_COMMIT_UNREADABLE"
-
-
 def list_builds(url: str, reporter: Reporter) -> Mapping[int, str]:
     """Commit by build number, ascending.
 
     Raises:
         RemoteUrlBad: no such kind of address.
-        RemoteHasNoBuilds: nothing answers there, or it has no such tag.
+        REMOTE_HAS_NO_BUILDS: nothing answers there, or it has no such tag.
     """
     where = checked_url(url)
     reporter.step(f"asking {redacted(url)} for its builds")
     finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, "b*")
     if finished.status != 0:
         last = [line for line in finished.stderr.splitlines() if line.startswith(("fatal", "error", "ssh"))]
-        raise RemoteHasNoBuilds(
+        raise SourceError(
             f"{redacted(url)} cannot be asked for its builds",
+            code="REMOTE_HAS_NO_BUILDS",
             why="\n".join(last) or finished.stderr.strip() or None,
             hint="check the address and the network, or name a mirror or a clone with --upstream-url",
         )
@@ -59,8 +48,9 @@ def list_builds(url: str, reporter: Reporter) -> Mapping[int, str]:
         if tag is not None and (tag[2] or int(tag[1]) not in found):
             found[int(tag[1])] = sha
     if not found:
-        raise RemoteHasNoBuilds(
+        raise SourceError(
             f"{redacted(url)} has no tag that names a build",
+            code="REMOTE_HAS_NO_BUILDS",
             why="builds are tags like b11549",
             hint="if it is a clone of yours: git fetch --tags",
         )
@@ -73,13 +63,15 @@ def read_pin(
     """The pin of a build: its commit is fetched, and tree, date and commit object are read from it.
 
     The caller holds the cache. Nothing but objects is written. Raises the errors of
-    :func:`patchkit.fetch.gitremote.fetch_commit` and CommitUnreadable.
+    :func:`patchkit.fetch.gitremote.fetch_commit` and REMOTE_COMMIT_UNREADABLE.
     """
     fetch_commit(repository, url, commit, reporter=reporter, answer_s=answer_s)
     raw = repository.git.run("cat-file", "commit", commit)
     found = _COMMITTER.search(raw)
     if found is None:
-        raise CommitUnreadable(f"{commit} of {redacted(url)} has no committer with a date")
+        raise SourceError(
+            f"{commit} of {redacted(url)} has no committer with a date", code="REMOTE_COMMIT_UNREADABLE"
+        )
     return Pin(
         build=build,
         commit=commit,

@@ -56,7 +56,7 @@ class Cache:
         """The repository for writing, made or repaired if need be, for nobody else meanwhile.
 
         Raises:
-            CacheForeign, CacheAltered: the repository is not patchkit's, or not as patchkit made it.
+            CACHE_FOREIGN, CACHE_ALTERED: the repository is not patchkit's, or not as patchkit made it.
             CacheError: the disk refused.
             GitError: git refused.
         """

@@ -38,24 +38,6 @@ class RemoteUnreachable(SourceError):
     code = "REMOTE_UNREACHABLE"
 
 
-class RemoteSilent(SourceError):
-    """The remote did not answer in time, or fell silent."""
-
-    code = "REMOTE_SILENT"
-
-
-class RemoteCommitUnknown(SourceError):
-    """The remote does not have the commit."""
-
-    code = "REMOTE_COMMIT_UNKNOWN"
-
-
-class RemoteRefusesCommit(SourceError):
-    """The remote may have the commit, but serves the tips of branches only."""
-
-    code = "REMOTE_REFUSES_COMMIT"
-
-
 def fetch_commit(
     repository: Repository, url: str, commit: str, *, reporter: Reporter, answer_s: float
 ) -> None:
@@ -90,8 +72,9 @@ def fetch_commit(
                 *args, on_text=_follow(advance), answer_s=answer_s, silence_s=_SILENCE_S
             )
         except GitSilent as error:
-            raise RemoteSilent(
+            raise SourceError(
                 f"no answer from {url}: {error.message}",
+                code="REMOTE_SILENT",
                 hint="check the network, or use --source sdist, or --upstream-url with a mirror",
             ) from error
     if finished.status != 0:
@@ -124,14 +107,16 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
     text = finished.stderr
     last = "\n".join(line for line in text.splitlines() if line.startswith(("fatal", "error", "ssh")))
     if any(words in text for words in _REFUSED):
-        return RemoteRefusesCommit(
+        return SourceError(
             f"{url} does not serve the commit {commit} by its id",
+            code="REMOTE_REFUSES_COMMIT",
             why=last,
             hint=f"allow it there: git -C {url} config uploadpack.allowAnySHA1InWant true",
         )
     if any(words in text for words in _UNKNOWN):
-        return RemoteCommitUnknown(
+        return SourceError(
             f"{url} does not have the commit {commit}",
+            code="REMOTE_COMMIT_UNKNOWN",
             why=last,
             hint=f"if it is a clone of yours: git -C {url} fetch origin {commit}",
         )

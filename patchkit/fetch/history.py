@@ -29,12 +29,6 @@ _SILENCE_S = 60.0
 _NO_BLOB = "0" * 40
 
 
-class HistoryUnavailable(SourceError):
-    """The commits between two pins could not be had."""
-
-    code = "HISTORY_UNAVAILABLE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One commit; ``blobs`` has for each path that it changed the object ids before and after, if any."""
@@ -66,7 +60,7 @@ class History:
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The bytes of blobs, by object id; fetched first where the history came without them.
 
-        Raises HistoryUnavailable, GitError, CacheError.
+        Raises HISTORY_UNAVAILABLE, GitError, CacheError.
         """
         wanted = sorted(set(blobs))
         if not wanted:
@@ -76,7 +70,10 @@ class History:
             args = ("fetch", "--progress", "--no-tags", "--no-write-fetch-head")
             _fetch(self.git, (*args, "upstream", *self._missing(wanted)), self.url)
         if left := self._missing(wanted):
-            raise HistoryUnavailable(f"{redacted(self.url)} did not give {len(left)} of the files asked for")
+            raise SourceError(
+                f"{redacted(self.url)} did not give {len(left)} of the files asked for",
+                code="HISTORY_UNAVAILABLE",
+            )
         out = self.git.run("cat-file", "--batch", stdin="".join(f"{each}\n" for each in wanted).encode())
         found: dict[str, bytes] = {}
         at = 0
@@ -105,13 +102,15 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
 
     Raises:
         RemoteUrlBad: no such kind of address.
-        HistoryUnavailable: the remote does not answer, or its history does not lead from one to the other.
+        HISTORY_UNAVAILABLE: the remote does not answer, or its history does not lead from one to the other.
         GitError, CacheError: git or the disk refused.
     """
     where = checked_url(url)
     depth = new.build - old.build + 1
     if old.commit is None or new.commit is None or not 1 < depth <= _MOST_BUILDS:
-        raise HistoryUnavailable(f"there are no commits between {old.name} and {new.name} to ask for")
+        raise SourceError(
+            f"there are no commits between {old.name} and {new.name} to ask for", code="HISTORY_UNAVAILABLE"
+        )
     folder = root / "history.git"
     git = Git(reporter=reporter, git_dir=folder)
     try:
@@ -138,8 +137,9 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
         for name in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
             git.attempt("config", "--unset", name)
         if git.attempt("merge-base", "--is-ancestor", old.commit, new.commit).status != 0:
-            raise HistoryUnavailable(
-                f"the history of {redacted(url)} does not lead from {old.name} to {new.name}"
+            raise SourceError(
+                f"the history of {redacted(url)} does not lead from {old.name} to {new.name}",
+                code="HISTORY_UNAVAILABLE",
             )
         yield History(git=git, url=url, span=f"{old.commit}..{new.commit}")
     finally:
@@ -150,10 +150,16 @@ def _fetch(git: Git, args: tuple[str, ...], url: str) -> None:
     try:
         finished = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
     except GitSilent as error:
-        raise HistoryUnavailable(f"{redacted(url)} did not give its history: {error.message}") from error
+        raise SourceError(
+            f"{redacted(url)} did not give its history: {error.message}", code="HISTORY_UNAVAILABLE"
+        ) from error
     if finished.status != 0:
         last = [line for line in finished.stderr.splitlines() if line.startswith(("fatal", "error", "ssh"))]
-        raise HistoryUnavailable(f"{redacted(url)} did not give its history", why="\n".join(last) or None)
+        raise SourceError(
+            f"{redacted(url)} did not give its history",
+            code="HISTORY_UNAVAILABLE",
+            why="\n".join(last) or None,
+        )
 
 
 def _change(text: str) -> Change:

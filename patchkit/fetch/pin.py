@@ -35,24 +35,6 @@ _AUTO_ANSWER_S = 10.0  # then the sdist is tried
 _ONLY_ANSWER_S = 60.0  # with no other source to try
 
 
-class TreeMismatch(SourceError):
-    """What came from a source is not the tree the lock names."""
-
-    code = "TREE_MISMATCH"
-
-
-class SourceNotInLock(SourceError):
-    """The lock has no source of the wanted kind for this pin."""
-
-    code = "SOURCE_NOT_IN_LOCK"
-
-
-class UpstreamUrlUnused(UsageError):
-    """A git remote is named, and git is excluded or cannot be used."""
-
-    code = "UPSTREAM_URL_UNUSED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedTree:
     """The verified tree of a pin, and the commit to build on."""
@@ -115,11 +97,11 @@ def obtain(
         reporter: told about every step.
 
     Raises:
-        GitMissing, GitTooOld: no usable git.
-        SourceNotInLock, UpstreamUrlUnused: the wish does not fit the lock.
-        TreeMismatch: a source gave another tree.
+        GIT_MISSING, GIT_TOO_OLD: no usable git.
+        SOURCE_NOT_IN_LOCK, UPSTREAM_URL_UNUSED: the wish does not fit the lock.
+        TREE_MISMATCH: a source gave another tree.
         SourceError: the source did not work; an ErrorGroup of them if several did not.
-        CloneUnreadable, CloneIncomplete: the user's clone, for a pin that comes from one.
+        CLONE_UNREADABLE, CLONE_INCOMPLETE: the user's clone, for a pin that comes from one.
         CacheError: the disk refused.
     """
     check_git(reporter)
@@ -148,15 +130,17 @@ def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Git
     if upstream_url is not None:
         if wanted == "sdist" or pin.commit is None:
             why = "the lock does not know the commit of this pin" if pin.commit is None else None
-            raise UpstreamUrlUnused(
+            raise UsageError(
                 f"the remote {redacted(upstream_url)} cannot be used for {pin.name}",
+                code="UPSTREAM_URL_UNUSED",
                 why=why or "only the sdist is to be used",
                 hint="leave out --upstream-url" if pin.commit is None else "leave out --source sdist",
             )
         sources = [GitSource(url=upstream_url), *(each for each in sources if isinstance(each, SdistSource))]
     if not sources:
-        raise SourceNotInLock(
+        raise SourceError(
             f"the lock has no {wanted} source for {pin.name}",
+            code="SOURCE_NOT_IN_LOCK",
             where=pin.where,
             hint="use --source auto, or give a remote with --upstream-url",
         )
@@ -234,8 +218,9 @@ def _accept(task: _Task, tree: str, origin: Origin, name: str) -> PinnedTree:
     """Verify the tree, make the base, and only then write the ref that says so."""
     pin, repository = task.pin, task.repository
     if tree != pin.tree:
-        raise TreeMismatch(
+        raise SourceError(
             f"{name} gave the tree {tree}, the lock says {pin.tree}",
+            code="TREE_MISMATCH",
             where=pin.where,
             why="it is not the pinned upstream source; nothing of it is used",
             hint="use another --source; if the lock was edited by hand, restore it with git",

@@ -36,12 +36,6 @@ _PIECE = 64 * 1024  # bytes; a cut loses less than one
 _LARGEST = 512 * 1024**2  # bytes; the corpus has up to 38 MB
 
 
-class SdistMissing(SourceError):
-    """The index has no such package, or no source distribution of that version."""
-
-    code = "SDIST_MISSING"
-
-
 class SdistNetwork(SourceError):
     """The index or its files could not be reached, or the download was cut."""
 
@@ -60,19 +54,13 @@ class SdistDigestMismatch(SourceError):
     code = "SDIST_DIGEST_MISMATCH"
 
 
-class SdistTooLarge(SourceError):
-    """The file is larger than any source distribution patchkit knows."""
-
-    code = "SDIST_TOO_LARGE"
-
-
 def fetch_sdist(
     source: SdistSource, *, downloads: Path, reporter: Reporter, index_url: str | None = None
 ) -> Path:
     """The verified archive in the folder ``downloads``, downloaded if it is not there.
 
     Raises:
-        SdistMissing, IndexUnusable, SdistNetwork, SdistTooLarge: it could not be had.
+        SDIST_MISSING, IndexUnusable, SdistNetwork, SDIST_TOO_LARGE: it could not be had.
         SdistDigestMismatch: it is another file; it was removed.
         CacheError: the disk refused.
     """
@@ -103,8 +91,11 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
             warnings.simplefilter("ignore", UnexpectedRepoVersionWarning)
             page = client.get_project_page(source.package, timeout=_TIMEOUT_S)
     except NoSuchProjectError as error:
-        raise SdistMissing(
-            f"{wanted} was not found", why=f"the package index has no package {source.package}", hint=_HINT
+        raise SourceError(
+            f"{wanted} was not found",
+            code="SDIST_MISSING",
+            why=f"the package index has no package {source.package}",
+            hint=_HINT,
         ) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
         raise IndexUnusable("the package index gave an answer of another kind", why=str(error)) from error
@@ -117,8 +108,11 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
                 raise _mismatch(source, package.filename, known)
             return package
     versions = len({package.version for package in page.packages})
-    raise SdistMissing(
-        f"{wanted} was not found", why=f"the index lists {versions} other versions", hint=_HINT
+    raise SourceError(
+        f"{wanted} was not found",
+        code="SDIST_MISSING",
+        why=f"the index lists {versions} other versions",
+        hint=_HINT,
     )
 
 
@@ -162,8 +156,10 @@ def _continue(client: PyPISimple, package: DistributionPackage, part: Path, adva
             for piece in answer.iter_content(_PIECE):
                 have += len(piece)
                 if have > _LARGEST:
-                    raise SdistTooLarge(
-                        f"{package.filename} is larger than {_LARGEST} bytes", where=Location(path=str(part))
+                    raise SourceError(
+                        f"{package.filename} is larger than {_LARGEST} bytes",
+                        code="SDIST_TOO_LARGE",
+                        where=Location(path=str(part)),
                     )
                 _write(stream, piece, part)
                 advance(have, total)

@@ -10,18 +10,12 @@ from dataclasses import dataclass
 
 from patchkit.config.lock import PinWanted
 from patchkit.config.profile_data import ArchProfile
-from patchkit.errors import Location
+from patchkit.errors import GateError, Location
 from patchkit.flow.message import commit_message
 from patchkit.flow.plan import Plan, Request, make_plan
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import GateError, GateResult, PatchPart, Subject
+from patchkit.gates.base import GateResult, PatchPart, Subject
 from patchkit.vcs.repository import Repository, open_repository
-
-
-class CandidateStale(GateError):
-    """A file or a commit of the candidate is not what the series gives now."""
-
-    code = "ANCHORS_STALE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +64,7 @@ class AnchorsGate:
             },
         )
 
-    def _stale_commits(self, plan: Plan, subject: Subject) -> list[CandidateStale]:
+    def _stale_commits(self, plan: Plan, subject: Subject) -> list[GateError]:
         """Commits that say something else than ``apply`` would: other GPUs, another profile, another text."""
         repository = open_repository(subject.cache_root / "upstream.git", subject.reporter)
         if repository is None:
@@ -106,9 +100,10 @@ def _message(repository: Repository, commit: str) -> bytes:
     return repository.git.run("cat-file", "commit", commit).partition(b"\n\n")[2]
 
 
-def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> CandidateStale:
-    return CandidateStale(
+def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> GateError:
+    return GateError(
         message,
+        code="ANCHORS_STALE",
         where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
         why=(
             f"apply for {' '.join(subject.archs)} would write another one: the series or a profile "
@@ -146,7 +141,7 @@ def _is_on(profile: ArchProfile, patch: str) -> bool:
     return choice is not None and choice.default == "on"
 
 
-def _stale(plan: Plan, subject: Subject) -> list[CandidateStale]:
+def _stale(plan: Plan, subject: Subject) -> list[GateError]:
     expected: dict[str, bytes] = {}
     for _, placed in plan.steps:
         expected |= placed.changes
@@ -155,8 +150,9 @@ def _stale(plan: Plan, subject: Subject) -> list[CandidateStale]:
         file = subject.candidate / path
         if (file.read_bytes() if file.is_file() else None) != expected.get(path):
             found.append(
-                CandidateStale(
+                GateError(
                     f"{path} of the candidate is not what the series gives now",
+                    code="ANCHORS_STALE",
                     where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
                     why="the series or a profile changed since the candidate was made",
                     hint=_apply(subject),

@@ -97,7 +97,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     """Make or confirm the candidate branch, and a repository with it where ``checkout`` names a folder.
 
     The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
-    everything the plan found, LockInputsChanged, LockMismatch, RefMoved, and the errors of fetching,
+    everything the plan found, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of fetching,
     git and the disk. Whatever is raised, the branch is where it was or complete; a KeyboardInterrupt
     has a note that says which.
     """
@@ -153,7 +153,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
 
 
 def move_candidate(repository: Repository, ref: str, old: str | None, made: Made) -> None:
-    """Put a candidate branch and its record in their places, in one step; raises RefMoved."""
+    """Put a candidate branch and its record in their places, in one step; raises REF_MOVED."""
     record = record_ref(ref)
     moves = {
         ref: (made.tip, old),

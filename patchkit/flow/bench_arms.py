@@ -21,12 +21,6 @@ _PROGRAMS = ("llama-bench",)
 _ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
 
 
-class RocWmmaMissing(ToolchainError):
-    """Speed cannot be measured with patchkit's stand-in for rocWMMA, or without any."""
-
-    code = "ROCWMMA_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchArm:
     """``side`` is ready to run; ``what`` says in words what was built."""
@@ -44,7 +38,7 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
     """Build what is missing of every arm.
 
     Raises:
-        RocWmmaMissing: upstream has a kernel on rocWMMA, and there is no rocWMMA to measure it with.
+        ROCWMMA_MISSING: upstream has a kernel on rocWMMA, and there is no rocWMMA to measure it with.
         CandidateBuildFailed: the candidate does not build, the baseline does.
         The errors of :func:`patchkit.build.machine.build_side`.
     """
@@ -91,8 +85,9 @@ def _check_rocwmma(subject: Subject) -> None:
         return  # building says what is missing
     lacking = [arch for arch in subject.archs if not _is_real(subject, arch)]
     if lacking:
-        raise RocWmmaMissing(
+        raise ToolchainError(
             f"there is no rocWMMA for {' and '.join(lacking)} to measure with",
+            code="ROCWMMA_MISSING",
             where=Location(path=str(toolchain.root)),
             why="patchkit's stand-in header is for compiling and counting, not for speed",
             hint="install rocWMMA of your ROCm (package rocwmma-dev or rocwmma-devel)",

@@ -15,18 +15,6 @@ from patchkit.vcs.output import check_output, write_output
 _ELSEWHERE = "name another file with --plot"
 
 
-class BenchLabelsClash(UsageError):
-    """Labels and files do not go together: too few, too many, twice the same, or none of that name."""
-
-    code = "BENCH_LABELS_CLASH"
-
-
-class BenchPlotFormatUnknown(UsageError):
-    """The picture's name does not say which kind it should be."""
-
-    code = "BENCH_PLOT_FORMAT_UNKNOWN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest:
     """``labels`` empty: the files' names; ``baseline`` None: the first label; ``across`` as in tables."""
@@ -42,10 +30,10 @@ def run_bench_compare(request: CompareRequest) -> Table:
     """Read, compare, and draw if that was asked for.
 
     Raises:
-        BenchLabelsClash, BenchPlotFormatUnknown: before anything is read.
-        BenchFileMissing and its like, BenchGarbage and its like: a file is not what it must be.
-        BenchNothingShared, BenchAmbiguous: there is nothing to compare.
-        PlottingMissing: matplotlib is not installed.
+        BENCH_LABELS_CLASH, BENCH_PLOT_FORMAT_UNKNOWN: before anything is read.
+        BENCH_FILE_MISSING and its like, BenchGarbage and its like: a file is not what it must be.
+        BENCH_NOTHING_SHARED, BENCH_AMBIGUOUS: there is nothing to compare.
+        PLOTTING_MISSING: matplotlib is not installed.
         CacheError: the disk refused the picture.
     """
     labels = _labels(request)
@@ -67,7 +55,7 @@ def write_plot(table: Table, path: Path) -> None:
     """Draw into a file, which is there whole or not at all.
 
     Raises:
-        BenchPlotFormatUnknown, PlottingMissing, CacheError: as they say.
+        BENCH_PLOT_FORMAT_UNKNOWN, PLOTTING_MISSING, CacheError: as they say.
     """
     data = draw_plot(table, _format(path))
     write_output(path, data, "writing the picture", _ELSEWHERE)
@@ -76,18 +64,24 @@ def write_plot(table: Table, path: Path) -> None:
 def _labels(request: CompareRequest) -> tuple[str, ...]:
     labels = request.labels or tuple(path.name.removesuffix(".jsonl") for path in request.files)
     if len(labels) != len(request.files):
-        raise BenchLabelsClash(
+        raise UsageError(
             f"{len(request.files)} files have {len(labels)} labels",
+            code="BENCH_LABELS_CLASH",
             hint="give --label once per file, in their order, or not at all",
         )
     odd = next((label for label in labels if not label.strip() or not label.isprintable()), None)
     if odd is not None:
-        raise BenchLabelsClash(f"{odd!r} is no label", hint="--label takes a word for the title of a column")
+        raise UsageError(
+            f"{odd!r} is no label",
+            code="BENCH_LABELS_CLASH",
+            hint="--label takes a word for the title of a column",
+        )
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         places = zip(labels, request.files, strict=True)
-        raise BenchLabelsClash(
+        raise UsageError(
             f"two files have the label '{twice}'",
+            code="BENCH_LABELS_CLASH",
             where=[Location(path=str(path)) for label, path in places if label == twice],
             hint="name them apart: --label ONE --label OTHER, in the order of the files",
         )
@@ -98,8 +92,10 @@ def _base(labels: Sequence[str], named: str | None) -> int:
     if named is None:
         return 0
     if named not in labels:
-        raise BenchLabelsClash(
-            f"no file has the label '{named}'", hint=f"--baseline takes one of: {', '.join(labels)}"
+        raise UsageError(
+            f"no file has the label '{named}'",
+            code="BENCH_LABELS_CLASH",
+            hint=f"--baseline takes one of: {', '.join(labels)}",
         )
     return labels.index(named)
 
@@ -108,8 +104,9 @@ def _format(path: Path) -> PlotFormat:
     for form in PLOT_FORMATS:
         if path.suffix.lower() == f".{form}":
             return form
-    raise BenchPlotFormatUnknown(
+    raise UsageError(
         f"'{path.name}' does not say what kind of picture it should be",
+        code="BENCH_PLOT_FORMAT_UNKNOWN",
         where=Location(path=str(path)),
         hint=f"name it with {' or '.join(f'.{form}' for form in PLOT_FORMATS)} at the end",
     )

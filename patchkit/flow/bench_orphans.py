@@ -19,23 +19,18 @@ _LOOK_S = 1.0
 _PATIENCE_S = 3600.0  # as long as a single call may take
 
 
-class BenchStillRunning(ToolchainError):
-    """A call of llama-bench that nobody waits for does not end."""
-
-    code = "BENCH_STILL_RUNNING"
-
-
 def wait_for_orphans(
     programs: Sequence[Path], reporter: Reporter, patience_s: float = _PATIENCE_S, look_s: float = _LOOK_S
 ) -> None:
-    """Return when none of the programs runs. Raises BenchStillRunning after ``patience_s`` seconds."""
+    """Return when none of the programs runs. Raises BENCH_STILL_RUNNING after ``patience_s`` seconds."""
     deadline = time.monotonic() + patience_s
     told = False
     while found := processes_of(programs):
         ids = " ".join(map(str, found))
         if time.monotonic() >= deadline:
-            raise BenchStillRunning(
+            raise ToolchainError(
                 "llama-bench is still running, and would disturb the measurement",
+                code="BENCH_STILL_RUNNING",
                 where=[Location(path=str(program)) for program in programs[:1]],
                 why=f"process {ids}",
                 hint=f"end it with: kill {ids}",

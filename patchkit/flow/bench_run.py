@@ -15,7 +15,7 @@ from patchkit.bench.options import BenchPlan
 from patchkit.bench.tables import Table
 from patchkit.build.parts import BackendName
 from patchkit.config.lock import PinWanted
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.flow.bench_arms import BenchArm, build_arms
 from patchkit.flow.bench_session import open_sweep, refuse_other_folder
 from patchkit.flow.bench_sweep import Sweep
@@ -23,7 +23,7 @@ from patchkit.flow.build import prepare_subject
 from patchkit.flow.gpus import detect_gpus
 from patchkit.flow.records import Wish
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.hardware import DeviceMissing, machine_of
+from patchkit.gates.hardware import machine_of
 from patchkit.gates.logits import ModelMissing
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.model_shape import head_size_of
@@ -73,11 +73,11 @@ def run_bench(
     """Build, measure what is missing, and compare.
 
     Raises:
-        ModelMissing, ModelUnreadable: there is no such model, or it is none.
-        DeviceMissing: this machine has no GPU of the candidate, or llama-bench did not find it.
-        CandidateMissing and what building raises: see :func:`patchkit.flow.build.run_build`.
-        BenchFolderBusy, BenchFolderOther: the folder is not free for this measurement.
-        BenchFailed and its like, BenchTestsUnasked: a call did not end well; what was measured is kept.
+        ModelMissing, MODEL_UNREADABLE: there is no such model, or it is none.
+        DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
+        CANDIDATE_MISSING and what building raises: see :func:`patchkit.flow.build.run_build`.
+        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
+        BenchFailed and its like, BENCH_TESTS_UNASKED: a call did not end well; what was measured is kept.
         CacheError: the disk refused.
     """
     if request.model is not None:
@@ -123,12 +123,13 @@ def run_bench(
 
 
 def _backend_here(archs: Sequence[str], runner: Runner) -> BackendName:
-    """HIP, where the GPU is; another machine is taken to have it. Raises DeviceMissing."""
+    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING."""
     found = detect_gpus()
     if not isinstance(runner, LocalRunner) or set(found) & set(archs):
         return "hip"
-    raise DeviceMissing(
+    raise ToolchainError(
         f"this machine has no {' or '.join(archs)} to measure on",
+        code="DEVICE_MISSING",
         why=f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU",
         hint="patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works",
     )

@@ -28,18 +28,6 @@ _NAME = "name"
 _ELSEWHERE = "name another folder with --out"
 
 
-class BenchFolderBusy(UsageError):
-    """Another patchkit measures into the folder."""
-
-    code = "BENCH_FOLDER_BUSY"
-
-
-class BenchFolderOther(UsageError):
-    """The folder holds something else, or a measurement of something else."""
-
-    code = "BENCH_FOLDER_OTHER"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """``repetition`` counts from 0, ``depth`` is in tokens."""
@@ -139,11 +127,12 @@ class SweepFolder:
 
 
 def refuse_other_folder(root: Path) -> None:
-    """A folder with content must be one of a sweep. Raises BenchFolderOther, CacheError."""
+    """A folder with content must be one of a sweep. Raises BENCH_FOLDER_OTHER, CacheError."""
     with disk_errors(root, "preparing a measurement", _ELSEWHERE):
         if root.is_dir() and not (root / _NOTE).exists() and {path.name for path in root.iterdir()} - {_LOCK}:
-            raise BenchFolderOther(
+            raise UsageError(
                 "the folder holds no measurement of patchkit, and is not empty",
+                code="BENCH_FOLDER_OTHER",
                 where=Location(path=str(root)),
                 hint="name an empty or a new folder with --out",
             )
@@ -153,7 +142,7 @@ def refuse_other_folder(root: Path) -> None:
 def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Iterator[SweepFolder]:
     """Begin a sweep in a folder, or go on with the one of equal setup that lies there.
 
-    ``fresh`` throws away what was measured there. Raises BenchFolderBusy, BenchFolderOther, CacheError.
+    ``fresh`` throws away what was measured there. Raises BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER, CacheError.
     """
     refuse_other_folder(root)
     with disk_errors(root, "preparing a measurement", _ELSEWHERE):
@@ -163,8 +152,9 @@ def open_sweep(root: Path, setup: Mapping[str, object], *, fresh: bool) -> Itera
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BenchFolderBusy(
+            raise UsageError(
                 "another patchkit measures into this folder",
+                code="BENCH_FOLDER_BUSY",
                 where=Location(path=str(root)),
                 why="two measurements at once would also disturb each other",
                 hint="wait for it, or end it",
@@ -188,7 +178,7 @@ def _name(path: Path) -> str:
 
 
 def _check(note: Path, setup: Mapping[str, object]) -> None:
-    """The note of an earlier sweep says the same as the setup of this one. Raises BenchFolderOther."""
+    """The note of an earlier sweep says the same as the setup of this one. Raises BENCH_FOLDER_OTHER."""
     try:
         earlier = json.loads(note.read_text("utf-8"))
     except ValueError:
@@ -201,8 +191,9 @@ def _check(note: Path, setup: Mapping[str, object]) -> None:
         if not differing:
             return
         why = "; ".join(f"{name} was {earlier.get(name)!r}, is {now.get(name)!r}"[:300] for name in differing)
-    raise BenchFolderOther(
+    raise UsageError(
         "the folder holds a measurement of something else",
+        code="BENCH_FOLDER_OTHER",
         where=Location(path=str(note)),
         why=why,
         hint="name another folder with --out, or throw that measurement away with --fresh",

@@ -20,7 +20,7 @@ from patchkit.flow.bench_arms import BenchArm
 from patchkit.flow.bench_orphans import wait_for_orphans
 from patchkit.flow.bench_session import Run, SweepFolder, plan_runs
 from patchkit.gates.bench_conditions import Conditions, read_conditions, summarise
-from patchkit.gates.bench_errors import BenchHung, bench_failure, read_output
+from patchkit.gates.bench_errors import bench_failure, read_output
 from patchkit.gates.bench_run import check_rows
 from patchkit.gates.hardware import Machine, check_device
 from patchkit.proc import Completed, ToolTimeout
@@ -28,12 +28,6 @@ from patchkit.report import Reporter
 from patchkit.runner.base import Job, LocalRunner, Runner
 
 _HELP_S = 60.0
-
-
-class BenchTestsUnasked(ToolchainError):
-    """llama-bench ended well and measured other tests than it was asked for."""
-
-    code = "BENCH_TESTS_UNASKED"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,7 +117,7 @@ class Sweep:
         except ToolTimeout as error:
             self.folder.refuse(run, f"{error.message}\n{error.why}\n".encode())
             hint = f"give it more with --timeout; {error.hint}"
-            raise BenchHung(error.message, why=error.why, hint=hint) from error
+            raise ToolchainError(error.message, code="BENCH_HUNG", why=error.why, hint=hint) from error
         if done.returncode != 0:
             raise bench_failure(done, what, self.folder.refuse(run, done.stdout + done.stderr))
         try:
@@ -142,8 +136,9 @@ class Sweep:
         asked |= {(0, generated, run.depth) for generated in plan.generated if generated}
         found = [_lengths(row) for row in rows]
         if set(found) != asked or len(found) != len(asked):
-            raise BenchTestsUnasked(
+            raise ToolchainError(
                 f"llama-bench measured {len(found)} tests where {len(asked)} were asked for",
+                code="BENCH_TESTS_UNASKED",
                 where=Location(path=str(where)),
                 why=f"prompt, generated, depth: {sorted(found)} instead of {sorted(asked)}",
                 hint="look at the file; the options of this build may mean something else",

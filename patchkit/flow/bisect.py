@@ -30,12 +30,6 @@ from patchkit.vcs.redact import redacted
 _DECLARED = frozenset({"out of era", "off"})
 
 
-class SweepBuildUnknown(UsageError):
-    """``--from`` or ``--to`` is no build of the remote, or they are the wrong way round."""
-
-    code = "SWEEP_BUILD_UNKNOWN"
-
-
 @dataclass(slots=True, kw_only=True)
 class _Prober:
     """Looks at builds, each once; all are compared with the first one."""
@@ -83,7 +77,8 @@ def sweep_remote(
         last: a build, by default the latest.
 
     Raises:
-        SweepBuildUnknown, RemoteUnknown, RemoteHasNoBuilds, RemoteUrlBad, PinDiffers: it cannot be asked so.
+        SWEEP_BUILD_UNKNOWN, BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: it
+            cannot be asked so.
         SourceError, GitError, CacheError: a tree could not be had.
     """
     reporter = workspace.reporter
@@ -129,7 +124,9 @@ def _ends(first: str, last: str | None, builds: Collection[int], where: str) -> 
     begin = _build(first, builds, where)
     end = max(builds) if last in (None, "latest") else _build(str(last), builds, where)
     if begin >= end:
-        raise SweepBuildUnknown(f"b{begin} is not before b{end}", hint="--from comes before --to")
+        raise UsageError(
+            f"b{begin} is not before b{end}", code="SWEEP_BUILD_UNKNOWN", hint="--from comes before --to"
+        )
     return begin, end
 
 
@@ -168,8 +165,9 @@ def _build(text: str, builds: Collection[int], where: str) -> int:
     if number.isdecimal() and int(number) in builds:
         return int(number)
     near = sorted(builds, key=lambda build: abs(build - int(number)))[:3] if number.isdecimal() else []
-    raise SweepBuildUnknown(
+    raise UsageError(
         f"'{text}' is no build of {redacted(where)}",
+        code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(where)),
         why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
         hint="builds are tags like b11549",

@@ -30,12 +30,6 @@ PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")
 _PROGRAM = re.compile(r"(?:llama|test)-[A-Za-z0-9_-]{1,60}|rpc-server")
 
 
-class ProgramRefused(UsageError):
-    """--program is no name that a program of upstream can have."""
-
-    code = "PROGRAM_REFUSED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
     """Both sides, ready to run."""
@@ -97,8 +91,8 @@ def prepare_subject(
     With a ``wish`` it must be of the series in use, and have the patches that the wish names.
 
     Raises:
-        CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to build.
-        CandidateOfOtherSeries: the one there is was made of something else.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to build.
+        CANDIDATE_OTHER_SERIES: the one there is was made of something else.
         ToolchainMissing: no HIP compiler.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
@@ -112,11 +106,12 @@ def prepare_subject(
 
 
 def check_programs(programs: Sequence[str]) -> None:
-    """Refuse what is not the name of a program, before anything is configured. Raises ProgramRefused."""
+    """Refuse what is not the name of a program, before anything is configured. Raises PROGRAM_REFUSED."""
     for name in programs:
         if _PROGRAM.fullmatch(name) is None:
-            raise ProgramRefused(
+            raise UsageError(
                 f"--program {name[:60]!r} is no program of upstream",
+                code="PROGRAM_REFUSED",
                 why="they are called llama-NAME or test-NAME, or rpc-server",
                 hint=f"--program takes one of: {', '.join(PROGRAMS)}; or another of upstream's",
             )
@@ -135,9 +130,9 @@ def run_build(
     """Build both sides in ``<cache>/builds``; a second time only what is missing.
 
     Raises:
-        ProgramRefused: a name is not one of a program.
+        PROGRAM_REFUSED: a name is not one of a program.
         CandidateBuildFailed: the candidate does not build, the baseline does.
-        CompilerMissing, LibraryToolsMissing, ConfigureFailed, BuildFailed: nothing can be built.
+        COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: nothing can be built.
         The errors of :func:`prepare_subject`.
         CacheError: the disk refused.
     """

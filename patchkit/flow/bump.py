@@ -31,12 +31,6 @@ from patchkit.flow.workspace import Workspace
 from patchkit.vcs.refs import read_ref
 
 
-class GatesNeeded(UsageError):
-    """``--no-verify``, although a function that a patch edits changed upstream."""
-
-    code = "BUMP_GATES_NEEDED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bump:
     """The whole bump; ``lock`` is the lock as it now is, or would have become.
@@ -67,8 +61,8 @@ def run_bump(
     of a bump that is done, and undoes it by raising: by default the lock of the series is replaced; who
     gives another one puts ``Bump.lock`` where it belongs.
 
-    Raises what finding the target, fetching, planning and the gates raise, GatesNeeded, PinDiffers and
-    SeriesChanged. Whatever is raised, KeyboardInterrupt included, lock and branches are as they were.
+    Raises what finding the target, fetching, planning and the gates raise, BUMP_GATES_NEEDED, PIN_DIFFERS and
+    BUMP_SERIES_CHANGED. Whatever is raised, KeyboardInterrupt included, lock and branches are as they were.
     """
     cache = open_cache(workspace.cache_root)
     before = workspace.series.lock.read_bytes()
@@ -177,8 +171,9 @@ def _state(made: Sequence[Candidates]) -> Literal["done", "blocked", "refuted", 
 def _refuse_unproven_drift(work: Work, made: Sequence[Candidates]) -> None:
     drifted = {verdict.id: verdict for one in made for verdict in one.drifted}
     if drifted and not work.request.verify:
-        raise GatesNeeded(
+        raise UsageError(
             f"{len(drifted)} patches edit functions that changed upstream: the gates are needed",
+            code="BUMP_GATES_NEEDED",
             why=", ".join(
                 f"{name}: {', '.join(drift.entity for drift in each.drift)}" for name, each in drifted.items()
             ),

@@ -26,24 +26,6 @@ _MOST_SHOWN = 8
 _READ = (".toml", ".jinja")
 
 
-class SeriesNotInGit(GitError):
-    """``--commit`` with a series that no git repository holds, or one without a commit."""
-
-    code = "BUMP_SERIES_NOT_IN_GIT"
-
-
-class SeriesNotCommitted(GitError):
-    """``--commit`` with a series that HEAD does not have so: the commit's lock would be of other patches."""
-
-    code = "BUMP_SERIES_NOT_COMMITTED"
-
-
-class BranchTaken(GitError):
-    """The branch that ``--commit`` would make has commits of somebody else, or is checked out."""
-
-    code = "BUMP_BRANCH_TAKEN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpCommitted:
     """The branch that was made, in which repository; no ``branch`` where HEAD has this lock already."""
@@ -56,15 +38,16 @@ class BumpCommitted:
 def find_home(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, str]:
     """The repository around the series, its HEAD commit, and the path of the lock in it.
 
-    Raises SeriesNotInGit.
+    Raises BUMP_SERIES_NOT_IN_GIT.
     """
     git = Git(reporter=reporter, work_tree=None)
     folder = str(series.patches)
     found = git.attempt("-C", folder, "rev-parse", "--absolute-git-dir", "--show-prefix", "HEAD^{commit}")
     lines = found.stdout.decode("utf-8", "surrogateescape").splitlines()
     if found.status != 0 or len(lines) != 3:  # noqa: PLR2004 - as asked for
-        raise SeriesNotInGit(
+        raise GitError(
             f"{series.root} is in no git repository with a commit",
+            code="BUMP_SERIES_NOT_IN_GIT",
             where=Location(path=str(series.root)),
             why=found.stderr.strip() or None,
             hint="leave out --commit: the lock is then written in place",
@@ -73,7 +56,11 @@ def find_home(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, s
 
 
 def check_committed(series: SeriesDir, reporter: Reporter) -> None:
-    """Whether HEAD has the series as it is. Raises SeriesNotInGit, SeriesNotCommitted, GitError."""
+    """Whether HEAD has the series as it is.
+
+    Raises:
+        BUMP_SERIES_NOT_IN_GIT, BUMP_SERIES_NOT_COMMITTED, GitError: it has not.
+    """
     find_home(series, reporter)
     git = Git(reporter=reporter, work_tree=None)
     folders = [str(each) for each in (series.patches, series.templates, series.profiles) if each.is_dir()]
@@ -83,8 +70,9 @@ def check_committed(series: SeriesDir, reporter: Reporter) -> None:
     # What git does not track counts when patchkit reads it, and not when an editor left it there.
     changed = [name for state, name in rows if state != "??" or name.endswith(_READ)]
     if changed:
-        raise SeriesNotCommitted(
+        raise GitError(
             f"{len(changed)} file{'s'[: len(changed) > 1]} of the series are not as HEAD has them",
+            code="BUMP_SERIES_NOT_COMMITTED",
             where=[Location(path=name) for name in changed[:_MOST_SHOWN]],
             why="the lock on the branch would be of patches that the branch does not have",
             hint="commit them first, or leave out --commit",
@@ -94,7 +82,7 @@ def check_committed(series: SeriesDir, reporter: Reporter) -> None:
 def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
     """Whether the branch can be made, or replaced without a loss.
 
-    Raises SeriesNotInGit, BranchTaken, GitError.
+    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, GitError.
     """
     home, head, _ = find_home(series, reporter)
     ref = f"refs/heads/{branch}"
@@ -102,8 +90,9 @@ def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
     if read_ref(home, ref) is None:
         above = branch.partition("/")[0]
         if read_ref(home, f"refs/heads/{above}") is not None:
-            raise BranchTaken(
+            raise GitError(
                 f"the branch {branch} cannot be made, because there is a branch {above}",
+                code="BUMP_BRANCH_TAKEN",
                 where=where,
                 why="git keeps branches as files: one cannot be below another",
                 hint=f"rename it: git branch -m {above} NEW-NAME; or leave out --commit",
@@ -111,8 +100,9 @@ def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
         return
     folder = home.git.run("for-each-ref", "--format=%(worktreepath)", ref).decode("utf-8", "replace").strip()
     if folder:
-        raise BranchTaken(
+        raise GitError(
             f"the branch {branch} is checked out",
+            code="BUMP_BRANCH_TAKEN",
             where=Location(path=folder),
             why="it would move under your files",
             hint="go to another branch (git switch -), or leave out --commit",
@@ -120,8 +110,9 @@ def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
     makers = home.git.run("log", "--format=%ce", f"{head}..{ref}").decode("utf-8", "replace").splitlines()
     others = sorted({each for each in makers if each != IDENTITY_EMAIL})
     if others:
-        raise BranchTaken(
+        raise GitError(
             f"the branch {branch} has commits that patchkit did not make",
+            code="BUMP_BRANCH_TAKEN",
             where=where,
             why=f"by {', '.join(others)}; a bump puts one commit of its own in the place of the branch",
             hint=f"merge them, or keep them: git branch -m {branch} NEW-NAME",
@@ -135,7 +126,7 @@ def commit_lock(
 
     The date is given, so that the same bump on the same HEAD is the same commit.
 
-    Raises SeriesNotInGit, BranchTaken, RefMoved, GitError, CacheError.
+    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, REF_MOVED, GitError, CacheError.
     """
     home, head, path = find_home(series, reporter)
     data = format_lock(lock).encode()

@@ -61,7 +61,7 @@ def _options(request: BumpRequest) -> Iterator[str]:
 def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
     """Read everything once before anything is fetched, so that what is wrong with it is told at once.
 
-    Raises the errors of reading series and profiles, UnknownPatch, and PatchPairSplit.
+    Raises the errors of reading series and profiles, UNKNOWN_PATCH, and PATCH_PAIR_SPLIT.
     """
     series = load_series(folder.patches)
     sets = {request.archs} if request.archs else {result.archs for result in lock.results}

@@ -51,7 +51,7 @@ def find_rows(request: BumpRequest, lock: Lock, target: int, folder: SeriesDir) 
     With ``--arch`` or ``--with`` only what was named: the GPUs (or those that the default pin has results of)
     with exactly these opt-in patches.
 
-    Raises UsageError when there is none; UnknownPatch, RequestContradicts and PatchPairSplit for
+    Raises UsageError when there is none; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
     ``--without``; and the errors of reading series and profiles.
     """
     series = load_series(folder.patches)

@@ -15,7 +15,6 @@ from patchkit.config.lock import GitSource, Lock, Pin, load_lock
 from patchkit.errors import ConfigError, Location, UsageError
 from patchkit.fetch.builds import list_builds, read_pin
 from patchkit.fetch.cache import Cache
-from patchkit.fetch.pin import UpstreamUrlUnused
 from patchkit.report import Reporter
 from patchkit.vcs.redact import redacted
 
@@ -23,38 +22,21 @@ _BUILD = re.compile(r"b?([1-9][0-9]*)")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
-class BumpTargetUnknown(UsageError):
-    """``--to`` names nothing that lock, catalogue or remote know."""
-
-    code = "BUMP_TARGET_UNKNOWN"
-
-
-class RemoteUnknown(UsageError):
-    """A git remote is needed, and neither the lock nor the command line names one."""
-
-    code = "BUMP_REMOTE_UNKNOWN"
-
-
-class PinDiffers(ConfigError):
-    """The lock has another tree or commit under a build than another source of pins."""
-
-    code = "PIN_DIFFERS"
-
-
 def own_pin(lock: Lock, pin: Pin) -> Pin:
     """The lock's own pin of that build, if it has one: results rest on what the lock says, to the last byte.
 
     So a pin whose commit the lock does not know stays so, even where a git remote tells the commit.
 
-    Raises PinDiffers.
+    Raises PIN_DIFFERS.
     """
     known = next((each for each in lock.pins if each.build == pin.build), None)
     if known is None:
         return pin
     both = None not in (known.commit, pin.commit)
     if known.tree != pin.tree or (both and known.commit != pin.commit):
-        raise PinDiffers(
+        raise ConfigError(
             f"the lock pins {known.name} as {_spelled(known)}, here it is {_spelled(pin)}",
+            code="PIN_DIFFERS",
             where=[place for place in (known.where, pin.where) if place is not None],
             why="a build has one commit and one tree; one of both is not upstream's",
             hint="look at both; to take the other one, remove the pin from the lock",
@@ -74,7 +56,7 @@ def catalogue_pins(path: Path) -> tuple[Pin, ...]:
 def remote_url(lock: Lock, wanted: str | None) -> str:
     """The git remote to ask: the named one, else that of the newest pin that has one.
 
-    Raises RemoteUnknown.
+    Raises BUMP_REMOTE_UNKNOWN.
     """
     if wanted is not None:
         return wanted
@@ -82,8 +64,9 @@ def remote_url(lock: Lock, wanted: str | None) -> str:
         for source in pin.sources:
             if isinstance(source, GitSource):
                 return source.url
-    raise RemoteUnknown(
+    raise UsageError(
         "no git remote is known",
+        code="BUMP_REMOTE_UNKNOWN",
         where=Location(path=lock.path),
         hint="name one with --upstream-url, or take a build of patches/upstreams.toml",
     )
@@ -102,14 +85,15 @@ def find_target_pin(
     """The pin that ``wanted`` names: ``b11549``, ``11549``, a commit (seven digits or more) or ``latest``.
 
     Raises:
-        UpstreamUrlUnused: a git remote and source packages alone, both.
-        BumpTargetUnknown: nobody knows it.
-        RemoteUnknown, RemoteHasNoBuilds: the remote would have to be asked, and cannot be.
+        UPSTREAM_URL_UNUSED: a git remote and source packages alone, both.
+        BUMP_TARGET_UNKNOWN: nobody knows it.
+        BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS: the remote would have to be asked, and cannot be.
         SourceError, GitError, CacheError: fetching the commit failed.
     """
     if source == "sdist" and upstream_url is not None:
-        raise UpstreamUrlUnused(
+        raise UsageError(
             f"the remote {redacted(upstream_url)} is not asked when only source packages are",
+            code="UPSTREAM_URL_UNUSED",
             hint="leave out --upstream-url or --source sdist",
         )
     name = wanted.strip().lower()
@@ -149,11 +133,12 @@ def _choose(name: str, builds: Mapping[int, str]) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _unknown(wanted: str, builds: list[int], where: str) -> BumpTargetUnknown:
+def _unknown(wanted: str, builds: list[int], where: str) -> UsageError:
     number = _BUILD.fullmatch(wanted.strip().lower())
     near = sorted(builds, key=lambda build: abs(build - int(number[1])) if number else -build)[:3]
-    return BumpTargetUnknown(
+    return UsageError(
         f"'{wanted}' is no build, commit or tag that is known",
+        code="BUMP_TARGET_UNKNOWN",
         where=Location(path=where),
         why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
         hint="a build like b11549, the commit of one (seven digits or more), or latest; "

@@ -37,24 +37,6 @@ _FORMAT = (
 _FIELDS = 4
 
 
-class CandidateMissing(GitError):
-    """There is no candidate for these GPUs and this pin."""
-
-    code = "CANDIDATE_MISSING"
-
-
-class CandidateBroken(GitError):
-    """A candidate branch does not stand on the pin, or is not for the GPUs, that it is named after."""
-
-    code = "CANDIDATE_BROKEN"
-
-
-class CandidateOfOtherSeries(GitError):
-    """The candidate was made from another series than the one in use, or has other patches than asked for."""
-
-    code = "CANDIDATE_OTHER_SERIES"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateCommit:
     """One patch as a commit; ``id`` is the patch's."""
@@ -95,8 +77,8 @@ def find_candidate(workspace: Workspace, archs: Sequence[str], pin: Pin) -> tupl
     """The candidate of these GPUs on this pin, and the repository that holds it.
 
     Raises:
-        CandidateMissing: ``apply`` has not made it.
-        CandidateBroken: it does not stand on its pin.
+        CANDIDATE_MISSING: ``apply`` has not made it.
+        CANDIDATE_BROKEN: it does not stand on its pin.
     """
     ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
     named = [f"--arch {shlex.quote(arch)}" for arch in archs]
@@ -135,7 +117,7 @@ def made_for(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ...]:
 
 
 def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Candidate:
-    """One candidate, given all refs of the repository; raises CandidateBroken."""
+    """One candidate, given all refs of the repository; raises CANDIDATE_BROKEN."""
     name = _REF.fullmatch(ref)
     if name is None:
         raise ValueError(f"not the ref of a candidate: {ref}")
@@ -172,7 +154,7 @@ def read_candidate(repository: Repository, ref: str, refs: dict[str, str]) -> Ca
 def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: Wish) -> None:
     """Whether the candidate is of the series in use, and has the patches of the wish, if that names any.
 
-    Raises CandidateOfOtherSeries, and the errors of reading series and profiles.
+    Raises CANDIDATE_OTHER_SERIES, and the errors of reading series and profiles.
     """
     ids = tuple(commit.id for commit in candidate.commits)
     made = candidate.made
@@ -186,8 +168,9 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
         why = "its profiles, patches or templates changed since"
         if other != own:
             why = f"it was made from the series in {other}"
-        raise CandidateOfOtherSeries(
+        raise GitError(
             f"{candidate.branch} is not what this series gives",
+            code="CANDIDATE_OTHER_SERIES",
             where=Location(path=str(workspace.series.root)),
             why=why if known is not None else "there is no record of the files that it was made from",
             hint=f"patchkit apply {options}",
@@ -203,8 +186,9 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
             if each.targets
         )
         if wanted != ids:
-            raise CandidateOfOtherSeries(
+            raise GitError(
                 f"{candidate.branch} was made with other patches",
+                code="CANDIDATE_OTHER_SERIES",
                 where=Location(path=candidate.ref),
                 why=f"asked for: {', '.join(wanted) or 'none'}; it has: {', '.join(ids) or 'none'}",
                 hint=f"patchkit apply {options}",
@@ -219,19 +203,21 @@ def _recorded(workspace: Workspace, candidate: Candidate, ids: Sequence[str]) ->
     return digest_of(result.inputs) if result is not None and result.commit == candidate.tip else None
 
 
-def _missing(path: Path, ref: str, existing: Sequence[str], options: str) -> CandidateMissing:
+def _missing(path: Path, ref: str, existing: Sequence[str], options: str) -> GitError:
     others = ", ".join(name.removeprefix("refs/heads/") for name in existing)
-    return CandidateMissing(
+    return GitError(
         f"there is no {ref.removeprefix('refs/heads/')} yet",
+        code="CANDIDATE_MISSING",
         where=Location(path=str(path)),
         why=f"the candidates made so far: {others}" if others else "no candidate was made so far",
         hint=f"patchkit apply {options}",
     )
 
 
-def _broken(repository: Repository, ref: str, why: str) -> CandidateBroken:
-    return CandidateBroken(
+def _broken(repository: Repository, ref: str, why: str) -> GitError:
+    return GitError(
         f"{ref.removeprefix('refs/heads/')} is not a candidate that patchkit made",
+        code="CANDIDATE_BROKEN",
         where=Location(path=str(repository.path)),
         why=why,
         hint="patchkit apply makes it anew",

@@ -25,12 +25,6 @@ from patchkit.report import Reporter
 from patchkit.source import SourceText
 
 
-class DerivationsDiffer(AnchorError):
-    """Placed by structure and merged as text, a patch gives two different results."""
-
-    code = "DERIVATIONS_DIFFER"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """A patch whose functions have their new names and files, and how they came there.
@@ -62,7 +56,7 @@ def compare_rendering(
         agreement = compare_derivations(
             last.before, last.placed.changes, rendering.before, rendering.placed.changes, reporter
         )
-    problems: tuple[DerivationsDiffer, ...] = ()
+    problems: tuple[AnchorError, ...] = ()
     patch_class: PatchClass = "moved" if moves else "clean"
     reason = _reason(agreement, moves, drift)
     if agreement.verdict == "differ":
@@ -105,9 +99,10 @@ def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
     return (by_structure, told[agreement.verdict])
 
 
-def _differ(rendering: Rendering, agreement: Agreement) -> DerivationsDiffer:
-    return DerivationsDiffer(
+def _differ(rendering: Rendering, agreement: Agreement) -> AnchorError:
+    return AnchorError(
         f"patch '{rendering.patch.id}' placed by structure is not what its text merges to",
+        code="DERIVATIONS_DIFFER",
         where=[rendering.patch.where, *(Location(path=path) for path in rendering.before)],
         why="\n".join(agreement.lines),
         hint="look at both: a twin may have taken the text, or upstream's change may need another edit",

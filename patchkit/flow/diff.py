@@ -27,12 +27,6 @@ _OPTIONS = (
 _TEXT = ("--unified=3", "--full-index")
 
 
-class PatchNotInCandidate(UsageError):
-    """The candidate has no commit of that patch."""
-
-    code = "CANDIDATE_PATCH_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
     """One changed file, with its counts of lines."""
@@ -72,8 +66,8 @@ def make_diff(
     """The whole of the candidate, or the part of one patch.
 
     Raises:
-        CandidateMissing, CandidateBroken: there is no candidate to show.
-        PatchNotInCandidate: it has no commit of that patch.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to show.
+        CANDIDATE_PATCH_MISSING: it has no commit of that patch.
         ConfigError: the lock has no such pin.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
@@ -82,7 +76,7 @@ def make_diff(
 
 
 def difference(repository: Repository, candidate: Candidate, patch: str | None) -> Difference:
-    """The whole of a candidate that was found, or the part of one patch; raises PatchNotInCandidate."""
+    """The whole of a candidate that was found, or the part of one patch; raises CANDIDATE_PATCH_MISSING."""
     base, tip = (candidate.base, candidate.tip) if patch is None else _part(candidate, patch)
     text = repository.git.run("diff", *_OPTIONS, *_TEXT, base, tip, "--")
     files = _files(repository, base, tip)
@@ -95,8 +89,9 @@ def _part(candidate: Candidate, patch: str) -> tuple[str, str]:
         if made.id == patch:
             return before, made.commit
         before = made.commit
-    raise PatchNotInCandidate(
+    raise UsageError(
         f"{candidate.branch} has no patch '{patch}'",
+        code="CANDIDATE_PATCH_MISSING",
         where=Location(path=candidate.ref),
         hint=f"it has: {', '.join(made.id for made in candidate.commits)}",
     )

@@ -34,18 +34,6 @@ _FREE_BYTES = 300_000_000
 _SHOWN = 5  # lines of git fsck
 
 
-class PythonTooOld(ToolchainError):
-    """This Python is outside of what patchkit is tested with."""
-
-    code = "PYTHON_UNSUPPORTED"
-
-
-class LowSpace(CacheError):
-    """The disk of the cache folder has too little room for a pin."""
-
-    code = "CACHE_LOW_SPACE"
-
-
 def run_doctor(
     *,
     series_dir: Path | None,
@@ -89,8 +77,9 @@ def _python() -> str:
     version = sys.version_info[:2]
     first, last = _PYTHONS
     if not first <= version <= last:
-        raise PythonTooOld(
+        raise ToolchainError(
             f"Python {version[0]}.{version[1]} is not supported",
+            code="PYTHON_UNSUPPORTED",
             where=Location(path=sys.executable),
             hint=f"use Python {first[0]}.{first[1]} to {last[0]}.{last[1]}",
         )
@@ -105,8 +94,9 @@ def _cache(root: Path) -> str:
             probe.flush()
         free = shutil.disk_usage(root).free
     if free < _FREE_BYTES:
-        raise LowSpace(
+        raise CacheError(
             f"only {free / 1e6:.0f} MB are free, a pin needs {_FREE_BYTES / 1e6:.0f} MB",
+            code="CACHE_LOW_SPACE",
             where=Location(path=str(root)),
             hint="free some space there, or name another folder with --cache-dir",
         )

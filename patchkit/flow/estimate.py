@@ -96,11 +96,11 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
     """Read the model and compute.
 
     Raises:
-        UnknownArch, GenericTarget: there is no such profile.
-        FigureMissing: the profile has no figure, and none was given.
-        GgufError, ModelNotDescribed: the file is no model that can be estimated.
-        ConfigError, ErrorGroup, TensorTypeUnknown: the shape file is wrong.
-        BenchFileMissing and its like, BenchGarbage and its like, BenchFileMixed: the measurement is none.
+        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
+        FIGURE_MISSING: the profile has no figure, and none was given.
+        GgufError, MODEL_NOT_DESCRIBED: the file is no model that can be estimated.
+        ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is wrong.
+        BENCH_FILE_MISSING and its like, BenchGarbage and its like, BENCH_FILE_MIXED: the measurement is none.
     """
     profile = load_profile(series.profiles, request.arch)
     peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)

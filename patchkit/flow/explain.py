@@ -105,8 +105,8 @@ def explain_case(
     """Run one case on both trees of the candidate for ``arch``.
 
     Raises:
-        UnknownArch, GenericTarget: there is no such profile.
-        CandidateMissing, CandidateBroken: there is nothing to explain.
+        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to explain.
         ToolchainMissing: there is no compiler.
         ToolchainError: upstream or the recorder does not build, or the executed code cannot be told.
     """

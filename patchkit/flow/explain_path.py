@@ -147,8 +147,8 @@ def explain_paths(
     """Run every case on both trees of the candidate for ``arch``, as that GPU and as ``others``.
 
     Raises:
-        UnknownArch, GenericTarget: there is no such profile.
-        CandidateMissing, CandidateBroken: there is nothing to run.
+        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to run.
         ToolchainMissing, ToolchainError: no compiler, or upstream or the recorder does not build.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)

@@ -39,7 +39,7 @@ def run_export(
     """Write one patch file per commit of the candidate into ``directory``; the same bytes on every run.
 
     Raises:
-        CandidateMissing, CandidateBroken: there is no candidate to export.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to export.
         PlaceUnusable: the folder is one that patchkit reads from, or cannot be replaced.
         GitError: the folder holds what patchkit did not write.
         CacheError: the disk refused.

@@ -102,7 +102,7 @@ def relock_all(
 
     Raises:
         ErrorGroup: the errors of all results that cannot be made; the lock is as it was.
-        LockChanged: somebody else changed the lock meanwhile.
+        LOCK_CHANGED: somebody else changed the lock meanwhile.
         PatchkitError: what planning raises.
     """
     path = workspace.series.lock

@@ -20,28 +20,10 @@ from patchkit.series_dir import SeriesDir, is_editors
 _SHOWN = 8
 
 
-class LockInputsChanged(ConfigError):
-    """Profiles, patches or templates are not those the lock recorded."""
-
-    code = "LOCK_INPUTS_CHANGED"
-
-
-class LockInputUnusable(ConfigError):
-    """A file among the patches or templates cannot be read, or its name cannot be written down."""
-
-    code = "LOCK_INPUT_UNUSABLE"
-
-
-class LockMismatch(InternalError):
-    """The same inputs gave another tree or commit than the lock records."""
-
-    code = "LOCK_MISMATCH"
-
-
 def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
     """sha256 of every file the steps of a plan were made from, by path below the series folder.
 
-    Raises LockInputUnusable.
+    Raises LOCK_INPUT_UNUSABLE.
     """
     return hash_inputs(plan.profiles, [selected.patch.folder for selected, _ in plan.steps], series)
 
@@ -49,7 +31,7 @@ def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
 def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
     """As :func:`read_inputs`, of profiles and folders of patches: what a result is made of needs no planning.
 
-    Raises LockInputUnusable.
+    Raises LOCK_INPUT_UNUSABLE.
     """
     found = {f"arch_profiles/{entry.path}": entry.sha256 for profile in profiles for entry in profile.inputs}
     files = [series.patches / "series.toml"]
@@ -75,15 +57,17 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except UnicodeEncodeError as error:
-        raise LockInputUnusable(
+        raise ConfigError(
             f"the name of {str(path)!r} is not UTF-8",
+            code="LOCK_INPUT_UNUSABLE",
             where=Location(path=str(path)),
             why="every file beside a patch is an input of the lock, and the lock is text",
             hint="rename it, or move it out of the series",
         ) from error
     except OSError as error:
-        raise LockInputUnusable(
+        raise ConfigError(
             f"cannot read {path}",
+            code="LOCK_INPUT_UNUSABLE",
             where=Location(path=str(path)),
             why=f"every file beside a patch is an input of the lock: {error.strerror}",
             hint="make it readable, or move it out of the series",
@@ -115,7 +99,7 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
 
     What is made on a commit of the user's clone stands in no lock.
 
-    Raises LockInputsChanged, which lists the files, unless ``unlocked``.
+    Raises LOCK_INPUTS_CHANGED, which lists the files, unless ``unlocked``.
     """
     patches = tuple(selected.patch.id for selected, _ in plan.steps)
     recorded = plan.lock.result(plan.pin.build, plan.archs, patches)
@@ -128,8 +112,9 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
     if unlocked:
         return "unlocked"
     archs = " ".join(f"--arch {arch}" for arch in plan.archs)
-    raise LockInputsChanged(
+    raise ConfigError(
         f"{len(changed)} file{'s'[: len(changed) > 1]} differ from what the lock records",
+        code="LOCK_INPUTS_CHANGED",
         where=[
             Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
         ],
@@ -150,7 +135,7 @@ def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> st
 
 
 def check_result(plan: Plan, result: Result) -> None:
-    """Raises LockMismatch, naming both hashes, when the lock records another outcome of the same inputs."""
+    """Raises LOCK_MISMATCH, naming both hashes, when the lock records another outcome of the same inputs."""
     recorded = plan.lock.result(*result.key)
     if plan.pin.clone is not None or recorded is None or recorded.inputs != result.inputs:
         return
@@ -159,8 +144,9 @@ def check_result(plan: Plan, result: Result) -> None:
         ("commit", result.commit, recorded.commit),
     ):
         if now != then:
-            raise LockMismatch(
+            raise InternalError(
                 f"the candidate's {what} is {now}, the lock records {then}",
+                code="LOCK_MISMATCH",
                 where=recorded.where,
                 why="the inputs are the recorded ones, so this patchkit renders or commits differently",
                 hint="if you changed patchkit itself, review the difference and run patchkit lock --all",

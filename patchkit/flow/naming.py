@@ -65,7 +65,7 @@ def name_commits(
 ) -> tuple[Classified, ...]:
     """The verdicts with the commits of their drifts and of what is gone.
 
-    ``files`` are the sources of the older upstream by path. Raises HistoryUnavailable, GitError, CacheError.
+    ``files`` are the sources of the older upstream by path. Raises HISTORY_UNAVAILABLE, GitError, CacheError.
     """
     reader = _Reader(history)
     return tuple(_named(verdict, reader, files) for verdict in verdicts)

@@ -24,30 +24,6 @@ _OPENING = frozenset({b"if", b"ifdef", b"ifndef"})
 _MIDDLE = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
 
 
-class NewFileExists(AnchorError):
-    """A file a patch wants to add is already there."""
-
-    code = "NEW_FILE_EXISTS"
-
-
-class NewFileBlocked(AnchorError):
-    """A folder, a file above it, or a name of the same letters stands where a new file would go."""
-
-    code = "NEW_FILE_BLOCKED"
-
-
-class NewFileUnbalanced(RenderError):
-    """A new file opens an ``#if`` it does not close, or closes one it did not open."""
-
-    code = "NEW_FILE_UNBALANCED"
-
-
-class NewFileUnparsable(RenderError):
-    """Clang reports a syntax error in a new file."""
-
-    code = "NEW_FILE_UNPARSABLE"
-
-
 def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
     """The error for a new file whose path is not free among ``names``, the paths of all files there are."""
     taken = _taken(names)
@@ -58,14 +34,16 @@ def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
         if found is None:
             return None
         if found == file.path:
-            return NewFileExists(
+            return AnchorError(
                 f"upstream already has {file.path}",
+                code="NEW_FILE_EXISTS",
                 where=[file.where, Location(path=file.path)],
                 hint="rename our file, or drop the patch if upstream took it",
             )
         if found != f"{prefix}/" or count == len(parts):
-            return NewFileBlocked(
+            return AnchorError(
                 f"{file.path} cannot be added: {found} is in the way",
+                code="NEW_FILE_BLOCKED",
                 where=[file.where, Location(path=found)],
                 why="a path is one file or one folder, and must not differ from another only in case",
                 hint="rename our file",
@@ -102,8 +80,9 @@ def check_new_files(
     for source, passes in zip(sources, trees, strict=True):
         stray = _unbalanced(source)
         if stray is not None:
-            yield NewFileUnbalanced(
+            yield RenderError(
                 f"{source.path}: #{stray.keyword.decode('utf-8', 'replace')} has no partner in the file",
+                code="NEW_FILE_UNBALANCED",
                 where=[with_line(source, source.locate(stray.span.start)), where[source.path]],
                 why="it would change what is compiled of the file that includes this one",
                 hint="correct the template",
@@ -112,8 +91,9 @@ def check_new_files(
         for key, tree in passes.items():
             if tree.issues:
                 issue = tree.issues[0]
-                yield NewFileUnparsable(
+                yield RenderError(
                     f"syntax error in the {' '.join(key)} pass of new file {source.path}: {issue.message}",
+                    code="NEW_FILE_UNPARSABLE",
                     where=[with_line(source, source.locate(issue.offset)), where[source.path]],
                     why="a new file must parse on its own: it includes what it uses",
                     hint="correct the template",

@@ -61,7 +61,7 @@ def run_package(
     """Build what is missing and make the wheel in ``out``.
 
     Raises:
-        WheelNotMade, LibraryToolsMissing: scikit-build-core refused or is missing.
+        WHEEL_NOT_MADE, LIBRARY_TOOLS_MISSING: scikit-build-core refused or is missing.
         What :func:`patchkit.flow.build.run_build` raises.
         CacheError: the disk refused.
     """

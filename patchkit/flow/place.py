@@ -29,12 +29,6 @@ from patchkit.render.renderer import PatchRenderer
 from patchkit.source import SourceText, Span
 
 
-class UpstreamFileMissing(AnchorError):
-    """Upstream's tree has no file of that path."""
-
-    code = "UPSTREAM_FILE_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedEdit:
     """Where one edit went. ``locations`` are in the file before this patch; ``digest`` is the entity's."""
@@ -218,10 +212,11 @@ def _placed(scopes: ScopeMap, anchor: Anchor, text: str, evidence: Evidence) -> 
     )
 
 
-def _file_missing(job: _Job, path: str, edits: Sequence[Edit]) -> UpstreamFileMissing:
+def _file_missing(job: _Job, path: str, edits: Sequence[Edit]) -> AnchorError:
     close = difflib.get_close_matches(path, job.files.paths, n=3)
-    return UpstreamFileMissing(
+    return AnchorError(
         f"upstream has no {path}",
+        code="UPSTREAM_FILE_MISSING",
         where=[edits[0].where, *(Location(path=name, label="a similar name") for name in close)],
         why="upstream moved or removed it, or this pin is of another era",
         hint="correct 'file', or the patch's build range",

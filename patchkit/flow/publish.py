@@ -38,18 +38,6 @@ from patchkit.vcs.signing import find_key, user_setting, write_signed_tag
 _ID = 12  # hex digits of an object id in names
 
 
-class CandidateMoved(GitError):
-    """The candidate is not what was verified any more."""
-
-    code = "PUBLISH_CANDIDATE_MOVED"
-
-
-class NoSigningKey(GitError):
-    """``--sign`` was given, and the user's git knows no key."""
-
-    code = "NO_SIGNING_KEY"
-
-
 class PushRemoteBad(GitError):
     """``--push`` names no remote."""
 
@@ -152,12 +140,13 @@ def run_publish(
 
     Raises:
         PublishNothing: the candidate has no patch.
-        PublishGateFailed, PublishNotProven: the policy of the series forbids it.
+        PUBLISH_GATE_FAILED, PUBLISH_NOT_PROVEN: the policy of the series forbids it.
         RangeProofFailed: it, or what was published on another pin, differs where no patch declares it.
-        EvidenceMissing, EvidenceTooLarge: the evidence is not fit to be published.
-        CandidateMoved, RefMoved: somebody else moved a branch meanwhile.
-        SigningFailed: the user has a key, and git could not use it.
-        PushRemoteBad, RemoteUnread, PushWouldReplace, PushRejected, PushShallow, PushFailed: it is published
+        EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence is not fit to be published.
+        PUBLISH_CANDIDATE_MOVED, REF_MOVED: somebody else moved a branch meanwhile.
+        SIGNING_FAILED: the user has a key, and git could not use it.
+        PushRemoteBad, RemoteUnread, PUSH_WOULD_REPLACE, PushRejected, PUSH_SHALLOW, PushFailed: it is
+            published
             here, and nothing changed there.
         GitError, CacheError: git or the disk refused.
 
@@ -264,8 +253,9 @@ def _tag_of(repository: Repository, commit: str) -> str | None:
 def _check_candidate(repository: Repository, report: Report) -> None:
     found = read_ref(repository, f"refs/heads/{report.branch.removeprefix('refs/heads/')}")
     if found != report.tip:
-        raise CandidateMoved(
+        raise GitError(
             f"{report.branch} is not what was verified any more; nothing was published",
+            code="PUBLISH_CANDIDATE_MOVED",
             where=Location(path=str(repository.path)),
             why=f"verified: {report.tip}, there now: {found or 'no such branch'}",
             hint="patchkit verify looks at what is there now",
@@ -294,8 +284,9 @@ def _push(
 
 
 def _no_key() -> GitError:
-    return NoSigningKey(
+    return GitError(
         "there is no key to sign with; nothing was published",
+        code="NO_SIGNING_KEY",
         why="git config --global user.signingkey is not set",
         hint="git config --global user.signingkey KEY, or leave --sign out",
     )

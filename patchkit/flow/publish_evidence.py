@@ -10,25 +10,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from patchkit.errors import ExitCode, Location, PatchkitError
+from patchkit.errors import GateError, Location, UsageError
 from patchkit.vcs.disk import disk_errors
 
 _FILE_BYTES = 32 * 1024 * 1024  # the largest evidence so far, isolation of build 6900, has 0.3 MB
 _ALL_BYTES = 128 * 1024 * 1024
-
-
-class EvidenceMissing(PatchkitError):
-    """A gate is said to have passed, and its evidence is not there."""
-
-    code = "EVIDENCE_MISSING"
-    exit_code = ExitCode.GATE_FAILED
-
-
-class EvidenceTooLarge(PatchkitError):
-    """The evidence is larger than what belongs into a repository."""
-
-    code = "EVIDENCE_TOO_LARGE"
-    exit_code = ExitCode.USAGE
 
 
 def collect_evidence(
@@ -37,8 +23,8 @@ def collect_evidence(
     """The report, and what belongs to the passed gates, by path below ``folder``, neutral.
 
     Raises:
-        EvidenceMissing: a passed gate has no file.
-        EvidenceTooLarge: it does not belong into a repository.
+        EVIDENCE_MISSING: a passed gate has no file.
+        EVIDENCE_TOO_LARGE: it does not belong into a repository.
         CacheError: the disk refused.
     """
     names = neutral_names(cache_root, environ)
@@ -60,8 +46,9 @@ def collect_evidence(
             files[name] = neutral(path.read_bytes(), names)
     for gate in passed:
         if f"{gate}.json" not in files:
-            raise EvidenceMissing(
+            raise GateError(
                 f"there is no evidence of gate {gate}; nothing was published",
+                code="EVIDENCE_MISSING",
                 where=Location(path=str(folder / f"{gate}.json")),
                 hint="patchkit verify runs it again",
             )
@@ -89,9 +76,10 @@ def neutral(data: bytes, names: list[tuple[bytes, bytes]]) -> bytes:
     return data
 
 
-def _too_large(path: Path, size: int) -> EvidenceTooLarge:
-    return EvidenceTooLarge(
+def _too_large(path: Path, size: int) -> UsageError:
+    return UsageError(
         f"{path.name} has {size / 1e6:.0f} MB of evidence; nothing was published",
+        code="EVIDENCE_TOO_LARGE",
         where=Location(path=str(path)),
         why=f"a file may have {_FILE_BYTES / 1e6:.0f} MB, all of them together {_ALL_BYTES / 1e6:.0f} MB",
         hint="look at what is in it; patchkit verify makes it anew",

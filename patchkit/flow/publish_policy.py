@@ -10,15 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.config.gate_policy import GATES, WITHOUT_GPU, GatePolicy
-from patchkit.errors import ExitCode, PatchkitError
+from patchkit.errors import ExitCode, GateError, PatchkitError
 from patchkit.flow.verify import Report
-
-
-class PublishGateFailed(PatchkitError):
-    """A gate failed: there is nothing to publish."""
-
-    code = "PUBLISH_GATE_FAILED"
-    exit_code = ExitCode.GATE_FAILED
 
 
 class PublishNothing(PatchkitError):
@@ -26,13 +19,6 @@ class PublishNothing(PatchkitError):
 
     code = "PUBLISH_NOTHING"
     exit_code = ExitCode.NOTHING
-
-
-class PublishNotProven(PatchkitError):
-    """A required gate did not run, and nobody accepted that."""
-
-    code = "PUBLISH_NOT_PROVEN"
-    exit_code = ExitCode.GATE_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +46,8 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
 
     Raises:
         PublishNothing: the candidate has no patch, whatever is accepted.
-        PublishGateFailed: a gate failed, required or not.
-        PublishNotProven: a required gate did not run, and ``accept_not_run`` is not given, or it is one
+        PUBLISH_GATE_FAILED: a gate failed, required or not.
+        PUBLISH_NOT_PROVEN: a required gate did not run, and ``accept_not_run`` is not given, or it is one
             that needs no GPU.
     """
     if report.nothing is not None:
@@ -72,14 +58,16 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
         )
     results = {gate.result.gate: gate.result for gate in report.gates}
     if report.stopped is not None:
-        raise PublishGateFailed(
+        raise GateError(
             f"the run ended in the middle ({report.stopped}); nothing was published",
+            code="PUBLISH_GATE_FAILED",
             hint=f"what it found until then lies in {report.folder}",
         )
     failed = [name for name, result in results.items() if result.verdict == "failed"]
     if failed:
-        raise PublishGateFailed(
+        raise GateError(
             f"{', '.join(failed)} failed; nothing was published",
+            code="PUBLISH_GATE_FAILED",
             why="a branch is what passed, and a failed gate is never accepted",
             hint=f"the evidence lies in {report.folder}",
         )
@@ -95,8 +83,9 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
     left_out = [name for name in missing if name in WITHOUT_GPU]
     if left_out or (missing and not accept_not_run):
         hint = "run them on a machine with the GPU, or add --accept-not-run, which publishes "
-        raise PublishNotProven(
+        raise GateError(
             f"required gates did not run: {', '.join(left_out or missing)}; nothing was published",
+            code="PUBLISH_NOT_PROVEN",
             why="; ".join(f"{name}: {why}" for name, why in not_run if name in (left_out or missing)),
             hint="they need no GPU: patchkit verify --no-gpu, without --gate"
             if left_out

@@ -107,7 +107,7 @@ def digest_of(inputs: Mapping[str, str]) -> str:
 def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]) -> str | None:
     """The digest that these patches for these GPUs have now; None when the series lacks one of them.
 
-    Raises the errors of reading the series and the profiles, LockInputUnusable.
+    Raises the errors of reading the series and the profiles, LOCK_INPUT_UNUSABLE.
     """
     known = load_series(series.patches)
     found = [known.patch(name) for name in patches]

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from patchkit.config.lock import PinWanted, load_lock
-from patchkit.errors import Location
+from patchkit.errors import Location, UsageError
 from patchkit.flow.candidates import find_candidate, named_candidate
 from patchkit.flow.publish_evidence import neutral, neutral_names
 from patchkit.flow.workspace import Workspace
 from patchkit.reports.document import FILE_BYTES
-from patchkit.reports.errors import EvidenceAbsent, ReportFileTaken, SweepHasNoPlace
 from patchkit.reports.evidence import load_evidence
 from patchkit.reports.junit import junit_report
 from patchkit.reports.markdown import markdown_report
@@ -66,16 +65,17 @@ def find_evidence(
     the same.
 
     Raises:
-        EvidenceAbsent: the name is neither.
-        CandidateMissing, CandidateBroken: there is no such candidate.
+        EVIDENCE_ABSENT: the name is neither.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate.
     """
     with contextlib.suppress(OSError):  # a name that is too long for any file is no folder
         if where is not None and Path(where).is_dir():
             return Path(where), None
     branch = _BRANCH.fullmatch(where) if where is not None else None
     if where is not None and branch is None:
-        raise EvidenceAbsent(
+        raise UsageError(
             f"'{where}' is neither a folder nor the branch of a candidate",
+            code="EVIDENCE_ABSENT",
             hint="name a folder of evidence or the branch of a candidate; patchkit status lists them",
         )
     if branch is not None:
@@ -97,7 +97,7 @@ def read_evidence(
 ) -> Evidence:
     """The evidence in a folder, by default without the paths of this machine; ``of`` names its candidate.
 
-    Raises EvidenceAbsent when it is another candidate's, and what
+    Raises EVIDENCE_ABSENT when it is another candidate's, and what
     :func:`patchkit.reports.evidence.load_evidence` raises.
     """
     names = _names(workspace, environ)
@@ -105,8 +105,9 @@ def read_evidence(
     if of is not None and evidence.branch != of:
         archs, _, pin = of.removeprefix("candidate/").partition("/")
         command = " ".join(f"--arch {arch}" for arch in archs.split("+"))
-        raise EvidenceAbsent(
+        raise UsageError(
             f"{of} was not verified since {evidence.branch} was, which has the same tree",
+            code="EVIDENCE_ABSENT",
             where=Location(path=str(folder)),
             why="what was proven for other GPUs says nothing of these",
             hint=f"patchkit verify --no-gpu {command} --upstream {pin}",
@@ -141,11 +142,12 @@ def make_report(evidence: Evidence, form: Format, *, version: str = "", sweep: S
 
 
 def check_sweep_shown(form: Format, *, is_made: bool) -> None:
-    """Whether a matrix can be part of the report, if one is made at all. Raises SweepHasNoPlace."""
+    """Whether a matrix can be part of the report, if one is made at all. Raises REPORT_SWEEP."""
     if is_made and form in _WITH_TABLES:
         return
-    raise SweepHasNoPlace(
+    raise UsageError(
         f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone makes no report",
+        code="REPORT_SWEEP",
         why="it has problems, and no tables" if is_made else "stdout has what is in the evidence",
         hint=f"--format {', '.join(_WITH_TABLES[:-1])} or {_WITH_TABLES[-1]}"
         + ("" if is_made else " with --out FILE"),
@@ -169,12 +171,13 @@ def check_writable(path: Path, *, appends: bool = False) -> None:
 
 
 def check_apart(out: Path, others: Iterable[Path]) -> None:
-    """No report may be written over what it is made of, or over another one. Raises ReportFileTaken."""
+    """No report may be written over what it is made of, or over another one. Raises REPORT_FILE_TAKEN."""
     real = Path(os.path.realpath(out))
     for other in others:
         if real == Path(os.path.realpath(other)) and (real.is_file() or not real.exists()):
-            raise ReportFileTaken(
+            raise UsageError(
                 f"{out} would be written over",
+                code="REPORT_FILE_TAKEN",
                 where=Location(path=str(other)),
                 why="it is evidence, or another file of the same command",
                 hint="name another file",

@@ -17,30 +17,6 @@ from patchkit.config.series import Series
 from patchkit.errors import ErrorGroup, UsageError
 
 
-class UnknownPatch(UsageError):
-    """``--only``, ``--without`` or ``--with`` names a patch the series does not have."""
-
-    code = "UNKNOWN_PATCH"
-
-
-class PatchPairSplit(UsageError):
-    """The request leaves out a patch without which another one is wrong."""
-
-    code = "PATCH_PAIR_SPLIT"
-
-
-class RequestContradicts(UsageError):
-    """The request wants a patch and leaves it out."""
-
-    code = "REQUEST_CONTRADICTS"
-
-
-class NothingSelected(UsageError):
-    """``--only`` names patches, and none of them applies: the candidate would be upstream itself."""
-
-    code = "NOTHING_SELECTED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """One patch of the series and what the request makes of it; no ``targets``: skipped for ``reason``."""
@@ -61,7 +37,7 @@ def select_patches(
 ) -> tuple[Selected, ...]:
     """Every patch of the series, in order, with its targets or the reason it is skipped.
 
-    Raises UnknownPatch, RequestContradicts, NothingSelected or PatchPairSplit (an ErrorGroup when
+    Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup when
     there are several).
     """
     _refuse_unknown(series, [*only, *without, *with_])
@@ -76,8 +52,9 @@ def select_patches(
     _drop_unmet(series, chosen)
     if only and not any(selected.targets for selected in chosen.values()):
         reasons = [f"{name}: {chosen[name].reason}" for name in dict.fromkeys(only)]
-        raise NothingSelected(
+        raise UsageError(
             "none of the patches named with --only applies",
+            code="NOTHING_SELECTED",
             why="\n".join(reasons),
             hint="patchkit list shows what is on for each GPU",
         )
@@ -98,13 +75,17 @@ def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_
     for name in without:
         for option, named in (("--only", only), ("--with", with_)):
             if name in named:
-                raise RequestContradicts(
-                    f"{option} {name} and --without {name} contradict each other", hint="drop one of them"
+                raise UsageError(
+                    f"{option} {name} and --without {name} contradict each other",
+                    code="REQUEST_CONTRADICTS",
+                    hint="drop one of them",
                 )
     for name in with_ if only else ():
         if name not in only:
-            raise RequestContradicts(
-                f"--with {name} adds a patch that --only leaves out", hint=f"add --only {name}"
+            raise UsageError(
+                f"--with {name} adds a patch that --only leaves out",
+                code="REQUEST_CONTRADICTS",
+                hint=f"add --only {name}",
             )
 
 
@@ -112,8 +93,9 @@ def _refuse_unknown(series: Series, names: Sequence[str]) -> None:
     known = [patch.id for patch in series.patches]
     for name in names:
         if name not in known:
-            raise UnknownPatch(
+            raise UsageError(
                 f"the series has no patch '{name}'",
+                code="UNKNOWN_PATCH",
                 hint=near_miss(name, known) or f"patches: {', '.join(known)}",
             )
 
@@ -156,8 +138,9 @@ def _splits(series: Series, chosen: Mapping[str, Selected], named: Sequence[str]
         for requirement in patch.requires:
             needed = chosen[requirement.patch]
             if chosen[patch.id].targets and needed.reason == "left out on request":
-                yield PatchPairSplit(
+                yield UsageError(
                     f"'{patch.id}' without '{requirement.patch}' is refused",
+                    code="PATCH_PAIR_SPLIT",
                     where=requirement.where,
                     why=requirement.why,
                     hint=f"ask for both, or add --without {patch.id}"

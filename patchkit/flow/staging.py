@@ -32,12 +32,6 @@ _PREFIX = "bump-"
 _PARTS = ("patches", "templates", "arch_profiles")
 
 
-class SeriesChanged(ConfigError):
-    """The series was changed while a bump worked on a copy of it."""
-
-    code = "BUMP_SERIES_CHANGED"
-
-
 @contextmanager
 def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDir]:
     """A copy of the series with ``lock`` in the place of its own; gone when the context ends.
@@ -115,8 +109,8 @@ def publish(
         finish: puts the next lock where it belongs; what it raises undoes the rest.
 
     Raises:
-        SeriesChanged: series or lock are not what the stage was copied from.
-        RefMoved, GitError, CacheError, LockNotWritten: nothing was changed.
+        BUMP_SERIES_CHANGED: series or lock are not what the stage was copied from.
+        REF_MOVED, GitError, CacheError, LOCK_NOT_WRITTEN: nothing was changed.
     """
     _refuse_changes(series, stage, before)
     lock = load_lock(stage.lock)
@@ -178,8 +172,9 @@ def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
                 same = original.is_file() and original.read_bytes() == path.read_bytes()
                 changed += [] if same else [original]
     if changed:
-        raise SeriesChanged(
+        raise ConfigError(
             f"{changed[0].name} changed while the bump was working",
+            code="BUMP_SERIES_CHANGED",
             where=[Location(path=str(path)) for path in changed[:8]],
             why="what was proven was made of the files as they were",
             hint="run the bump again",

@@ -25,20 +25,14 @@ from patchkit.vcs.repository import Repository
 _PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"
 
 
-class CandidatePatchUnknown(GitError):
-    """The candidate has a commit of a patch that the series no longer has."""
-
-    code = "CANDIDATE_PATCH_UNKNOWN"
-
-
 def make_subject(
     workspace: Workspace, repository: Repository, candidate: Candidate, toolchain: Toolchain | None
 ) -> Subject:
     """Export both trees into ``<cache>/trees`` and read the rest from git.
 
     Raises:
-        CandidatePatchUnknown: series and candidate do not belong together.
-        TreeEntryRefused, CacheError, GitError: exporting failed.
+        CANDIDATE_PATCH_UNKNOWN: series and candidate do not belong together.
+        TREE_ENTRY_REFUSED, CacheError, GitError: exporting failed.
         ConfigError: the series or a profile is not what it must be.
     """
     series = load_series(workspace.series.patches)
@@ -70,8 +64,9 @@ def make_subject(
 def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit) -> Patch:
     patch = series.patch(made.id)
     if patch is None:
-        raise CandidatePatchUnknown(
+        raise GitError(
             f"{candidate.branch} has a commit of patch '{made.id}', which the series does not have",
+            code="CANDIDATE_PATCH_UNKNOWN",
             where=Location(path=candidate.ref),
             why="the candidate was made from another series, or the patch was renamed since",
             hint=f"patchkit apply {' '.join(f'--arch {arch}' for arch in candidate.archs)}",

@@ -33,18 +33,6 @@ from patchkit.tasks.pool import cores, open_pool, run_tasks
 from patchkit.vcs.repository import Repository
 
 
-class SweepEmpty(UsageError):
-    """No pin is left to look at."""
-
-    code = "SWEEP_EMPTY"
-
-
-class PinVanished(InternalError):
-    """A pin that was made sure of is not in the cache of the process that is to read it."""
-
-    code = "SWEEP_PIN_VANISHED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One pin and the class of every patch on it; ``before`` is the build it was compared with."""
@@ -143,11 +131,11 @@ def run_sweep(
         scheduler: address of a Dask scheduler whose workers see the same folders.
 
     Raises:
-        SweepEmpty: no pins.
-        PinDiffers: the lock has another tree under one of the builds.
+        SWEEP_EMPTY: no pins.
+        PIN_DIFFERS: the lock has another tree under one of the builds.
         SourceError, GitError, CacheError: a tree could not be had.
         ErrorGroup, ConfigError: the series cannot be read.
-        SchedulerUnreachable and its kind, WorkerLost.
+        SCHEDULER_UNREACHABLE and its kind, WORKER_LOST.
     """
     lock = load_lock(workspace.series.lock)
     # The cache keeps one base for a build: the lock's own, so that a sweep moves nothing of it. What was
@@ -155,7 +143,11 @@ def run_sweep(
     own = {pin.build: replace(own_pin(lock, pin), followed=pin.followed) for pin in pins}
     ordered = sorted(own.values(), key=lambda pin: pin.build)
     if not ordered:
-        raise SweepEmpty("there is no pin to sweep over", hint="widen --from and --to, or name --corpus FILE")
+        raise UsageError(
+            "there is no pin to sweep over",
+            code="SWEEP_EMPTY",
+            hint="widen --from and --to, or name --corpus FILE",
+        )
     series = load_series(workspace.series.patches)
     named = tuple(sorted(set(archs)))
     for arch in named:
@@ -213,12 +205,16 @@ def _chunks(
 def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     """The rows of one chunk; runs in a process of its own, and only reads.
 
-    Raises PinVanished, ErrorGroup, GitError, CacheError.
+    Raises SWEEP_PIN_VANISHED, ErrorGroup, GitError, CacheError.
     """
     series = load_series(chunk.series.patches)
     repository = open_cache(chunk.cache_root).peek(NullReporter())
     if repository is None:
-        raise PinVanished(f"there is no cache at {chunk.cache_root}", hint="workers need the same folders")
+        raise InternalError(
+            f"there is no cache at {chunk.cache_root}",
+            code="SWEEP_PIN_VANISHED",
+            hint="workers need the same folders",
+        )
     choose = _chooser(chunk, series)
     last: dict[str, Rendering] = {}
     before = chunk.before
@@ -255,7 +251,9 @@ def _chooser(chunk: Chunk, series: Series) -> Callable[[Pin], tuple[Selected, ..
 def _commit(repository: Repository, pin: Pin) -> str:
     found = find_pinned(repository, pin)
     if found is None:
-        raise PinVanished(f"{pin.name} is not in {repository.path}", hint="run the command again")
+        raise InternalError(
+            f"{pin.name} is not in {repository.path}", code="SWEEP_PIN_VANISHED", hint="run the command again"
+        )
     return found.commit
 
 

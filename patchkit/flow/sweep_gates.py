@@ -93,7 +93,7 @@ def prove_rows(
     What keeps one row from being proven (no plan, a baseline that does not compile) is in its proof.
 
     Raises:
-        ToolchainMissing, CompilerLacksArch, UsageError, CacheError: no row could be proven.
+        ToolchainMissing, SDK_COMPILER_LACKS_ARCH, UsageError, CacheError: no row could be proven.
         GitError: git refused.
     """
     if any(_placed(row) for row in sweep.rows):

@@ -17,7 +17,7 @@ from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.config.lock import Pin, load_lock
 from patchkit.config.profile import load_profile
 from patchkit.config.profile_data import ArchProfile
-from patchkit.errors import Location, UsageError
+from patchkit.errors import ConfigError, Location, UsageError
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import obtain
 from patchkit.flow.tune_compile import Workbench, compile_units
@@ -26,7 +26,6 @@ from patchkit.flow.tune_kernels import make_overlay, mma_family, mmq_family, til
 from patchkit.flow.tune_profile import measured_settings, profile_settings, rows_by_variant
 from patchkit.flow.tune_record import (
     Record,
-    RecordStale,
     load_record,
     merge,
     record_path,
@@ -46,12 +45,6 @@ from patchkit.tune.search import Compiled, Verdict, choose, holds
 from patchkit.vcs.repository import Repository
 
 
-class TableIncomplete(UsageError):
-    """``--write`` with a run that leaves variants out, or headers that the table was made with."""
-
-    code = "TUNE_TABLE_INCOMPLETE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
     """A workbench with the headers that decide, and what it has to start from."""
@@ -67,11 +60,13 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     """Compile what is not kept yet, rank, confirm, and write the report.
 
     Raises:
-        UnknownArch, KernelUntunable, UnknownVariant, HeadersUnusable: it cannot be tuned so.
-        ReportMissing: ``like`` names a GPU that has no report.
-        RecordUnreadable, RecordStale: the shipped record is not of this kernel.
-        ToolchainMissing, NothingCompiled: there is no compiler, or it does not compile upstream's kernel.
-        SchedulerUnreachable and its like: no workers.
+        ARCH_UNKNOWN, TUNE_KERNEL_UNTUNABLE, TUNE_VARIANT_UNKNOWN, TUNE_HEADERS_UNUSABLE: it cannot be
+            tuned so.
+        TUNE_REPORT_MISSING: ``like`` names a GPU that has no report.
+        TUNE_RECORD_UNREADABLE, TUNE_RECORD_STALE: the shipped record is not of this kernel.
+        ToolchainMissing, TUNE_NOTHING_COMPILED: there is no compiler, or it does not compile upstream's
+            kernel.
+        SCHEDULER_UNREACHABLE and its like: no workers.
         SourceError, CacheError: the pin could not be had, or the disk refused.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
@@ -156,8 +151,9 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
     if record.sources == sources_digest(files):
         return
     path = record_path(workspace.series.profiles, record.arch, record.kernel, record.build)
-    raise RecordStale(
+    raise ConfigError(
         f"the record of tuning {record.arch} is of another kernel than this series has",
+        code="TUNE_RECORD_STALE",
         where=Location(path=str(path)),
         why="the patch, its table or upstream's file changed since",
         hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; docs/tune.md says how records are made",
@@ -191,21 +187,24 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     A run that rests on the shipped record and finds the profile's settings again writes nothing.
 
     Raises:
-        TableIncomplete: the run was not about every variant, or rests on figures that were not made here.
-        ProfileNotWritten, CacheError: a file cannot be changed.
+        TUNE_TABLE_INCOMPLETE: the run was not about every variant, or rests on figures that were not made
+            here.
+        TUNE_PROFILE_NOT_WRITTEN, CacheError: a file cannot be changed.
     """
     path = workspace.series.profiles / f"{report.arch}.toml"
     if not report.complete or report.kernel != "wmma":
-        raise TableIncomplete(
+        raise UsageError(
             "only a run over every variant of the wmma kernel gives a table",
+            code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
             hint=f"patchkit tune --arch {report.arch} --write",
         )
     if report.basis is not None:
         if report.reproduces:
             return False
-        raise TableIncomplete(
+        raise UsageError(
             "the table is another one, and rests on figures that were not made here",
+            code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
             why=f"recorded: {', '.join(report.basis.absent) or 'which candidates were compiled'}",
             hint="name every rocWMMA that must hold: --rocwmma stand-in --rocwmma DIR --write",

@@ -37,7 +37,7 @@ def compile_units(
     """The outcomes of each unit, in the order of the compilers; every one is kept as soon as it is there.
 
     Raises:
-        SchedulerUnreachable and its like: no workers.
+        SCHEDULER_UNREACHABLE and its like: no workers.
         ToolMissing, ToolStopped, CacheError: nothing was learnt about a unit.
     """
     request, reporter = bench.request, bench.workspace.reporter

@@ -25,13 +25,12 @@ from patchkit.bench.statistics import Comparison, compare
 from patchkit.config.lock import load_lock
 from patchkit.config.profile import load_profile
 from patchkit.config.profile_data import ArchProfile
-from patchkit.errors import Location, UsageError
+from patchkit.errors import ConfigError, Location, UsageError
 from patchkit.flow.tune_report import read_report, report_path
 from patchkit.flow.tune_request import KernelName
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.bench_run import BenchSession, BenchSetup, open_session
 from patchkit.runner.base import Runner
-from patchkit.tune.errors import ProfileNotWritten
 from patchkit.tune.halving import Arm, Race, race
 from patchkit.tune.profile_text import Line, TileLine, WmmaLine, write_profile
 from patchkit.tune.wmma import variant_of
@@ -39,18 +38,6 @@ from patchkit.vcs.disk import write_whole
 
 _UPSTREAM = "upstream"
 _LEAST = 0.01  # a smaller gain is not worth a row of its own
-
-
-class BuildsMissing(UsageError):
-    """The folder of ``--device`` lacks builds to compare, or the model is not there."""
-
-    code = "TUNE_BUILDS_MISSING"
-
-
-class VariantUnclear(UsageError):
-    """``--device`` measures one variant at a time."""
-
-    code = "TUNE_VARIANT_UNCLEAR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +116,7 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
     """Race the builds that are there, in the order of the report, and keep the result.
 
     Raises:
-        VariantUnclear, ReportMissing, BuildsMissing: there is nothing to race.
+        TUNE_VARIANT_UNCLEAR, TUNE_REPORT_MISSING, TUNE_BUILDS_MISSING: there is nothing to race.
         BenchFailed and its like: a program did not end well; what was measured before is kept.
         CacheError: the disk refused.
     """
@@ -185,22 +172,27 @@ def _variant_of_report(
 ) -> tuple[str, Mapping[str, Any]]:
     """The one variant that is asked for, and what the kept report of the compiler's figures says of it."""
     if len(request.variants) != 1:
-        raise VariantUnclear(
+        raise UsageError(
             "--device measures one variant at a time",
+            code="TUNE_VARIANT_UNCLEAR",
             hint="name it: --variant 64-32-f32, for a model of that head size",
         )
     (variant,) = request.variants
     report = read_report(workspace.cache_root, request.arch, request.kernel, build, whole=False)
     entry = next((each for each in report["variants"] if each["variant"] == variant), None)
     if entry is None:
-        raise VariantUnclear(f"the report has no variant '{variant}'", hint="patchkit tune shows their names")
+        raise UsageError(
+            f"the report has no variant '{variant}'",
+            code="TUNE_VARIANT_UNCLEAR",
+            hint="patchkit tune shows their names",
+        )
     return variant, entry
 
 
 def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> bool:
     """Put the measured winner into the profile, in place of what the compiler's figures chose.
 
-    Nothing is written without a winner. Raises ProfileNotWritten, CacheError.
+    Nothing is written without a winner. Raises TUNE_PROFILE_NOT_WRITTEN, CacheError.
     """
     if result.race.winner is None:
         return False
@@ -216,8 +208,9 @@ def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> boo
         case "tile":
             rows = [*_tile_rows(profile, result.variant, result.race.winner, told)]
         case kernel:
-            raise ProfileNotWritten(
+            raise ConfigError(
                 f"a profile has no table for single settings of {kernel}",
+                code="TUNE_PROFILE_NOT_WRITTEN",
                 where=profile.where,
                 why="the result is kept in the cache folder",
                 hint="leave --write out",
@@ -273,8 +266,9 @@ def _check(request: DeviceRequest, arms: list[Arm]) -> None:
     elif not request.model.is_file():
         why = f"there is no model {request.model}"
     if why is not None:
-        raise BuildsMissing(
+        raise UsageError(
             "there is nothing to measure",
+            code="TUNE_BUILDS_MISSING",
             where=Location(path=str(request.builds)),
             why=why,
             hint="docs/tune.md says how to make the builds",

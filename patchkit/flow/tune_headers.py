@@ -8,19 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.build.toolchain import RocWmma, Toolchain, knows_arch, rocwmma_for
-from patchkit.errors import Location, UsageError
-from patchkit.flow.tune_record import Record, RecordStale
+from patchkit.errors import ConfigError, Location, UsageError
+from patchkit.flow.tune_record import Record
 from patchkit.flow.tune_request import TuneRequest
 from patchkit.sdk.prefix import STANDIN
 from patchkit.sdk.versions import rocwmma_version
 
 STANDIN_NAME = "stand-in"
-
-
-class HeadersUnusable(UsageError):
-    """``--rocwmma`` names no rocWMMA, or one that does not know the GPU."""
-
-    code = "TUNE_HEADERS_UNUSABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +36,8 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     """The record's headers where there is a record, else what the request says.
 
     Raises:
-        HeadersUnusable: a folder holds no rocWMMA, or one that does not know the GPU.
-        RecordStale: none of the record's headers is here, so nothing could be held against it.
+        TUNE_HEADERS_UNUSABLE: a folder holds no rocWMMA, or one that does not know the GPU.
+        TUNE_RECORD_STALE: none of the record's headers is here, so nothing could be held against it.
     """
     if record is None:
         chains = tuple(with_headers(toolchain, request.arch, request.headers))
@@ -56,8 +50,9 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     own = {_digest(chain): chain for chain in _at_hand(toolchain, request.arch)}
     here = tuple(index for index, each in enumerate(record.headers) if each.sha256 in own)
     if not here:
-        raise RecordStale(
+        raise ConfigError(
             f"none of the headers that the table of {request.arch} was made with is here",
+            code="TUNE_RECORD_STALE",
             why="patchkit's stand-in changed since, and this machine's rocWMMA is none of them",
             hint=f"patchkit tune --arch {request.arch} --rocwmma stand-in",
         )
@@ -100,7 +95,7 @@ def with_headers(toolchain: Toolchain, arch: str, names: Sequence[str]) -> list[
     """The toolchain once for each of ``names`` (a folder, or ``stand-in``); with its own when there is none.
 
     Raises:
-        HeadersUnusable: a folder holds no rocWMMA, or one that does not know the GPU.
+        TUNE_HEADERS_UNUSABLE: a folder holds no rocWMMA, or one that does not know the GPU.
     """
     if not names:
         return [replace(toolchain, rocwmma=rocwmma_for(toolchain, arch))]
@@ -113,15 +108,17 @@ def _headers(name: str, arch: str) -> RocWmma:
     else:
         folder = Path(name).resolve()
         if not (folder / "rocwmma" / "rocwmma.hpp").is_file():
-            raise HeadersUnusable(
+            raise UsageError(
                 f"there is no rocwmma/rocwmma.hpp in {name}",
+                code="TUNE_HEADERS_UNUSABLE",
                 where=Location(path=name),
                 hint=f"name its include folder, or: --rocwmma {STANDIN_NAME}",
             )
         found = RocWmma(kind="git", include=folder, version=rocwmma_version(folder))
     if not knows_arch(found, arch):
-        raise HeadersUnusable(
+        raise UsageError(
             f"the rocWMMA in {name} does not know {arch}",
+            code="TUNE_HEADERS_UNUSABLE",
             where=Location(path=name),
             why="its internal/config.hpp does not name it, and would refuse to compile",
             hint=f"take a newer one, or: --rocwmma {STANDIN_NAME}",

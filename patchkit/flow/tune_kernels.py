@@ -18,7 +18,7 @@ from patchkit.config.lock import Pin
 from patchkit.config.manifest import Patch
 from patchkit.config.profile_data import ArchProfile, TunedWmma
 from patchkit.config.series import load_series
-from patchkit.errors import Location
+from patchkit.errors import Location, UsageError
 from patchkit.flow.context import make_context, make_guard
 from patchkit.flow.place import place_patch
 from patchkit.flow.selection import Selected
@@ -27,7 +27,6 @@ from patchkit.flow.workspace import Workspace
 from patchkit.occupancy.waves import HardwareLimits, limits_of
 from patchkit.occupancy.wmma import WmmaParams, WmmaVariant
 from patchkit.render.renderer import PatchRenderer
-from patchkit.tune.errors import KernelUntunable
 from patchkit.tune.mma import MMA_FILE, MmaFamily, make_mma_family
 from patchkit.tune.mmq import MMQ_FILE, MMQ_PARTS, MmqFamily, config_file, make_mmq_family
 from patchkit.tune.tile import TILE_FILE, TileFamily, make_tile_family
@@ -50,20 +49,22 @@ def wmma_family(
     """The attention kernel as the patch leaves it on this pin, for this GPU, whether the patch is on or not.
 
     Raises:
-        KernelUntunable: the GPU has no such kernel, or the patch is not for this build.
+        TUNE_KERNEL_UNTUNABLE: the GPU has no such kernel, or the patch is not for this build.
         ErrorGroup: the patch cannot be placed.
     """
     limits = limits_of(profile)
     series = load_series(workspace.series.patches)
     patch = series.patch(WMMA_PATCH)
     if patch is None or not patch.builds.covers(pin.build):
-        raise KernelUntunable(
+        raise UsageError(
             f"the rocWMMA kernel of build {pin.build} is not what {WMMA_PATCH} is for",
+            code="TUNE_KERNEL_UNTUNABLE",
             hint=f"patchkit show {WMMA_PATCH} says which builds",
         )
     if limits.matrix != "wmma":
-        raise KernelUntunable(
+        raise UsageError(
             f"the settings of {profile.arch} cannot be tuned: its matrix unit is '{limits.matrix}'",
+            code="TUNE_KERNEL_UNTUNABLE",
             why="the rules of the kernel are known for the fragments of gfx11 only",
             hint="patchkit list names the GPUs",
         )
@@ -81,13 +82,15 @@ def tile_family(repository: Repository, base: str, profile: ArchProfile) -> Tile
     """The attention kernel without matrix instructions, as upstream has it.
 
     Raises:
-        KernelUntunable: the GPU has another table than RDNA's, or the build lacks the file.
-        KernelNotFound: the file is not what it is at builds 6900 to 11549.
+        TUNE_KERNEL_UNTUNABLE: the GPU has another table than RDNA's, or the build lacks the file.
+        TUNE_KERNEL_NOT_FOUND: the file is not what it is at builds 6900 to 11549.
     """
     limits = limits_of(profile)
     if limits.wave_size != _RDNA_WAVE:
-        raise KernelUntunable(
-            f"{profile.arch} does not read RDNA's table", hint="patchkit list names the GPUs"
+        raise UsageError(
+            f"{profile.arch} does not read RDNA's table",
+            code="TUNE_KERNEL_UNTUNABLE",
+            hint="patchkit list names the GPUs",
         )
     return make_tile_family(limits, _read(repository, base, [TILE_FILE])[TILE_FILE])
 
@@ -96,7 +99,7 @@ def mma_family(repository: Repository, base: str, profile: ArchProfile) -> MmaFa
     """The attention kernel on matrix instructions, as upstream has it.
 
     Raises:
-        KernelUntunable: the GPU has no such instructions, or the build no table for them.
+        TUNE_KERNEL_UNTUNABLE: the GPU has no such instructions, or the build no table for them.
     """
     limits = _with_fragments(profile)
     return make_mma_family(limits, _read(repository, base, [MMA_FILE])[MMA_FILE])
@@ -106,8 +109,8 @@ def mmq_family(repository: Repository, base: str, profile: ArchProfile) -> MmqFa
     """The quantized matrix product, as upstream has it.
 
     Raises:
-        KernelUntunable: the GPU has no matrix instructions, or the build no table for its family.
-        KernelNotFound: the files are not what they are at builds 10229 to 11549.
+        TUNE_KERNEL_UNTUNABLE: the GPU has no matrix instructions, or the build no table for its family.
+        TUNE_KERNEL_NOT_FOUND: the files are not what they are at builds 10229 to 11549.
     """
     limits = _with_fragments(profile)
     family = profile.families[0]
@@ -118,8 +121,9 @@ def mmq_family(repository: Repository, base: str, profile: ArchProfile) -> MmqFa
 def _with_fragments(profile: ArchProfile) -> HardwareLimits:
     limits = limits_of(profile)
     if limits.matrix not in ("wmma", "wmma_gfx12"):
-        raise KernelUntunable(
+        raise UsageError(
             f"the settings of {profile.arch} cannot be tuned: its matrix unit is '{limits.matrix}'",
+            code="TUNE_KERNEL_UNTUNABLE",
             why="the rules of the kernel are known for 16x16 fragments in waves of 32 lanes only",
             hint="patchkit list names the GPUs",
         )
@@ -130,8 +134,9 @@ def _read(repository: Repository, base: str, paths: Sequence[str]) -> Mapping[st
     there = {entry.path for entry in repository.list_files(base)}
     missing = [path for path in paths if path not in there]
     if missing:
-        raise KernelUntunable(
+        raise UsageError(
             f"this build has no {missing[0]}",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=missing[0]),
             why="the kernel keeps its parameters there, in the builds that can be tuned",
             hint="name another build, as --pin b11549",
@@ -173,7 +178,7 @@ def make_overlay(repository: Repository, base: str, files: Mapping[str, bytes], 
     """The pin's GPU sources with the family's ``files`` beside them, in ``trees``.
 
     Raises:
-        TreeEntryRefused, CacheError: exporting failed.
+        TREE_ENTRY_REFUSED, CacheError: exporting failed.
     """
     exported = export_tree(repository, base, trees)
     digest = hashlib.sha256()

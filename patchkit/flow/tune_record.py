@@ -30,18 +30,6 @@ _WORDS = ("arch", "kernel", "build", "made", "compiler", "sources", "like")
 _COLUMNS = (*_PLAIN, "latency", *(f"loop.{name}" for name in _LOOP))
 
 
-class RecordUnreadable(ConfigError):
-    """A record is not what patchkit writes."""
-
-    code = "TUNE_RECORD_UNREADABLE"
-
-
-class RecordStale(ConfigError):
-    """The record is of another kernel than the series makes now."""
-
-    code = "TUNE_RECORD_STALE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedHeaders:
     """One version of rocWMMA; ``sha256`` is over its files' names and bytes."""
@@ -89,7 +77,7 @@ def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | 
     """The record, or None when there is none.
 
     Raises:
-        RecordUnreadable: the file is none of ours.
+        TUNE_RECORD_UNREADABLE: the file is none of ours.
         CacheError: it cannot be read.
     """
     path = record_path(profiles, arch, kernel, build)
@@ -101,7 +89,7 @@ def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | 
 
 
 def parse_record(data: bytes, where: str) -> Record:
-    """The record of a file's bytes. Raises RecordUnreadable."""
+    """The record of a file's bytes. Raises TUNE_RECORD_UNREADABLE."""
     try:
         found = json.loads(data)
         _check(found)
@@ -116,8 +104,9 @@ def parse_record(data: bytes, where: str) -> Record:
             units={path: tuple(map(_outcome, row)) for path, row in found["units"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordUnreadable(
+        raise ConfigError(
             "the record of a tuning run cannot be read",
+            code="TUNE_RECORD_UNREADABLE",
             where=Location(path=where),
             why=f"{type(error).__name__}: {error}",
             hint="git checkout it, or take it away: patchkit tune then tunes by the headers that are here",

@@ -22,12 +22,6 @@ from patchkit.tune.wmma import variant_of
 from patchkit.vcs.disk import write_whole
 
 
-class ReportMissing(UsageError):
-    """There is no report to start from."""
-
-    code = "TUNE_REPORT_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """What of the shipped record was made anew: ``units`` with the headers ``here``, ``differing`` of them.
@@ -185,7 +179,7 @@ def read_report(
     """The kept report of another GPU, as plain data.
 
     Raises:
-        ReportMissing: there is none, or it does not have every variant, where it must be ``whole``.
+        TUNE_REPORT_MISSING: there is none, or it does not have every variant, where it must be ``whole``.
     """
     path = report_path(cache_root, arch, kernel, build)
     try:
@@ -197,9 +191,10 @@ def read_report(
     return found
 
 
-def _missing(arch: str, kernel: str, path: Path, why: str) -> ReportMissing:
-    return ReportMissing(
+def _missing(arch: str, kernel: str, path: Path, why: str) -> UsageError:
+    return UsageError(
         f"there is no report of {kernel} for {arch} to start from",
+        code="TUNE_REPORT_MISSING",
         where=Location(path=str(path)),
         why=why,
         hint=f"patchkit tune --arch {arch} --kernel {kernel}",

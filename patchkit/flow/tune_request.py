@@ -19,12 +19,6 @@ from patchkit.tune.family import Family, Setting
 KernelName = Literal["wmma", "tile", "mma", "mmq"]
 
 
-class UnknownVariant(UsageError):
-    """``--variant`` or ``--exclude`` names none of the kernel's."""
-
-    code = "TUNE_VARIANT_UNKNOWN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneRequest:
     """What to tune.
@@ -62,8 +56,8 @@ def choose_settings(
     """What is to be compiled of each variant, upstream's setting aside: the record's, else all legal ones.
 
     Raises:
-        UnknownVariant: a name is none of the kernel's.
-        ReportMissing: ``like`` names a GPU that has no report.
+        TUNE_VARIANT_UNKNOWN: a name is none of the kernel's.
+        TUNE_REPORT_MISSING: ``like`` names a GPU that has no report.
     """
     banned = {(each.variant, each.setting) for each in left_out(family, request)}
     settings = {
@@ -105,7 +99,7 @@ def left_out(family: Family, request: TuneRequest) -> tuple[LeftOut, ...]:
     """Candidates that must not be taken, from words as ``80-32-f32:128/8=why``.
 
     Raises:
-        UnknownVariant: a word names no legal candidate.
+        TUNE_VARIANT_UNKNOWN: a word names no legal candidate.
     """
     found = []
     for word in request.exclude:
@@ -113,8 +107,10 @@ def left_out(family: Family, request: TuneRequest) -> tuple[LeftOut, ...]:
         variant, _, values = name.partition(":")
         setting = tuple(int(value) for value in values.split("/") if value.isdigit())
         if variant not in family.variants or setting not in family.legal(variant):
-            raise UnknownVariant(
-                f"'{name}' names no legal setting of {family.name}", hint="like --exclude 80-32-f32:128/8"
+            raise UsageError(
+                f"'{name}' names no legal setting of {family.name}",
+                code="TUNE_VARIANT_UNKNOWN",
+                hint="like --exclude 80-32-f32:128/8",
             )
         found.append(LeftOut(variant=variant, setting=setting, why=why or "named by --exclude"))
     return tuple(found)
@@ -133,7 +129,9 @@ def _near(family: Family, variant: str, near: int | None) -> tuple[Setting, ...]
 def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
     for name in wanted:
         if name not in family.variants:
-            raise UnknownVariant(
-                f"{family.name} has no variant '{name}'", hint=f"variants: {', '.join(family.variants)}"
+            raise UsageError(
+                f"{family.name} has no variant '{name}'",
+                code="TUNE_VARIANT_UNKNOWN",
+                hint=f"variants: {', '.join(family.variants)}",
             )
     return tuple(name for name in family.variants if not wanted or name in wanted)

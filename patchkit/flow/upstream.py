@@ -123,7 +123,7 @@ def declares_option(name: str, cmake: bytes) -> bool:
 def read_upstream(repository: Repository, commit: str, folders: Sequence[str]) -> UpstreamFiles:
     """Every file that edits and includes may look at, in one read; ``folders`` end with a slash.
 
-    Raises ObjectMissing, GitError.
+    Raises GIT_OBJECT_MISSING, GitError.
     """
     wanted = frozenset([*(f"{folder}/" for folder in HEADER_FOLDERS), *folders])
     entries = repository.list_files(commit)

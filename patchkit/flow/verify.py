@@ -118,8 +118,8 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
 
     Raises:
         UnknownGate: ``only`` names none.
-        CandidateMissing, CandidateBroken, CandidatePatchUnknown: there is nothing to verify.
-        ToolchainMissing, CompilerLacksArch: no compiler, or none for these GPUs.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to verify.
+        ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
         ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
             gates before it found.
     """

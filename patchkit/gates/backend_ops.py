@@ -10,13 +10,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from patchkit.errors import PatchkitError
+from patchkit.errors import GateError, PatchkitError
 from patchkit.gates.backend_ops_errors import (
     BackendOpsBroken,
-    BackendOpsFailed,
-    BackendOpsInexact,
-    BackendOpsNothingRun,
-    BackendOpsSupportLost,
 )
 from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, Tools, ops_of, run_ops, run_own
 from patchkit.gates.base import GateResult, Subject
@@ -186,24 +182,27 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
     """Every rule over upstream's cases."""
     before, after = run.tests
     if not any(row.is_supported for row in after):
-        yield BackendOpsNothingRun(
+        yield GateError(
             "no case of upstream's ran on the candidate",
+            code="BACKEND_OPS_NOTHING_RUN",
             why="test-backend-ops reports 0 of 0 as success",
             hint="patchkit verify --gate launch shows what the candidate supports",
         )
         return
     if not any(row.has_passed for row in after):
         # Where the baseline fails all as well, nothing was shown: a device that does not compute, say.
-        yield BackendOpsFailed(
+        yield GateError(
             f"none of {len(after)} cases gives right numbers on the candidate",
+            code="BACKEND_OPS_FAILED",
             why="\n".join(_told(row) for row in after[:_SHOWN]),
             hint="the baseline's rows are kept beside the evidence",
         )
         return
     lost = _lost(run.support) or _lost(run.tests)
     if lost:
-        yield BackendOpsSupportLost(
+        yield GateError(
             f"{len(lost)} cases are supported by the baseline and not by the candidate",
+            code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
             hint="patchkit explain shows which kernel a shape gets, and why",
         )
@@ -211,14 +210,16 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
     failed = [row for row in after if row.is_supported and not row.has_passed]
     own_fault = [row for row in failed if row.case not in baseline or baseline[row.case].has_passed]
     if own_fault:
-        yield BackendOpsFailed(
+        yield GateError(
             f"{len(own_fault)} of {len(after)} cases give wrong numbers on the candidate",
+            code="BACKEND_OPS_FAILED",
             why="\n".join(_told(row) for row in own_fault[:_SHOWN]),
             hint="run one: the command is in the evidence, with -p and the variables in front of it",
         )
     if run.status != 0 and not failed:
-        yield BackendOpsFailed(
+        yield GateError(
             f"test-backend-ops ended with status {run.status}, and no row of its table failed",
+            code="BACKEND_OPS_FAILED",
             hint="its output is kept beside the evidence",
         )
 
@@ -227,18 +228,22 @@ def judge_own(run: OwnRun) -> Iterator[PatchkitError]:
     """Every rule over our cases."""
     pairs = list(zip(run.before, run.after, strict=True))
     if not any(new.is_supported for _, new in pairs):
-        yield BackendOpsNothingRun("no case of ours ran on the candidate", why="none is supported")
+        yield GateError(
+            "no case of ours ran on the candidate", code="BACKEND_OPS_NOTHING_RUN", why="none is supported"
+        )
         return
     lost = [str(new.case) for old, new in pairs if old.is_supported and not new.is_supported]
     if lost:
-        yield BackendOpsSupportLost(
+        yield GateError(
             f"{len(lost)} of our cases are supported by the baseline and not by the candidate",
+            code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
         )
     wrong = [(old, new) for old, new in pairs if new.is_supported and _is_wrong(old, new)]
     if wrong:
-        yield BackendOpsInexact(
+        yield GateError(
             f"{len(wrong)} of {len(pairs)} cases of ours are too far from the definition of attention",
+            code="BACKEND_OPS_INEXACT",
             why="\n".join(_distance(old, new) for old, new in itertools.islice(wrong, _SHOWN)),
             hint="NMSE is the squared distance over the squared length; limits stand in the evidence",
         )

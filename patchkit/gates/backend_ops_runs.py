@@ -14,7 +14,7 @@ from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location, ToolchainError
 from patchkit.gates.backend_ops_errors import BackendOpsBroken
 from patchkit.gates.base import Subject
-from patchkit.gates.hardware import DeviceMissing, Machine, Sides, check_device
+from patchkit.gates.hardware import Machine, Sides, check_device
 from patchkit.programs.attention import Measured, run_attention
 from patchkit.programs.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
 from patchkit.programs.native_build import build_driver
@@ -89,7 +89,7 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
 
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
-        DeviceMissing: no device of that name, or another GPU.
+        DEVICE_MISSING: no device of that name, or another GPU.
         OutputGarbled, ProgramHung and the others of :mod:`patchkit.programs.run`: on the baseline.
         CacheError: the disk refused.
     """
@@ -134,7 +134,7 @@ def run_own(tools: Tools, cases: Sequence[Case]) -> OwnRun:
 
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
-        DriverNotBuilt, and the errors of a run: on the baseline.
+        DRIVER_NOT_BUILT, and the errors of a run: on the baseline.
     """
     before = _own(tools, tools.sides.before, tools.subject.baseline, "baseline", cases)
     if tools.sides.after.identity == tools.sides.before.identity:
@@ -180,8 +180,9 @@ def _mode(tools: Tools, stage: Stage, mode: str, side: str, choice: Choice) -> R
     )
     check_device(tools.machine, ran.talk(), tools.subject.archs, ran.stderr)
     if not parse_rows(ran.text(), where=str(ran.stdout)):
-        raise DeviceMissing(
+        raise ToolchainError(
             f"test-backend-ops {mode} printed no row for the device {tools.machine.device}",
+            code="DEVICE_MISSING",
             where=Location(path=str(ran.stdout)),
             why="it skips devices of another name and operations it does not know, and reports success",
             hint=f"its own list of devices: {stage.program} support -o {_ATTENTION}",

@@ -18,17 +18,10 @@ from patchkit.config.kernel_moves import KernelMove
 from patchkit.config.profile_data import ArchProfile
 from patchkit.config.resource_rules import ResourceRules
 from patchkit.edits.guard import Guard
-from patchkit.errors import ExitCode, PatchkitError
+from patchkit.errors import PatchkitError
 from patchkit.report import Reporter
 
 Verdict = Literal["passed", "failed", "not run"]
-
-
-class GateError(PatchkitError):
-    """A gate found that the candidate is not what it must be."""
-
-    code = "GATE"
-    exit_code = ExitCode.GATE_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from patchkit.bench.fields import BenchFieldMissing, BenchGarbage
 from patchkit.bench.rows import BenchRow, BenchTruncated, parse_rows
-from patchkit.errors import ExitCode, Location, PatchkitError, ToolchainError
-from patchkit.gates.base import GateError
+from patchkit.errors import ExitCode, GateError, Location, PatchkitError, ToolchainError
 from patchkit.proc import Completed
 
 # As the backends of builds 6900 to 11549 word it (ggml-cuda's error check, ggml-backend, llama_context), the
@@ -40,12 +39,6 @@ class BenchGainMissing(GateError):
     code = "BENCH_GAIN_MISSING"
 
 
-class BenchDeviceWrong(GateError):
-    """llama-bench ran, but not on the device that was asked for."""
-
-    code = "BENCH_DEVICE_WRONG"
-
-
 class BenchFailed(ToolchainError):
     """llama-bench ended with an error."""
 
@@ -56,12 +49,6 @@ class BenchCrashed(ToolchainError):
     """A signal ended llama-bench."""
 
     code = "BENCH_CRASHED"
-
-
-class BenchHung(ToolchainError):
-    """llama-bench did not end in time."""
-
-    code = "BENCH_HUNG"
 
 
 class BenchOutOfMemory(PatchkitError):

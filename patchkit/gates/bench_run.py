@@ -19,10 +19,9 @@ from pathlib import Path
 from patchkit.bench.options import BenchPlan, bench_arguments, parse_help
 from patchkit.bench.rounds import ARMS, Arm, Rounds, round_order
 from patchkit.bench.rows import BenchRow, parse_rows
+from patchkit.errors import GateError, ToolchainError
 from patchkit.gates.bench_conditions import Conditions, read_conditions
 from patchkit.gates.bench_errors import (
-    BenchDeviceWrong,
-    BenchHung,
     BenchOutputUnreadable,
     bench_failure,
     read_output,
@@ -98,9 +97,9 @@ class BenchSession:
         """Measure one round, or take what an interrupted run left of it.
 
         Raises:
-            BenchFailed, BenchCrashed, BenchHung, BenchOutOfMemory, BenchGpuLost: a program did not end well;
+            BenchFailed, BenchCrashed, BENCH_HUNG, BenchOutOfMemory, BenchGpuLost: a program did not end well;
                 its output is kept, and counts for nothing.
-            BenchOutputUnreadable, BenchDeviceWrong: its output is not a result.
+            BenchOutputUnreadable, BENCH_DEVICE_WRONG: its output is not a result.
             BenchGarbage, BenchTruncated, BenchFieldMissing: what an interrupted run left was damaged since.
             CacheError: the disk refused.
         """
@@ -134,7 +133,7 @@ class BenchSession:
         try:
             done = self.runner.run(job)
         except ToolTimeout as error:
-            raise BenchHung(error.message, why=error.why, hint=error.hint) from error
+            raise ToolchainError(error.message, code="BENCH_HUNG", why=error.why, hint=error.hint) from error
         if done.returncode != 0:
             _keep(failed, done.stdout + done.stderr)
             raise bench_failure(done, what, failed)
@@ -184,14 +183,15 @@ def _interrupted(note: Path) -> str | None:
 
 
 def check_rows(rows: tuple[BenchRow, ...], device: str | None) -> None:
-    """Every row was measured on the device that was asked for (None: any). Raises BenchDeviceWrong."""
+    """Every row was measured on the device that was asked for (None: any). Raises BENCH_DEVICE_WRONG."""
     for row in rows:
         if device is None:
             continue
         backend = device.rstrip("0123456789")
         if row.device != device or not any(backend.lower() in name.lower() for name in row.backends):
-            raise BenchDeviceWrong(
+            raise GateError(
                 f"llama-bench ran on '{row.device}' with {', '.join(row.backends)}, not on {device}",
+                code="BENCH_DEVICE_WRONG",
                 why="figures of another device prove nothing of this one",
                 hint="llama-bench --list-devices shows the names",
             )

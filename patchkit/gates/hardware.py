@@ -16,8 +16,8 @@ from patchkit.build.cmake_project import BuildFailed
 from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
 from patchkit.build.parts import BackendName
 from patchkit.build.sides import BuiltSide, Workshop
-from patchkit.errors import Location, ToolchainError
-from patchkit.gates.base import GateError, Subject
+from patchkit.errors import GateError, Location, ToolchainError
+from patchkit.gates.base import Subject
 
 _DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
 
@@ -26,12 +26,6 @@ class CandidateBuildFailed(GateError):
     """The baseline builds and the candidate does not."""
 
     code = "CANDIDATE_BUILD_FAILED"
-
-
-class DeviceMissing(ToolchainError):
-    """The device that a gate was to run on is not there, or is another GPU than the candidate's."""
-
-    code = "DEVICE_MISSING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +100,7 @@ def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] 
 
 
 def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
-    """The GPU that a backend reports is one of the candidate's. Raises DeviceMissing.
+    """The GPU that a backend reports is one of the candidate's. Raises DEVICE_MISSING.
 
     ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr; for some
     GPUs the name carries features (``gfx90a:sramecc+:xnack-``).
@@ -116,8 +110,9 @@ def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path)
     lines = [line.strip() for line in talk.splitlines() if line.strip().startswith("Device ")]
     first = next((line for line in lines if line.startswith("Device 0:")), "")
     if not any(re.search(rf"\b{re.escape(arch)}\b", first) for arch in archs):
-        raise DeviceMissing(
+        raise ToolchainError(
             f"the GPU here is not {' or '.join(archs)}",
+            code="DEVICE_MISSING",
             where=Location(path=str(where)),
             why=first or "the HIP backend reported no device",
             hint="patchkit verify --no-gpu, or run it on the machine with that GPU",

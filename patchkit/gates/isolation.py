@@ -19,7 +19,7 @@ from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, platform_units, units_including
-from patchkit.errors import Location, PatchkitError
+from patchkit.errors import GateError, Location, PatchkitError
 from patchkit.gates.base import GateResult, PatchPart, Subject
 from patchkit.gates.configurations import (
     ROCWMMA_MACRO,
@@ -32,10 +32,7 @@ from patchkit.gates.configurations import (
 )
 from patchkit.gates.host_branch import HostExpressionForeign, closed_tree, dead_tree
 from patchkit.gates.isolation_errors import (
-    DeviceCodeDiffers,
-    FileUnreached,
     HostBranchLeaks,
-    UnitListDiffers,
 )
 from patchkit.gates.isolation_report import Compared, Findings, HostProof, isolation_result
 from patchkit.gates.readings import Case, compare, explain, units_for
@@ -148,8 +145,9 @@ class IsolationGate:
         ]
         compared = _compile_both(pairs, trees, compiler, "device", host_arch=subject.archs[0])
         return compared, [
-            DeviceCodeDiffers(
+            GateError(
                 f"{one.unit} compiles to other code for {one.arch}, which no patch is for: {one.difference}",
+                code="ISOLATION_DEVICE_CODE",
                 where=Location(path=one.unit),
                 hint=f"patchkit verify --no-gpu --gate isolation --arch {' --arch '.join(subject.archs)}",
             )
@@ -163,8 +161,9 @@ def _lists(subject: Subject, trees: tuple[SourceTree, SourceTree]) -> Iterator[P
         before, after = (set(platform_units(tree.root, platform)) for tree in trees)
         for unit in sorted(before ^ after):
             what = "adds" if unit in after else "removes"
-            yield UnitListDiffers(
+            yield GateError(
                 f"the candidate {what} {unit}, which upstream's CMake compiles for {platform}",
+                code="ISOLATION_UNITS",
                 where=Location(path=unit, label=", ".join(subject.patches_of(unit)) or None),
                 why="every GPU's build would change, with no guard that could help",
                 hint="put the code into a header that is included under the guard",
@@ -189,8 +188,9 @@ def _unreached(
     }
     for path in subject.changed_files:
         if path not in reached:
-            yield FileUnreached(
+            yield GateError(
                 f"{path} is changed, and no unit of a GPU backend includes it",
+                code="ISOLATION_UNREACHED",
                 where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
                 why="this gate reads GPU units; what the change does elsewhere is not looked at",
                 hint="leave the file out of the patch",

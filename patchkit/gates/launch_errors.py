@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patchkit.errors import Location
-from patchkit.gates.base import GateError
+from patchkit.errors import GateError, Location
 
 _SHOWN = 3
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.config.kernel_moves import KernelMove
-from patchkit.gates.base import GateError
+from patchkit.errors import GateError
 from patchkit.gates.launch_errors import BlockMismatch, GranularityMismatch, IllegalLaunch
 from patchkit.occupancy.table import WmmaRow
 from patchkit.occupancy.wmma import UPSTREAM

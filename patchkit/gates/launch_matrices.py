@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateError, PatchPart
+from patchkit.errors import GateError, PatchkitError
+from patchkit.gates.base import PatchPart
 from patchkit.gates.launch_errors import BlockMismatch, KernelMissing, KernelTraps, finding
 from patchkit.gates.launch_geometry import Guarded, code_of
 from patchkit.gates.launch_runs import Comparison, last_step

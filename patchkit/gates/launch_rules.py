@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateError
+from patchkit.errors import GateError, PatchkitError
 from patchkit.gates.launch_errors import (
     DecodeOnVec,
     DecodeOnWmma,

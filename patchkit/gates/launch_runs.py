@@ -122,7 +122,7 @@ def compare_on(
     Raises:
         CandidateAborts: the candidate's host code ended badly where the baseline's ended well.
         RecordedRunFailed, RecordedRunHangs: the baseline's did, and not because of single shapes.
-        RecorderMisconfigured, SupportMalformed: a program or the recorder did something else.
+        RECORDER_MISCONFIGURED, SupportMalformed: a program or the recorder did something else.
     """
     before, after = sides.sessions(device, compiler)
     old_support = before.support()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from patchkit.build.machine import GATE_PROGRAMS
 from patchkit.build.sides import BuiltSide
-from patchkit.errors import Location, PatchkitError, ToolchainError, UsageError
+from patchkit.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
 from patchkit.gates.base import GateResult, Subject
 from patchkit.gates.hardware import (
     CandidateBuildFailed,
@@ -24,7 +24,7 @@ from patchkit.gates.hardware import (
     runs_folder,
     sides_evidence,
 )
-from patchkit.gates.logits_errors import LogitsBroken, LogitsFar, LogitsNotFinite
+from patchkit.gates.logits_errors import LogitsBroken
 from patchkit.gates.logits_text import TextPair, judge_text, run_text
 from patchkit.programs.elsewhere import Elsewhere
 from patchkit.programs.logits import Distance, Scene, compare_logits, run_logits, scenes
@@ -217,13 +217,14 @@ def judge_logits(pairs: Sequence[Pair]) -> Iterator[PatchkitError]:
     for pair in pairs:
         what = f"{pair.model}, {pair.scene.name}"
         if not pair.after.is_finite:
-            yield LogitsNotFinite(f"{what}: the candidate's logits are not all numbers")
+            yield GateError(f"{what}: the candidate's logits are not all numbers", code="LOGITS_NOT_FINITE")
             continue
         nmse, kl = allowed_distance(pair.before)
         if not (pair.after.nmse <= nmse and pair.after.kl <= kl):
-            yield LogitsFar(
+            yield GateError(
                 f"{what}: the candidate's logits are NMSE {pair.after.nmse:.1e}, KL {pair.after.kl:.1e} nats "
                 "from the CPU's",
+                code="LOGITS_FAR",
                 why=(
                     f"allowed are {nmse:.1e} and {kl:.1e}; the baseline has {pair.before.nmse:.1e} and "
                     f"{pair.before.kl:.1e}; the likeliest token is the same in {pair.after.same_top} of "

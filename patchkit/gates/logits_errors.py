@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from patchkit.gates.base import GateError
-
-
-class LogitsFar(GateError):
-    """The candidate's logits are further from the CPU's than the baseline's are, by more than allowed."""
-
-    code = "LOGITS_FAR"
-
-
-class LogitsNotFinite(GateError):
-    """The candidate's logits hold values that are no numbers."""
-
-    code = "LOGITS_NOT_FINITE"
+from patchkit.errors import GateError
 
 
 class LogitsBroken(GateError):

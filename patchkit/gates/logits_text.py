@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from patchkit.errors import PatchkitError, ToolchainError
+from patchkit.errors import GateError, PatchkitError, ToolchainError
 from patchkit.gates.hardware import Machine, Sides
-from patchkit.gates.logits_errors import LogitsBroken, LogitsFar
+from patchkit.gates.logits_errors import LogitsBroken
 from patchkit.programs.perplexity import Divergence, Text, diverge, save_base
 from patchkit.programs.run import Place
 
@@ -83,8 +83,9 @@ def judge_text(pair: TextPair) -> Iterator[PatchkitError]:
     """The divergence may be three times the baseline's, at least the floor."""
     allowed = max(_FACTOR * pair.before.mean, _FLOOR)
     if not pair.after.mean <= allowed:
-        yield LogitsFar(
+        yield GateError(
             f"the candidate reads the text {pair.after.mean:.6f} nats per token from the CPU",
+            code="LOGITS_FAR",
             why=(
                 f"allowed are {allowed:.6f}; the baseline has {pair.before.mean:.6f}; perplexity "
                 f"{pair.after.perplexity:.4f}, the CPU's is {pair.after.base_perplexity:.4f}"

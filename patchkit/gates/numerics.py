@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.build.parallel import workers
-from patchkit.errors import Location, PatchkitError, ToolchainError
+from patchkit.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.numerics_errors import ResultsForeign
 from patchkit.gates.numerics_force import ROWS_FILE, WMMA_UNIT, forced_definitions, forced_tree, wmma_patch
 from patchkit.gates.numerics_judge import judge_numerics
 from patchkit.numerics.bundle import BundleInputs, write_bundle
@@ -61,12 +60,6 @@ class NinjaMissing(ToolchainError):
     code = "NINJA_MISSING"
 
 
-class BundleBuildFailed(ToolchainError):
-    """The bundle does not compile with this CUDA."""
-
-    code = "NUMERICS_BUILD_FAILED"
-
-
 def make_bundle(
     subject: Subject, folder: Path, *, all_legal: bool = False, isolation: bool = True
 ) -> Manifest:
@@ -80,7 +73,7 @@ def make_bundle(
 
     Raises:
         KernelNotPatched: the candidate leaves the kernel alone.
-        CannotForce, BundleExists, BuildListMissing, CacheError: as they say.
+        NUMERICS_CANNOT_FORCE, BUNDLE_EXISTS, BUILD_LIST_MISSING, CacheError: as they say.
     """
     patch = wmma_patch(subject)
     if patch is None:
@@ -118,9 +111,9 @@ def run_bundle(folder: Path, subject: Subject, environ: Mapping[str, str]) -> No
     """Build and run a bundle on this machine; its results lie in it afterwards.
 
     Raises:
-        NotABundle, ResultsForeign: it is none, or of another candidate.
+        NotABundle, NUMERICS_FOREIGN: it is none, or of another candidate.
         NvccMissing, CudaHeadersMissing, NvidiaGpuMissing, NinjaMissing: this machine cannot.
-        BundleBuildFailed: it does not compile here.
+        NUMERICS_BUILD_FAILED: it does not compile here.
         DiskFull: the disk refused.
         ToolTimeout, ToolFailed, ToolCrashed: run.sh did not come to its end.
     """
@@ -231,11 +224,12 @@ def _ninja(environ: Mapping[str, str]) -> str:
     return found
 
 
-def _foreign(manifest: Manifest, folder: Path, subject: Subject) -> ResultsForeign | None:
+def _foreign(manifest: Manifest, folder: Path, subject: Subject) -> GateError | None:
     if (manifest.candidate_tree, manifest.baseline_tree) == (subject.candidate_tree, subject.baseline_tree):
         return None
-    return ResultsForeign(
+    return GateError(
         f"the bundle {folder} is of candidate {manifest.candidate_tree[:12]}",
+        code="NUMERICS_FOREIGN",
         where=Location(path=str(folder)),
         why=f"the candidate to judge is {subject.candidate_tree[:12]} on {subject.baseline_tree[:12]}",
         hint=f"patchkit numerics build DIR --arch {subject.archs[0]}",
@@ -263,8 +257,9 @@ def _run_error(status: int, stderr: bytes, folder: Path) -> PatchkitError:
         case 6:
             return DiskFull("run.sh could not write its results", why=why, hint=f"df -h {folder}")
         case _:
-            return BundleBuildFailed(
+            return ToolchainError(
                 "the bundle could not be built and run",
+                code="NUMERICS_BUILD_FAILED",
                 where=Location(path=str(folder / "results" / "build.log")),
                 why=why,
                 hint=hint,

@@ -56,12 +56,6 @@ _FORCED = b"""\
 """
 
 
-class CannotForce(AnchorError):
-    """The candidate does not have the places where the kernel is forced on: no numbers can be measured."""
-
-    code = "NUMERICS_CANNOT_FORCE"
-
-
 @dataclass(frozen=True, slots=True)
 class _Change:
     span: Span
@@ -82,7 +76,7 @@ def forced_tree(subject: Subject, patch: PatchPart) -> Path:
     """The forced tree of ``patch``, made once beside the candidate's exported tree.
 
     Raises:
-        CannotForce: a place is not there, or not once.
+        NUMERICS_CANNOT_FORCE: a place is not there, or not once.
         CacheError: the disk refused.
     """
     arch = patch.guard.targets[0].arch
@@ -149,9 +143,10 @@ def _selection_forced(data: bytes) -> bytes:
     return _changed(data, [_Change(Span(start, start), _FORCED)])
 
 
-def _missing(path: str, what: str, count: int = 0) -> CannotForce:
-    return CannotForce(
+def _missing(path: str, what: str, count: int = 0) -> AnchorError:
+    return AnchorError(
         f"the kernel cannot be forced on in a CUDA build: {what} is there {count} times",
+        code="NUMERICS_CANNOT_FORCE",
         where=Location(path=path),
         why="the places were read off build 6900; upstream or the patch has changed since",
         hint="compare the file with b6900 and adapt patchkit/gates/numerics_force.py",

@@ -15,8 +15,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from patchkit.errors import PatchkitError
-from patchkit.gates.numerics_errors import CudaCountsDiffer, CudaObjectsDiffer, CudaSlower, JobUnfinished
+from patchkit.errors import GateError, PatchkitError
 from patchkit.numerics.manifest import Manifest
 from patchkit.numerics.outputs import OutputGarbled, parse_ops, parse_perf
 from patchkit.numerics.results import RunResults
@@ -39,12 +38,17 @@ def judge_isolation(
     unsteady = sorted(name for name, sums in results.objects.items() if len(sums) > 1)
     if missing:
         problems.append(
-            JobUnfinished(f"{len(missing)} objects of CUDA units are missing", why=", ".join(missing))
+            GateError(
+                f"{len(missing)} objects of CUDA units are missing",
+                code="NUMERICS_UNFINISHED",
+                why=", ".join(missing),
+            )
         )
     if differing:
         problems.append(
-            CudaObjectsDiffer(
+            GateError(
                 f"{len(differing)} of {len(manifest.touched)} CUDA units compile to something else",
+                code="CUDA_OBJECTS_DIFFER",
                 why=", ".join(differing[:_SHOWN]),
                 hint="patchkit verify --no-gpu --gate isolation shows the tokens",
             )
@@ -56,9 +60,15 @@ def judge_isolation(
     timings = _timings(results)
     slower = [name for name, row in timings.items() if row["slower"]]
     if not timings:
-        problems.append(JobUnfinished("attention on CUDA was not timed on both sides"))
+        problems.append(
+            GateError("attention on CUDA was not timed on both sides", code="NUMERICS_UNFINISHED")
+        )
     if slower and not same:
-        problems.append(CudaSlower(f"{len(slower)} tests are slower on CUDA", why="; ".join(slower[:_SHOWN])))
+        problems.append(
+            GateError(
+                f"{len(slower)} tests are slower on CUDA", code="CUDA_SLOWER", why="; ".join(slower[:_SHOWN])
+            )
+        )
     evidence: dict[str, object] = {
         "units": len(manifest.touched),
         "equal_objects": len(equal),
@@ -103,7 +113,7 @@ def _counts(results: RunResults) -> tuple[dict[str, str], list[PatchkitError]]:
         output = results.outputs.get(f"ops-{side}")
         told[side] = "not run"
         if output is None:
-            problems.append(JobUnfinished(f"ops-{side} has no result"))
+            problems.append(GateError(f"ops-{side} has no result", code="NUMERICS_UNFINISHED"))
             continue
         try:
             run = parse_ops(output.stdout, f"results/ops-{side}.out")
@@ -113,13 +123,19 @@ def _counts(results: RunResults) -> tuple[dict[str, str], list[PatchkitError]]:
         told[side] = f"{run.passed} of {run.total}"
         verdicts[side] = [(case.params, case.verdict) for case in run.cases]
         if not run.is_complete or not run.total:
-            problems.append(JobUnfinished(f"ops-{side} did not come to its count", why=output.stderr[-400:]))
+            problems.append(
+                GateError(
+                    f"ops-{side} did not come to its count",
+                    code="NUMERICS_UNFINISHED",
+                    why=output.stderr[-400:],
+                )
+            )
     if len(verdicts) == len(_SIDES) and verdicts["baseline"] != verdicts["candidate"]:
         first = next(
             (f"{a} became {b}" for a, b in zip(*verdicts.values(), strict=False) if a != b),
             "another number of cases",
         )
-        problems.append(CudaCountsDiffer("upstream's tests differ on CUDA", why=first))
+        problems.append(GateError("upstream's tests differ on CUDA", code="CUDA_COUNTS_DIFFER", why=first))
     return told, problems
 
 

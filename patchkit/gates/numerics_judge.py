@@ -15,17 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from patchkit.errors import Location, PatchkitError
+from patchkit.errors import GateError, Location, PatchkitError
 from patchkit.gates.base import GateResult
 from patchkit.gates.numerics_errors import (
-    JobCrashed,
     JobTimedOut,
-    JobUnfinished,
-    NumbersWrong,
-    NvidiaGpuLost,
-    OtherKernelRan,
-    PlantedUnnoticed,
-    PointNotMeasured,
 )
 from patchkit.gates.numerics_figures import (
     Figure,
@@ -69,7 +62,11 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
     problems += [_wrong(point, figure) for point, figure in sorted(figures.items()) if figure.failed]
     if not results.is_gpu_there_after:
         problems.append(
-            NvidiaGpuLost("the GPU did not answer after the run", hint="nvidia-smi; dmesg | grep -i xid")
+            GateError(
+                "the GPU did not answer after the run",
+                code="NVIDIA_GPU_LOST",
+                hint="nvidia-smi; dmesg | grep -i xid",
+            )
         )
     isolation, told, found = judge_isolation(manifest, results)
     problems += found
@@ -108,8 +105,11 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
 def job_problem(job: Job, output: Output | None) -> PatchkitError | None:
     """Why a job proves nothing; None when it came to its end (status 1 is a failed comparison)."""
     if output is None:
-        return JobUnfinished(
-            f"job {job.name} has no result", why="run.sh ended before it", hint="sh run.sh run in the bundle"
+        return GateError(
+            f"job {job.name} has no result",
+            code="NUMERICS_UNFINISHED",
+            why="run.sh ended before it",
+            hint="sh run.sh run in the bundle",
         )
     said = "\n".join((output.stderr + output.stdout[-2000:]).splitlines()[-_SHOWN_LINES:])
     where = Location(path=f"results/{job.name}.err")
@@ -119,13 +119,21 @@ def job_problem(job: Job, output: Output | None) -> PatchkitError | None:
         )
     lost = next((line for line in (output.stderr + output.stdout).splitlines() if _is_lost(line)), None)
     if lost is not None:
-        return NvidiaGpuLost(
-            f"{job.name} ended with an error of CUDA", where=where, why=lost.strip(), hint=_again(job)
+        return GateError(
+            f"{job.name} ended with an error of CUDA",
+            code="NVIDIA_GPU_LOST",
+            where=where,
+            why=lost.strip(),
+            hint=_again(job),
         )
     if output.status not in {0, 1}:
         how = "was killed, by hand or for memory" if output.status == _KILLED else "ended"
-        return JobCrashed(
-            f"{job.name} {how}: status {output.status}", where=where, why=said or None, hint=_again(job)
+        return GateError(
+            f"{job.name} {how}: status {output.status}",
+            code="NUMERICS_CRASH",
+            where=where,
+            why=said or None,
+            hint=_again(job),
         )
     return None
 
@@ -229,8 +237,9 @@ def _planted(
     crashed = problem is not None
     if failed == 0 and not crashed:
         problems.append(
-            PlantedUnnoticed(
+            GateError(
                 f"{job.name}: all {ran} cases pass although the settings break the kernel's rules",
+                code="NUMERICS_BLIND",
                 why=f"planted: {', '.join(str(point) for point in program.points)}",
                 hint=_again(job),
             )
@@ -267,31 +276,37 @@ def _complete(table: Table, figures: Mapping[Point, Figure]) -> Iterator[Patchki
         point for point in table.points if point.is_legal_here and not figures.get(point, Figure()).own
     ]
     if missing:
-        yield PointNotMeasured(
+        yield GateError(
             f"{table.name}: {len(missing)} of {len(table.points)} settings were not measured",
+            code="NUMERICS_NOT_MEASURED",
             why="; ".join(map(str, missing[:_SHOWN_LINES])),
             hint="look at the jobs that ended early",
         )
 
 
-def _wrong(point: Point, figure: Figure) -> NumbersWrong:
-    return NumbersWrong(
+def _wrong(point: Point, figure: Figure) -> GateError:
+    return GateError(
         f"{point}: {figure.failed} of {figure.own + figure.upstream} cases are wrong",
+        code="NUMERICS_WRONG",
         why=f"NMSE up to {figure.nmse:.1e}, in a row {figure.row:.1e}; limits {NMSE_LIMIT:.1e} and "
         f"{ROW_LIMIT:.1e}; first: {figure.examples[0]}",
         hint="take the row out of the profile, or find what the kernel does with it",
     )
 
 
-def _other(job: Job, case: str, why: str) -> OtherKernelRan:
-    return OtherKernelRan(
-        f"{job.name}: case {case} did not run what was to be measured", why=why, hint=_again(job)
+def _other(job: Job, case: str, why: str) -> GateError:
+    return GateError(
+        f"{job.name}: case {case} did not run what was to be measured",
+        code="NUMERICS_OTHER_KERNEL",
+        why=why,
+        hint=_again(job),
     )
 
 
-def _unfinished(job: Job, what: str) -> JobUnfinished:
-    return JobUnfinished(
+def _unfinished(job: Job, what: str) -> GateError:
+    return GateError(
         f"{job.name} did not come to its end: {what}",
+        code="NUMERICS_UNFINISHED",
         where=Location(path=f"results/{job.name}.out"),
         hint=_again(job),
     )

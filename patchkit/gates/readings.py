@@ -13,10 +13,10 @@ from patchkit.build.kv_types import kv_definitions
 from patchkit.build.parallel import run_parallel
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
 from patchkit.build.sources import SourceTree
-from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateError, Subject
+from patchkit.errors import GateError, Location, PatchkitError
+from patchkit.gates.base import Subject
 from patchkit.gates.configurations import Configuration
-from patchkit.gates.isolation_errors import TokensDiffer, UnreadableUnit
+from patchkit.gates.isolation_errors import TokensDiffer
 from patchkit.gates.token_diff import Run, differing_runs
 
 _EXPLAINED = 6  # differing cases whose tokens are looked at; the others are counted
@@ -137,8 +137,9 @@ def _problem(
 def _unreadable(case: Case, error: PreprocessFailed, subject: Subject) -> PatchkitError:
     place = error.where[0] if error.where else Location(path=case.unit)
     patches = ", ".join(subject.patches_of(place.path, place.line)) or "no patch"
-    return UnreadableUnit(
+    return GateError(
         f"{error.message}",
+        code="ISOLATION_UNREADABLE",
         where=[Location(path=place.path, line=place.line, label=f"candidate, patch {patches}")],
         why=f"the baseline can be read there. {error.why or ''}".strip(),
         hint=f"patchkit diff --patch {patches.split(',')[0]}",

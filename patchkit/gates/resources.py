@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from patchkit.build.compile import CompiledUnit
 from patchkit.build.compiler import open_compiler
 from patchkit.config.resource_rules import Allowance
-from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateError, GateResult, Subject
+from patchkit.errors import GateError, Location, PatchkitError
+from patchkit.gates.base import GateResult, Subject
 from patchkit.gates.kernel_rows import Figures, KernelRow, demangle, figures_text, kernel_rows
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.occupancy.waves import limits_of
@@ -22,24 +22,6 @@ from patchkit.occupancy.waves import limits_of
 _SHOWN_NEW = 6
 _SHOWN_VARIANTS = 24  # of one kernel: wide tables of MMQ change hundreds of variants at once
 _SHOWN_DISAGREEMENTS = 6
-
-
-class VariantWorse(GateError):
-    """A kernel variant spills more registers or runs fewer waves than the patch may cost."""
-
-    code = "RESOURCES_WORSE"
-
-
-class KernelPruned(GateError):
-    """A kernel that had code is a trap in the candidate, or is gone: whoever launches it dies."""
-
-    code = "RESOURCES_PRUNED"
-
-
-class UndeclaredKernels(GateError):
-    """Kernels come into being that no patch declares."""
-
-    code = "RESOURCES_UNDECLARED_KERNELS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +85,9 @@ def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErro
         if row.fewer_waves > allowed.fewer_waves:
             found.append(f"loses {row.fewer_waves} waves per SIMD")
         if found:
-            yield VariantWorse(
+            yield GateError(
                 f"{row.variant} on {row.arch} {' and '.join(found)}: {_row_text(row)}",
+                code="RESOURCES_WORSE",
                 where=Location(path=row.unit, label=_blame(subject, row)),
                 why=f"allowed: {allowed.more_spills} more spills, {allowed.fewer_waves} fewer waves"
                 + (f" ({allowed.why})" if allowed.why else " (the default)"),
@@ -116,9 +99,10 @@ def _pruned(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErr
     for state, what in (("pruned", "can only trap"), ("gone", "is gone")):
         lost = [row for row in rows if row.state == state]
         if lost:
-            yield KernelPruned(
+            yield GateError(
                 f"{lost[0].variant} on {lost[0].arch} {what} in the candidate"
                 + (f", and {len(lost) - 1} more" if len(lost) > 1 else ""),
+                code="RESOURCES_PRUNED",
                 where=Location(path=lost[0].unit, label=_blame(subject, lost[0])),
                 why="the baseline has code for it, and upstream's host code may launch it",
                 hint="patchkit diff shows what removed it",
@@ -133,8 +117,9 @@ def _undeclared(rows: Sequence[KernelRow], subject: Subject) -> Iterator[Patchki
         if row.state == "new" and not any(fnmatchcase(row.variant, pattern) for pattern in patterns)
     ]
     if extra:
-        yield UndeclaredKernels(
+        yield GateError(
             f"{len(extra)} kernels come into being that no patch declares, such as {extra[0].variant}",
+            code="RESOURCES_UNDECLARED_KERNELS",
             where=Location(path=extra[0].unit, label=_blame(subject, extra[0])),
             why="each costs compile time and size; code that nothing launches must stay pruned"
             + (f" (declared: {', '.join(patterns)})" if patterns else ""),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from patchkit.config.lock import Lock, Pin, load_lock
 from patchkit.config.profile import load_profile
 from patchkit.config.series import load_series
-from patchkit.errors import ErrorGroup, Location
+from patchkit.errors import ErrorGroup, GitError, Location
 from patchkit.fetch.cache import open_cache
 from patchkit.fetch.pin import find_pinned
 from patchkit.flow.hardware import Hardware
@@ -22,7 +22,7 @@ from patchkit.flow.plan import Request
 from patchkit.flow.range_proof import RangeProofFailed, prove_range
 from patchkit.flow.workspace import Workspace
 from patchkit.gating.candidate import Made, make_candidate
-from patchkit.gating.errors import ForkNotRegenerated, ForkStray, ForkWithoutBranch
+from patchkit.gating.errors import ForkNotRegenerated, ForkStray
 from patchkit.gating.judge import Ran, run_needed
 from patchkit.gating.needs import LADDER, Need
 from patchkit.gating.pull import Pull
@@ -59,7 +59,7 @@ def judge_fork(
     """Regenerate the candidate that the head carries, compare, and run the gates if the pull changes it.
 
     Raises:
-        ForkWithoutBranch: the head carries none, or stands on no pin of the lock.
+        GATE_FORK_WITHOUT_BRANCH: the head carries none, or stands on no pin of the lock.
         ConfigError, SourceError, GitError, CacheError: the candidate cannot be made here.
     """
     lock = load_lock(workspace.series.lock)
@@ -152,8 +152,9 @@ def _find_carried(pull: Pull, lock: Lock, workspace: Workspace) -> _Carried:
             archs = tuple(sorted({entry.split()[0] for entry in entries}))
             if patches and archs:
                 return _Carried(pin=pin, base=base, archs=archs, patches=tuple(dict.fromkeys(patches)))
-    raise ForkWithoutBranch(
+    raise GitError(
         f"{pull.head[:12]} carries no candidate on a pin of the lock",
+        code="GATE_FORK_WITHOUT_BRANCH",
         where=Location(path=str(pull.repository.path)),
         why=f"pins: {', '.join(pin.name for pin in lock.pins)}; our commits have a trailer Patchkit-Id",
         hint="give --head the branch that carries ours; a shallow clone needs the history down to the pin",

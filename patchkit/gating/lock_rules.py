@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from patchkit.config.lock import GitSource, Lock, Pin, Result, Source
 from patchkit.errors import ConfigError, Location
 from patchkit.flow.locking import difference, hash_inputs
-from patchkit.gating.errors import LockOutdated, LockUnrecorded, LockUntrue, PinRewritten, SourceNew
 from patchkit.gating.side import Side
 from patchkit.gating.targets import Target
 
@@ -26,16 +25,18 @@ def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
     for pin in after.pins:
         was = old.get(pin.build)
         if was is not None and _identity(was) != _identity(pin):
-            yield PinRewritten(
+            yield ConfigError(
                 f"{pin.name} is tree {pin.tree[:12]} in the head and {was.tree[:12]} before",
+                code="GATE_PIN_REWRITTEN",
                 where=pin.where or Location(path="patches/upstream.lock"),
                 why="a build of upstream has one tree and one commit; nothing was downloaded",
                 hint="restore the pin; a wrong pin is taken out and put in again by two pull requests",
             )
         for source in pin.sources:
             if _address(source) not in known:
-                yield SourceNew(
+                yield ConfigError(
                     f"{pin.name} would be downloaded from {_address(source)}, which is new",
+                    code="GATE_SOURCE_NEW",
                     where=pin.where or Location(path="patches/upstream.lock"),
                     why="a pull request does not choose whom this machine talks to; nothing was downloaded",
                     hint="look at the address, and put it into the lock of the base first",
@@ -53,7 +54,7 @@ def _address(source: Source) -> str:
 def check_described(side: Side, targets: Sequence[Target]) -> list[ConfigError]:
     """Where the lock of the head does not describe its series, found in the files alone.
 
-    Raises LockInputUnusable.
+    Raises LOCK_INPUT_UNUSABLE.
     """
     problems = [one for target in targets if (one := _described(side, target)) is not None]
     if len(problems) > 1:
@@ -68,8 +69,9 @@ def _described(side: Side, target: Target) -> ConfigError | None:
         places = _changed(side, recorded)
         if not places:
             return None
-        return LockOutdated(
+        return ConfigError(
             f"the lock's result for {target.name} was made of other files",
+            code="GATE_LOCK_OUTDATED",
             where=[recorded.where or Location(path="patches/upstream.lock"), *places],
             why="a file that a candidate is made of changed, and the lock still records the old one",
             hint=_command(target),
@@ -79,8 +81,9 @@ def _described(side: Side, target: Target) -> ConfigError | None:
     # What it was before the change: that says which files the author forgot to record.
     others = [one for one in side.lock.results if (one.build, one.archs) == (target.pin.build, target.archs)]
     places = [place for one in others for place in _changed(side, one)]
-    return LockUnrecorded(
+    return ConfigError(
         f"the lock has no result for {target.name}, patches {', '.join(target.patches) or 'none'}",
+        code="GATE_LOCK_UNRECORDED",
         where=[Location(path="patches/upstream.lock"), *dict.fromkeys(places)],
         why="the lock decides the bytes of a candidate",
         hint="patchkit lock --all" if places else _command(target),
@@ -115,8 +118,9 @@ def check_made(target: Target, made: Result) -> Iterator[ConfigError]:
         ("commit", recorded.commit, made.commit),
     ):
         if told != given:
-            yield LockUntrue(
+            yield ConfigError(
                 f"{target.name}: the lock records {what} {told[:12]}, its own files give {given[:12]}",
+                code="GATE_LOCK_UNTRUE",
                 where=recorded.where or Location(path="patches/upstream.lock"),
                 why="the row was edited by hand, or made by another patchkit; no gate was run on either",
                 hint=_command(target),
@@ -129,9 +133,10 @@ def stale_results(side: Side) -> Iterator[ConfigError]:
         gone = [f"arch_profiles/{arch}.toml" for arch in result.archs if arch not in side.profiles]
         gone += [f"the patch {name}" for name in result.patches if side.series.patch(name) is None]
         if gone:
-            yield LockOutdated(
+            yield ConfigError(
                 f"the lock has a result for {'+'.join(result.archs)} on b{result.build}, "
                 f"and the head does not have {', '.join(gone)}",
+                code="GATE_LOCK_OUTDATED",
                 where=result.where or Location(path="patches/upstream.lock"),
                 hint="patchkit lock --all",
             )

@@ -69,7 +69,8 @@ def look_first(request: GateRequest, reporter: Reporter) -> FirstLook:
     """Read what changed.
 
     Raises:
-        RepositoryAbsent, RefUnknown, NoCommonCommit, RepositoryUnknown: there is nothing to judge.
+        GATE_REPOSITORY_ABSENT, GATE_REF_UNKNOWN, GATE_NO_COMMON_COMMIT, GATE_REPOSITORY_UNKNOWN: there is
+            nothing to judge.
         GitError: git refused.
     """
     pull = read_pull(request.repository, request.base, request.head, reporter)

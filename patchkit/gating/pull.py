@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.errors import Location
-from patchkit.gating.errors import NoCommonCommit, RefUnknown, RepositoryAbsent, RepositoryUnknown
+from patchkit.errors import GitError, Location, UsageError
 from patchkit.report import Reporter
 from patchkit.vcs.repository import Repository
 from patchkit.vcs.runner import Git
@@ -50,10 +49,10 @@ def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
     """Resolve both names in the repository around ``folder`` and list what differs.
 
     Raises:
-        RepositoryAbsent: there is no repository around the folder.
-        RefUnknown: one of them is no commit here.
-        NoCommonCommit: their histories do not meet, or a shallow clone ends before they do.
-        RepositoryUnknown: the head is neither this project nor llama.cpp.
+        GATE_REPOSITORY_ABSENT: there is no repository around the folder.
+        GATE_REF_UNKNOWN: one of them is no commit here.
+        GATE_NO_COMMON_COMMIT: their histories do not meet, or a shallow clone ends before they do.
+        GATE_REPOSITORY_UNKNOWN: the head is neither this project nor llama.cpp.
         GitError: git refused.
     """
     repository = Repository(path=_git_dir(folder, reporter), reporter=reporter)
@@ -75,8 +74,9 @@ def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
 def _git_dir(folder: Path, reporter: Reporter) -> Path:
     found = Git(reporter=reporter).attempt("-C", str(folder), "rev-parse", "--absolute-git-dir")
     if found.status != 0:
-        raise RepositoryAbsent(
+        raise GitError(
             f"{folder} is in no git repository",
+            code="GATE_REPOSITORY_ABSENT",
             where=Location(path=str(folder)),
             why=found.stderr.strip() or None,
             hint="name the clone with --repo DIR",
@@ -88,8 +88,9 @@ def _commit(repository: Repository, name: str, option: str) -> str:
     # One line is one question to git, and a name with a dash in front is no option there.
     commit = None if not name or "\n" in name else repository.resolve(f"{name}^{{commit}}")[0]
     if commit is None:
-        raise RefUnknown(
+        raise GitError(
             f"--{option} '{name}' is no commit of this repository",
+            code="GATE_REF_UNKNOWN",
             where=Location(path=str(repository.path)),
             why="it is no branch, tag or commit here, or was not fetched",
             hint=f"git fetch origin {name}, or give the full commit id",
@@ -100,8 +101,9 @@ def _commit(repository: Repository, name: str, option: str) -> str:
 def _fork_point(repository: Repository, base: str, head: str) -> str:
     found = repository.git.attempt("merge-base", base, head)
     if found.status != 0:
-        raise NoCommonCommit(
+        raise GitError(
             f"{base[:12]} and {head[:12]} have no commit in common here",
+            code="GATE_NO_COMMON_COMMIT",
             where=Location(path=str(repository.path)),
             why=found.stderr.strip() or "their histories do not meet, or the clone is shallow",
             hint="git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
@@ -115,8 +117,9 @@ def _kind(repository: Repository, head: str) -> RepositoryKind:
         return "patchkit"
     if all(mark in marks for mark in _UPSTREAM_MARKS):
         return "fork"
-    raise RepositoryUnknown(
+    raise UsageError(
         f"{head[:12]} is neither patchkit nor llama.cpp",
+        code="GATE_REPOSITORY_UNKNOWN",
         where=Location(path=str(repository.path)),
         why=f"it lacks {', '.join(_SERIES_MARKS)} of the one, and {', '.join(_UPSTREAM_MARKS)} of the other",
         hint="name the clone with --repo DIR",

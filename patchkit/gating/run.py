@@ -56,7 +56,7 @@ def run_gate(
 
     Raises:
         ConfigError: the series of the *fork point* is not what it must be.
-        ForkWithoutBranch: the fork has no candidate.
+        GATE_FORK_WITHOUT_BRANCH: the fork has no candidate.
         CacheError, GitError: the disk or git refused.
     """
     request = look.request

@@ -15,8 +15,7 @@ from patchkit.config.lock import Lock, load_lock
 from patchkit.config.profile import list_profiles, load_profile
 from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
-from patchkit.errors import ErrorGroup, Location, PatchkitError
-from patchkit.gating.errors import EntryRefused
+from patchkit.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.series_dir import SeriesDir
 from patchkit.vcs.disk import disk_errors
 from patchkit.vcs.repository import Repository, TreeEntry
@@ -43,7 +42,7 @@ def read_side(repository: Repository, commit: str, folder: Path) -> Side:
     """Write the series of a commit into ``folder`` and load all of it.
 
     Raises:
-        EntryRefused: a link, a submodule, an odd name, or too much of it.
+        GATE_ENTRY_REFUSED: a link, a submodule, an odd name, or too much of it.
         ConfigError: a file is not what it must be; an ErrorGroup for several.
         CacheError, GitError: the disk or git refused.
     """
@@ -91,24 +90,34 @@ def _refuse(entries: list[TreeEntry], repository: Repository, commit: str) -> No
             what = {"120000": "a symbolic link", "160000": "a submodule"}.get(
                 entry.mode, f"mode {entry.mode}"
             )
-            raise EntryRefused(
+            raise ConfigError(
                 f"{entry.path} is {what}",
+                code="GATE_ENTRY_REFUSED",
                 where=Location(path=entry.path),
                 why="it is not followed",
                 hint=hint,
             )
         if ".." in parts or ".git" in parts or not entry.path.isprintable() or "\\" in entry.path:
-            raise EntryRefused(
-                f"{entry.path!r} is no name for a file of a series", where=Location(path="patches"), hint=hint
+            raise ConfigError(
+                f"{entry.path!r} is no name for a file of a series",
+                code="GATE_ENTRY_REFUSED",
+                where=Location(path="patches"),
+                hint=hint,
             )
     if len(entries) > _MOST_FILES:
-        raise EntryRefused(f"the series has {len(entries)} files, more than {_MOST_FILES}", hint=hint)
+        raise ConfigError(
+            f"the series has {len(entries)} files, more than {_MOST_FILES}",
+            code="GATE_ENTRY_REFUSED",
+            hint=hint,
+        )
     names = "".join(f"{entry.sha}\n" for entry in entries).encode()
     sizes = repository.git.run("cat-file", "--batch-check=%(objectsize)", stdin=names).split()
     total = sum(int(size) for size in sizes if size.isdigit())
     if total > _MOST_BYTES:
-        raise EntryRefused(
-            f"the series of {commit[:12]} has {total} bytes, more than {_MOST_BYTES}", hint=hint
+        raise ConfigError(
+            f"the series of {commit[:12]} has {total} bytes, more than {_MOST_BYTES}",
+            code="GATE_ENTRY_REFUSED",
+            hint=hint,
         )
 
 

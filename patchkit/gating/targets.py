@@ -67,7 +67,7 @@ def find_targets(
         foreign: see :func:`foreign_profiles`; what they mean to others is asked at the default pin.
 
     Raises:
-        PatchPairSplit, UnknownPatch: the head's own data splits what belongs together.
+        PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's own data splits what belongs together.
     """
     wishes = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
     found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Target] = {}

@@ -35,12 +35,6 @@ _TOLD = ("env", "PATCHKIT_LAUNCHES=1")  # native/launch_log.cpp
 _PLANTED_OPS = "hsk=128,.*kv=1024,nb=35,"
 
 
-class BundleExists(UsageError):
-    """The folder for the bundle is there and is not empty."""
-
-    code = "BUNDLE_EXISTS"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleInputs:
     """What a bundle is made of.
@@ -68,13 +62,14 @@ def write_bundle(inputs: BundleInputs, folder: Path) -> Manifest:
     """Write the bundle; the folder appears whole or not at all.
 
     Raises:
-        BundleExists: there is something already.
-        BuildListMissing: upstream's list of CUDA units is not where it was.
+        BUNDLE_EXISTS: there is something already.
+        BUILD_LIST_MISSING: upstream's list of CUDA units is not where it was.
         CacheError: the disk refused.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BundleExists(
+        raise UsageError(
             f"{folder} is there already",
+            code="BUNDLE_EXISTS",
             where=Location(path=str(folder)),
             why="a bundle is made anew, so that results of another one cannot be taken for its own",
             hint="name a new folder, or remove that one",

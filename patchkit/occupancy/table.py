@@ -28,12 +28,6 @@ from patchkit.occupancy.wmma import (
 Origin = Literal["tuned", "model", "upstream"]
 
 
-class IllegalTuning(ConfigError):
-    """A tuned row breaks a rule of the kernel; it would compute wrong numbers or not launch."""
-
-    code = "WMMA_ILLEGAL"
-
-
 class TunedVariantUnknown(ConfigError):
     """A tuned row is for a variant the kernel does not have on HIP."""
 
@@ -58,7 +52,7 @@ def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
     Empty for a GPU without matrix instructions: the kernel does not exist there.
 
     Raises:
-        ErrorGroup: tuned rows that break rules, each an :class:`IllegalTuning` with the row's place, or
+        ErrorGroup: tuned rows that break rules, each an :class:`WMMA_ILLEGAL` with the row's place, or
             that fit no variant (:class:`TunedVariantUnknown`).
         NoLegalParameters: a variant for which nothing is legal.
     """
@@ -112,11 +106,12 @@ def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: Ha
 
 def _illegal(
     arch: str, variant: WmmaVariant, row: TunedWmma, broken: tuple[Violation, ...], limits: HardwareLimits
-) -> IllegalTuning:
+) -> ConfigError:
     legal = legal_params(variant, limits)
     nearest = min(legal, key=lambda params: _distance(params, _params(row)), default=None)
-    return IllegalTuning(
+    return ConfigError(
         f"{arch}: the tuned row for {variant} breaks {', '.join(each.rule for each in broken)}",
+        code="WMMA_ILLEGAL",
         where=row.where,
         why="; ".join(str(each) for each in broken),
         hint=f"legal and nearest: {nearest}" if nearest else "nothing is legal here: take the row out",

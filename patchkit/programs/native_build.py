@@ -30,17 +30,11 @@ _CXX = "c++"
 _FLAGS = ("-std=c++17", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
 
 
-class DriverNotBuilt(ToolchainError):
-    """A driver of ours does not compile against this version of upstream."""
-
-    code = "DRIVER_NOT_BUILT"
-
-
 def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, reporter: Reporter) -> Path:
     """The driver ``name`` for a side, built once; ``tree`` has the headers.
 
     Raises:
-        DriverNotBuilt: it does not compile against this upstream.
+        DRIVER_NOT_BUILT: it does not compile against this upstream.
         ToolMissing: there is no C++ compiler.
         CacheError: the disk refused.
     """
@@ -68,8 +62,9 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
         try:
             run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=reporter)
         except ToolFailed as error:
-            raise DriverNotBuilt(
+            raise ToolchainError(
                 f"patchkit's driver {name} does not compile against this upstream",
+                code="DRIVER_NOT_BUILT",
                 where=Location(path=str(source)),
                 why=error.why,
                 hint=error.hint,

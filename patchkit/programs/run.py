@@ -123,7 +123,7 @@ def run_program(
     Raises:
         ProgramHung, ProgramCrashed, ProgramFailed, ProgramOutOfMemory, DeviceLost: as they say.
         DiskFull: it could not write its output.
-        ToolMissing, ToolNotStarted: it is not there, or is no program.
+        ToolMissing, TOOL_NOT_STARTED: it is not there, or is no program.
         CacheError: the disk refused.
     """
     out, err, record = (place.folder / f"{name}.{ending}" for ending in ("out", "err", "json"))

@@ -17,12 +17,6 @@ from patchkit.source import SourceText, Span
 _BRANCHING = frozenset({b"if", b"switch"})
 
 
-class SelectionUnreadable(ToolchainError):
-    """The function that selects the kernel is not in the tree, or not one that this can follow."""
-
-    code = "SELECTION_UNREADABLE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """One branch. ``text`` is the condition, switched or returned value; ``outcome`` how it came out.
@@ -60,15 +54,16 @@ def decisions(
         active: the lines of the file that the preprocessor keeps.
 
     Raises:
-        SelectionUnreadable: the file has no such function, or it did not run.
+        SELECTION_UNREADABLE: the file has no such function, or it did not run.
     """
     scopes = parse_scopes(source)
     entity = next((each for each in scopes.entities if each.answers_to(function)), None)
     own = [place for place in places if place.function.split("(", 1)[0] == function]
     entries = [index for index, place in enumerate(own) if place.entry]
     if entity is None or not entries:
-        raise SelectionUnreadable(
+        raise ToolchainError(
             f"{function} is not in {source.path}, or it did not run",
+            code="SELECTION_UNREADABLE",
             where=Location(path=source.path),
             why="the selection of the attention kernel was there at builds 6900 to 11549",
             hint="compare it with patchkit/recorder/branches.py",

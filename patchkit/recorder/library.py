@@ -39,18 +39,6 @@ _TRACED = (
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 
 
-class RecorderLacksCalls(ToolchainError):
-    """Upstream calls functions of the HIP runtime or hipBLAS that the recorder does not have yet."""
-
-    code = "RECORDER_LACKS_CALLS"
-
-
-class LinkFailed(ToolchainError):
-    """The host objects do not link."""
-
-    code = "HOST_LINK_FAILED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLibrary:
     """``path`` is the library; ``key`` names what it was made from; ``compiled`` of ``units`` were new."""
@@ -76,7 +64,7 @@ def build_host_library(
 
     Raises:
         CompileFailed: a unit has errors.
-        RecorderLacksCalls, LinkFailed: the objects do not link against the stub.
+        RECORDER_LACKS_CALLS, HOST_LINK_FAILED: the objects do not link against the stub.
         CacheError: the disk refused.
     """
     units = hip_units(tree.root)
@@ -153,9 +141,15 @@ def _link_error(error: ToolFailed) -> ToolchainError:
     missing = sorted(set(_UNDEFINED.findall(error.why or "")))
     calls = [name for name in missing if name.startswith(("hip", "__hip", "rocblas"))]
     if not calls:
-        return LinkFailed("the host pass of the HIP backend does not link", why=error.why, hint=error.hint)
-    return RecorderLacksCalls(
+        return ToolchainError(
+            "the host pass of the HIP backend does not link",
+            code="HOST_LINK_FAILED",
+            why=error.why,
+            hint=error.hint,
+        )
+    return ToolchainError(
         f"upstream calls what the launch recorder does not have: {', '.join(calls)}",
+        code="RECORDER_LACKS_CALLS",
         why="every function of the HIP runtime and hipBLAS that the backend calls needs a stub",
         hint="add them to patchkit/recorder/native, each with its row in the table of stub_calls.cpp",
     )

@@ -9,23 +9,18 @@ from patchkit.gguf_file.errors import GgufError
 from patchkit.gguf_file.header import load_gguf
 
 
-class ModelUnreadable(UsageError):
-    """The file that was named as a model is no GGUF file, or a damaged one."""
-
-    code = "MODEL_UNREADABLE"
-
-
 def head_size_of(path: Path) -> int | None:
     """Values per head of the K cache; None when the file does not say.
 
     Raises:
-        ModelUnreadable: it is no GGUF file.
+        MODEL_UNREADABLE: it is no GGUF file.
     """
     try:
         metadata = load_gguf(path).metadata
     except GgufError as error:
-        raise ModelUnreadable(
+        raise UsageError(
             f"{path.name} is no model that can be read",
+            code="MODEL_UNREADABLE",
             where=error.where or Location(path=str(path)),
             why=f"{error.message}: {error.why}" if error.why else error.message,
             hint="--model names a GGUF file",

@@ -102,8 +102,8 @@ def run_operations(
     """Run each case as a graph of its own.
 
     Raises:
-        RecorderNotBuilt: the driver does not compile against this ggml.
-        RecordedRunFailed, RecordedRunHangs, RecorderMisconfigured: it did not end well.
+        RECORDER_NOT_BUILT: the driver does not compile against this ggml.
+        RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
     """
     driver = build_driver(
         compiler,

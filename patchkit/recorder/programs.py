@@ -38,18 +38,6 @@ _OPTIONS = (
 )
 
 
-class CMakeMissing(ToolchainError):
-    """There is no CMake or no Ninja."""
-
-    code = "CMAKE_MISSING"
-
-
-class ProgramsNotBuilt(ToolchainError):
-    """Upstream's programs do not configure or compile."""
-
-    code = "PROGRAMS_NOT_BUILT"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
     """``folder`` holds the programs and their libraries; ``key`` names what they were made from."""
@@ -62,8 +50,8 @@ def build_programs(tree: Path, compiler: Compiler) -> Programs:
     """Configure and build with upstream's CMake, once for everything outside the GPU sources.
 
     Raises:
-        CMakeMissing: CMake or Ninja is not installed.
-        ProgramsNotBuilt: upstream does not build here.
+        CMAKE_MISSING: CMake or Ninja is not installed.
+        PROGRAMS_NOT_BUILT: upstream does not build here.
         CacheError: the disk refused.
     """
     key = key_of(
@@ -82,14 +70,16 @@ def build_programs(tree: Path, compiler: Compiler) -> Programs:
             try:
                 _build(tree, Path(build), compiler)
             except ToolMissing as error:
-                raise CMakeMissing(
+                raise ToolchainError(
                     "upstream's programs need CMake and Ninja",
+                    code="CMAKE_MISSING",
                     why=error.message,
                     hint="install the packages cmake and ninja-build, or: pip install cmake ninja",
                 ) from error
             except ToolFailed as error:
-                raise ProgramsNotBuilt(
+                raise ToolchainError(
                     "upstream's test-backend-ops and llama-bench do not build",
+                    code="PROGRAMS_NOT_BUILT",
                     why=error.why,
                     hint=error.hint,
                 ) from error

@@ -43,7 +43,7 @@ def select(case: Case, session: Session, backend: RecordedBackend, compiler: Com
     """Run one case with its executed basic blocks.
 
     Raises:
-        SelectionUnreadable, SymbolizerMissing, BlocksUnknown: the executed code cannot be told.
+        SELECTION_UNREADABLE, SYMBOLIZER_MISSING, BLOCKS_UNKNOWN: the executed code cannot be told.
         RecordedRunFailed: upstream's code aborted.
     """
     case = replace(case, id="explained")

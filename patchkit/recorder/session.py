@@ -43,12 +43,6 @@ class RecordedRunHangs(ToolchainError):
     code = "RECORDED_RUN_HANGS"
 
 
-class RecorderMisconfigured(ToolchainError):
-    """The stub refused the files patchkit wrote for it."""
-
-    code = "RECORDER_MISCONFIGURED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What a kernel uses: VGPRs per lane, static LDS in bytes per block."""
@@ -96,7 +90,7 @@ class Session:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
 
         Raises:
-            RecordedRunFailed, RecordedRunHangs, RecorderMisconfigured: the program did not end well.
+            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program did not end well.
             SupportMalformed: it printed something else.
         """
         argv = [
@@ -111,7 +105,7 @@ class Session:
         Raises:
             RecordedRunFailed: upstream's code aborted; the message names the case.
             RecordedRunHangs: it did not end in time; the message names the case.
-            RecorderMisconfigured: the recorder itself is at fault.
+            RECORDER_MISCONFIGURED: the recorder itself is at fault.
         """
         text = "".join(case_line(case) for case in cases)
         return self.run_lines(text, traced=traced)
@@ -124,7 +118,7 @@ class Session:
         """Run one llama-bench test; the prefill of its depth is part of the log.
 
         Raises:
-            RecordedRunFailed, RecordedRunHangs, RecorderMisconfigured: it did not end well.
+            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
         """
         path = model_file(run.model, self.cache_root, self.reporter)
         argv = [
@@ -199,8 +193,11 @@ class Session:
             return completed
         failure = tool_failure(completed)
         if completed.returncode == _MISCONFIGURED:
-            raise RecorderMisconfigured(
-                "the launch recorder refused its configuration", why=failure.why, hint=failure.hint
+            raise ToolchainError(
+                "the launch recorder refused its configuration",
+                code="RECORDER_MISCONFIGURED",
+                why=failure.why,
+                hint=failure.hint,
             )
         failed = RecordedRunFailed(
             f"{Path(argv[0]).name} {'crashed' if isinstance(failure, ToolCrashed) else 'failed'} "

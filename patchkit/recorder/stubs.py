@@ -38,12 +38,6 @@ STUB_NAMES = (
 )
 
 
-class RecorderNotBuilt(ToolchainError):
-    """The recorder's own sources do not compile or link with this toolchain."""
-
-    code = "RECORDER_NOT_BUILT"
-
-
 def cxx_of(toolchain: Toolchain) -> list[str]:
     """The C++ compiler of a toolchain, whichever of its names the toolchain goes by."""
     return [str(toolchain.clang), "--driver-mode=g++"]
@@ -53,7 +47,7 @@ def build_stub(compiler: Compiler) -> Path:
     """The folder with the stub under each of its names; built once per toolchain.
 
     Raises:
-        RecorderNotBuilt: our sources do not compile against these HIP headers.
+        RECORDER_NOT_BUILT: our sources do not compile against these HIP headers.
         CacheError: the disk refused.
     """
     toolchain = compiler.toolchain
@@ -89,7 +83,7 @@ def build_driver(
     ``source`` is the driver of attention cases or that of other operations.
 
     Raises:
-        RecorderNotBuilt: it does not compile against this ggml.
+        RECORDER_NOT_BUILT: it does not compile against this ggml.
         CacheError: the disk refused.
     """
     argv = [*cxx_of(compiler.toolchain), "-std=c++17", "-O1", *_WARNINGS]
@@ -123,8 +117,9 @@ def _built(
                 [*nice(), *argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter
             )
         except ToolFailed as error:
-            raise RecorderNotBuilt(
+            raise ToolchainError(
                 f"the launch recorder's {parts['what']} does not compile with this toolchain",
+                code="RECORDER_NOT_BUILT",
                 where=Location(path=str(_NATIVE / sources[0])),
                 why=error.why,
                 hint="patchkit doctor shows the headers and the compiler that were used",

@@ -19,18 +19,6 @@ from patchkit.proc import run_tool
 _TIMEOUT_S = 60.0
 
 
-class SymbolizerMissing(ToolchainError):
-    """The compiler's LLVM has no llvm-symbolizer."""
-
-    code = "SYMBOLIZER_MISSING"
-
-
-class BlocksUnknown(ToolchainError):
-    """The symbolizer does not know the executed blocks: the library has no line table."""
-
-    code = "BLOCKS_UNKNOWN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Executed code: ``function`` as the symbolizer names it, ``entry``: the function begins here."""
@@ -46,16 +34,17 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
     """Source places of executed blocks, in order.
 
     Raises:
-        SymbolizerMissing: there is no llvm-symbolizer beside the compiler.
-        BlocksUnknown: it does not answer for each block.
+        SYMBOLIZER_MISSING: there is no llvm-symbolizer beside the compiler.
+        BLOCKS_UNKNOWN: it does not answer for each block.
     """
     # Beside the compiler it may be a wrapper that knows where its libraries are.
     beside = compiler.toolchain.clang.with_name("llvm-symbolizer")
     known = llvm_tool(compiler.toolchain, "llvm-symbolizer", compiler.reporter)
     tool = beside if beside.is_file() else known
     if tool is None:
-        raise SymbolizerMissing(
+        raise ToolchainError(
             "explain needs llvm-symbolizer",
+            code="SYMBOLIZER_MISSING",
             why=f"there is none beside {compiler.toolchain.clang}",
             hint="install the LLVM package of the compiler, such as llvm-22",
         )
@@ -69,8 +58,10 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
     symbols = [row["Symbol"][0] for row in rows if row.get("Symbol")]
     if len(symbols) != len(blocks):
-        raise BlocksUnknown(
-            f"the symbolizer knows {len(symbols)} of {len(blocks)} executed blocks", hint="patchkit doctor"
+        raise ToolchainError(
+            f"the symbolizer knows {len(symbols)} of {len(blocks)} executed blocks",
+            code="BLOCKS_UNKNOWN",
+            hint="patchkit doctor",
         )
     starts: dict[str, int] = {}
     for offset, symbol in zip(blocks, symbols, strict=True):

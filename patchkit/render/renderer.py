@@ -32,46 +32,10 @@ class TemplateSyntax(RenderError):
     code = "TEMPLATE_SYNTAX"
 
 
-class TemplateUndefined(RenderError):
-    """The template uses a value that does not exist."""
-
-    code = "TEMPLATE_UNDEFINED"
-
-
 class TemplateForbidden(RenderError):
     """The template tries something the sandbox refuses."""
 
     code = "TEMPLATE_FORBIDDEN"
-
-
-class TemplateTooLarge(RenderError):
-    """The template produces more text than any edit needs."""
-
-    code = "TEMPLATE_TOO_LARGE"
-
-
-class TemplateNotText(RenderError):
-    """The template prints a value that has no meaning in C++: nothing, a truth value, a list."""
-
-    code = "TEMPLATE_NOT_TEXT"
-
-
-class TemplateUnreadable(RenderError):
-    """The template's file is not UTF-8 text."""
-
-    code = "TEMPLATE_UNREADABLE"
-
-
-class TemplateFailed(RenderError):
-    """Python raised inside the template (a wrong type, a division by zero)."""
-
-    code = "TEMPLATE_FAILED"
-
-
-class ContextMismatch(RenderError):
-    """The names a patch declares and the names its templates use differ."""
-
-    code = "TEMPLATE_CONTEXT"
 
 
 class PatchRenderer:
@@ -115,8 +79,9 @@ class PatchRenderer:
         problems += [f"'{name}' is declared but not used" for name in sorted(declared - used)]
         problems += [f"'{name}' does not exist" for name in sorted(declared - set(self._available))]
         if problems:
-            raise ContextMismatch(
+            raise RenderError(
                 f"patch '{self._patch.id}': {'; '.join(problems)}",
+                code="TEMPLATE_CONTEXT",
                 where=self._patch.where,
                 hint=f"set context = {sorted(used)}; available: {', '.join(self._available)}",
             )
@@ -161,8 +126,9 @@ class PatchRenderer:
                 )
                 return TemplateMissing(f"no template '{exc.name}'", where=where, hint=meant)
             case jinja2.UndefinedError():
-                return TemplateUndefined(
+                return RenderError(
                     str(exc.message),
+                    code="TEMPLATE_UNDEFINED",
                     where=places,
                     hint=f"the patch's context: {', '.join(self._patch.context) or 'nothing'}",
                 )
@@ -173,25 +139,31 @@ class PatchRenderer:
                     hint="templates only format the declared context",
                 )
             case OutputTooLarge():
-                return TemplateTooLarge(
+                return RenderError(
                     f"more than {MAX_OUTPUT} characters, or too many steps",
+                    code="TEMPLATE_TOO_LARGE",
                     where=places,
                     hint="look for a loop or macro that repeats",
                 )
             case NotText():
-                return TemplateNotText(
-                    str(exc), where=places, hint="name a field of it, or choose a text with 'if' and 'else'"
+                return RenderError(
+                    str(exc),
+                    code="TEMPLATE_NOT_TEXT",
+                    where=places,
+                    hint="name a field of it, or choose a text with 'if' and 'else'",
                 )
             case Unreadable():
-                return TemplateUnreadable(
+                return RenderError(
                     "a template cannot be read as text",
+                    code="TEMPLATE_UNREADABLE",
                     where=[Location(path=str(exc.path)), where],
                     why=exc.why,
                     hint="save the file as UTF-8 text without a byte order mark",
                 )
             case _:
-                return TemplateFailed(
+                return RenderError(
                     f"the template raised {type(exc).__name__}: {exc}",
+                    code="TEMPLATE_FAILED",
                     where=places,
                     hint="run patchkit plan again after correcting the expression on that line",
                 )

@@ -5,12 +5,6 @@ from __future__ import annotations
 from patchkit.errors import UsageError
 
 
-class EvidenceAbsent(UsageError):
-    """There is no evidence where it is looked for."""
-
-    code = "EVIDENCE_ABSENT"
-
-
 class EvidenceUnreadable(UsageError):
     """A file of evidence is not JSON text of a size that patchkit writes."""
 
@@ -27,15 +21,3 @@ class EvidenceContradicts(UsageError):
     """The report and the file of one gate are not of the same run, or a report cannot be true."""
 
     code = "EVIDENCE_CONTRADICTS"
-
-
-class ReportFileTaken(UsageError):
-    """A report would be written over evidence, or over another file of the same command."""
-
-    code = "REPORT_FILE_TAKEN"
-
-
-class SweepHasNoPlace(UsageError):
-    """The matrix of a sweep was asked for in a format that has no tables."""
-
-    code = "REPORT_SWEEP"

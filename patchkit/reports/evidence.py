@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.errors import Location
+from patchkit.errors import Location, UsageError
 from patchkit.reports.document import FILE_BYTES, Node, parse_document
-from patchkit.reports.errors import EvidenceAbsent, EvidenceContradicts, EvidenceUnreadable
+from patchkit.reports.errors import EvidenceContradicts, EvidenceUnreadable
 from patchkit.reports.model import Evidence, EvidenceFile, GateReport, parse_gate
 from patchkit.vcs.disk import disk_errors
 
@@ -28,15 +28,16 @@ def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None)
     """The evidence in a folder. ``neutral`` takes the paths of this machine out of a file's bytes.
 
     Raises:
-        EvidenceAbsent: there is no report.
+        EVIDENCE_ABSENT: there is no report.
         EvidenceUnreadable, EvidenceMalformed, EvidenceContradicts: it is not what ``verify`` writes.
         CacheError: the disk refused.
     """
     with disk_errors(folder, "reading the evidence"):
         is_there = (folder / REPORT).is_file()
     if not is_there:
-        raise EvidenceAbsent(
+        raise UsageError(
             f"{folder} has no evidence of patchkit verify",
+            code="EVIDENCE_ABSENT",
             where=Location(path=str(folder / REPORT)),
             why="there is no such file",
             hint="patchkit verify --no-gpu --arch gfx1151 makes it; patchkit status shows the candidates",
@@ -67,7 +68,7 @@ def _read(path: Path) -> bytes:
 def parse_evidence(files: Mapping[str, bytes], folder: str) -> Evidence:
     """The evidence of a folder's files by name; raises as :func:`load_evidence`, but for the disk."""
     if REPORT not in files:
-        raise EvidenceAbsent(f"{folder} has no {REPORT}", hint="patchkit verify makes it")
+        raise UsageError(f"{folder} has no {REPORT}", code="EVIDENCE_ABSENT", hint="patchkit verify makes it")
     report = parse_document(files[REPORT], f"{folder}/{REPORT}")
     gates: list[GateReport] = []
     used = [REPORT]

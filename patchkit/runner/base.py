@@ -46,7 +46,7 @@ class Runner(Protocol):
         """Run a job to its end.
 
         Raises:
-            ToolMissing, ToolNotStarted: there is no such program.
+            ToolMissing, TOOL_NOT_STARTED: there is no such program.
             ToolTimeout: it was stopped after ``timeout_s``.
         """
         ...

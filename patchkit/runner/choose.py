@@ -16,7 +16,7 @@ def choose_runner(
     """This machine for None, else the one of the URL; ``config`` replaces the user's own ssh_config(5).
 
     Raises:
-        RunnerUrlBad: the URL names no place that patchkit knows. No connection is made yet.
+        RUNNER_URL_BAD: the URL names no place that patchkit knows. No connection is made yet.
     """
     if url is None:
         return LocalRunner(reporter=reporter)

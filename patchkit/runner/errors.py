@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from patchkit.errors import ExitCode, Location, PatchkitError, UsageError
+from patchkit.errors import ExitCode, Location, PatchkitError
 from patchkit.proc import Completed
 
 _SSH_FAILED = 255  # ssh's own status, whatever the command there returned
 # rsync: protocol stream, socket or pipe, timeouts, and what ssh gave it.
 _RSYNC_LOST = frozenset({10, 12, 30, 35, 255})
 _NOT_FOUND = 127
-
-
-class RunnerUrlBad(UsageError):
-    """``--runner`` names no place that patchkit knows."""
-
-    code = "RUNNER_URL_BAD"
 
 
 class _RunnerError(PatchkitError):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from patchkit.errors import UsageError
 from patchkit.proc import Completed, ToolTimeout, run_tool
 from patchkit.report import Reporter
 from patchkit.runner.base import Job
@@ -25,7 +26,6 @@ from patchkit.runner.errors import (
     RunnerFailed,
     RunnerJobLost,
     RunnerLost,
-    RunnerUrlBad,
     is_connection_loss,
     runner_failure,
 )
@@ -52,7 +52,7 @@ class SshTarget:
 
 
 def parse_target(url: str) -> SshTarget:
-    """Read a runner's URL. Raises RunnerUrlBad."""
+    """Read a runner's URL. Raises RUNNER_URL_BAD."""
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
@@ -60,8 +60,9 @@ def parse_target(url: str) -> SshTarget:
         port, host, parts = None, None, urlsplit("")
     strange = parts.password or parts.query or parts.fragment
     if parts.scheme != "ssh" or not host or host.startswith("-") or strange:
-        raise RunnerUrlBad(
+        raise UsageError(
             f"'{url}' is no place to run at",
+            code="RUNNER_URL_BAD",
             why="it takes ssh://[user@]host[:port][/folder], without a password",
             hint="--runner ssh://gpu-box",
         )

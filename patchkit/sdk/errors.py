@@ -6,25 +6,13 @@ The disk's refusals are those of :mod:`patchkit.vcs.disk`, a tool that cannot be
 
 from __future__ import annotations
 
-from patchkit.errors import ConfigError, SourceError, ToolchainError
-
-
-class PinsBroken(ConfigError):
-    """patchkit/sdk/pins.toml is not what it must be."""
-
-    code = "SDK_PINS_BROKEN"
+from patchkit.errors import SourceError, ToolchainError
 
 
 class AptMissing(ToolchainError):
     """This machine has no apt or no dpkg-deb: its packages come some other way."""
 
     code = "SDK_APT_MISSING"
-
-
-class AptSourceBad(ToolchainError):
-    """A file of apt's sources cannot be read or understood."""
-
-    code = "SDK_APT_SOURCE_BAD"
 
 
 class MirrorMissing(ToolchainError):
@@ -87,34 +75,10 @@ class CompilerTooOld(ToolchainError):
     code = "SDK_COMPILER_TOO_OLD"
 
 
-class CompilerLacksArch(ToolchainError):
-    """The compiler does not know the GPU."""
-
-    code = "SDK_COMPILER_LACKS_ARCH"
-
-
-class BitcodeTooNew(ToolchainError):
-    """The device libs are written by a newer LLVM than the compiler's, which cannot read them."""
-
-    code = "SDK_BITCODE_TOO_NEW"
-
-
 class VersionsDisagree(ToolchainError):
     """Headers, device libs and libraries are of major versions that are not known to work together."""
 
     code = "SDK_VERSIONS_DISAGREE"
-
-
-class CxxHeadersMissing(ToolchainError):
-    """This machine has no C++ standard library headers, which HIP's host side includes."""
-
-    code = "SDK_CXX_HEADERS_MISSING"
-
-
-class StubsUnknown(ToolchainError):
-    """The packages' CMake files name no libraries, or the headers no functions, to make stubs of."""
-
-    code = "SDK_STUBS_UNKNOWN"
 
 
 class RocWmmaMismatch(SourceError):

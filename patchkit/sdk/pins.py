@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.errors import Location
-from patchkit.sdk.errors import PinsBroken
+from patchkit.errors import ConfigError, Location
 
 PINS_FILE = Path(__file__).resolve().parent / "pins.toml"
 
@@ -46,7 +45,7 @@ def load_pins(path: Path = PINS_FILE) -> Pins:
     """The pins of ``path``.
 
     Raises:
-        PinsBroken: it cannot be read, is no TOML, or lacks a key.
+        SDK_PINS_BROKEN: it cannot be read, is no TOML, or lacks a key.
     """
     try:
         data = tomllib.loads(path.read_text("utf-8"))
@@ -74,9 +73,10 @@ def load_pins(path: Path = PINS_FILE) -> Pins:
         raise _broken(path, f"the key {error} is missing") from error
 
 
-def _broken(path: Path, why: str) -> PinsBroken:
-    return PinsBroken(
+def _broken(path: Path, why: str) -> ConfigError:
+    return ConfigError(
         "the pins of the SDK cannot be read",
+        code="SDK_PINS_BROKEN",
         where=Location(path=str(path)),
         why=why,
         hint="the file is part of patchkit: install patchkit anew, or restore it with git checkout",

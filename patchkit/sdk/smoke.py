@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolCrashed, ToolFailed, run_tool
 from patchkit.report import Reporter
-from patchkit.sdk.errors import CxxHeadersMissing, SmokeFailed
+from patchkit.sdk.errors import SmokeFailed
 from patchkit.sdk.refusal import refusal_in
 
 _COMPILE_S = 120.0
@@ -57,7 +57,7 @@ def smoke(
         reporter: hears the commands.
 
     Raises:
-        CxxHeadersMissing: the machine has no C++ headers.
+        SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
         SmokeFailed: it does not compile, or not link.
     """
     flags = [*flags, "-w"]  # warnings of vendors' headers are not the question
@@ -96,8 +96,9 @@ def _compile(
             line for line in why.splitlines() if "fatal error: 'c" in line and "file not found" in line
         ]
         if missing:
-            raise CxxHeadersMissing(
+            raise ToolchainError(
                 "this machine has no C++ standard library headers",
+                code="SDK_CXX_HEADERS_MISSING",
                 why=missing[0],
                 hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
             ) from error

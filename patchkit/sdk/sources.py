@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.errors import Location
-from patchkit.sdk.errors import AptSourceBad, MirrorMissing
+from patchkit.errors import Location, ToolchainError
+from patchkit.sdk.errors import MirrorMissing
 
 # Suites of Debian's main archive. A mirror of it carries all of them, whatever the machine uses.
 _MAIN_SUITE = re.compile(
@@ -75,7 +75,7 @@ def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
     """All entries, in apt's order: the main file, then the folder's files by name.
 
     Raises:
-        AptSourceBad: a file cannot be read, or is not text.
+        SDK_APT_SOURCE_BAD: a file cannot be read, or is not text.
     """
     paths = [main] if main.is_file() else []
     if parts.is_dir():
@@ -85,8 +85,9 @@ def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise AptSourceBad(
+            raise ToolchainError(
                 f"a file of apt's sources cannot be read: {error}",
+                code="SDK_APT_SOURCE_BAD",
                 where=Location(path=str(path)),
                 hint=f"look at it with: ls -l {path}",
             ) from error

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.proc import ToolCrashed, ToolFailed, run_tool
 from patchkit.report import Reporter
-from patchkit.sdk.errors import StubsUnknown
 from patchkit.sdk.refusal import refusal_in
 from patchkit.vcs.disk import disk_errors
 
@@ -70,14 +69,15 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
     """Build a stub for each library that the package files name and that is not there; their sonames.
 
     Raises:
-        StubsUnknown: no library is named, or no function declared.
+        SDK_STUBS_UNKNOWN: no library is named, or no function declared.
         ToolchainError: the compiler failed.
         CacheError: the disk refused.
     """
     libraries = [library for library in named_libraries(root) if not (root / library.file).is_file()]
     if not libraries:
-        raise StubsUnknown(
+        raise ToolchainError(
             "the CMake package files name no shared library",
+            code="SDK_STUBS_UNKNOWN",
             where=Location(path=str(root)),
             why="they are written in a way that patchkit does not know",
             hint="report it: a suite has changed its packages",
@@ -148,8 +148,9 @@ def _functions_of(library: Library, root: Path) -> frozenset[str]:
     folder, pattern = declared
     functions = declared_functions(sorted((root / "include" / folder).rglob("*.h")), pattern)
     if not functions:
-        raise StubsUnknown(
+        raise ToolchainError(
             f"the headers declare nothing of {library.soname}",
+            code="SDK_STUBS_UNKNOWN",
             where=Location(path=str(root / "include" / folder)),
             hint="report it: a suite has changed its packages",
         )

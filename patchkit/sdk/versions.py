@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.proc import run_tool
 from patchkit.report import Reporter
-from patchkit.sdk.errors import BitcodeTooNew, VersionsDisagree
+from patchkit.sdk.errors import VersionsDisagree
 from patchkit.sdk.flags import leading_number
 
 _ANSWER_S = 30.0  # for questions that take a compiler milliseconds
@@ -81,12 +81,13 @@ def check_bitcode(device_libs: Path, clang: str) -> None:
     """Refuse device libs that are newer than the clang of that version.
 
     Raises:
-        BitcodeTooNew: they are.
+        SDK_BITCODE_TOO_NEW: they are.
     """
     written_by = bitcode_llvm(device_libs)
     if written_by is not None and written_by > leading_number(clang):
-        raise BitcodeTooNew(
+        raise ToolchainError(
             f"clang {clang} cannot read the device libs of LLVM {written_by}",
+            code="SDK_BITCODE_TOO_NEW",
             where=Location(path=str(device_libs)),
             why="bitcode is read by the LLVM that wrote it and by newer ones",
             hint=f"install clang-{written_by}, lld-{written_by} and llvm-{written_by}, or newer ones",

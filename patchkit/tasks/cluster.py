@@ -14,12 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from patchkit.tasks.errors import (
-    SchedulerAddress,
-    SchedulerLibraryMissing,
-    SchedulerUnreachable,
-    WorkersDiffer,
-)
+from patchkit.errors import ToolchainError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,14 +29,16 @@ def cluster_pool(address: str) -> Iterator[Executor]:
     """An executor that hands jobs to the workers of the scheduler at ``address``.
 
     Raises:
-        SchedulerAddress: no ``tcp://host:port``.
-        SchedulerLibraryMissing: Dask is not installed here.
-        SchedulerUnreachable: nothing answers within ten seconds, or no worker is there.
-        WorkersDiffer: a worker has another patchkit or Python, or none.
+        SCHEDULER_ADDRESS: no ``tcp://host:port``.
+        SCHEDULER_LIBRARY_MISSING: Dask is not installed here.
+        SCHEDULER_UNREACHABLE: nothing answers within ten seconds, or no worker is there.
+        WORKERS_DIFFER: a worker has another patchkit or Python, or none.
     """
     if _ADDRESS.fullmatch(address) is None:
-        raise SchedulerAddress(
-            f"'{address}' is no address of a Dask scheduler", hint="like --scheduler tcp://localhost:8786"
+        raise UsageError(
+            f"'{address}' is no address of a Dask scheduler",
+            code="SCHEDULER_ADDRESS",
+            hint="like --scheduler tcp://localhost:8786",
         )
     client = _connect(address)
     try:
@@ -56,8 +53,9 @@ def _connect(address: str) -> Client:
     try:
         from distributed import Client  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise SchedulerLibraryMissing(
+        raise ToolchainError(
             "--scheduler needs Dask, which is not installed",
+            code="SCHEDULER_LIBRARY_MISSING",
             why=str(error),
             hint="pip install 'patchkit[distributed]'",
         ) from error
@@ -69,8 +67,9 @@ def _connect(address: str) -> Client:
             client.close()
             raise
     except (OSError, TimeoutError) as error:
-        raise SchedulerUnreachable(
+        raise ToolchainError(
             f"no Dask scheduler with workers answers at {address}",
+            code="SCHEDULER_UNREACHABLE",
             why=str(error) or "no answer in time",
             hint="start one with: dask scheduler; and on each machine: dask worker ADDRESS",
         ) from error
@@ -82,16 +81,18 @@ def _check_workers(client: Client, address: str) -> None:
     try:
         theirs = client.run(_versions)
     except (ImportError, AttributeError) as error:  # raised on the worker: it cannot import this module
-        raise WorkersDiffer(
+        raise ToolchainError(
             f"a worker at {address} has no patchkit",
+            code="WORKERS_DIFFER",
             why=str(error),
             hint=f"install this on every machine: {ours}",
         ) from error
     other = {worker: told for worker, told in theirs.items() if told != ours}
     if other:
         worker, told = next(iter(other.items()))
-        raise WorkersDiffer(
+        raise ToolchainError(
             f"{len(other)} of {len(theirs)} workers at {address} are not like this patchkit",
+            code="WORKERS_DIFFER",
             why=f"{worker} has {told}, here is {ours}",
             hint="use the same Python and the same patchkit on every machine",
         )

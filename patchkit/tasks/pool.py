@@ -25,8 +25,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, TypeVar
 
+from patchkit.errors import ToolchainError
 from patchkit.report import Reporter
-from patchkit.tasks.errors import WorkerLost
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ def open_pool(
     ``workers`` is how many jobs run at once here, by default one per core; a cluster decides for itself.
 
     Raises, when the context is entered:
-        SchedulerAddress, SchedulerLibraryMissing, SchedulerUnreachable, WorkersDiffer: no such cluster.
+        SCHEDULER_ADDRESS, SCHEDULER_LIBRARY_MISSING, SCHEDULER_UNREACHABLE, WORKERS_DIFFER: no such cluster.
     """
     if scheduler is None:
         return local_pool(kind, workers or cores())
@@ -88,7 +88,7 @@ def run_tasks(
     is under way. ``stop`` is set when the run ends early, for work that listens to it.
 
     Raises:
-        WorkerLost: a process or a worker of the cluster died.
+        WORKER_LOST: a process or a worker of the cluster died.
         Whatever a job raises; the jobs that did not begin are cancelled then.
     """
     futures: dict[Future[Result], Item] = {}
@@ -114,8 +114,9 @@ def _result(future: Future[Result]) -> Result:
     try:
         return future.result()
     except BrokenProcessPool as error:
-        raise WorkerLost(
+        raise ToolchainError(
             "a worker process died in the middle of a job",
+            code="WORKER_LOST",
             why=f"{error}; most often the machine ran out of memory",
             hint="run it again with fewer --jobs: what is done is kept",
         ) from error

@@ -108,7 +108,8 @@ def measure(unit: str, bench: Bench) -> Outcome:
 
     Raises:
         ToolMissing, ToolStopped, CacheError: nothing was learnt about the unit.
-        RemarkMalformed, AssemblyMalformed, KernelsUnmatched: the output is not what clang 22 writes.
+        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output is not what clang 22
+            writes.
     """
     job = _job(unit, bench)
     key = _key(job, bench)

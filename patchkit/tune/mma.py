@@ -26,10 +26,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from patchkit.errors import UsageError
 from patchkit.occupancy.waves import HardwareLimits
 from patchkit.source import SourceText
 from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelUntunable
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.ways import numbers_of, ways_of
@@ -158,11 +158,12 @@ def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
     """The family of a build, from its file.
 
     Raises:
-        KernelUntunable: the build has no table for RDNA, or the kernel has other template parameters.
+        TUNE_KERNEL_UNTUNABLE: the build has no table for RDNA, or the kernel has other template parameters.
     """
     if not has_function(MMA_FILE, kernel_file, _TABLE) or b"bool use_sparse>" not in kernel_file:
-        raise KernelUntunable(
+        raise UsageError(
             "the MMA attention kernel of this build cannot be tuned",
+            code="TUNE_KERNEL_UNTUNABLE",
             why=f"{MMA_FILE} has no {_TABLE}, or not the kernel of build 11549",
             hint="patchkit tune --kernel mma --pin b11549",
         )

@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from patchkit.errors import Location
-from patchkit.tune.errors import ProfileNotWritten
+from patchkit.errors import ConfigError, Location
 from patchkit.vcs.disk import disk_errors
 
 
@@ -65,7 +64,7 @@ def replace_rows(text: str, rows: Sequence[Line], where: str) -> str:
     """The profile's text with these rows, of one kernel, in place of those it has, where the first stood.
 
     Raises:
-        ProfileNotWritten: the result would not read as the profile with these rows.
+        TUNE_PROFILE_NOT_WRITTEN: the result would not read as the profile with these rows.
     """
     table = rows[0].table
     kept, place = _without(text.splitlines(), table)
@@ -83,7 +82,7 @@ def write_profile(path: Path, rows: Sequence[Line]) -> bool:
     """Put the rows into the profile; whether that changed the file. It changes in one step or not at all.
 
     Raises:
-        ProfileNotWritten: the text cannot be changed so.
+        TUNE_PROFILE_NOT_WRITTEN: the text cannot be changed so.
         CacheError: the disk refused.
     """
     with disk_errors(path, "writing the profile"):
@@ -141,9 +140,10 @@ def _others(document: dict[str, Any], table: str) -> Iterator[tuple[str, Any]]:
             yield name, rest
 
 
-def _refused(where: str, why: str) -> ProfileNotWritten:
-    return ProfileNotWritten(
+def _refused(where: str, why: str) -> ConfigError:
+    return ConfigError(
         "the tuned rows cannot be put into the profile",
+        code="TUNE_PROFILE_NOT_WRITTEN",
         where=Location(path=where),
         why=why,
         hint="put the rows that patchkit tune --json shows in by hand",

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.cxx.scopes import Entity, parse_scopes
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.source import SourceText
-from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import Setting
 
 _GUARD = "PATCHKIT_OWN_ROW"
@@ -29,7 +28,7 @@ def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple
     """The words of each row of the table, in order.
 
     Raises:
-        KernelNotFound: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
     """
     body = _table(path, data, table).body
     pattern = re.compile(rb"\b" + macro.encode() + rb"\s*\(([^()]*)\)")
@@ -41,7 +40,7 @@ def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence
     """The file with a row of those words in front of the table, live where a unit defines its macros.
 
     Raises:
-        KernelNotFound: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
     """
     start = _table(path, data, table).body.start
     row = f"\n#ifdef {_GUARD}\n    {macro}({', '.join(words)});\n#endif\n"
@@ -74,8 +73,9 @@ def numbers(words: Sequence[str]) -> Setting:
 def _table(path: str, data: bytes, table: str) -> Entity:
     found = [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(table)]
     if len(found) != 1:
-        raise KernelNotFound(
+        raise ToolchainError(
             f"{path} has no table {table}",
+            code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=path),
             why=f"there are {len(found)} functions of that name",
             hint="name another build: patchkit status shows the pins",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location
+from patchkit.errors import Location, ToolchainError
 from patchkit.occupancy.waves import HardwareLimits
 from patchkit.occupancy.wmma import (
     UPSTREAM,
@@ -24,7 +24,6 @@ from patchkit.occupancy.wmma import (
 )
 from patchkit.source import SourceText
 from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelNotFound
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
 
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
@@ -108,7 +107,7 @@ class WmmaFamily:
         """One folder per setting: the cut kernel, the rendered table, and the units.
 
         Raises:
-            KernelNotFound: the file does not define the kernel exactly once.
+            TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
         """
         kernel = cut_behind(SourceText(KERNEL_FILE, self.kernel_file), _KERNEL)
         own_table = TABLE_FILE.rpartition("/")[2]
@@ -140,13 +139,14 @@ def cut_behind(source: SourceText, function: str) -> bytes:
     """The bytes of a file up to the end of a function.
 
     Raises:
-        KernelNotFound: it does not define the function exactly once.
+        TUNE_KERNEL_NOT_FOUND: it does not define the function exactly once.
     """
     found = [entity for entity in parse_scopes(source).entities if entity.answers_to(function)]
     found = [entity for entity in found if entity.kind == "function"]
     if len(found) != 1:
-        raise KernelNotFound(
+        raise ToolchainError(
             f"{source.path} defines {function} {len(found)} times, expected once",
+            code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=source.path),
             hint="this build is outside of what this kernel can be tuned for; patchkit show lists the builds",
         )

@@ -23,7 +23,6 @@ from patchkit.errors import GitError, Location
 from patchkit.vcs.carry import carry
 from patchkit.vcs.checkout_state import (
     PUT,
-    CheckoutChanged,
     check_idle,
     check_target,
     check_untouched,
@@ -43,24 +42,6 @@ _MARK_TEXT = (
 )
 _DOING = "preparing the checkout"
 _ELSEWHERE = "name a folder on another disk with --checkout"
-
-
-class CheckoutForeign(GitError):
-    """The folder has content and is no checkout of patchkit's."""
-
-    code = "CHECKOUT_FOREIGN"
-
-
-class CheckoutOld(GitError):
-    """The folder is a worktree of the cache's repository, as earlier versions made them."""
-
-    code = "CHECKOUT_OLD"
-
-
-class CheckoutDiffers(GitError):
-    """A file came out of git with other bytes than it has in the commit."""
-
-    code = "CHECKOUT_DIFFERS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +69,9 @@ def checkout(
 
     Raises:
         PlaceUnusable: there can be no checkout there; nothing was touched.
-        CheckoutForeign, CheckoutOld: it has content that is not such a checkout; nothing was touched.
-        CheckoutChanged, CheckoutMoved: it is one, but the user worked in it; nothing was touched.
-        CheckoutDiffers: git wrote other bytes than the commit has.
+        CHECKOUT_FOREIGN, CHECKOUT_OLD: it has content that is not such a checkout; nothing was touched.
+        CHECKOUT_CHANGED, CHECKOUT_MOVED: it is one, but the user worked in it; nothing was touched.
+        CHECKOUT_DIFFERS: git wrote other bytes than the commit has.
         ObjectDamaged: the cache does not hold the commit as it was; no file was touched.
         CacheError: the disk refused.
         GitError: git refused.
@@ -159,8 +140,9 @@ def _update(repository: Repository, git: Git, directory: Path, commit: str, bran
         # git looks at everything before it writes: refusing, it has changed nothing.
         if "would be overwritten" in finished.stderr:
             note.remove()
-            raise CheckoutChanged(
+            raise GitError(
                 f"the checkout {directory} has files in the way of the new commit",
+                code="CHECKOUT_CHANGED",
                 where=Location(path=str(directory)),
                 why=finished.stderr.strip(),
                 hint="move them away and run the command again",
@@ -188,8 +170,9 @@ def _check_written(git: Git, directory: Path, commit: str, *, since: str | None 
     own = Repository(path=directory / ".git", reporter=git.reporter, keep_open=git.keep_open)
     other = find_other(own, commit, directory, since=since)
     if other is not None:
-        raise CheckoutDiffers(
+        raise GitError(
             f"{other} came out as something else than the commit has",
+            code="CHECKOUT_DIFFERS",
             where=Location(path=str(directory / other)),
             why=f"the file system, or settings in {directory / '.git' / 'config'}, change what git writes",
             hint="name another folder with --checkout",
@@ -205,8 +188,9 @@ def _check_ours(repository: Repository, directory: Path) -> None:
         admin = _pointed_at(directory)
     if admin is not None and admin.parts[-3:-1] == (repository.path.name, "worktrees"):
         remove = shlex.join(["git", f"--git-dir={admin.parent.parent}", "worktree", "remove", str(directory)])
-        raise CheckoutOld(
+        raise GitError(
             f"{directory} is a worktree of the cache, as earlier versions of patchkit made them",
+            code="CHECKOUT_OLD",
             where=Location(path=str(directory)),
             why="commits made in it lie in the cache; checkouts are repositories of their own now"
             if admin.exists()
@@ -215,8 +199,9 @@ def _check_ours(repository: Repository, directory: Path) -> None:
             if admin.exists()
             else "name a new folder with --checkout; the files of this one stay as they are",
         )
-    raise CheckoutForeign(
+    raise GitError(
         f"{directory} is not empty and is no checkout of patchkit's",
+        code="CHECKOUT_FOREIGN",
         where=Location(path=str(directory)),
         why="patchkit writes only into folders that are new, empty or its own",
         hint="name a new folder with --checkout",
@@ -242,8 +227,9 @@ def _check_attributes(directory: Path) -> None:
     if not is_there:
         _write_attributes(directory)
     elif not is_ours:
-        raise CheckoutChanged(
+        raise GitError(
             f"{path} is not as patchkit wrote it",
+            code="CHECKOUT_CHANGED",
             where=Location(path=str(path)),
             why="attributes can change what git writes into the files",
             hint=f"keep it, and name another folder with --checkout; or: rm {shlex.quote(str(path))}",
@@ -266,8 +252,9 @@ def _clear_remains(directory: Path) -> None:
     found = [*partial.iterdir()]
     begun = all(path.name == ".git" and path.is_dir() and not any(path.iterdir()) for path in found)
     if not begun and not (partial / ".git" / _MARK).is_file():
-        raise CheckoutForeign(
+        raise GitError(
             f"{partial} is in the way and is not patchkit's",
+            code="CHECKOUT_FOREIGN",
             where=Location(path=str(partial)),
             hint="move it away and run the command again",
         )

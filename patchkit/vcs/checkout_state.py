@@ -31,18 +31,6 @@ _WAITING = (
 )
 
 
-class CheckoutChanged(GitError):
-    """Files of the checkout were changed, added or removed by hand, or git is in the middle of something."""
-
-    code = "CHECKOUT_CHANGED"
-
-
-class CheckoutMoved(GitError):
-    """A branch of the checkout, or its HEAD, is not where patchkit put it."""
-
-    code = "CHECKOUT_MOVED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
     """What is checked out, and all commits that patchkit put there and are still kept."""
@@ -56,7 +44,7 @@ def find_put(git: Git, directory: Path, *, landing: Note | None = None) -> Put:
     """What patchkit put there, if HEAD still is that; ``landing``: or what an update was about to put.
 
     Raises:
-        CheckoutMoved: HEAD is elsewhere.
+        CHECKOUT_MOVED: HEAD is elsewhere.
     """
     refs = _refs(git)
     head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode("utf-8", "replace").strip()
@@ -75,7 +63,7 @@ def check_target(git: Git, directory: Path, branch: str, *, landing: Note | None
     """Refuse to move a branch of the checkout that is not what patchkit put there.
 
     Raises:
-        CheckoutMoved: it has commits of the user's, or another worktree has it checked out.
+        CHECKOUT_MOVED: it has commits of the user's, or another worktree has it checked out.
     """
     refs = _refs(git)
     listed = git.run("worktree", "list", "--porcelain").split(b"\n\n")
@@ -83,8 +71,9 @@ def check_target(git: Git, directory: Path, branch: str, *, landing: Note | None
         fields = block.split(b"\n")
         if f"branch {_BRANCHES}{branch}".encode() in fields:
             place = os.fsdecode(fields[0].removeprefix(b"worktree "))
-            raise CheckoutMoved(
+            raise GitError(
                 f"the branch {branch} of the checkout {directory} is checked out elsewhere",
+                code="CHECKOUT_MOVED",
                 where=Location(path=place),
                 why="it would move under the files there",
                 hint=f"git -C {shlex.quote(place)} switch --detach",
@@ -92,8 +81,9 @@ def check_target(git: Git, directory: Path, branch: str, *, landing: Note | None
     at, put = refs.get(_BRANCHES + branch), refs.get(PUT + branch)
     if at in (None, put) or (landing is not None and at == landing.new):
         return
-    raise CheckoutMoved(
+    raise GitError(
         f"the branch {branch} of the checkout {directory} is not what patchkit put there",
+        code="CHECKOUT_MOVED",
         where=Location(path=str(directory)),
         why=f"it is at {at}, patchkit left " + (put or "no such branch"),
         hint=f"give it another name: {_git(directory)} branch -m {branch} my-work",
@@ -104,14 +94,15 @@ def check_idle(directory: Path) -> None:
     """Refuse while git works there, or waits for the user to go on with something.
 
     Raises:
-        CheckoutChanged: with the file that says so.
+        CHECKOUT_CHANGED: with the file that says so.
     """
     folder = directory / ".git"
     with disk_errors(folder, "preparing the checkout"):
         found = next((name for name in (*_WAITING, "index.lock") if (folder / name).exists()), None)
     if found is not None:
-        raise CheckoutChanged(
+        raise GitError(
             f"git is in the middle of something in the checkout {directory}",
+            code="CHECKOUT_CHANGED",
             where=Location(path=str(folder / found)),
             why=f"there is {folder / found}",
             hint=f"see: {_git(directory)} status; end it, or name another folder with --checkout",
@@ -122,12 +113,13 @@ def check_untouched(directory: Path, paths: Sequence[str]) -> None:
     """Refuse when there are paths that the user changed.
 
     Raises:
-        CheckoutChanged: naming the first of them.
+        CHECKOUT_CHANGED: naming the first of them.
     """
     if paths:
         more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-        raise CheckoutChanged(
+        raise GitError(
             f"the checkout {directory} has changes that are not patchkit's",
+            code="CHECKOUT_CHANGED",
             where=tuple(Location(path=str(directory / path)) for path in paths[:_SHOWN]),
             why=f"changed, added or removed: {', '.join(paths[:_SHOWN])}{more}",
             hint="keep them, and name another folder with --checkout; "
@@ -135,9 +127,7 @@ def check_untouched(directory: Path, paths: Sequence[str]) -> None:
         )
 
 
-def _moved(
-    directory: Path, branch: str, at: str | None, put: str | None, refs: dict[str, str]
-) -> CheckoutMoved:
+def _moved(directory: Path, branch: str, at: str | None, put: str | None, refs: dict[str, str]) -> GitError:
     ours = [name.removeprefix(PUT) for name in refs if name.startswith(PUT)]
     back = next((name for name in ours if refs.get(_BRANCHES + name) == refs[PUT + name]), None)
     if put is not None and at is not None:
@@ -146,8 +136,9 @@ def _moved(
     else:
         why = f"it is on the branch {branch}, which patchkit did not make" if branch else "HEAD is detached"
         hint = f"go back: {_git(directory)} switch {back}" if back is not None else "keep it"
-    return CheckoutMoved(
+    return GitError(
         f"the checkout {directory} is not at the commit patchkit put there",
+        code="CHECKOUT_MOVED",
         where=Location(path=str(directory)),
         why=why,
         hint=f"{hint}; or name another folder with --checkout",

@@ -33,42 +33,6 @@ _SHOWN = 5
 _STATE_BYTES = 4096
 
 
-class CloneUnreadable(GitError):
-    """There is no git repository there, or git refuses to read it."""
-
-    code = "CLONE_UNREADABLE"
-
-
-class CloneUnsupported(GitError):
-    """A repository of a kind that patchkit's own cannot take commits from."""
-
-    code = "CLONE_UNSUPPORTED"
-
-
-class CloneIncomplete(GitError):
-    """A partial clone that has the commit, but not all of its files."""
-
-    code = "CLONE_INCOMPLETE"
-
-
-class NoCommit(UsageError):
-    """``--onto`` names no commit of the repository."""
-
-    code = "ONTO_NO_COMMIT"
-
-
-class BranchNameBad(UsageError):
-    """``--branch`` is no name that git allows."""
-
-    code = "ONTO_BRANCH_NAME"
-
-
-class BranchNotOurs(GitError):
-    """The branch to make is there already, and replacing it would lose something or move somebody's files."""
-
-    code = "ONTO_BRANCH_TAKEN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone:
     """``top`` is its work tree, or the folder itself of a bare one; refs and objects lie in ``common``.
@@ -146,8 +110,8 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     """The repository that a folder is in: its top or any folder below, a worktree, a submodule or a bare one.
 
     Raises:
-        CloneUnreadable: there is none, or git refuses.
-        CloneUnsupported: it names its objects by SHA-256.
+        CLONE_UNREADABLE: there is none, or git refuses.
+        CLONE_UNSUPPORTED: it names its objects by SHA-256.
     """
     questions = (
         "--git-dir",
@@ -172,23 +136,26 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     finished = git.attempt(*asked)
     lines = finished.stdout.decode("utf-8", "surrogateescape").split("\n")
     if finished.status != 0 or len(lines) != 7:  # noqa: PLR2004 - one line for each question, and an end
-        raise CloneUnreadable(
+        raise GitError(
             f"{directory} is in no git repository that can be read",
+            code="CLONE_UNREADABLE",
             where=Location(path=str(directory)),
             why=finished.stderr.strip() or None,
             hint="--repo DIR names your clone of llama.cpp; without it, the current folder is taken",
         )
     git_dir, common, objects, shallow, algorithm, bare = lines[:6]
     if algorithm != "sha1":
-        raise CloneUnsupported(
+        raise GitError(
             f"{directory} names its objects by {algorithm}",
+            code="CLONE_UNSUPPORTED",
             where=Location(path=git_dir),
             why="llama.cpp's own repository uses SHA-1, and so do the commits that patchkit makes",
             hint="use a clone of llama.cpp itself: git clone https://github.com/ggml-org/llama.cpp",
         )
     if is_marked_as_ours(Path(common)):
-        raise CloneUnsupported(
+        raise GitError(
             f"{directory} is patchkit's own repository",
+            code="CLONE_UNSUPPORTED",
             where=Location(path=common),
             why="the candidates of the lock's pins are kept there",
             hint="--repo DIR names your clone of llama.cpp",
@@ -213,14 +180,15 @@ def read_commit(clone: Clone, revision: str) -> Commit:
     """The commit that ``revision`` names in the clone, as git reads revisions.
 
     Raises:
-        NoCommit: it names none.
-        CloneIncomplete: the clone does not have the commit it names.
+        ONTO_NO_COMMIT: it names none.
+        CLONE_INCOMPLETE: the clone does not have the commit it names.
     """
     sha, said = _find_commit(clone, revision)
     if sha is None:
         unborn = revision == "HEAD"
-        raise NoCommit(
+        raise UsageError(
             f"{clone.top} has no commit '{revision}'",
+            code="ONTO_NO_COMMIT",
             where=Location(path=str(clone.common)),
             why=said or ("its HEAD has no commit yet" if unborn else None),
             hint="git fetch origin, or another commit, tag or branch"
@@ -232,8 +200,9 @@ def read_commit(clone: Clone, revision: str) -> Commit:
         (_COMMITTER.fullmatch(line) for line in raw.stdout.split(b"\n") if line[:10] == b"committer "), None
     )
     if raw.status != 0 or found is None:
-        raise CloneIncomplete(
+        raise GitError(
             f"the commit {sha[:12]} of {clone.top} cannot be read",
+            code="CLONE_INCOMPLETE",
             where=Location(path=str(clone.common)),
             why=raw.stderr.strip() or "it names no committer with a date",
             hint=f"{clone.command} fsck",
@@ -272,7 +241,7 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
     Only what the cache lacks is copied, and every object is hashed again on the way.
 
     Raises:
-        CloneIncomplete: the clone lacks some of the files.
+        CLONE_INCOMPLETE: the clone lacks some of the files.
         GitError, CacheError: git or the disk refused.
     """
     borrowing = cache.borrowing(clone.objects)
@@ -282,8 +251,9 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
     if listed.status != 0:
         if "missing" not in listed.stderr or not clone.is_partial:
             raise borrowing.failure(("rev-list",), listed)
-        raise CloneIncomplete(
+        raise GitError(
             f"{clone.top} does not have all files of {commit.sha[:12]}",
+            code="CLONE_INCOMPLETE",
             where=Location(path=str(clone.common)),
             why=f"it is a partial clone; git says: {listed.stderr.strip().splitlines()[-1]}",
             hint=f"let git fetch them: {clone.command} sparse-checkout disable; or for another commit than "
@@ -301,7 +271,7 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
 
 
 def check_branch_name(name: str, reporter: Reporter) -> None:
-    """Whether git allows the name for a branch; raises BranchNameBad."""
+    """Whether git allows the name for a branch; raises ONTO_BRANCH_NAME."""
     git = Git(reporter=reporter, stranger=True)
     # --branch also takes @{-1}, which is another branch's name, and what commands take for another ref.
     if (
@@ -310,8 +280,9 @@ def check_branch_name(name: str, reporter: Reporter) -> None:
         or name.startswith("refs/")
         or git.attempt("check-ref-format", "--branch", name).status != 0
     ):
-        raise BranchNameBad(
+        raise UsageError(
             f"git does not allow '{name}' as the name of a branch",
+            code="ONTO_BRANCH_NAME",
             hint="--branch patchkit/gfx1151, for example",
         )
 
@@ -326,13 +297,14 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
     """What stands where the branch ``name`` is to be made, at ``tip`` on the clone's own commit ``base``.
 
     Raises:
-        BranchNotOurs: it would overwrite what is not patchkit's, or move files that are checked out.
+        ONTO_BRANCH_TAKEN: it would overwrite what is not patchkit's, or move files that are checked out.
     """
     ref = f"refs/heads/{name}"
     _refuse_other_owner(clone)
     if clone.git.attempt("symbolic-ref", "--quiet", ref).status == 0:
-        raise BranchNotOurs(
+        raise GitError(
             f"the branch {name} is another name of a branch",
+            code="ONTO_BRANCH_TAKEN",
             where=Location(path=str(clone.common), label=ref),
             why="it is a symbolic ref, and moving it would move that one",
             hint=f"{clone.command} symbolic-ref --delete {ref}; or --branch ANOTHER-NAME",
@@ -342,8 +314,9 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
         return OurBranch(ref=ref, tip=old)
     used = _where_used(clone, ref)
     if used is not None:
-        raise BranchNotOurs(
+        raise GitError(
             f"the branch {name} is checked out",
+            code="ONTO_BRANCH_TAKEN",
             where=Location(path=str(used)),
             why="it would move under your files, or under a rebase or bisection that is not done; "
             "your index and work tree are never touched",
@@ -357,8 +330,9 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
     foreign = [sha for sha, maker in lost if maker != IDENTITY_EMAIL]
     top = _makers(clone, old, ["--max-count=1"])
     if foreign or not top or top[0][1] != IDENTITY_EMAIL:
-        raise BranchNotOurs(
+        raise GitError(
             f"the branch {name} is not only patchkit's",
+            code="ONTO_BRANCH_TAKEN",
             where=where,
             why="commits that nothing else has: " + ", ".join(sha[:12] for sha in foreign[:_SHOWN])
             if foreign
@@ -366,8 +340,9 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
             hint=f"keep it: {clone.command} branch -m {name} NEW-NAME; or --branch ANOTHER-NAME",
         )
     if not replace:
-        raise BranchNotOurs(
+        raise GitError(
             f"there is a branch {name} of another run",
+            code="ONTO_BRANCH_TAKEN",
             where=where,
             why="the same command on another commit, or with other patches, made it",
             hint="--replace moves it to the new commits; --branch ANOTHER-NAME keeps both",
@@ -381,7 +356,7 @@ def put_branch(clone: Clone, branch: OurBranch, cache: Repository, *, base: str,
     Until the branch moves, nothing of the clone is changed but its store of objects.
 
     Raises:
-        RefMoved, RefInTheWay: somebody else moved or made a branch meanwhile; nothing changed.
+        REF_MOVED, REF_IN_THE_WAY: somebody else moved or made a branch meanwhile; nothing changed.
         GitError, CacheError: git or the disk refused.
     """
     ids = cache.git.run("rev-list", "--objects", "--no-object-names", tip, f"^{base}", "--")
@@ -424,8 +399,9 @@ def _refuse_other_owner(clone: Clone) -> None:
     """Files that root makes in somebody's repository keep him from writing there himself."""
     owner = clone.objects.stat().st_uid
     if os.geteuid() == 0 and owner != 0:
-        raise CloneUnsupported(
+        raise GitError(
             f"{clone.top} belongs to another user",
+            code="CLONE_UNSUPPORTED",
             where=Location(path=str(clone.objects)),
             why="what root writes there its owner could not change any more",
             hint=f"run the same command as its owner: sudo -u '#{owner}' ...",

@@ -19,24 +19,6 @@ _REGULAR = ("100644", "100755")
 _KINDS = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
 
 
-class TargetPathBad(GitError):
-    """A change names a path that no tree may have."""
-
-    code = "COMMIT_PATH_BAD"
-
-
-class TargetNotFile(GitError):
-    """A change would replace a link, a submodule or a folder."""
-
-    code = "COMMIT_TARGET_NOT_FILE"
-
-
-class EmptyCommit(GitError):
-    """A commit changes no file."""
-
-    code = "COMMIT_EMPTY"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommit:
     """A commit to make: its message and the new bytes of each file it touches."""
@@ -60,8 +42,8 @@ def write_commits(
         One entry per commit, in order.
 
     Raises:
-        TargetPathBad, TargetNotFile, EmptyCommit: a commit that must not be made.
-        ObjectMissing: the base is not here.
+        COMMIT_PATH_BAD, COMMIT_TARGET_NOT_FILE, COMMIT_EMPTY: a commit that must not be made.
+        GIT_OBJECT_MISSING: the base is not here.
         GitError, CacheError: git or the disk refused.
     """
     for commit in commits:
@@ -81,12 +63,13 @@ def write_commits(
 def _check_commit(commit: NewCommit) -> None:
     subject = commit.message.partition("\n")[0]
     if not commit.changes:
-        raise EmptyCommit(f"the commit '{subject}' changes nothing")
+        raise GitError(f"the commit '{subject}' changes nothing", code="COMMIT_EMPTY")
     for path in commit.changes:
         parts = path.split("/")
         if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts) or "\0" in path:
-            raise TargetPathBad(
+            raise GitError(
                 f"the commit '{subject}' writes to {path!r}",
+                code="COMMIT_PATH_BAD",
                 where=Location(path=path),
                 why="paths are relative to the root of the tree, without '.', '..' or '.git'",
             )
@@ -106,21 +89,27 @@ def _existing_modes(repository: Repository, base: str, commits: Iterable[NewComm
 def _refuse_non_file(path: str, modes: Mapping[str, str]) -> None:
     mode = modes.get(path)
     if mode is not None and mode not in _REGULAR:
-        raise TargetNotFile(
+        raise GitError(
             f"{path} is {_KINDS.get(mode, mode)}, not a file",
+            code="COMMIT_TARGET_NOT_FILE",
             where=Location(path=path),
             why="a change replaces the bytes of a regular file or makes a new one",
         )
     for folder in _folders_above(path):
         if modes.get(folder, "040000") != "040000":
-            raise TargetNotFile(
+            raise GitError(
                 f"{path} cannot be made: {folder} is {_KINDS.get(modes[folder], 'a file')}, not a folder",
+                code="COMMIT_TARGET_NOT_FILE",
                 where=Location(path=folder),
             )
     below = f"{path}/"
     child = next((other for other in modes if other.startswith(below)), None)
     if child is not None:
-        raise TargetNotFile(f"{path} cannot be made: {child} lies below it", where=Location(path=path))
+        raise GitError(
+            f"{path} cannot be made: {child} lies below it",
+            code="COMMIT_TARGET_NOT_FILE",
+            where=Location(path=path),
+        )
 
 
 def _folders_above(path: str) -> tuple[str, ...]:

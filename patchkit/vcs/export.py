@@ -64,18 +64,6 @@ _OPTIONS = (
 )
 
 
-class ExportForeign(GitError):
-    """The folder has files that are not an unchanged export of patchkit's."""
-
-    code = "EXPORT_FOREIGN"
-
-
-class ExportNothing(GitError):
-    """There is no commit between base and tip."""
-
-    code = "EXPORT_NOTHING"
-
-
 def format_patches(
     repository: Repository, base: str, tip: str, directory: Path, *, kept: Sequence[Path] = ()
 ) -> tuple[Path, ...]:
@@ -86,8 +74,8 @@ def format_patches(
 
     Raises:
         PlaceUnusable: there can be no export there; nothing was touched.
-        ExportForeign: the folder has other content; nothing was touched.
-        ExportNothing: no commits to write.
+        EXPORT_FOREIGN: the folder has other content; nothing was touched.
+        EXPORT_NOTHING: no commits to write.
         CacheError: the disk refused.
         GitError: git refused.
     """
@@ -103,8 +91,9 @@ def format_patches(
             git.run("format-patch", *_OPTIONS, "-o", os.fspath(partial), f"{base}..{tip}")
             names = sorted(path.name for path in partial.iterdir() if path.name != _SUMS)
             if not names:
-                raise ExportNothing(
+                raise GitError(
                     f"there are no commits between {base[:12]} and {tip[:12]}",
+                    code="EXPORT_NOTHING",
                     where=Location(path=str(directory)),
                     hint="patchkit apply makes the candidate branch first",
                 )
@@ -159,8 +148,9 @@ def _refuse_foreign(directory: Path) -> None:
     found = _foreign_file(directory)
     if found is not None:
         name, why = found
-        raise ExportForeign(
+        raise GitError(
             f"{directory} has content that is no export of patchkit's",
+            code="EXPORT_FOREIGN",
             where=Location(path=str(directory / name)),
             why=why,
             hint="name a new or empty folder",

@@ -29,12 +29,6 @@ _NOTHING = b"0" * 40
 _ANSWER = re.compile(rb"([0-9a-f]{40})\n040000 tree ([0-9a-f]{40})\t\n")
 
 
-class FastImportAnswerBad(InternalError):
-    """git fast-import answered something that was not asked for."""
-
-    code = "FAST_IMPORT_ANSWER"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """A commit that now exists, and its tree."""
@@ -135,8 +129,9 @@ class CommitStream:
             Written(commit=found[1].decode(), tree=found[2].decode()) for found in _ANSWER.finditer(out)
         )
         if len(written) != self._marks:
-            raise FastImportAnswerBad(
+            raise InternalError(
                 f"git fast-import named {len(written)} of {self._marks} commits",
+                code="FAST_IMPORT_ANSWER",
                 where=Location(path=str(self.repository.path)),
                 why=repr(out[:200]),
             )

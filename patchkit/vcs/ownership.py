@@ -41,23 +41,11 @@ _NEUTRAL = re.compile(
 )
 
 
-class CacheForeign(CacheError):
-    """A folder with content stands where patchkit's repository would be, and is not patchkit's."""
-
-    code = "CACHE_FOREIGN"
-
-
-class CacheAltered(CacheError):
-    """Settings of patchkit's repository were changed in a way that could change bytes."""
-
-    code = "CACHE_ALTERED"
-
-
 def is_marked(path: Path) -> bool:
     """Whether the folder has the mark; false for one that is absent or empty.
 
     Raises:
-        CacheForeign: it has content and no mark.
+        CACHE_FOREIGN: it has content and no mark.
         CacheError: the disk refused.
     """
     with disk_errors(path, "opening the cache"):
@@ -68,8 +56,9 @@ def is_marked(path: Path) -> bool:
         content = sorted(entry.name for entry in path.iterdir())
     if not content:
         return False
-    raise CacheForeign(
+    raise CacheError(
         f"{path} was not made by patchkit",
+        code="CACHE_FOREIGN",
         where=Location(path=str(path / content[0])),
         why=f"patchkit leaves the file {_MARK} in a repository that it makes; nothing was touched",
         hint="name another folder with --cache-dir, or move this one away",
@@ -91,14 +80,15 @@ def check_as_made(path: Path, reporter: Reporter) -> None:
     """Refuse attributes and settings that could change bytes or run programs.
 
     Raises:
-        CacheAltered: with the settings that must go.
+        CACHE_ALTERED: with the settings that must go.
         CacheError: the disk refused.
     """
     with disk_errors(path, "opening the cache"):
         attributes = path / "info" / "attributes"
         if attributes.read_bytes() != ATTRIBUTES:
-            raise CacheAltered(
+            raise CacheError(
                 f"{attributes} is not as patchkit wrote it",
+                code="CACHE_ALTERED",
                 where=Location(path=str(attributes)),
                 why="attributes can change what git reads and writes, and run programs",
                 hint=f"rm {attributes}; the next patchkit apply writes it anew",
@@ -110,8 +100,9 @@ def check_as_made(path: Path, reporter: Reporter) -> None:
     listed = Git(reporter=reporter).run("config", "--file", str(config), "--null", "--list")
     strange = sorted(set(_strange_keys(listed.decode("utf-8", "replace").split("\0"))))
     if strange:
-        raise CacheAltered(
+        raise CacheError(
             f"the settings of {path} were changed",
+            code="CACHE_ALTERED",
             where=tuple(Location(path=str(config), label=key) for key in strange),
             why="these settings can change what git reads and writes: " + ", ".join(strange),
             hint=f"git config --file {config} --unset-all {strange[0]}",

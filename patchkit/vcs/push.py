@@ -24,22 +24,10 @@ class RemoteUnread(GitError):
     code = "PUSH_REMOTE_UNREAD"
 
 
-class PushWouldReplace(GitError):
-    """The remote has something else under one of the names."""
-
-    code = "PUSH_WOULD_REPLACE"
-
-
 class PushRejected(GitError):
     """The remote refused: a hook, a protected branch, or somebody pushed meanwhile."""
 
     code = "PUSH_REJECTED"
-
-
-class PushShallow(GitError):
-    """The remote does not have upstream's history, and the cache has only the pinned commit of it."""
-
-    code = "PUSH_SHALLOW"
 
 
 class PushFailed(GitError):
@@ -80,8 +68,8 @@ def push_refs(
 
     Raises:
         RemoteUnread: nothing was sent.
-        PushWouldReplace: nothing was sent; the message lists what would be lost.
-        PushRejected, PushShallow, PushFailed: nothing changed there: the refs move together.
+        PUSH_WOULD_REPLACE: nothing was sent; the message lists what would be lost.
+        PushRejected, PUSH_SHALLOW, PushFailed: nothing changed there: the refs move together.
     """
     shown = redacted(url)
     settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
@@ -92,8 +80,9 @@ def push_refs(
         if old != refs[name] and not _contains(repository, refs[name], old)
     )
     if replaced and not force:
-        raise PushWouldReplace(
+        raise GitError(
             f"{shown} has something else under {_plural(len(replaced), 'name')}; nothing was pushed",
+            code="PUSH_WOULD_REPLACE",
             where=Location(path=shown),
             why="\n".join(str(one) for one in replaced),
             hint="look at it; --force-push replaces exactly what is listed here, and nothing newer",
@@ -137,8 +126,9 @@ def _why(finished: Finished, shown: str) -> GitError:
     text = "\n".join([finished.stdout.decode("utf-8", "replace"), finished.stderr]).strip()
     where = Location(path=shown)
     if "shallow update not allowed" in text:
-        return PushShallow(
+        return GitError(
             f"{shown} does not have the history of upstream; nothing was pushed",
+            code="PUSH_SHALLOW",
             where=where,
             why="the cache holds the pinned commit without its history, which the remote then needs to have",
             hint="push to a fork of llama.cpp, or push upstream's own branch there first",

@@ -20,24 +20,6 @@ _WHOLE = re.compile(rb"[0-9a-f]{40}\n")
 _CLASH = re.compile(r"'(?P<other>refs/[^']+)' exists; cannot create")
 
 
-class RefMoved(GitError):
-    """A ref is not where it was when the work began."""
-
-    code = "REF_MOVED"
-
-
-class RefInTheWay(GitError):
-    """A ref has the name that another one needs as its folder, or the other way round."""
-
-    code = "REF_IN_THE_WAY"
-
-
-class RefNameBad(GitError):
-    """A name that git does not allow for a ref."""
-
-    code = "REF_NAME_BAD"
-
-
 def read_ref(repository: Repository, name: str) -> str | None:
     """Object id the ref points at, or None when there is no such ref."""
     return list_refs(repository, name).get(name)
@@ -54,8 +36,8 @@ def update_ref(repository: Repository, name: str, new: str, expected_old: str | 
     """Point the ref at ``new`` if it is at ``expected_old`` (None: if it does not exist).
 
     Raises:
-        RefMoved: it is somewhere else; nothing changed.
-        RefNameBad: git does not allow the name.
+        REF_MOVED: it is somewhere else; nothing changed.
+        REF_NAME_BAD: git does not allow the name.
         GitError, CacheError: git or the disk refused.
     """
     _swap(repository, name, ("update-ref", "--no-deref", name, new, expected_old or _ABSENT), expected_old)
@@ -113,8 +95,9 @@ def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: st
 
 def _check_name(repository: Repository, name: str) -> None:
     if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
-        raise RefNameBad(
+        raise GitError(
             f"git does not allow {name!r} as the name of a ref",
+            code="REF_NAME_BAD",
             where=Location(path=str(repository.path)),
         )
 
@@ -123,8 +106,9 @@ def _explain(repository: Repository, name: str, finished: Finished, expected: st
     """Raise what a refused move of this ref means; nothing when it is not about where the ref is."""
     clash = _CLASH.search(finished.stderr)
     if clash is not None:
-        raise RefInTheWay(
+        raise GitError(
             f"{name} cannot be made: {clash['other']} is in the way",
+            code="REF_IN_THE_WAY",
             where=Location(path=str(repository.path)),
             why="git keeps refs as files: one cannot be below another",
             hint=f"rename it: git --git-dir={repository.path} branch -m "
@@ -132,8 +116,9 @@ def _explain(repository: Repository, name: str, finished: Finished, expected: st
         )
     found = read_ref(repository, name)
     if found != expected:
-        raise RefMoved(
+        raise GitError(
             f"{name} moved while patchkit worked: expected {_shown(expected)}, found {_shown(found)}",
+            code="REF_MOVED",
             where=Location(path=str(repository.path)),
             why="somebody else moved it; nothing was changed",
             hint="run the command again to start from where it is now",

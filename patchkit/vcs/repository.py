@@ -23,18 +23,6 @@ from patchkit.vcs.runner import Git, damaged
 _NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
 
 
-class ObjectMissing(GitError):
-    """The repository does not have an object that must be there."""
-
-    code = "GIT_OBJECT_MISSING"
-
-
-class PathMissing(GitError):
-    """A tree has no file of that path."""
-
-    code = "GIT_PATH_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
     """One file of a tree. ``mode`` is git's, as text: 100644, 100755, 120000 (link) or 160000."""
@@ -83,7 +71,7 @@ class Repository:
         """Object id of a commit's tree.
 
         Raises:
-            ObjectMissing: no such commit here.
+            GIT_OBJECT_MISSING: no such commit here.
         """
         (tree,) = self.resolve(f"{commit}^{{tree}}")
         if tree is None:
@@ -94,7 +82,7 @@ class Repository:
         """The files of a tree in git's order: all of them, or those under a folder.
 
         Raises:
-            ObjectMissing: no such tree here.
+            GIT_OBJECT_MISSING: no such tree here.
         """
         selected = ("--", prefix) if prefix else ()
         return self._list_tree("-r", treeish, *selected)
@@ -103,7 +91,7 @@ class Repository:
         """What stands at each of the paths, folders (mode 040000) included; absent ones left out.
 
         Raises:
-            ObjectMissing: no such tree here.
+            GIT_OBJECT_MISSING: no such tree here.
         """
         if not paths:
             return {}
@@ -116,7 +104,7 @@ class Repository:
         """The bytes of files of one tree, read by one process.
 
         Raises:
-            PathMissing: a path is not there, or is no file.
+            GIT_PATH_MISSING: a path is not there, or is no file.
             ObjectDamaged: the content of a file is not what its id says.
         """
         wanted = tuple(dict.fromkeys(paths))
@@ -149,10 +137,11 @@ class Repository:
         out = self.git.run("hash-object", "-t", kind, "-w", "--stdin", stdin=data)
         return out.decode("ascii").strip()
 
-    def missing(self, name: str) -> ObjectMissing:
+    def missing(self, name: str) -> GitError:
         """The error for an object that must be here."""
-        return ObjectMissing(
+        return GitError(
             f"there is no object {name} in the cache",
+            code="GIT_OBJECT_MISSING",
             where=Location(path=str(self.path)),
             hint="patchkit doctor checks the cache",
         )
@@ -172,8 +161,8 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
     A new one is built beside its place and renamed there, so that a kill leaves nothing half made.
 
     Raises:
-        CacheForeign: something that is not patchkit's is there; it was not touched.
-        CacheAltered: it is patchkit's, but its settings are not.
+        CACHE_FOREIGN: something that is not patchkit's is there; it was not touched.
+        CACHE_ALTERED: it is patchkit's, but its settings are not.
         CacheError: the disk refused.
     """
     if path.exists() and not path.is_dir():
@@ -201,8 +190,8 @@ def open_repository(path: Path, reporter: Reporter) -> Repository | None:
     """The repository at ``path``, or None when it is not there or not complete.
 
     Raises:
-        CacheForeign: another repository, or anything else, is there.
-        CacheAltered: it is patchkit's, but its settings are not.
+        CACHE_FOREIGN: another repository, or anything else, is there.
+        CACHE_ALTERED: it is patchkit's, but its settings are not.
         CacheError: the disk refused.
     """
     if not is_marked(path) or not all((path / name).exists() for name in _NEEDED):
@@ -216,9 +205,10 @@ def git_path(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-def _no_file(repository: Path, treeish: str, path: str) -> PathMissing:
-    return PathMissing(
+def _no_file(repository: Path, treeish: str, path: str) -> GitError:
+    return GitError(
         f"there is no file {path} in {treeish[:12]}",
+        code="GIT_PATH_MISSING",
         where=Location(path=path),
         hint=f"git --git-dir={repository} ls-tree -r --name-only {treeish[:12]} lists its files",
     )

@@ -19,12 +19,6 @@ _NAME = "patchkit-update"
 _NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)\n")
 
 
-class UpdateNoteBad(InternalError):
-    """The note of an interrupted update does not name two commits and a branch."""
-
-    code = "CHECKOUT_NOTE_BAD"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """What is being done: from ``old`` to ``new``, which is to be on ``branch``."""
@@ -48,14 +42,18 @@ def write_note(git_dir: Path, *, old: str, new: str, branch: str) -> Note:
 
 
 def read_note(git_dir: Path) -> Note | None:
-    """The note that an interrupted update left; None without one. Raises UpdateNoteBad."""
+    """The note that an interrupted update left; None without one. Raises CHECKOUT_NOTE_BAD."""
     path = git_dir / _NAME
     with disk_errors(path, "preparing the checkout"):
         if not path.exists():
             return None
         found = _NOTE.fullmatch(path.read_text("utf-8", errors="replace"))
     if found is None:
-        raise UpdateNoteBad("the note of an interrupted checkout is damaged", where=Location(path=str(path)))
+        raise InternalError(
+            "the note of an interrupted checkout is damaged",
+            code="CHECKOUT_NOTE_BAD",
+            where=Location(path=str(path)),
+        )
     return Note(path=path, **found.groupdict())
 
 

@@ -46,24 +46,6 @@ _ALTERNATES = "GIT_ALTERNATE_OBJECT_DIRECTORIES"
 _GRACE_S = 2.0  # between asking a silent git to stop and killing it
 
 
-class GitMissing(GitError):
-    """There is no git on PATH."""
-
-    code = "GIT_MISSING"
-
-
-class GitTooOld(GitError):
-    """git is older than what patchkit needs."""
-
-    code = "GIT_TOO_OLD"
-
-
-class GitFailed(GitError):
-    """A git command that must succeed did not."""
-
-    code = "GIT_FAILED"
-
-
 class ObjectDamaged(GitError):
     """The repository does not hold what the names of its objects say."""
 
@@ -114,8 +96,8 @@ class Git:
         """Standard output of a git command that must succeed, every byte of it.
 
         Raises:
-            GitMissing: no git on PATH.
-            GitFailed: it ended with another status than 0.
+            GIT_MISSING: no git on PATH.
+            GIT_FAILED: it ended with another status than 0.
             CacheError: it failed because the disk refused.
         """
         finished = self.attempt(*args, stdin=stdin)
@@ -173,7 +155,7 @@ class Git:
         return Finished(status=status, stdout=b"", stderr=redacted(text.decode("utf-8", "replace")))
 
     def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
-        """The error for a failed command: the disk's if the disk refused, else :class:`GitFailed`."""
+        """The error for a failed command: the disk's if the disk refused, else :class:`GIT_FAILED`."""
         where = self.git_dir or self._cwd()
         refused = self._refusal(args[0], finished)
         if refused is not None:
@@ -188,8 +170,9 @@ class Git:
         else:
             ended = f"ended with status {finished.status}"
         tail = "\n".join(finished.stderr.splitlines()[-_STDERR_LINES:])
-        return GitFailed(
+        return GitError(
             f"git {args[0]} {ended}",
+            code="GIT_FAILED",
             where=Location(path=str(where)),
             why=tail.strip() or "it wrote nothing to stderr",
             hint=f"the command was: {redacted(shlex.join(self._shown(args)))}",
@@ -255,15 +238,16 @@ def check_git(reporter: Reporter) -> tuple[int, int]:
     """The version of git, at least :data:`MINIMUM_GIT`.
 
     Raises:
-        GitMissing: no git on PATH.
-        GitTooOld: an older one.
+        GIT_MISSING: no git on PATH.
+        GIT_TOO_OLD: an older one.
     """
     text = Git(reporter=reporter).run("version").decode("ascii", "replace").strip()
     found = re.search(r"(\d+)\.(\d+)", text)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if version < MINIMUM_GIT:
-        raise GitTooOld(
+        raise GitError(
             f"'{text}' is too old: patchkit needs git {MINIMUM_GIT[0]}.{MINIMUM_GIT[1]} or newer",
+            code="GIT_TOO_OLD",
             why="older ones cannot be kept from reading the user's configuration",
             hint="install a newer git and run the command again",
         )
@@ -273,8 +257,9 @@ def check_git(reporter: Reporter) -> tuple[int, int]:
 def _git_program() -> str:
     program = shutil.which("git")
     if program is None:
-        raise GitMissing(
+        raise GitError(
             "there is no git on PATH",
+            code="GIT_MISSING",
             why=f"PATH is {os.environ.get('PATH', 'not set')}",
             hint="install git (Debian, Ubuntu: apt install git) and run the command again",
         )

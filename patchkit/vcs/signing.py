@@ -23,12 +23,6 @@ _SETTINGS = ("user.signingkey", "gpg.format", "gpg.program", "gpg.ssh.program", 
 _ANSWER_S = 10.0
 
 
-class SigningFailed(GitError):
-    """The user has a key, but git could not sign with it."""
-
-    code = "SIGNING_FAILED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
     """The settings of git that signing needs, by name."""
@@ -65,7 +59,7 @@ def write_signed_tag(repository: Repository, key: SigningKey, *, name: str, comm
     """Store a signed tag object and return its id. No ref moves.
 
     Raises:
-        SigningFailed: the key is not there, or its agent refused.
+        SIGNING_FAILED: the key is not there, or its agent refused.
         CacheError: the disk refused.
     """
     with tempfile.TemporaryDirectory(prefix="patchkit-tag-") as folder:
@@ -83,8 +77,9 @@ def write_signed_tag(repository: Repository, key: SigningKey, *, name: str, comm
         data = git.attempt("cat-file", "tag", f"refs/tags/{name}").stdout
         # git 2.39 ends with 0 when ssh-keygen did not sign, and makes a tag without a signature.
         if finished.status != 0 or b"\n-----BEGIN " not in data:
-            raise SigningFailed(
+            raise GitError(
                 f"git could not sign with the key {key.name}",
+                code="SIGNING_FAILED",
                 why=finished.stderr.strip() or "it wrote nothing to stderr",
                 hint="unlock the key or its agent and run the command again, or add --no-sign",
             )

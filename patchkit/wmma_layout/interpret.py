@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchkit.errors import Location, ToolchainError
-from patchkit.wmma_layout.ir import Constant, Function, IrUnsupported, Operand, Operation, Shape
+from patchkit.wmma_layout.ir import Constant, Function, Operand, Operation, Shape
 from patchkit.wmma_layout.isa import LANES, Kind, Wave
 from patchkit.wmma_layout.lane_rules import RULES, Value
 
@@ -99,7 +99,7 @@ def run(
     of lane 0.
 
     Raises:
-        IrUnsupported: an operation that is not interpreted.
+        IR_UNSUPPORTED: an operation that is not interpreted.
         BadAccess: an address outside of its buffer or not aligned as claimed, a store of no value, or
             two stores to one place.
     """
@@ -142,8 +142,9 @@ class _Machine:
             return self.load(operation, values[0][0])
         rule = RULES.get(operation.name)
         if rule is None or operation.shape is None:
-            raise IrUnsupported(
+            raise ToolchainError(
                 f"cannot interpret '{operation.name}'",
+                code="IR_UNSUPPORTED",
                 where=self.place(operation),
                 why="a proof must not pass over what it does not understand",
             )
@@ -163,7 +164,9 @@ class _Machine:
         """DS_SWIZZLE_B32 in bit-mask mode: five bits each of and, or, xor (RDNA3 ISA guide, 16.15)."""
         (pattern,) = lanes[1][0]
         if pattern is None or pattern & 0x8000:
-            raise IrUnsupported("cannot interpret this swizzle", where=self.place(operation))
+            raise ToolchainError(
+                "cannot interpret this swizzle", code="IR_UNSUPPORTED", where=self.place(operation)
+            )
         and_, or_, xor = (pattern >> shift & 0x1F for shift in (0, 5, 10))
         return [lanes[0][(lane & and_ | or_) ^ xor] for lane in range(LANES)]
 

@@ -2,21 +2,13 @@
 
 Vocabulary: a *shape* is an IR type as this package sees it: so many elements of so many bits; a pointer
 is a 64-bit number. An *operation* is one line of a function. Whatever lies outside (branches, structures
-with several members, unknown calls) is refused with :class:`IrUnsupported`: a proof must not pass over
+with several members, unknown calls) is refused with :class:`IR_UNSUPPORTED`: a proof must not pass over
 what it does not understand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from patchkit.errors import ToolchainError
-
-
-class IrUnsupported(ToolchainError):
-    """The compiler emitted IR outside the subset that is interpreted."""
-
-    code = "IR_UNSUPPORTED"
 
 
 @dataclass(frozen=True, slots=True)

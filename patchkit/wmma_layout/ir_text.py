@@ -6,8 +6,8 @@ import re
 import struct
 from collections.abc import Collection, Iterator, Mapping
 
-from patchkit.errors import Location
-from patchkit.wmma_layout.ir import Constant, Function, IrUnsupported, Operand, Operation, Shape
+from patchkit.errors import Location, ToolchainError
+from patchkit.wmma_layout.ir import Constant, Function, Operand, Operation, Shape
 
 _TOKEN = re.compile(
     r"[%@][-\w.$]+|!\w*|#\w+|0xH[0-9A-F]+|0x[0-9A-F]+|-?\d+\.\d+e[+-]\d+|-?\d+|[a-zA-Z_][\w.]*|\S"
@@ -27,7 +27,7 @@ def parse_functions(text: str, path: str, names: Collection[str]) -> dict[str, F
     Others, such as what the headers bring along, are passed over unread.
 
     Raises:
-        IrUnsupported: something outside the subset stands in one of them.
+        IR_UNSUPPORTED: something outside the subset stands in one of them.
     """
     named = {found["name"]: found["member"] for line in text.split("\n") if (found := _NAMED.match(line))}
     functions: dict[str, Function] = {}
@@ -63,9 +63,10 @@ class _Line:
         self.tokens = _TOKEN.findall(text)
         self.at = 0
 
-    def refusal(self, what: str) -> IrUnsupported:
-        return IrUnsupported(
+    def refusal(self, what: str) -> ToolchainError:
+        return ToolchainError(
             f"cannot interpret {what} in: {self.text.strip()}",
+            code="IR_UNSUPPORTED",
             where=Location(path=self.path, line=self.number),
             why="only straight-line code over integers, halves, floats and pointers is interpreted",
         )

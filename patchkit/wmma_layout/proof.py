@@ -67,7 +67,7 @@ def prove(functions: Mapping[str, Function], family: Family, *, seed: int = 0) -
     ``seed`` chooses the numbers that are multiplied.
 
     Raises:
-        IrUnsupported: the compiler emitted something that is not interpreted.
+        IR_UNSUPPORTED: the compiler emitted something that is not interpreted.
     """
     failures: list[Failure] = []
     loosest: Ordering = "guide"
@@ -125,7 +125,7 @@ def operands_given(function: Function, case: Case) -> tuple[Multiplication, ...]
     The instruction returns C here, which must come back as D.
 
     Raises:
-        IrUnsupported: the compiler emitted something that is not interpreted.
+        IR_UNSUPPORTED: the compiler emitted something that is not interpreted.
         BadAccess: it reads or writes where it must not.
         Wrong: D is not C, or not multiplied as often as the case says.
     """

@@ -90,10 +90,11 @@ def run_onto(
     """Make the branch. Whatever is raised, the clone has the branch it had, or the new one complete.
 
     Raises:
-        CloneUnreadable, CloneUnsupported, CloneIncomplete, NoCommit, NotLlamaCpp, OntoPatched: the clone.
-        OntoBuildUnknown: which patches are for this commit cannot be told.
-        ErrorGroup: of everything that cannot be placed, OntoConflict last.
-        BranchNotOurs, RefMoved, RefInTheWay: the branch is somebody's.
+        CLONE_UNREADABLE, CLONE_UNSUPPORTED, CLONE_INCOMPLETE, ONTO_NO_COMMIT, ONTO_NOT_LLAMA_CPP,
+            ONTO_PATCHED: the clone.
+        ONTO_BUILD_UNKNOWN: which patches are for this commit cannot be told.
+        ErrorGroup: of everything that cannot be placed, ONTO_CONFLICT last.
+        ONTO_BRANCH_TAKEN, REF_MOVED, REF_IN_THE_WAY: the branch is somebody's.
         The errors of series, profiles, git and the disk.
     """
     cache = open_cache(workspace.cache_root)

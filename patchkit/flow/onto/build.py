@@ -19,12 +19,6 @@ _TAG = re.compile(r"b([1-9][0-9]{0,8})")
 _VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
 
 
-class OntoBuildUnknown(UsageError):
-    """Nothing in the repository tells the upstream build well enough to choose the patches."""
-
-    code = "ONTO_BUILD_UNKNOWN"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFound:
     """Builds that a commit can stand on, both ends included; ``high`` None: any newer one.
@@ -118,7 +112,7 @@ def require_one(
 ) -> BuildFound:
     """The range, if each of the patches is for all of its builds or for none.
 
-    Raises OntoBuildUnknown.
+    Raises ONTO_BUILD_UNKNOWN.
     """
     if found is None:
         raise _unknown(
@@ -136,9 +130,10 @@ def require_one(
     return found
 
 
-def _unknown(clone: Clone, commit: Commit, why: str) -> OntoBuildUnknown:
-    return OntoBuildUnknown(
+def _unknown(clone: Clone, commit: Commit, why: str) -> UsageError:
+    return UsageError(
         f"which upstream build is {commit.sha[:12]} made from?",
+        code="ONTO_BUILD_UNKNOWN",
         where=Location(path=str(clone.top)),
         why=why,
         hint="say the newest upstream build that is in it: --as-build bNUMBER; or have its tags fetched: "

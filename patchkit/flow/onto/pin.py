@@ -21,18 +21,6 @@ from patchkit.vcs.environment import IDENTITY_EMAIL
 from patchkit.vcs.refs import list_refs
 
 
-class NotLlamaCpp(UsageError):
-    """The commit has none of the folders that the series patches."""
-
-    code = "ONTO_NOT_LLAMA_CPP"
-
-
-class OntoPatched(UsageError):
-    """The commit is one that patchkit made."""
-
-    code = "ONTO_PATCHED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onto:
     """A commit of the user's clone: any revision that git reads there.
@@ -84,7 +72,7 @@ def build_of(
 ) -> BuildFound:
     """The upstream build, as far as it must be known to tell which of the patches are for it.
 
-    Raises OntoBuildUnknown, and the errors of reading the catalogue of upstreams.
+    Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
     """
     pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
     version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
@@ -99,12 +87,13 @@ def build_of(
 def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequence[str]) -> None:
     """Refuse a commit of something else than llama.cpp, and one that is patched already.
 
-    Raises NotLlamaCpp, OntoPatched.
+    Raises ONTO_NOT_LLAMA_CPP, ONTO_PATCHED.
     """
     names = [folder.rstrip("/") for folder in folders]
     if not any(clone.ask("cat-file", "-t", f"{commit.sha}:{name}") == ("tree",) for name in names):
-        raise NotLlamaCpp(
+        raise UsageError(
             f"{commit.sha[:12]} of {clone.top} has none of the folders that are patched",
+            code="ONTO_NOT_LLAMA_CPP",
             where=Location(path=str(clone.top)),
             why=f"it has no {' and no '.join(names)}",
             hint="--repo DIR names your clone of llama.cpp, --onto REV the commit in it",
@@ -115,8 +104,9 @@ def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequ
     base = commit
     while _made_by_patchkit(base) is not None:
         base = read_commit(clone, f"{base.sha}^")
-    raise OntoPatched(
+    raise UsageError(
         f"'{revision}' has patchkit's commits already; the last is '{made}'",
+        code="ONTO_PATCHED",
         where=Location(path=str(clone.top)),
         why=f"they stand on {base.sha[:12]}",
         hint=f"to make them anew: --onto {base.sha[:12]} --replace, from another branch than the one to move",

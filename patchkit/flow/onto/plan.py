@@ -11,13 +11,13 @@ from patchkit.config.manifest import Patch
 from patchkit.config.profile import load_profile
 from patchkit.config.profile_data import ArchProfile
 from patchkit.config.series import Series, load_series
-from patchkit.errors import AnchorError, Location, PatchkitError
+from patchkit.errors import AnchorError, Location, PatchkitError, UsageError
 from patchkit.fetch.cache import Cache
 from patchkit.fetch.pin import obtain
 from patchkit.flow.classifying import Comparison, classify_series
 from patchkit.flow.following import followed_by
 from patchkit.flow.onto.build import BuildFound
-from patchkit.flow.onto.pin import Onto, OntoPatched, build_of, pin_of, refuse_other_code
+from patchkit.flow.onto.pin import Onto, build_of, pin_of, refuse_other_code
 from patchkit.flow.onto.reference import Reference
 from patchkit.flow.plan import Plan, PlannedPatch, Request, planned_patch, with_opt_ins
 from patchkit.flow.rendering import Rendering
@@ -25,12 +25,6 @@ from patchkit.flow.selection import Selected, opted_in, select_patches
 from patchkit.flow.upstream import UpstreamFiles, read_upstream
 from patchkit.flow.workspace import Workspace
 from patchkit.vcs.clone import Clone, Commit, open_clone, read_commit
-
-
-class OntoConflict(AnchorError):
-    """A patch cannot be placed on the user's commit, or its two derivations differ there."""
-
-    code = "ONTO_CONFLICT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +162,7 @@ def _refuse_patched(
     """Refuse a commit that has a part of what would be put in: it would be there twice, and compile.
 
     A patch that is there whole is known by taking it out again, and left out. Here a function has our guard,
-    and the patch is not there whole. Raises OntoPatched.
+    and the patch is not there whole. Raises ONTO_PATCHED.
     """
     classes = {each.id: each.patch_class for each in verdicts}
     found: dict[str, str] = {}
@@ -185,8 +179,9 @@ def _refuse_patched(
                 if entity.answers_to(edit.function) and _is_guarded(selected, text):
                     found.setdefault(f"{entity.name} in {edit.file}", patch.id)
     if found:
-        raise OntoPatched(
+        raise UsageError(
             f"{commit.sha[:12]} has changes of patchkit already",
+            code="ONTO_PATCHED",
             where=[Location(path=place, label=patch) for place, patch in found.items()],
             why="these functions have code for the same GPUs, under the guard that patchkit writes; "
             "it would be there twice",
@@ -224,13 +219,18 @@ def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitEr
         found += verdict.problems
         if not verdict.problems:
             lines = verdict.agreement.lines if verdict.agreement is not None else ()
-            found.append(OntoConflict(f"{verdict.id}: {verdict.reason}", why="\n".join(lines) or None))
+            found.append(
+                AnchorError(
+                    f"{verdict.id}: {verdict.reason}", code="ONTO_CONFLICT", why="\n".join(lines) or None
+                )
+            )
     if conflicts:
         without = " ".join(f"--without {each.id}" for each in conflicts)
         found.append(
-            OntoConflict(
+            AnchorError(
                 f"on {commit.sha[:12]} these patches cannot be placed: "
                 f"{', '.join(each.id for each in conflicts)}",
+                code="ONTO_CONFLICT",
                 why="\n".join(f"{each.id} ({each.patch_class}): {each.reason}" for each in conflicts),
                 hint=f"no branch was made. Leave them out by name: {without}; or whatever does not fit: "
                 "--drop-conflicts; patchkit plan with the same options shows both sides",

@@ -112,11 +112,9 @@ def test_a_lock_that_cannot_be_written_puts_the_branch_back(river):
 REFUSE = """\
 import errno, sys
 import patchkit.flow.bump as bump
-from patchkit.config.lock_text import LockNotWritten
-
 def refuse(path, lock):
     if "bump-" not in str(path):
-        raise LockNotWritten("the lock could not be written: No space left on device")
+        raise LOCK_NOT_WRITTEN("the lock could not be written: No space left on device")
     return write(path, lock)
 
 write, bump.write_lock = bump.write_lock, refuse

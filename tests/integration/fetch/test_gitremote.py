@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 from processes import command_lines, is_gone
+from refusing import refused
 
 from patchkit.fetch.gitremote import (
-    RemoteCommitUnknown,
-    RemoteRefusesCommit,
-    RemoteSilent,
     RemoteUnreachable,
     RemoteUrlBad,
     fetch_commit,
 )
 from patchkit.vcs.disk import DiskFull
 from patchkit.vcs.repository import Repository, create_repository
-from patchkit.vcs.runner import Finished, GitFailed
+from patchkit.vcs.runner import Finished
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def test_a_commit_that_is_no_tip_and_a_relative_path(
 
 
 def test_a_commit_the_remote_does_not_have(repo: Repository, upstream) -> None:
-    with pytest.raises(RemoteCommitUnknown) as caught:
+    with refused("REMOTE_COMMIT_UNKNOWN") as caught:
         _fetch(repo, str(upstream.clone), "1" * 40)
     assert f"git -C {upstream.clone} fetch origin" in (caught.value.hint or "")
 
@@ -65,7 +63,7 @@ def test_a_remote_that_serves_tips_only(repo: Repository, upstream) -> None:
     from patchkit.fetch import gitremote
 
     error = gitremote._why("url", older, failed, repo.git.failure(("fetch",), failed))
-    assert isinstance(error, RemoteRefusesCommit)
+    assert error.code == "REMOTE_REFUSES_COMMIT"
     assert "allowAnySHA1InWant" in (error.hint or "")
 
 
@@ -88,7 +86,7 @@ def test_urls_that_are_not_taken(repo: Repository, url: str, recorder) -> None:
 def test_a_remote_that_never_answers_is_given_up(repo: Repository) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/llama.cpp.git"
-        with pytest.raises(RemoteSilent, match=r"no answer from http.* 0\.5 s"):
+        with refused("REMOTE_SILENT", match=r"no answer from http.* 0\.5 s"):
             _fetch(repo, url, "1" * 40, answer_s=0.5)
         assert sys.executable in command_lines()
         assert is_gone(url)
@@ -132,5 +130,5 @@ def test_a_repository_of_another_user_is_explained(repo: Repository) -> None:
         status=128, stdout=b"", stderr="fatal: detected dubious ownership in repository at 'x'\n"
     )
     failure = repo.git.failure(("fetch",), failed)
-    assert isinstance(failure, GitFailed)
+    assert failure.code == "GIT_FAILED"
     assert "another user owns it" in (gitremote._why("url", "1" * 40, failed, failure).why or "")

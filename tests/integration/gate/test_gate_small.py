@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream, pin_text
+from refusing import refused
 
 from patchkit.config.lock import Followed, load_lock
 from patchkit.config.lock_text import format_lock
@@ -24,7 +25,6 @@ from patchkit.flow.hardware import Hardware, choose_hardware
 from patchkit.flow.lock import relock
 from patchkit.flow.plan import Request
 from patchkit.flow.workspace import Workspace
-from patchkit.gating.errors import ForkWithoutBranch
 from patchkit.gating.look import GateRequest, look_first
 from patchkit.gating.run import run_gate
 from patchkit.gating.text import gate_lines, gate_markdown
@@ -690,5 +690,5 @@ def test_naming_a_carried_file_as_ones_own_does_not_help(fork: Small) -> None:
 
 def test_a_fork_without_our_commits_is_told(fork: Small) -> None:
     request = GateRequest(repository=fork.root / "fork", base="main", head="b2")
-    with pytest.raises(ForkWithoutBranch, match="carries no candidate"):
+    with refused("GATE_FORK_WITHOUT_BRANCH", match="carries no candidate"):
         judge_now(request, fork.workspace())

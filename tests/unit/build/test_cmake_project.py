@@ -13,12 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.build import cmake_project
 from patchkit.build.cmake_project import (
     BuildFailed,
-    ConfigureFailed,
-    LibraryToolsMissing,
     Project,
     build_targets,
 )
@@ -95,7 +94,7 @@ def test_a_compile_error_has_its_place_and_the_whole_log(project: Project) -> No
 
 def test_a_project_that_does_not_configure(project: Project) -> None:
     (project.source / "CMakeLists.txt").write_text(CMAKE + 'message(FATAL_ERROR "not here")\n')
-    with pytest.raises(ConfigureFailed, match="does not configure") as caught:
+    with refused("CMAKE_CONFIGURE_FAILED", match="does not configure") as caught:
         build(project)
     assert "not here" in (caught.value.why or "")
     (project.source / "CMakeLists.txt").write_text(CMAKE)
@@ -113,7 +112,7 @@ def test_a_build_that_is_told_to_stop_goes_on_later(project: Project) -> None:
 
 def test_without_a_ninja(project: Project, monkeypatch) -> None:
     monkeypatch.setattr(cmake_project, "_NINJA", ">=99")
-    with pytest.raises(LibraryToolsMissing) as caught:
+    with refused("LIBRARY_TOOLS_MISSING") as caught:
         build(project)
     assert caught.value.why == "there is no ninja"
 
@@ -130,7 +129,7 @@ def test_ninja_need_not_be_on_the_path(project: Project, monkeypatch, tmp_path: 
 
 def test_without_a_cmake_that_is_new_enough(project: Project, monkeypatch) -> None:
     monkeypatch.setattr(cmake_project, "_CMAKE", ">=99")
-    with pytest.raises(LibraryToolsMissing, match="cmake 4 and ninja") as caught:
+    with refused("LIBRARY_TOOLS_MISSING", match="cmake 4 and ninja") as caught:
         build(project)
     assert "patchkit[library]" in (caught.value.hint or "")
 

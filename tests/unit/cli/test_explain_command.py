@@ -3,11 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
 from patchkit.cli.app import main
-from patchkit.cli.cmd_explain import HeadSizeMalformed, _lines, _sizes
+from patchkit.cli.cmd_explain import _lines, _sizes
 from patchkit.errors import ExitCode, Location
 from patchkit.flow.explain import Account, Explanation
 from patchkit.recorder.branches import Decision
@@ -107,7 +108,7 @@ def test_head_sizes_are_one_number_or_two(text, sizes):
 
 @pytest.mark.parametrize("text", ["", "0", "64/", "64/64/64", "many", "-64"])
 def test_another_head_size_is_refused(text):
-    with pytest.raises(HeadSizeMalformed):
+    with refused("HEAD_SIZE_MALFORMED"):
         _sizes(text)
 
 

@@ -5,9 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusing import refused
 
 from patchkit.bench.rows import parse_rows
-from patchkit.estimate.measured import BenchFileMixed, measured_of
+from patchkit.estimate.measured import measured_of
 from patchkit.estimate.model import Layer, ModelShape, Weight, role_of, with_output
 from patchkit.estimate.peaks import Figure, Peaks
 from patchkit.estimate.roofline import Test as Run
@@ -155,5 +156,5 @@ def test_what_depth_costs_is_attention():
 
 
 def test_two_builds_in_one_file_are_refused():
-    with pytest.raises(BenchFileMixed, match="2 runs"):
+    with refused("BENCH_FILE_MIXED", match="2 runs"):
         measured_of(parse_rows(_row(0, 1) + _row(0, 1, build_number=7000), "r"), "f16", "run.jsonl")

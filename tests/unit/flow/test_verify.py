@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from patchkit.errors import GateError
 from patchkit.flow import verify
 from patchkit.flow.hardware import choose_hardware
-from patchkit.gates.base import GateError, GateResult
+from patchkit.gates.base import GateResult
 from patchkit.report import NullReporter
 
 

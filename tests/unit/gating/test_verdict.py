@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import ConfigError, ExitCode, Location
-from patchkit.gates.isolation_errors import DeviceCodeDiffers, HostBranchLeaks, TokensDiffer, UnitListDiffers
+from patchkit.errors import ConfigError, ExitCode, GateError, Location
+from patchkit.gates.isolation_errors import HostBranchLeaks, TokensDiffer
 from patchkit.gating.blame import leaks_of
-from patchkit.gating.errors import LockOutdated, OwnTestsNeeded
+from patchkit.gating.errors import OwnTestsNeeded
 from patchkit.gating.judge import Outcome
 from patchkit.gating.outputs import append_summary, gate_sarif
 from patchkit.gating.pull import Change, Pull
@@ -28,7 +28,7 @@ LEAK = Finding(
     leaks=("cuda sm_70 device",),
 )
 OWN = Finding(problem=OwnTestsNeeded("1 changed file of patchkit itself"))
-BEHIND = Finding(problem=LockOutdated("the lock is behind"))
+BEHIND = Finding(problem=ConfigError("the lock is behind", code="GATE_LOCK_OUTDATED"))
 ROWS = (
     GateRow(gate="anchors", state="passed", why="it changed", summary="2 edits", not_proven=("the rest",)),
     GateRow(gate="isolation", state="failed", why="it changed", summary="1 of 2 readings"),
@@ -173,11 +173,16 @@ READINGS = {
         (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
         (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
         (
-            UnitListDiffers("the candidate adds a.cu, which upstream's CMake compiles for musa"),
+            GateError(
+                "the candidate adds a.cu, which upstream's CMake compiles for musa", code="ISOLATION_UNITS"
+            ),
             ["musa, every GPU and both passes"],
         ),
         (
-            DeviceCodeDiffers("a.cu compiles to other code for gfx906, which no patch is for: b"),
+            GateError(
+                "a.cu compiles to other code for gfx906, which no patch is for: b",
+                code="ISOLATION_DEVICE_CODE",
+            ),
             ["hip gfx906 device"],
         ),
         (ConfigError("something else"), []),

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.errors import ExitCode
 from patchkit.proc import (
@@ -16,7 +17,6 @@ from patchkit.proc import (
     ToolCrashed,
     ToolFailed,
     ToolMissing,
-    ToolNotStarted,
     ToolTimeout,
     run_tool,
     tool_environment,
@@ -131,14 +131,14 @@ def test_a_file_that_is_no_program_is_not_started(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_bytes(b"\x7fELFgarbage")
     tool.chmod(0o755)
-    with pytest.raises(ToolNotStarted) as caught:
+    with refused("TOOL_NOT_STARTED") as caught:
         run_tool([str(tool)], reporter=NullReporter())
     assert "Exec format error" in caught.value.message
     assert caught.value.where[0].path == str(tool)
 
 
 def test_a_missing_working_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolNotStarted) as caught:
+    with refused("TOOL_NOT_STARTED") as caught:
         run_tool(["true"], cwd=tmp_path / "absent", reporter=NullReporter())
     assert caught.value.where[0].path == str(tmp_path / "absent")
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.build.compiler import open_compiler
 from patchkit.build.toolchain import Toolchain
@@ -16,7 +17,7 @@ from patchkit.config.profile import load_profile
 from patchkit.proc import ToolFailed, ToolStopped
 from patchkit.recorder.cases import Case, SupportMalformed
 from patchkit.recorder.device import device_of
-from patchkit.recorder.library import HostLibrary, LinkFailed, RecorderLacksCalls, _link_error
+from patchkit.recorder.library import HostLibrary, _link_error
 from patchkit.recorder.log import RecordingUnreadable, parse_recording
 from patchkit.recorder.programs import Programs, c_compiler, cxx_compiler
 from patchkit.recorder.runs import RecordingIncomplete, case_records
@@ -24,7 +25,6 @@ from patchkit.recorder.session import (
     Figures,
     RecordedRunFailed,
     RecordedRunHangs,
-    RecorderMisconfigured,
     Session,
 )
 from patchkit.recorder.stubs import build_driver
@@ -173,7 +173,7 @@ def test_another_bad_end_is_a_failed_run(session):
 
 
 def test_a_refused_configuration_is_told_apart(session):
-    with pytest.raises(RecorderMisconfigured) as caught:
+    with refused("RECORDER_MISCONFIGURED") as caught:
         session("echo 'launch recorder: no' >&2; exit 86").run_cases(_CASES)
     assert "launch recorder: no" in (caught.value.why or "")
 
@@ -259,13 +259,13 @@ def test_missing_stubs_are_named():
         "ld.lld: error: undefined symbol: hipblasOther"
     )
     error = _link_error(ToolFailed("clang ended with status 1", why=why))
-    assert isinstance(error, RecorderLacksCalls)
+    assert error.code == "RECORDER_LACKS_CALLS"
     assert "hipFancyNewCall, hipblasOther" in error.message
 
 
 def test_another_link_error_stays_what_it_is():
     error = _link_error(ToolFailed("clang ended with status 1", why="undefined symbol: ggml_new_thing"))
-    assert isinstance(error, LinkFailed)
+    assert error.code == "HOST_LINK_FAILED"
     assert "ggml_new_thing" in (error.why or "")
 
 

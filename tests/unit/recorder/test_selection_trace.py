@@ -3,8 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
-from patchkit.recorder.branches import SelectionUnreadable, decisions
+from patchkit.recorder.branches import decisions
 from patchkit.recorder.trace import Place
 from patchkit.source import SourceText
 
@@ -123,6 +124,6 @@ def test_a_default_is_named():
 
 @pytest.mark.parametrize("function", ["missing", "choose"])
 def test_a_function_that_is_not_there_or_did_not_run_is_an_error(function):
-    with pytest.raises(SelectionUnreadable) as caught:
+    with refused("SELECTION_UNREADABLE") as caught:
         decisions([], _SOURCE, function, _ACTIVE)
     assert function in caught.value.message

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import Location, PatchkitError
+from patchkit.errors import GateError, Location, PatchkitError
 from patchkit.flow.verify import Report, Timed
-from patchkit.gates.base import GateError, GateResult
+from patchkit.gates.base import GateResult
 from patchkit.reports.evidence import parse_evidence
 from patchkit.reports.model import Evidence
 

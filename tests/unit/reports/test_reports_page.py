@@ -13,7 +13,8 @@ import html5lib
 import pytest
 
 import patchkit.reports
-from patchkit.gates.base import GateError, GateResult
+from patchkit.errors import GateError
+from patchkit.gates.base import GateResult
 from patchkit.reports.evidence import parse_evidence
 from patchkit.reports.model import Evidence
 from patchkit.reports.page import html_report
