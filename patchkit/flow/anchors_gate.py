@@ -14,7 +14,8 @@ from patchkit.errors import GateError, Location
 from patchkit.flow.message import commit_message
 from patchkit.flow.plan import Plan, Request, make_plan
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import GateResult, PatchPart, Subject
+from patchkit.gates.base import GateResult
+from patchkit.gates.subject import PatchPart, Subject
 from patchkit.vcs.repository import Repository, open_repository
 
 

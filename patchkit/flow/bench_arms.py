@@ -14,8 +14,8 @@ from patchkit.build.sides import BuiltSide, Workshop
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.errors import Location, ToolchainError
 from patchkit.flow.upstream import OPTIONS_FILE, declares_option
-from patchkit.gates.base import Subject
 from patchkit.gates.hardware import build_sides
+from patchkit.gates.subject import Subject
 
 _PROGRAMS = ("llama-bench",)
 _ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"

@@ -19,8 +19,8 @@ from patchkit.flow.candidates import Candidate, check_candidate, find_candidate
 from patchkit.flow.records import Wish
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import Subject
 from patchkit.gates.hardware import Sides, build_sides
+from patchkit.gates.subject import Subject
 
 # What a user wants to run; the gates need only the first two.
 PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")

@@ -20,7 +20,7 @@ from patchkit.config.profile import load_profile
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 from patchkit.recorder.backend import RecordedBackend, build_backend
 from patchkit.recorder.branches import Decision
 from patchkit.recorder.cases import Case

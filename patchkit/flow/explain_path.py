@@ -19,8 +19,8 @@ from patchkit.config.profile import load_profile
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import Subject
 from patchkit.gates.launch_cast import make_cast
+from patchkit.gates.subject import Subject
 from patchkit.recorder.backend import RecordedBackend, build_backend
 from patchkit.recorder.cases import Case, whole_blocks
 from patchkit.recorder.device import PlayedDevice

@@ -16,8 +16,9 @@ from patchkit.errors import PatchkitError
 from patchkit.flow.candidates import find_candidate
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.numerics import judge_bundle, make_bundle, run_bundle
+from patchkit.gates.subject import Subject
 from patchkit.numerics.manifest import Manifest
 from patchkit.vcs.disk import write_whole
 

@@ -19,7 +19,7 @@ from patchkit.errors import GitError, Location
 from patchkit.flow.candidates import Candidate, CandidateCommit
 from patchkit.flow.context import make_guard
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import PatchPart, Subject
+from patchkit.gates.subject import PatchPart, Subject
 from patchkit.vcs.repository import Repository
 
 _PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"

@@ -23,11 +23,12 @@ from patchkit.flow.candidates import Candidate, find_candidate
 from patchkit.flow.hardware import CPU_GATES, GPU_GATES, Hardware, choose_hardware
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import Gate, GateResult, Subject
+from patchkit.gates.base import Gate, GateResult
 from patchkit.gates.compile import CompileGate
 from patchkit.gates.isolation import IsolationGate
 from patchkit.gates.launch import LaunchGate
 from patchkit.gates.resources import ResourcesGate
+from patchkit.gates.subject import Subject
 from patchkit.vcs.disk import disk_errors, write_whole
 from patchkit.vcs.repository import Repository
 

@@ -15,7 +15,7 @@ from patchkit.gates.backend_ops_errors import (
     BackendOpsBroken,
 )
 from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, Tools, ops_of, run_ops, run_own
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.hardware import (
     CandidateBuildFailed,
     Machine,
@@ -24,6 +24,7 @@ from patchkit.gates.hardware import (
     runs_folder,
     sides_evidence,
 )
+from patchkit.gates.subject import Subject
 from patchkit.programs.attention import Measured, gate_cases
 from patchkit.programs.backend_ops import Choice, Row
 from patchkit.programs.elsewhere import Elsewhere

@@ -13,8 +13,8 @@ from pathlib import Path
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import Location, ToolchainError
 from patchkit.gates.backend_ops_errors import BackendOpsBroken
-from patchkit.gates.base import Subject
 from patchkit.gates.hardware import Machine, Sides, check_device
+from patchkit.gates.subject import Subject
 from patchkit.programs.attention import Measured, run_attention
 from patchkit.programs.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
 from patchkit.programs.native_build import build_driver

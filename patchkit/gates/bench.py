@@ -13,10 +13,11 @@ from pathlib import Path
 from patchkit.bench.judge import Judged, Promise, judge, promises_for
 from patchkit.bench.rounds import Rounds
 from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.bench_conditions import Conditions, summarise
 from patchkit.gates.bench_errors import BenchGainMissing, BenchSlower
 from patchkit.gates.bench_run import BenchSession, BenchSetup, open_session
+from patchkit.gates.subject import Subject
 from patchkit.runner.base import Runner
 
 ROUNDS = 10

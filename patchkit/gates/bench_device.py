@@ -11,11 +11,12 @@ from pathlib import Path
 
 from patchkit.bench.options import BenchPlan
 from patchkit.errors import Location
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.bench import ROUNDS, BenchGate
 from patchkit.gates.bench_run import BenchSetup
 from patchkit.gates.hardware import CandidateBuildFailed, Machine, build_sides, check_device, sides_evidence
 from patchkit.gates.logits import ModelMissing
+from patchkit.gates.subject import Subject
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.model_shape import head_size_of
 from patchkit.runner.base import Runner

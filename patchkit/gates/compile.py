@@ -17,7 +17,8 @@ from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
 from patchkit.errors import GateError, Location, PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
+from patchkit.gates.subject import Subject
 from patchkit.gates.touched import Pair, compile_touched
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"

@@ -17,7 +17,7 @@ from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
 from patchkit.build.parts import BackendName
 from patchkit.build.sides import BuiltSide, Workshop
 from patchkit.errors import GateError, Location, ToolchainError
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 
 _DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
 

@@ -18,7 +18,7 @@ from patchkit.build.tree import overlay_tree
 from patchkit.build.units import GPU_SOURCES
 from patchkit.edits.guard import Guard
 from patchkit.errors import GateError, Location
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 
 _DEAD = b"(false)"
 _TEST = re.compile(rb" == GGML_CUDA_CC_OFFSET_AMD \+ 0x([0-9a-f]+)")

@@ -20,7 +20,7 @@ from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, platform_units, units_including
 from patchkit.errors import GateError, Location, PatchkitError
-from patchkit.gates.base import GateResult, PatchPart, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.configurations import (
     ROCWMMA_MACRO,
     Configuration,
@@ -36,6 +36,7 @@ from patchkit.gates.isolation_errors import (
 )
 from patchkit.gates.isolation_report import Compared, Findings, HostProof, isolation_result
 from patchkit.gates.readings import Case, compare, explain, units_for
+from patchkit.gates.subject import PatchPart, Subject
 
 _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
 # Neutral values for what may differ without meaning anything: line numbers, and the name of the unit's

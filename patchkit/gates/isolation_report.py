@@ -14,8 +14,9 @@ from itertools import groupby
 
 from patchkit.build.units import Platform
 from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.readings import Case
+from patchkit.gates.subject import Subject
 
 _FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")
 

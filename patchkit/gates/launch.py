@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from patchkit.build.compile import CompileFailed
 from patchkit.build.compiler import open_compiler
 from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.launch_cast import Cast, build_sides, code_after, make_cast
 from patchkit.gates.launch_compared import check_graphs, check_unguarded
 from patchkit.gates.launch_errors import CandidateAborts
@@ -23,6 +23,7 @@ from patchkit.gates.launch_matrices import about_matrices, check_matrices, matri
 from patchkit.gates.launch_report import arch_evidence, build_evidence, guarded_evidence
 from patchkit.gates.launch_rules import check_guarded, check_support, upstream_own
 from patchkit.gates.launch_runs import Comparison, compare_on
+from patchkit.gates.subject import Subject
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.occupancy.table import wmma_table
 from patchkit.recorder.device import PlayedDevice

@@ -16,9 +16,9 @@ from patchkit.build.compiler import Compiler
 from patchkit.build.sources import SourceTree
 from patchkit.config.facts import FactNotForDecisions
 from patchkit.config.profile_data import ArchProfile
-from patchkit.gates.base import Subject
 from patchkit.gates.launch_geometry import Code
 from patchkit.gates.launch_runs import Sides
+from patchkit.gates.subject import Subject
 from patchkit.gates.touched import Pair
 from patchkit.recorder.backend import build_backend
 from patchkit.recorder.device import PlayedDevice, device_of

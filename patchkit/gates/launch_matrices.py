@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from patchkit.errors import GateError, PatchkitError
-from patchkit.gates.base import PatchPart
 from patchkit.gates.launch_errors import BlockMismatch, KernelMissing, KernelTraps, finding
 from patchkit.gates.launch_geometry import Guarded, code_of
 from patchkit.gates.launch_runs import Comparison, last_step
+from patchkit.gates.subject import PatchPart
 from patchkit.recorder.log import Launch
 from patchkit.recorder.runs import RecordedRun
 from patchkit.recorder.session import BenchRun

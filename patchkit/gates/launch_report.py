@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from patchkit.gates.base import Subject
 from patchkit.gates.launch_lines import samples, transitions
 from patchkit.gates.launch_rules import Broken, CasePair, attention
 from patchkit.gates.launch_runs import Comparison, Sides, last_step
+from patchkit.gates.subject import Subject
 from patchkit.recorder.library import SELECTION_UNIT
 from patchkit.recorder.runs import CaseRecord
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from patchkit.build.machine import GATE_PROGRAMS
 from patchkit.build.sides import BuiltSide
 from patchkit.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.hardware import (
     CandidateBuildFailed,
     Machine,
@@ -26,6 +26,7 @@ from patchkit.gates.hardware import (
 )
 from patchkit.gates.logits_errors import LogitsBroken
 from patchkit.gates.logits_text import TextPair, judge_text, run_text
+from patchkit.gates.subject import Subject
 from patchkit.programs.elsewhere import Elsewhere
 from patchkit.programs.logits import Distance, Scene, compare_logits, run_logits, scenes
 from patchkit.programs.native_build import build_driver

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from patchkit.build.parallel import workers
 from patchkit.errors import GateError, Location, PatchkitError, ToolchainError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.numerics_force import ROWS_FILE, WMMA_UNIT, forced_definitions, forced_tree, wmma_patch
 from patchkit.gates.numerics_judge import judge_numerics
+from patchkit.gates.subject import Subject
 from patchkit.numerics.bundle import BundleInputs, write_bundle
 from patchkit.numerics.cuda import (
     Cuda,

@@ -30,8 +30,8 @@ from patchkit.build.units import GPU_SOURCES
 from patchkit.config.selector import Statement
 from patchkit.cxx.scopes import parse_scopes
 from patchkit.errors import AnchorError, Location
-from patchkit.gates.base import PatchPart, Subject
 from patchkit.gates.host_branch import host_expressions
+from patchkit.gates.subject import PatchPart, Subject
 from patchkit.source import SourceText, Span
 
 ROWS_FILE = "patchkit-rows.inc"

@@ -14,9 +14,9 @@ from patchkit.build.parallel import run_parallel
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
 from patchkit.build.sources import SourceTree
 from patchkit.errors import GateError, Location, PatchkitError
-from patchkit.gates.base import Subject
 from patchkit.gates.configurations import Configuration
 from patchkit.gates.isolation_errors import TokensDiffer
+from patchkit.gates.subject import Subject
 from patchkit.gates.token_diff import Run, differing_runs
 
 _EXPLAINED = 6  # differing cases whose tokens are looked at; the others are counted

@@ -14,8 +14,9 @@ from patchkit.build.compile import CompiledUnit
 from patchkit.build.compiler import open_compiler
 from patchkit.config.resource_rules import Allowance
 from patchkit.errors import GateError, Location, PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.kernel_rows import Figures, KernelRow, demangle, figures_text, kernel_rows
+from patchkit.gates.subject import Subject
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.occupancy.waves import limits_of
 

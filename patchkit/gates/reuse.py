@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.build.identity import toolchain_identity
-from patchkit.gates.base import Gate, GateResult, Subject
+from patchkit.gates.base import Gate, GateResult
+from patchkit.gates.subject import Subject
 from patchkit.runner.base import Job, Runner
 
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable

@@ -12,7 +12,7 @@ from patchkit.build.parallel import run_parallel
 from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import hip_units, units_including
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 
 _Which = Literal["host", "device"]
 

@@ -26,7 +26,7 @@ from patchkit.flow.candidates import find_candidate
 from patchkit.flow.plan import Request
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import PatchPart, Subject
+from patchkit.gates.subject import PatchPart, Subject
 from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
 

@@ -18,11 +18,12 @@ from patchkit.errors import ErrorGroup, PatchkitError
 from patchkit.flow.plan import Request, make_plan
 from patchkit.flow.workspace import Workspace
 from patchkit.gates import touched
-from patchkit.gates.base import Gate, Subject
+from patchkit.gates.base import Gate
 from patchkit.gates.compile import CompileGate
 from patchkit.gates.isolation import IsolationGate
 from patchkit.gates.launch import LaunchGate
 from patchkit.gates.resources import ResourcesGate
+from patchkit.gates.subject import Subject
 from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
 

@@ -14,7 +14,7 @@ from patchkit.build.toolchain import RocWmma, Toolchain
 from patchkit.cli.app import main
 from patchkit.flow import bench_run
 from patchkit.flow.bench_arms import build_arms
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 from patchkit.report import NullReporter
 
 

@@ -18,7 +18,7 @@ from patchkit.flow.candidates import find_candidate
 from patchkit.flow.plan import Request
 from patchkit.flow.subject import make_subject
 from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 from patchkit.report import NullReporter
 from patchkit.series_dir import SeriesDir
 

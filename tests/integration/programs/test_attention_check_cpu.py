@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import Subject
 from patchkit.gates.hardware import build_sides
 from patchkit.gates.numerics_judge import NMSE_LIMIT, ROW_LIMIT
+from patchkit.gates.subject import Subject
 from patchkit.numerics.cases import CheckCase, check_cases, check_line
 from patchkit.numerics.outputs import CheckRun, parse_check
 from patchkit.recorder.cases import CASE_READER

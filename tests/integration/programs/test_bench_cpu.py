@@ -10,9 +10,10 @@ from typing import cast
 
 import pytest
 
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.bench_device import BenchOnDevice
 from patchkit.gates.hardware import machine_of
+from patchkit.gates.subject import Subject
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner
 

@@ -9,7 +9,7 @@ import pytest
 
 from patchkit.cli.app import main
 from patchkit.errors import ExitCode
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 
 
 def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:

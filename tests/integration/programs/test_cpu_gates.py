@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.gates.backend_ops import BackendOpsGate
-from patchkit.gates.base import Subject
 from patchkit.gates.hardware import build_sides, machine_of
 from patchkit.gates.logits import LogitsGate
+from patchkit.gates.subject import Subject
 from patchkit.programs.attention import gate_cases
 from patchkit.programs.logits import scenes
 from patchkit.recorder.model_file import SmallModel, model_file

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import Subject
+from patchkit.gates.subject import Subject
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.report import NullReporter
 

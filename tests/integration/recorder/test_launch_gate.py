@@ -18,9 +18,10 @@ from patchkit.build.compiler import Compiler
 from patchkit.build.sources import SourceTree
 from patchkit.build.tree import overlay_tree
 from patchkit.gates import touched
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.launch import LaunchGate
 from patchkit.gates.launch_runs import known_cases
+from patchkit.gates.subject import Subject
 from patchkit.recorder.backend import RecordedBackend, build_backend
 from patchkit.recorder.cases import own_cases
 from patchkit.recorder.device import device_of

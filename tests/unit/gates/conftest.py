@@ -12,7 +12,7 @@ from patchkit.build.remarks import ResourceRemark
 from patchkit.config.profile import load_profile
 from patchkit.config.resource_rules import ResourceRules
 from patchkit.flow.context import make_guard
-from patchkit.gates.base import PatchPart, Subject
+from patchkit.gates.subject import PatchPart, Subject
 from patchkit.report import NullReporter
 
 ROOT = Path(__file__).resolve().parents[3]

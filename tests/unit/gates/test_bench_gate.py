@@ -14,7 +14,7 @@ from refusing import refused
 from patchkit.bench.options import BenchPlan
 from patchkit.config.bench_rules import BenchRules, ExpectedGain
 from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateResult, Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.bench import BenchGate
 from patchkit.gates.bench_errors import (
     BenchCrashed,
@@ -24,6 +24,7 @@ from patchkit.gates.bench_errors import (
     BenchOutputUnreadable,
 )
 from patchkit.gates.bench_run import BenchSetup
+from patchkit.gates.subject import Subject
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner
 from patchkit.vcs.disk import DiskFull

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import GateResult, Subject, Verdict
+from patchkit.gates.base import GateResult, Verdict
 from patchkit.gates.reuse import Reusing, machine_facts, model_identity
+from patchkit.gates.subject import Subject
 from patchkit.report import NullReporter
 from patchkit.runner.base import LocalRunner
 
