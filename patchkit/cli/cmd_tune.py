@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from patchkit.tune.search import Verdict
 
 
-class ModelMissing(UsageError):
-    """``--device`` without a model."""
-
-    code = "TUNE_MODEL_MISSING"
-
-
 class _Options(TypedDict):
     """The options of a request, named as its fields."""
 
@@ -153,7 +147,9 @@ def _race(
     from patchkit.runner.base import LocalRunner
 
     if model is None:
-        raise ModelMissing("--device needs a model to run", hint="name it: --model FILE.gguf")
+        raise UsageError(
+            "--device needs a model to run", code="TUNE_MODEL_MISSING", hint="name it: --model FILE.gguf"
+        )
     workspace = settings.workspace()
     request = DeviceRequest(
         arch=options["arch"],

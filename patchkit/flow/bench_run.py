@@ -15,7 +15,7 @@ from patchkit.bench.options import BenchPlan
 from patchkit.bench.tables import Table
 from patchkit.build.parts import BackendName
 from patchkit.config.lock import PinWanted
-from patchkit.errors import Location, ToolchainError
+from patchkit.errors import Location, ToolchainError, UsageError
 from patchkit.flow.bench_arms import BenchArm, build_arms
 from patchkit.flow.bench_session import open_sweep, refuse_other_folder
 from patchkit.flow.bench_sweep import Sweep
@@ -24,7 +24,6 @@ from patchkit.flow.gpus import detect_gpus
 from patchkit.flow.records import Wish
 from patchkit.flow.workspace import Workspace
 from patchkit.gates.hardware import machine_of
-from patchkit.gates.logits import ModelMissing
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.model_shape import head_size_of
 from patchkit.runner.base import LocalRunner, Runner
@@ -73,7 +72,7 @@ def run_bench(
     """Build, measure what is missing, and compare.
 
     Raises:
-        ModelMissing, MODEL_UNREADABLE: there is no such model, or it is none.
+        MODEL_MISSING, MODEL_UNREADABLE: there is no such model, or it is none.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
         CANDIDATE_MISSING and what building raises: see :func:`patchkit.flow.build.run_build`.
         BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
@@ -82,8 +81,11 @@ def run_bench(
     """
     if request.model is not None:
         if not request.model.is_file():
-            raise ModelMissing(
-                "there is no such model", where=Location(path=str(request.model)), hint="--model names a GGUF"
+            raise UsageError(
+                "there is no such model",
+                code="MODEL_MISSING",
+                where=Location(path=str(request.model)),
+                hint="--model names a GGUF",
             )
         head_size_of(request.model)
     if request.out is not None:

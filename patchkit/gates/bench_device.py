@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.bench.options import BenchPlan
-from patchkit.errors import Location
+from patchkit.errors import Location, UsageError
 from patchkit.gates.base import GateResult
 from patchkit.gates.bench import ROUNDS, BenchGate
 from patchkit.gates.bench_run import BenchSetup
 from patchkit.gates.hardware import CandidateBuildFailed, Machine, build_sides, check_device, sides_evidence
-from patchkit.gates.logits import ModelMissing
 from patchkit.gates.subject import Subject
 from patchkit.recorder.model_file import SmallModel, model_file
 from patchkit.recorder.model_shape import head_size_of
@@ -47,10 +46,13 @@ class BenchOnDevice:
         return self.machine.gate_name("bench")
 
     def run(self, subject: Subject) -> GateResult:
-        """Build, measure, judge; raises what building and :class:`BenchGate` raise, and ModelMissing."""
+        """Build, measure, judge; raises what building and :class:`BenchGate` raise, and MODEL_MISSING."""
         if self.model is not None and not self.model.is_file():
-            raise ModelMissing(
-                "there is no such model", where=Location(path=str(self.model)), hint="--model names a GGUF"
+            raise UsageError(
+                "there is no such model",
+                code="MODEL_MISSING",
+                where=Location(path=str(self.model)),
+                hint="--model names a GGUF",
             )
         try:
             sides = build_sides(subject, self.machine.backend, PROGRAMS)

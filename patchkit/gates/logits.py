@@ -51,12 +51,6 @@ _MODELS = (
 )
 
 
-class ModelMissing(UsageError):
-    """The model or the text that was named is not there."""
-
-    code = "MODEL_MISSING"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """One scene of one model: how far each side is from the reference."""
@@ -91,7 +85,7 @@ class LogitsGate:
         """Run every scene of every model three times: reference, baseline, candidate.
 
         Raises:
-            ModelMissing: ``model`` is no file.
+            MODEL_MISSING: ``model`` is no file.
             ToolchainError: building or running the baseline failed.
             CacheError: the disk refused.
         """
@@ -144,12 +138,16 @@ class LogitsGate:
     def _check(self) -> None:
         for path, option, what in ((self.model, "--model", "model"), (self.text, "--text", "text")):
             if path is not None and not path.is_file():
-                raise ModelMissing(
-                    f"there is no such {what}", where=Location(path=str(path)), hint=f"{option} names a file"
+                raise UsageError(
+                    f"there is no such {what}",
+                    code="MODEL_MISSING",
+                    where=Location(path=str(path)),
+                    hint=f"{option} names a file",
                 )
         if self.text is not None and self.model is None:
-            raise ModelMissing(
+            raise UsageError(
                 "--text needs a model to read it with",
+                code="MODEL_MISSING",
                 why="the models that patchkit writes have no vocabulary",
                 hint="--model GGUF",
             )
