@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from refusing import refused
-
-from patchkit.wmma_layout.interpret import BadAccess, Memory, Multiplication, run
-from patchkit.wmma_layout.ir_text import parse_functions
-from patchkit.wmma_layout.isa import LANES, Wave
+from stand_in_proof.interpret import BadAccess, Memory, Multiplication, run
+from stand_in_proof.ir_text import parse_functions
+from stand_in_proof.isa import LANES, Wave
 
 # Each lane's own place in an output of 32-bit numbers, in %9.
 PLACE = (

@@ -6,9 +6,8 @@ import struct
 
 import pytest
 from refusing import refused
-
-from patchkit.wmma_layout.ir import Constant, Operand, Operation, Shape
-from patchkit.wmma_layout.ir_text import parse_functions
+from stand_in_proof.ir import Constant, Operand, Operation, Shape
+from stand_in_proof.ir_text import parse_functions
 
 HEAD = "define protected void @f(ptr addrspace(1) noundef readonly captures(none) %0, i32 noundef %1)"
 

@@ -10,7 +10,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.wmma_layout.isa import SIZE, Kind
+from stand_in_proof.isa import SIZE, Kind
 
 Layout = Literal["row", "col"]
 

@@ -3,10 +3,10 @@
 Each case runs three times over IR that the compiler emitted. The *tracing* run gives every matrix element
 bits of its own and replaces the instruction by one that returns C: it shows which element each lane hands
 over, and that an accumulator that is stored comes back as it was loaded. The two *numeric* runs, in the
-first and in the second wave of a block, use the instruction of :mod:`patchkit.wmma_layout.isa` on small
+first and in the second wave of a block, use the instruction of :mod:`stand_in_proof.isa` on small
 whole numbers and compare memory with the product.
 
-An accumulator must lie as the guide says; for operands see :mod:`patchkit.wmma_layout.order`.
+An accumulator must lie as the guide says; for operands see :mod:`stand_in_proof.order`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from patchkit.wmma_layout.cases import Case, Stored, all_cases, fill_name
-from patchkit.wmma_layout.interpret import BadAccess, Memory, Multiplication, run
-from patchkit.wmma_layout.ir import Function
-from patchkit.wmma_layout.isa import (
+from stand_in_proof.cases import Case, Stored, all_cases, fill_name
+from stand_in_proof.interpret import BadAccess, Memory, Multiplication, run
+from stand_in_proof.ir import Function
+from stand_in_proof.isa import (
     LANES,
     SIZE,
     Copies,
@@ -32,7 +32,7 @@ from patchkit.wmma_layout.isa import (
     encode,
     multiply_add,
 )
-from patchkit.wmma_layout.order import ORDERINGS, Matrix, Ordering, Wrong, ordering_of
+from stand_in_proof.order import ORDERINGS, Matrix, Ordering, Wrong, ordering_of
 
 _BYTES: dict[Kind, int] = {"half": 2, "float": 4}
 _UNTOUCHED = 0xEE  # what D's buffer is filled with
@@ -62,7 +62,7 @@ class Proof:
 
 
 def prove(functions: Mapping[str, Function], family: Family, *, seed: int = 0) -> Proof:
-    """Run all cases of :func:`patchkit.wmma_layout.cases.source` as compiled for a GPU of the family.
+    """Run all cases of :func:`stand_in_proof.cases.source` as compiled for a GPU of the family.
 
     ``seed`` chooses the numbers that are multiplied.
 
@@ -95,7 +95,7 @@ def _checker(case: Case, family: Family, seed: int) -> Callable[[Function], Orde
         ordering = _trace(function, case, family)
         copies: Copies = "own" if ordering == "half wave" else "equal"
         for wave in range(2):
-            _multiply(function, case, family, copies, random.Random(seed), first_thread=LANES * wave)  # noqa: S311
+            _multiply(function, case, family, copies, random.Random(seed), first_thread=LANES * wave)
         return ordering
 
     return check

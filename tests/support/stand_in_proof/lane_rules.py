@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 
-from patchkit.wmma_layout.ir import Operation, Shape
+from stand_in_proof.ir import Operation, Shape
 
 Value = tuple[int | None, ...]
 Rule = Callable[[Operation, Shape, list[Value]], Value]

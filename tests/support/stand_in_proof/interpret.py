@@ -4,8 +4,8 @@ Vocabulary: a *register* holds, for each of the 32 lanes, a tuple of elements: t
 the program has set none (poison). A *buffer* is what a pointer parameter points to. The *matrix unit* is
 the function called for each matrix instruction; it gets its operands as they stand in the lanes.
 
-Nothing here knows about layouts: those are in :mod:`patchkit.wmma_layout.isa`, and what is expected of a
-header in :mod:`patchkit.wmma_layout.proof`.
+Nothing here knows about layouts: those are in :mod:`stand_in_proof.isa`, and what is expected of a
+header in :mod:`stand_in_proof.proof`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchkit.errors import Location, ToolchainError
-from patchkit.wmma_layout.ir import Constant, Function, Operand, Operation, Shape
-from patchkit.wmma_layout.isa import LANES, Kind, Wave
-from patchkit.wmma_layout.lane_rules import RULES, Value
+from stand_in_proof.ir import Constant, Function, Operand, Operation, Shape
+from stand_in_proof.isa import LANES, Kind, Wave
+from stand_in_proof.lane_rules import RULES, Value
 
 _BASE_BITS = 32  # a pointer is the number of its buffer above so many bits of offset
 _MATRIX_CALLS: Mapping[str, Kind] = {
@@ -156,7 +156,7 @@ class _Machine:
         return self.registers[operand.value]
 
     def multiply(self, kind: Kind, lanes: list[list[Value]]) -> list[Value]:
-        upper = len(lanes) > 3 and lanes[3][0] == (1,)  # noqa: PLR2004  # a, b, c, then OPSEL if it has one
+        upper = len(lanes) > 3 and lanes[3][0] == (1,)  # a, b, c, then OPSEL if it has one
         given = Multiplication(kind=kind, a=lanes[0], b=lanes[1], c=lanes[2], upper=upper)
         return [tuple(lane) for lane in self.matrix_unit(given)]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from patchkit.wmma_layout.interpret import Multiplication
-from patchkit.wmma_layout.isa import SIZE, Family, Wave, operand_slots
+from stand_in_proof.interpret import Multiplication
+from stand_in_proof.isa import SIZE, Family, Wave, operand_slots
 
 # "guide": the guide's own. "wave": another, one for the wave, which is right by the guide. "half wave": on
 # gfx11, one for each half wave, which is right if a half wave reads its own copies only; the guide does

@@ -1,4 +1,4 @@
-"""Reading LLVM IR text into :mod:`patchkit.wmma_layout.ir`."""
+"""Reading LLVM IR text into :mod:`stand_in_proof.ir`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 
 from patchkit.errors import Location, ToolchainError
-from patchkit.wmma_layout.ir import Constant, Function, Operand, Operation, Shape
+from stand_in_proof.ir import Constant, Function, Operand, Operation, Shape
 
 _TOKEN = re.compile(
     r"[%@][-\w.$]+|!\w*|#\w+|0xH[0-9A-F]+|0x[0-9A-F]+|-?\d+\.\d+e[+-]\d+|-?\d+|[a-zA-Z_][\w.]*|\S"
@@ -147,7 +147,7 @@ class _Line:
         element = self.shape()
         self.expect(",")
         operands = self.operands("")
-        if len(operands) != 2:  # noqa: PLR2004  # a base and one index
+        if len(operands) != 2:  # a base and one index
             raise self.refusal("an address with several indices")
         scale = element.bits * element.count // 8
         return Operation(
