@@ -1,8 +1,4 @@
-"""One tree, built for one backend: which parts it has here, with which compiler and toolchain.
-
-Vocabulary: the *backend* is ``cpu``, ``hip`` or ``cuda``; every build has the CPU backend too, since
-llama.cpp cannot run without it.
-"""
+"""One tree, built for one backend: which parts it has here, with which compiler and toolchain."""
 
 from __future__ import annotations
 
@@ -11,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_settings import cmake_settings
+from patchkit.base.errors import ToolchainError
+from patchkit.base.process import ToolFailed, ToolMissing, run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.cmake import cmake_settings
 from patchkit.build.identity import toolchain_identity
 from patchkit.build.parts import BackendName, Part, cpu_part, gpu_part, programs_part
 from patchkit.build.sides import BuiltSide, Workshop, assemble, build_part
 from patchkit.build.toolchain import Toolchain, rocwmma_for
-from patchkit.errors import ToolchainError
-from patchkit.proc import ToolFailed, ToolMissing, run_tool
-from patchkit.report import Reporter
 
 GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0

@@ -1,9 +1,4 @@
-"""What clang writes to stderr, as data: resource remarks, warnings, errors.
-
-Vocabulary: a *resource remark* is what ``-Rpass-analysis=kernel-resource-usage`` prints per kernel; a
-*diagnostic* is a warning or an error with its place. Both come from text, so what does not look as
-expected is an error here and never a smaller table.
-"""
+"""What clang writes to stderr, as data: resource remarks, warnings, errors."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.errors import Location, ToolchainError
+from patchkit.base.errors import Location, ToolchainError
 
 REMARK_FLAG = "-Rpass-analysis=kernel-resource-usage"
 

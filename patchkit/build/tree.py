@@ -1,9 +1,4 @@
-"""The files of a commit in a folder, for tools that need files: made once, never changed, shared.
-
-Vocabulary: an *exported tree* is the folder ``<directory>/<tree hash>``. Its name says what is in it,
-so two commits with one tree share it, and a second export costs one question to git. Files are read-only:
-a build that writes into its sources would spoil them for everybody else.
-"""
+"""The files of a commit in a folder, for tools that need files: made once, never changed, shared."""
 
 from __future__ import annotations
 
@@ -14,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.errors import CacheError, Location
+from patchkit.base.files import disk_errors
 from patchkit.build.store import remove_stale
-from patchkit.errors import CacheError, Location
-from patchkit.vcs.disk import disk_errors
-from patchkit.vcs.repository import Repository, TreeEntry, git_path
+from patchkit.upstream.repository import Repository, TreeEntry, git_path
 
 _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
 

@@ -1,9 +1,4 @@
-"""A wheel of programs that were built: installed by pip, run by their own names.
-
-Vocabulary: the *package* holds programs and libraries in one folder ``bin``, as ggml looks for backends
-beside the program; its *scripts* replace themselves by the program of their name. scikit-build-core makes the
-wheel from a CMake project that only installs files.
-"""
+"""A wheel of programs that were built: installed by pip, run by their own names."""
 
 from __future__ import annotations
 
@@ -15,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.files import disk_error_from_git, disk_errors
+from patchkit.base.process import ToolFailed, run_tool
+from patchkit.base.reporter import Reporter
 from patchkit.build.sides import BuiltSide
-from patchkit.errors import Location, ToolchainError
-from patchkit.proc import ToolFailed, run_tool
-from patchkit.report import Reporter
-from patchkit.vcs.disk import disk_error_from_git, disk_errors
 
 _TIMEOUT_S = 1800.0
 _MAKING = "making a wheel"

@@ -1,1 +1,1 @@
-"""The terminal side: options, messages, exit codes. The only package that imports click and rich."""
+"""The command line: commands, the error boundary, progress, JSON."""

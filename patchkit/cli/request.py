@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import click
 
+from patchkit.base.errors import UsageError
 from patchkit.cli.settings import FOLDER, TEXT
-from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from patchkit.config.lock import Pin, PinWanted
-    from patchkit.flow.onto.pin import Onto
-    from patchkit.flow.plan import Request
-    from patchkit.flow.records import Wish
-    from patchkit.flow.workspace import Workspace
+    from patchkit.bump.onto.pin import Onto
+    from patchkit.candidate.plan import Request
+    from patchkit.candidate.records import Wish
+    from patchkit.candidate.workspace import Workspace
+    from patchkit.series.lock import Pin, PinWanted
 
 
 _DIGITS = 9  # of a build number
@@ -126,14 +126,14 @@ class CandidateChoice:
             CANDIDATE_OTHER_SERIES: it is of another series, or has other patches; as above.
             The errors of reading lock, profiles and the user's clone.
         """
-        from patchkit.config.lock import load_lock
-        from patchkit.config.profile import load_profile
-        from patchkit.flow.candidates import check_candidate, find_candidate, made_for
+        from patchkit.candidate.find import check_candidate, find_candidate, made_for
+        from patchkit.series.lock import load_lock
+        from patchkit.series.profile import load_profile
 
         def pin_for(archs: tuple[str, ...]) -> Pin:
             if self.onto is None:
                 return load_lock(workspace.series.lock).pin(self.upstream)
-            from patchkit.flow.onto.pin import find_onto_pin
+            from patchkit.bump.onto.pin import find_onto_pin
 
             return find_onto_pin(self.onto, workspace, archs)
 
@@ -159,7 +159,7 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def packed(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # whatever the command takes
-        from patchkit.flow.records import Wish
+        from patchkit.candidate.records import Wish
 
         onto = make_onto(options.pop("onto"), options.pop("repo"), None, options["upstream"])
         wish = Wish(with_=options.pop("with_"), without=options.pop("without"), only=options.pop("only"))
@@ -190,7 +190,7 @@ def make_onto(
             why="one is a pin of the lock, the other a commit of your clone",
             hint="drop one of them",
         )
-    from patchkit.flow.onto.pin import Onto
+    from patchkit.bump.onto.pin import Onto
 
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)
@@ -251,7 +251,7 @@ def unlocked_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_request(workspace: Workspace, options: RequestOptions) -> Request:
     """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
-    from patchkit.flow.plan import Request
+    from patchkit.candidate.plan import Request
 
     return Request(
         archs=choose_archs(workspace, options["archs"]),
@@ -297,8 +297,8 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
 
     Raises ArchMissing with the GPUs that the series has patches for.
     """
-    from patchkit.flow.gpus import detect_gpus
-    from patchkit.flow.listing import archs_with_patches
+    from patchkit.candidate.listing import archs_with_patches
+    from patchkit.device.gpus import detect_gpus
 
     if named:
         return named

@@ -1,8 +1,4 @@
-"""The two streams of the process: data on stdout, talk on stderr.
-
-Vocabulary: a *document* is the one JSON value a command writes under ``--json``; *talk* is everything
-a script must be able to throw away. Both streams take any text whatever the locale says.
-"""
+"""The two streams of the process: data on stdout, talk on stderr."""
 
 from __future__ import annotations
 
@@ -18,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
+from patchkit.base.errors import CacheError, Location, UsageError
+from patchkit.base.text import visible, whole_characters
 from patchkit.cli.complaint import Paint, plain
-from patchkit.errors import CacheError, Location, UsageError
-from patchkit.visible import visible, whole_characters
 
 ColorChoice = Literal["auto", "always", "never"]
 
@@ -33,7 +29,7 @@ def make_streams_total() -> None:
 
     Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale and with
     ``PYTHONUTF8=0`` it does not. File names that reach us as lone surrogates then, or because they are
-    not UTF-8, are the work of :mod:`patchkit.visible`.
+    not UTF-8, are the work of :mod:`patchkit.base.text`.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

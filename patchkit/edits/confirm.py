@@ -1,9 +1,4 @@
-"""After an edit: is everything where it was meant to be, and nothing else changed?
-
-Vocabulary: an edit is *confirmed* by the tokens (its entity holds it, every other definition has
-the digest it had) and by clang in the pass of its side (that pass sees the entity around the edit,
-and no new syntax error). Evidence says by which.
-"""
+"""After an edit: is everything where it was meant to be, and nothing else changed?"""
 
 from __future__ import annotations
 
@@ -12,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.anchors.resolve import Anchor
-from patchkit.cxx.scopes import Entity, ScopeMap
-from patchkit.cxx.tree import Pass, Tree
-from patchkit.edits.model import Applied
-from patchkit.errors import AnchorError
-from patchkit.source import Span
+from patchkit.base.errors import AnchorError
+from patchkit.base.source import Span
+from patchkit.cpp.ast import Pass, Tree
+from patchkit.cpp.scopes import Entity, ScopeMap
+from patchkit.edits.expand import Applied
+from patchkit.edits.resolve import Anchor
 
 Confidence = Literal["ast", "tokens"]
 

@@ -1,17 +1,12 @@
-"""What a gate is, what it looks at, and what it answers.
-
-Vocabulary: a *gate* is one check; its *verdict* is passed, failed or not run, and not run is never
-passed; the *subject* is the candidate with everything about it that a gate may need; *evidence* is plain
-data that lets a person redo the check. The *baseline* is the pin the candidate stands on.
-"""
+"""What a gate is, what it looks at, and what it answers."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
-from patchkit.errors import PatchkitError
-from patchkit.gates.subject import Subject
+from patchkit.base.errors import PatchkitError
+from patchkit.candidate.subject import Subject
 
 Verdict = Literal["passed", "failed", "not run"]
 

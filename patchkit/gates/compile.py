@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake import BuiltLibrary, build_library
-from patchkit.build.cmake_project import BuildFailed
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.build.cmake import BuildFailed, BuiltLibrary, build_library
 from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
-from patchkit.errors import GateError, Location, PatchkitError
+from patchkit.candidate.subject import Subject
 from patchkit.gates.base import GateResult
-from patchkit.gates.subject import Subject
 from patchkit.gates.touched import Pair, compile_touched
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"

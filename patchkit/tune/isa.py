@@ -1,9 +1,5 @@
 """What the main loop of a kernel consists of, read from the compiler's assembly.
 
-Vocabulary: the *main loop* is the outermost loop with the most matrix instructions, else with the most
-instructions; a *turn* is one pass through its blocks, branches not taken included and inner loops counted
-once, so every figure is of the text and not of a run. Counts are instructions of one wave.
-
 Which block belongs to which loop is what LLVM writes beside its labels.
 """
 
@@ -13,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.errors import ToolchainError
+from patchkit.base.errors import ToolchainError
 
 _LABEL = re.compile(r"^(?:\.L(?P<label>BB\d+_\d+):|; %bb\.\d+:)(?P<comment>.*)$")
 _HEADER = re.compile(r"Loop Header: Depth=1\b")

@@ -26,13 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from patchkit.errors import UsageError
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.source import SourceText
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.base.errors import UsageError
+from patchkit.base.source import SourceText
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds, numbers_of, ways_of
 from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
-from patchkit.tune.ways import numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
 
 MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"

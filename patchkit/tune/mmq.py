@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.errors import ToolchainError
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.source import SourceText
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.base.errors import ToolchainError
+from patchkit.base.source import SourceText
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.wmma import cut_behind
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from patchkit.occupancy.waves import HardwareLimits, resident_waves, waves_by_lds
+from patchkit.kernels.occupancy import HardwareLimits, resident_waves, waves_by_lds
 from patchkit.tune.isa import LoopMix
 
 

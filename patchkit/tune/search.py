@@ -1,19 +1,13 @@
-"""The best setting of each variant, from what the compiler made of all of them.
-
-Vocabulary: a *bench* stands for one version of the headers; a *verdict* is what was found for one variant.
-A variant's winner is confirmed last: the instantiations that share its row must not be worse than
-upstream's either, else the next one in the order is taken.
-"""
+"""The best setting of each variant, from what the compiler made of all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.errors import Location, ToolchainError
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.tune.cost import Judged, front, margin, not_worse, rank
-from patchkit.tune.estimate import estimate
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.cost import Judged, estimate, front, margin, not_worse, rank
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
 

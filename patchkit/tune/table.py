@@ -1,18 +1,13 @@
-"""Upstream's tables of kernel parameters: constexpr functions with one macro call per row.
-
-Vocabulary: a *row* is one call, as ``CASE(GGML_TYPE_Q4_K, 128, 2, 64, 16, ...)``; its *keys* are the first
-words, which say what the row is for. A table takes the first row that fits, so a row put in front of all
-others, made of macros that a unit defines, is how a candidate's setting gets into the kernel.
-"""
+"""Upstream's tables of kernel parameters: constexpr functions with one macro call per row."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from patchkit.cxx.scopes import Entity, parse_scopes
-from patchkit.errors import Location, ToolchainError
-from patchkit.source import SourceText
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import Entity, parse_scopes
 from patchkit.tune.family import Setting
 
 _GUARD = "PATCHKIT_OWN_ROW"

@@ -15,13 +15,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location, ToolchainError
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.source import SourceText, Span
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
-from patchkit.tune.ways import numbers_of, ways_of
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds, numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
 
 TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"

@@ -11,20 +11,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location, ToolchainError
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.occupancy.wmma import (
-    UPSTREAM,
-    VARIANTS,
-    WmmaParams,
-    WmmaVariant,
-    legal_params,
-    vkq_stride,
-)
-from patchkit.source import SourceText
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds
 
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
@@ -73,7 +65,7 @@ class WmmaFamily:
         return tuple(name_of(variant) for variant in VARIANTS)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """By the rules of :mod:`patchkit.occupancy.wmma`, with the bounds that can change anything."""
+        """By the rules of :mod:`patchkit.kernels.wmma`, with the bounds that can change anything."""
         pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
         if not self.bounds:
             return tuple(pairs)

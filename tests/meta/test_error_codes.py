@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import patchkit
-from patchkit.errors import ErrorGroup, ExitCode, InternalError, PatchkitError
+from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, PatchkitError
 
 
 def _raised(checkout: Path) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.config.lock import GitSource, Pin
+from patchkit.series.lock import GitSource, Pin
 
 FOLDER = "ggml/src/ggml-cuda"
 

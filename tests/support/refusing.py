@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.errors import PatchkitError
+from patchkit.base.errors import PatchkitError
 
 
 def refused(code: str, match: str | None = None) -> pytest.RaisesExc[PatchkitError]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.errors import ExitCode
-from patchkit.series_dir import find_series_dir
+from patchkit.base.errors import ExitCode
+from patchkit.series.folder import find_series_dir
 
 
 def _fill(root: Path) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from patchkit.config.lock import load_lock
+from patchkit.series.lock import load_lock
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.base.reporter import NullReporter, Reporter
+from patchkit.candidate.lock import Relocked, relock, relock_all
+from patchkit.candidate.plan import Request
+from patchkit.candidate.workspace import Workspace
 from patchkit.cli.app import main
-from patchkit.config.lock import load_lock
-from patchkit.errors import ErrorGroup, ExitCode
-from patchkit.flow.lock import Relocked, relock, relock_all
-from patchkit.flow.plan import Request
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter, Reporter
-from patchkit.series_dir import SeriesDir
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import load_lock
 
 BOTH = ("demo-launch-bounds", "demo-twin")
 ONE, OTHER = ("gfx1151",), ("gfx1100",)

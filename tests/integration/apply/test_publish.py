@@ -17,23 +17,18 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.cli.publish_options import published_lines
-from patchkit.config.gate_policy import GATES
-from patchkit.errors import PatchkitError
-from patchkit.flow.publish import (
-    Published,
-    PublishRequest,
-    PushRemoteBad,
-    run_publish,
-)
-from patchkit.flow.range_proof import RangeProofFailed
-from patchkit.flow.verify import Report, Timed
-from patchkit.flow.workspace import Workspace
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import DiskFull
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.workspace import Workspace
+from patchkit.cli.verbs.verify import published_lines
 from patchkit.gates.base import GateResult, Verdict
-from patchkit.report import NullReporter
-from patchkit.series_dir import find_series_dir
-from patchkit.vcs.disk import DiskFull
-from patchkit.vcs.push import PushFailed, PushRejected, RemoteUnread
+from patchkit.gates.verify import Report, Timed
+from patchkit.publish.range_proof import RangeProofFailed
+from patchkit.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
+from patchkit.series.catalogue import GATES
+from patchkit.series.folder import find_series_dir
+from patchkit.upstream.push import PushFailed, PushRejected, RemoteUnread
 
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
 PROVEN = "refs/heads/patchkit/gfx1151/b1"
@@ -267,7 +262,7 @@ def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatc
     def stop(*_args: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"patchkit.flow.publish.{name}", stop)
+    monkeypatch.setattr(f"patchkit.publish.run.{name}", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         publish(made)
     assert ready.refs() == before
@@ -276,7 +271,7 @@ def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatc
 
 
 def test_somebody_else_moves_the_branch_meanwhile(ready, report, publish, monkeypatch) -> None:
-    import patchkit.flow.publish as module
+    import patchkit.publish.run as module
 
     moved = module.write_note_commit
 

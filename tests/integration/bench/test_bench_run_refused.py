@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.reporter import NullReporter
 from patchkit.build.machine import _hip_part
 from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
-from patchkit.flow import bench_run
-from patchkit.flow.bench_arms import build_arms
-from patchkit.gates.subject import Subject
-from patchkit.report import NullReporter
+from patchkit.device.bench import command as bench_run
+from patchkit.device.bench.sweep import build_arms
 
 
 @pytest.fixture

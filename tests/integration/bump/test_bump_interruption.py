@@ -111,7 +111,7 @@ def test_a_lock_that_cannot_be_written_puts_the_branch_back(river):
 
 REFUSE = """\
 import errno, sys
-import patchkit.flow.bump as bump
+import patchkit.bump.run as bump
 def refuse(path, lock):
     if "bump-" not in str(path):
         raise LOCK_NOT_WRITTEN("the lock could not be written: No space left on device")

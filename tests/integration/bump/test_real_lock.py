@@ -18,7 +18,7 @@ import pytest
 from demo_world import git
 from filelock import FileLock
 
-from patchkit.config.lock import load_lock
+from patchkit.series.lock import load_lock
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
 
 
 def classes(document):

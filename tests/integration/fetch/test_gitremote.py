@@ -8,14 +8,10 @@ import pytest
 from processes import command_lines, is_gone
 from refusing import refused
 
-from patchkit.fetch.gitremote import (
-    RemoteUnreachable,
-    RemoteUrlBad,
-    fetch_commit,
-)
-from patchkit.vcs.disk import DiskFull
-from patchkit.vcs.repository import Repository, create_repository
-from patchkit.vcs.runner import Finished
+from patchkit.base.files import DiskFull
+from patchkit.upstream.git import Finished
+from patchkit.upstream.remote import RemoteUnreachable, RemoteUrlBad, fetch_commit
+from patchkit.upstream.repository import Repository, create_repository
 
 
 @pytest.fixture
@@ -60,7 +56,7 @@ def test_a_remote_that_serves_tips_only(repo: Repository, upstream) -> None:
         stdout=b"",
         stderr=f"error: Server does not allow request for unadvertised object {older}\n",
     )
-    from patchkit.fetch import gitremote
+    from patchkit.upstream import remote as gitremote
 
     error = gitremote._why("url", older, failed, repo.git.failure(("fetch",), failed))
     assert error.code == "REMOTE_REFUSES_COMMIT"
@@ -116,7 +112,7 @@ def test_a_password_is_never_asked_for(repo: Repository, upstream) -> None:
 
 
 def test_a_full_disk_is_not_the_remotes_fault(repo: Repository) -> None:
-    from patchkit.fetch import gitremote
+    from patchkit.upstream import remote as gitremote
 
     failed = Finished(status=128, stdout=b"", stderr="fatal: write error: No space left on device\n")
     error = gitremote._why("url", "1" * 40, failed, repo.git.failure(("fetch",), failed))
@@ -124,7 +120,7 @@ def test_a_full_disk_is_not_the_remotes_fault(repo: Repository) -> None:
 
 
 def test_a_repository_of_another_user_is_explained(repo: Repository) -> None:
-    from patchkit.fetch import gitremote
+    from patchkit.upstream import remote as gitremote
 
     failed = Finished(
         status=128, stdout=b"", stderr="fatal: detected dubious ownership in repository at 'x'\n"

@@ -8,8 +8,8 @@ import pytest
 from demo_world import git, make_upstream, pin_at
 from refusing import refused
 
-from patchkit.fetch.history import open_history
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.remote import open_history
 
 BUILDS = {
     1: {"a.cu": "1", "b.cu": "1"},

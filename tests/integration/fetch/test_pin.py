@@ -10,20 +10,15 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.config.lock import GitSource, Pin, load_lock
-from patchkit.errors import CacheError, ErrorGroup
-from patchkit.fetch import pin as module
-from patchkit.fetch.archive_errors import ArchiveDamaged
-from patchkit.fetch.cache import Cache, open_cache
-from patchkit.fetch.gitremote import RemoteUnreachable
-from patchkit.fetch.pin import (
-    find_pinned,
-    obtain,
-    pin_ref,
-)
-from patchkit.fetch.sdist import SdistDigestMismatch
-from patchkit.report import NullReporter
-from patchkit.vcs.refs import list_refs
+from patchkit.base.errors import CacheError, ErrorGroup
+from patchkit.base.reporter import NullReporter
+from patchkit.series.lock import GitSource, Pin, load_lock
+from patchkit.upstream import pin as module
+from patchkit.upstream.cache import Cache, open_cache
+from patchkit.upstream.pin import find_pinned, obtain, pin_ref
+from patchkit.upstream.refs import list_refs
+from patchkit.upstream.remote import RemoteUnreachable
+from patchkit.upstream.sdist import ArchiveDamaged, SdistDigestMismatch
 
 REPORTER = NullReporter()
 
@@ -248,9 +243,9 @@ def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> N
 _OBTAIN = """
 import pickle, sys
 from pathlib import Path
-from patchkit.fetch.cache import open_cache
-from patchkit.fetch.pin import obtain
-from patchkit.report import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.base.reporter import NullReporter
 pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))
 print(obtain(pin, cache=open_cache(root), source=source, index_url=url, reporter=NullReporter()).commit)
 """

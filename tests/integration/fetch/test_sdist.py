@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.config.lock import SdistSource
-from patchkit.fetch import sdist
-from patchkit.fetch.sdist import (
-    IndexUnusable,
-    SdistDigestMismatch,
-    SdistNetwork,
-    fetch_sdist,
-)
-from patchkit.report import NullReporter
-from patchkit.vcs.disk import DiskFull, DiskNotDirectory
+from patchkit.base.files import DiskFull, DiskNotDirectory
+from patchkit.base.reporter import NullReporter
+from patchkit.series.lock import SdistSource
+from patchkit.upstream import sdist
+from patchkit.upstream.sdist import IndexUnusable, SdistDigestMismatch, SdistNetwork, fetch_sdist
 
 
 def _source(upstream, **changes) -> SdistSource:

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build import cmake_project
-from patchkit.build.cmake import build_library
-from patchkit.build.cmake_project import BuildFailed
+from patchkit.base.reporter import NullReporter
+from patchkit.build import cmake as cmake_project
+from patchkit.build.cmake import BuildFailed, build_library
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.report import NullReporter
 
 pytestmark = pytest.mark.hip
 

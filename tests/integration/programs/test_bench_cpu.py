@@ -10,12 +10,12 @@ from typing import cast
 
 import pytest
 
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.build import machine_of
+from patchkit.candidate.subject import Subject
+from patchkit.device.runner import LocalRunner
 from patchkit.gates.base import GateResult
-from patchkit.gates.bench_device import BenchOnDevice
-from patchkit.gates.hardware import machine_of
-from patchkit.gates.subject import Subject
-from patchkit.report import NullReporter
-from patchkit.runner.base import LocalRunner
+from patchkit.gates.bench import BenchOnDevice
 
 pytestmark = pytest.mark.cpu_build
 

@@ -18,9 +18,9 @@ from stand_in_proof.cases import function_names, source
 from stand_in_proof.ir import Function
 from stand_in_proof.ir_text import parse_functions
 
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.errors import PrefixDamaged
 from patchkit.build.toolchain import Toolchain, ToolchainMissing, find_toolchain, hip_flags
-from patchkit.report import NullReporter
-from patchkit.sdk.errors import PrefixDamaged
 
 ROOT = Path(__file__).resolve().parents[3]
 _STUB_HEADERS = Path(__file__).with_name("headers")

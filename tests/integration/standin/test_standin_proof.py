@@ -14,7 +14,7 @@ from stand_in_proof.proof import prove
 
 pytestmark = pytest.mark.hip
 
-STANDIN = Path(__file__).resolve().parents[3] / "patchkit" / "sdk" / "standin"
+STANDIN = Path(__file__).resolve().parents[3] / "patchkit" / "build" / "sdk" / "standin"
 EXACT = "-DROCWMMA_STAND_IN_EXACT_COPIES"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from patchkit.errors import Location, ToolchainError
+from patchkit.base.errors import Location, ToolchainError
 from stand_in_proof.ir import Constant, Function, Operand, Operation, Shape
 from stand_in_proof.isa import LANES, Kind, Wave
 from stand_in_proof.lane_rules import RULES, Value

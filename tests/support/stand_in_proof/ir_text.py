@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Collection, Iterator, Mapping
 
-from patchkit.errors import Location, ToolchainError
+from patchkit.base.errors import Location, ToolchainError
 from stand_in_proof.ir import Constant, Function, Operand, Operation, Shape
 
 _TOKEN = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.anchors.resolve import resolve_anchor
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.resolve import resolve_anchor
 
 
 def resolve(text, edit):

@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.anchors.resolve import (
-    EntityAmbiguous,
-    EntityNotFound,
-    find_entity,
-    resolve_anchor,
-)
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location
-from patchkit.source import SourceText
+from patchkit.base.errors import Location
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
 
 PATH = "ggml/src/ggml-cuda/t.cu"
 HERE = "patches/0001-p/patch.toml:7:1"

@@ -10,12 +10,19 @@ from collections.abc import Callable
 import pytest
 from refusing import refused
 
-from patchkit.bench.fields import BenchGarbage
-from patchkit.bench.judge import Judged, Promise, judge, promises_for
-from patchkit.bench.rounds import ARMS, Rounds, parse_rounds, round_order
-from patchkit.bench.rows import BenchModel, BenchRow, BenchTest
-from patchkit.bench.statistics import bootstrap_median, compare
-from patchkit.config.bench_rules import BenchRules, ExpectedGain
+from patchkit.device.bench.rounds import (
+    ARMS,
+    Judged,
+    Promise,
+    Rounds,
+    judge,
+    parse_rounds,
+    promises_for,
+    round_order,
+)
+from patchkit.device.bench.rows import BenchGarbage, BenchModel, BenchRow, BenchTest
+from patchkit.device.bench.statistics import bootstrap_median, compare
+from patchkit.series.promises import BenchRules, ExpectedGain
 
 NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.bench.plots import draw_plot, inline_svg
-from patchkit.bench.rows import parse_rows
-from patchkit.bench.tables import Series, Table, compare_series
+from patchkit.device.bench.plots import draw_plot, inline_svg
+from patchkit.device.bench.rows import parse_rows
+from patchkit.device.bench.tables import Series, Table, compare_series
 
 _RECORDED = Path(__file__).parent / "recorded"
 _NAMES = ("hip", "rocwmma", "tuned")
@@ -48,7 +48,7 @@ def test_equal_tables_give_equal_bytes_in_every_process() -> None:
 import sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2] / "support")!r}]
 import test_bench_plots
-from patchkit.bench.plots import draw_plot
+from patchkit.device.bench.plots import draw_plot
 sys.stdout.buffer.write(draw_plot(test_bench_plots._table(), "svg"))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

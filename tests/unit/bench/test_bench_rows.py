@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.bench.fields import BenchFieldMissing, BenchGarbage
-from patchkit.bench.options import BenchPlan, bench_arguments, parse_help
-from patchkit.bench.rows import BenchTruncated, parse_rows
+from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
+from patchkit.device.bench.rows import BenchFieldMissing, BenchGarbage, BenchTruncated, parse_rows
 
 _RECORDED = Path(__file__).parent / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")

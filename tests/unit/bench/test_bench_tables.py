@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.bench.rows import parse_rows
-from patchkit.bench.table_notes import table_notes
-from patchkit.bench.table_text import csv_table, json_table, markdown_table, sections
-from patchkit.bench.tables import Series, Table, compare_series
+from patchkit.device.bench.rows import parse_rows
+from patchkit.device.bench.tables import (
+    Series,
+    Table,
+    compare_series,
+    csv_table,
+    json_table,
+    markdown_table,
+    sections,
+    table_notes,
+)
 
 _RECORDED = Path(__file__).parent / "recorded"
 _PUBLISHED = _RECORDED / "published"

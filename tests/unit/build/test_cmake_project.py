@@ -15,14 +15,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build import cmake_project
-from patchkit.build.cmake_project import (
-    BuildFailed,
-    Project,
-    build_targets,
-)
-from patchkit.proc import ToolStopped
-from patchkit.report import NullReporter
+from patchkit.base.process import ToolStopped
+from patchkit.base.reporter import NullReporter
+from patchkit.build import cmake as cmake_project
+from patchkit.build.cmake import BuildFailed, Project, build_targets
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18...4.4)
@@ -35,8 +31,8 @@ add_custom_target(slow COMMAND ${CMAKE_COMMAND} -E touch began COMMAND ${CMAKE_C
 _INTERRUPTED = """
 import sys
 from pathlib import Path
-from patchkit.build.cmake_project import Project, build_targets
-from patchkit.report import NullReporter
+from patchkit.build.cmake import Project, build_targets
+from patchkit.base.reporter import NullReporter
 source, folder = map(Path, sys.argv[1:])
 project = Project(source=source, folder=folder, entries={"CMAKE_BUILD_TYPE": "Release"})
 build_targets(project, ["small", "slow"], what="building", reporter=NullReporter())

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.errors import CacheError
+from patchkit.base.files import DiskFull
+from patchkit.base.process import ToolFailed, ToolMissing, ToolTimeout
+from patchkit.base.reporter import NullReporter
 from patchkit.build.compile import CompileFailed, CompilerCrashed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest
-from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain
-from patchkit.errors import CacheError
-from patchkit.proc import ToolFailed, ToolMissing, ToolTimeout
-from patchkit.report import NullReporter
-from patchkit.vcs.disk import DiskFull
+from patchkit.build.units import SourceTree
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refusing import refused
 
-from patchkit.build.assembly import parse_kernels
+from patchkit.build.compile import parse_kernels
 from patchkit.build.remarks import parse_diagnostics, parse_remarks
 
 _AT = "ggml/src/ggml-cuda/template-instances/../fattn-tile.cuh:719:1"

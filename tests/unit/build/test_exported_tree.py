@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from patchkit.base.errors import CacheError
+from patchkit.base.reporter import NullReporter
 from patchkit.build.tree import export_tree, overlay_tree
-from patchkit.errors import CacheError
-from patchkit.report import NullReporter
-from patchkit.vcs.repository import Repository, create_repository
+from patchkit.upstream.repository import Repository, create_repository
 
 
 @pytest.fixture

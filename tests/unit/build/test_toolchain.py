@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.rocm import look_at, places
+from patchkit.base.errors import ExitCode
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.errors import PrefixDamaged
+from patchkit.build.sdk.prefix import STANDIN, Package, Record, write_record
+from patchkit.build.sdk.versions import rocwmma_version
 from patchkit.build.toolchain import (
     RocWmma,
     Toolchain,
@@ -17,13 +21,10 @@ from patchkit.build.toolchain import (
     find_toolchain,
     hip_flags,
     knows_arch,
+    look_at,
+    places,
     rocwmma_for,
 )
-from patchkit.errors import ExitCode
-from patchkit.report import NullReporter
-from patchkit.sdk.errors import PrefixDamaged
-from patchkit.sdk.prefix import STANDIN, Package, Record, write_record
-from patchkit.sdk.versions import rocwmma_version
 
 
 class Warnings(NullReporter):

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.units import (
-    IncludeGraph,
-    hip_units,
-    platform_units,
-    units_including,
-)
+from patchkit.build.units import IncludeGraph, hip_units, platform_units, units_including
 
 _CMAKE = """
 if (FOO)

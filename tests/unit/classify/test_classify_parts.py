@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from refusing import refused
 
-from patchkit.classify.drift import find_drift
-from patchkit.classify.retarget import find_resemblances, find_target, near_target
-from patchkit.classify.reverse import Step, bare, take_out
-from patchkit.classify.threeway import compare_derivations, merge_file, same_tokens
-from patchkit.classify.units import align, list_units
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.report import NullReporter
-from patchkit.source import SourceText, Span
+from patchkit.base.reporter import NullReporter
+from patchkit.base.source import SourceText, Span
+from patchkit.bump.derive import Step, bare, compare_derivations, merge_file, same_tokens, take_out
+from patchkit.bump.drift import find_drift
+from patchkit.candidate.retarget import align, find_resemblances, find_target, list_units, near_target
+from patchkit.cpp.scopes import parse_scopes
 
 QUIET = NullReporter()
 BASE = b"int f(int x) {\n    int a = 1;\n    int b = 2;\n    int c = 3;\n    return a + b + c + x;\n}\n"

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.config.facts import (
-    Confidence,
-    Fact,
-    FactNotForDecisions,
-    Facts,
-    FactsModel,
-    FactValue,
-)
-from patchkit.errors import Location
+from patchkit.base.errors import Location
+from patchkit.series.facts import Confidence, Fact, FactNotForDecisions, Facts, FactsModel, FactValue
 
 PLACE = Location(path="gfx1151.toml", line=9)
 
@@ -74,6 +67,6 @@ def test_a_word_is_not_a_number() -> None:
 
 
 def test_every_name_of_the_lists_is_a_fact() -> None:
-    from patchkit.config.facts import REPORT_ONLY, REQUIRED
+    from patchkit.series.facts import REPORT_ONLY, REQUIRED
 
     assert set(REQUIRED) | REPORT_ONLY <= set(FactsModel.model_fields)

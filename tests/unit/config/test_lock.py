@@ -11,17 +11,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
-from patchkit.config.lock import (
+from patchkit.base.errors import ConfigError, ErrorGroup
+from patchkit.series.lock import (
     Followed,
     GitSource,
     Lock,
-    Result,
-    SdistSource,
-    load_lock,
-    parse_lock,
-)
-from patchkit.config.lock_check import (
     LockArchsUnsorted,
     LockBuildTwice,
     LockCommitUnproven,
@@ -30,14 +24,15 @@ from patchkit.config.lock_check import (
     LockGitWithoutCommit,
     LockObjectBad,
     LockResultOrphan,
-)
-from patchkit.config.lock_text import (
+    Result,
+    SdistSource,
     format_lock,
+    load_lock,
+    parse_lock,
     record_result,
     write_lock,
 )
-from patchkit.config.toml import parse_toml
-from patchkit.errors import ConfigError, ErrorGroup
+from patchkit.series.toml import BadValueError, MissingKeyError, UnknownKeyError, parse_toml
 
 TREE = "2ce50226eadb9957ae4adba311d1516c7758f80f"
 RAW = (

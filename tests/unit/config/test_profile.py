@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
-from patchkit.config.profile import (
-    list_profiles,
-    load_profile,
-)
-from patchkit.errors import ErrorGroup, ExitCode
+from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.series.profile import list_profiles, load_profile
+from patchkit.series.toml import BadValueError, MissingKeyError, UnknownKeyError
 
 FAMILY = """family = "top"
 

@@ -10,15 +10,19 @@ import pytest
 from pydantic import Field
 from refusing import refused
 
-from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError, near_miss, spell
-from patchkit.config.toml import (
+from patchkit.base.errors import ErrorGroup
+from patchkit.series.toml import (
     MAX_BYTES,
+    BadValueError,
+    MissingKeyError,
     TomlModel,
+    UnknownKeyError,
     load_toml,
+    near_miss,
     parse_toml,
+    spell,
     validate,
 )
-from patchkit.errors import ErrorGroup
 
 TEXT = b"""# a comment with [brackets] and = signs
 title = "x"  # = [no]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.cxx import lexer
-from patchkit.cxx.lexer import TokenKind, lex, lex_pattern
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp import lexer
+from patchkit.cpp.lexer import TokenKind, lex, lex_pattern
 
 
 def texts(data: bytes) -> list[bytes]:

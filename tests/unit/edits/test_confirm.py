@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.anchors.resolve import Anchor, resolve_anchor
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.cxx.tree import Definition, ParseIssue, Tree, parse_tree
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.ast import Definition, ParseIssue, Tree, parse_tree
+from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.confirm import (
     EditMisplaced,
     EditUnparsable,
@@ -15,8 +15,8 @@ from patchkit.edits.confirm import (
     confirm_entities,
     confirm_passes,
 )
-from patchkit.edits.model import Applied, Placement, apply_placements
-from patchkit.source import SourceText, Span
+from patchkit.edits.expand import Applied, Placement, apply_placements
+from patchkit.edits.resolve import Anchor, resolve_anchor
 
 SOURCE = """\
 #define SIZE 4

@@ -7,14 +7,10 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.anchors.resolve import EntityNotFound, resolve_anchor
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.edits.expand import (
-    expand_alias,
-    expand_edit,
-)
-from patchkit.edits.model import apply_placements
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.expand import apply_placements, expand_alias, expand_edit
+from patchkit.edits.resolve import EntityNotFound, resolve_anchor
 
 HOST = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
 

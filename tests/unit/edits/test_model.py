@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.edits.model import Placement, apply_placements, revert
-from patchkit.source import SourceText, Span
+from patchkit.base.source import SourceText, Span
+from patchkit.edits.expand import Placement, apply_placements, revert
 
 
 @pytest.fixture

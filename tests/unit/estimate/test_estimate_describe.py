@@ -3,12 +3,9 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.errors import ErrorGroup
-from patchkit.estimate.describe import (
-    shape_of_file,
-    shape_of_header,
-)
-from patchkit.gguf_file.header import load_gguf
+from patchkit.base.errors import ErrorGroup
+from patchkit.base.gguf import load_gguf
+from patchkit.estimate.model import shape_of_file, shape_of_header
 
 
 def _read(path):

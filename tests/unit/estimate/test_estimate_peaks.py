@@ -5,10 +5,10 @@ from types import MappingProxyType
 
 from refusing import refused
 
-from patchkit.config.facts import Fact
-from patchkit.config.profile import load_profile
-from patchkit.errors import Location
-from patchkit.estimate.peaks import peaks_of
+from patchkit.base.errors import Location
+from patchkit.estimate.roofline import peaks_of
+from patchkit.series.facts import Fact
+from patchkit.series.profile import load_profile
 
 
 def _with(checkout, **values):

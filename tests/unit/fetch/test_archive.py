@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.errors import SourceError
-from patchkit.fetch import archive as module
-from patchkit.fetch.archive import Limits, Member, read_archive
-from patchkit.fetch.archive_errors import (
+from patchkit.base.errors import SourceError
+from patchkit.upstream import sdist as module
+from patchkit.upstream.sdist import (
     ArchiveAbsolutePath,
     ArchiveDamaged,
     ArchiveDuplicate,
@@ -24,6 +23,9 @@ from patchkit.fetch.archive_errors import (
     ArchivePathTooLong,
     ArchiveSpecialFile,
     ArchiveTooManyMembers,
+    Limits,
+    Member,
+    read_archive,
 )
 
 TREE = "pkg-1.0/third/llama.cpp/"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.flow.bench_orphans import processes_of, wait_for_orphans
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.device.bench.sweep import processes_of, wait_for_orphans
 
 _PROGRAM = b"""
 #include <cstdio>

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.bench.fields import BenchGarbage
-from patchkit.flow.bench_session import Run, open_sweep, plan_runs
-from patchkit.proc import Completed
-from patchkit.vcs.disk import DiskNotDirectory
+from patchkit.base.files import DiskNotDirectory
+from patchkit.base.process import Completed
+from patchkit.device.bench.rows import BenchGarbage
+from patchkit.device.bench.sweep import Run, open_sweep, plan_runs
 
 _RUN = Run(repetition=0, depth=64, label="HIP")
 _SETUP = {"model": "m", "batch": [1, 2]}

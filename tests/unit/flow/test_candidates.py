@@ -9,17 +9,13 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.config.lock import Pin, load_lock
-from patchkit.flow.candidates import (
-    find_candidate,
-    is_candidate,
-    read_candidate,
-)
-from patchkit.flow.diff import FileChange, difference
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
-from patchkit.vcs.refs import delete_ref, list_refs, update_ref
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.diff import FileChange, difference
+from patchkit.candidate.find import find_candidate, is_candidate, read_candidate
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Pin, load_lock
+from patchkit.upstream.refs import delete_ref, list_refs, update_ref
 
 ROOT = Path(__file__).resolve().parents[3]
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"

@@ -12,9 +12,9 @@ import jinja2
 import pytest
 from refusing import refused
 
-from patchkit.flow.locking import read_inputs
-from patchkit.render.environment import make_environment
-from patchkit.series_dir import SeriesDir
+from patchkit.candidate.locking import read_inputs
+from patchkit.edits.templates import make_environment
+from patchkit.series.folder import SeriesDir
 
 
 @pytest.fixture

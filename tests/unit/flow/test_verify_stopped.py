@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 from refusing import refused
 
+from patchkit.base.errors import ToolchainError
+from patchkit.base.files import DiskFull
+from patchkit.base.process import ToolCrashed
+from patchkit.base.reporter import NullReporter
 from patchkit.build.toolchain import RocWmma, Toolchain
-from patchkit.errors import ToolchainError
-from patchkit.flow import verify
-from patchkit.flow.workspace import Workspace
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates import verify
 from patchkit.gates.base import GateResult
-from patchkit.proc import ToolCrashed
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
-from patchkit.vcs.disk import DiskFull
+from patchkit.series.folder import SeriesDir
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from refusing import refused
 
-from patchkit.gates.backend_ops_runs import Tools, _mode
-from patchkit.gates.hardware import machine_of
-from patchkit.programs.backend_ops import Choice, Stage
-from patchkit.programs.run import OutputGarbled, Place
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.build import machine_of
+from patchkit.device.backend_ops import Choice, Stage
+from patchkit.device.program import OutputGarbled, Place
+from patchkit.gates.backend_ops import Tools, _mode
 
 TALK = """\
 load_backend: loaded CPU backend from {reference}

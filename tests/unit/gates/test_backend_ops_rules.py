@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.gates.backend_ops import allowed_nmse, judge_ops, judge_own
-from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, ops_of
-from patchkit.gates.hardware import check_device, machine_of
-from patchkit.programs.attention import Measured, gate_cases
-from patchkit.programs.backend_ops import Row
+from patchkit.candidate.build import check_device, machine_of
+from patchkit.device.attention import Measured, gate_cases
+from patchkit.device.backend_ops import Row
+from patchkit.gates.backend_ops import OpsRun, OwnRun, allowed_nmse, judge_ops, judge_own, ops_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")

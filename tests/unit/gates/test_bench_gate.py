@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.bench.options import BenchPlan
-from patchkit.config.bench_rules import BenchRules, ExpectedGain
-from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateResult
-from patchkit.gates.bench import BenchGate
-from patchkit.gates.bench_errors import (
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import DiskFull
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.subject import Subject
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.run import (
     BenchCrashed,
     BenchFailed,
     BenchGpuLost,
     BenchOutOfMemory,
     BenchOutputUnreadable,
+    BenchSetup,
 )
-from patchkit.gates.bench_run import BenchSetup
-from patchkit.gates.subject import Subject
-from patchkit.report import NullReporter
-from patchkit.runner.base import LocalRunner
-from patchkit.vcs.disk import DiskFull
+from patchkit.device.runner import LocalRunner
+from patchkit.gates.base import GateResult
+from patchkit.gates.bench import BenchGate
+from patchkit.series.promises import BenchRules, ExpectedGain
 
 _RECORDED = Path(__file__).parents[1] / "bench" / "recorded"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.gating.pull import read_pull
-from patchkit.gating.side import read_side
-from patchkit.report import NullReporter
-from patchkit.vcs.repository import Repository
+from patchkit.base.reporter import NullReporter
+from patchkit.pull.changes import read_pull
+from patchkit.pull.side import read_side
+from patchkit.upstream.repository import Repository
 
 _WHO = {
     "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import ConfigError, ExitCode, GateError, Location
-from patchkit.gates.isolation_errors import HostBranchLeaks, TokensDiffer
-from patchkit.gating.blame import leaks_of
-from patchkit.gating.errors import OwnTestsNeeded
-from patchkit.gating.judge import Outcome
-from patchkit.gating.outputs import append_summary, gate_sarif
-from patchkit.gating.pull import Change, Pull
-from patchkit.gating.text import gate_lines, gate_markdown
-from patchkit.gating.verdict import Finding, GateRow, Judged, Verdict
-from patchkit.report import NullReporter
-from patchkit.vcs.repository import Repository
+from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
+from patchkit.base.reporter import NullReporter
+from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
+from patchkit.pull.changes import Change, Pull
+from patchkit.pull.errors import OwnTestsNeeded
+from patchkit.pull.judge import Outcome, leaks_of
+from patchkit.pull.outputs import append_summary, gate_lines, gate_markdown, gate_sarif
+from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.upstream.repository import Repository
 
 LEAK = Finding(
     problem=TokensDiffer(

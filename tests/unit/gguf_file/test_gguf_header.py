@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusing import refused
 
-from patchkit.errors import ExitCode
-from patchkit.gguf_file.errors import GgufError, GgufPartMissing, GgufTruncated, GgufUnreadable
-from patchkit.gguf_file.header import LongArray, load_gguf, load_gguf_parts
-from patchkit.recorder.model_shape import head_size_of
+from patchkit.base.errors import ExitCode
+from patchkit.base.gguf import (
+    GgufError,
+    GgufPartMissing,
+    GgufTruncated,
+    GgufUnreadable,
+    LongArray,
+    load_gguf,
+    load_gguf_parts,
+)
+from patchkit.gpu.models import head_size_of
 
 # Files that went wrong once or were made to: CODE-what.gguf. What hypothesis finds is added here.
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.gguf"))

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.config.profile_data import TunedWmma
-from patchkit.errors import ErrorGroup, Location
-from patchkit.occupancy.table import TunedVariantUnknown, wmma_table
-from patchkit.occupancy.waves import limits_of, resident_blocks
-from patchkit.occupancy.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, violations
+from patchkit.base.errors import ErrorGroup, Location
+from patchkit.kernels.occupancy import limits_of, resident_blocks
+from patchkit.kernels.wmma import (
+    UPSTREAM,
+    VARIANTS,
+    TunedVariantUnknown,
+    WmmaParams,
+    WmmaVariant,
+    violations,
+    wmma_table,
+)
+from patchkit.series.profile import TunedWmma, load_profile
 
 PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
 PLACE = Location(path="gfx1151.toml", line=40, column=1)

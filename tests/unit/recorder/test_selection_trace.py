@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.recorder.branches import decisions
-from patchkit.recorder.trace import Place
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.gpu.selection import Place, decisions
 
 _CODE = b"""\
 static int choose(int a, int b) {

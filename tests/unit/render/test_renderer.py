@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.config.manifest import Patch, parse_patch
-from patchkit.config.toml import parse_toml
-from patchkit.errors import Location, RenderError
-from patchkit.render.bounds import MAX_OUTPUT
-from patchkit.render.renderer import (
+from patchkit.base.errors import Location, RenderError
+from patchkit.edits.templates import (
+    MAX_OUTPUT,
     PatchRenderer,
     TemplateForbidden,
     TemplateMissing,
     TemplateSyntax,
 )
+from patchkit.series.patch import Patch, parse_patch
+from patchkit.series.toml import parse_toml
 
 HERE = Location(path="patches/0001-p/patch.toml", line=9, column=1)
 

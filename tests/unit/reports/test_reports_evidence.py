@@ -9,10 +9,10 @@ import pytest
 from refusing import refused
 
 from patchkit.gates.base import GateResult
-from patchkit.reports.errors import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
-from patchkit.reports.evidence import load_evidence, parse_evidence
-from patchkit.reports.model import Evidence, parse_place
-from patchkit.reports.sections import provenance, tables_of
+from patchkit.report.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.report.evidence import load_evidence, parse_evidence
+from patchkit.report.model import Evidence, parse_place
+from patchkit.report.sections import provenance, tables_of
 
 
 def test_the_whole_ladder_is_read(whole: Evidence) -> None:

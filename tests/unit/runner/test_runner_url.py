@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.proc import Completed, ToolMissing, ToolTimeout
-from patchkit.report import NullReporter
-from patchkit.runner.base import Job, LocalRunner
-from patchkit.runner.choose import choose_runner
-from patchkit.runner.errors import (
+from patchkit.base.process import Completed, ToolMissing, ToolTimeout
+from patchkit.base.reporter import NullReporter
+from patchkit.device.runner import (
+    Job,
+    LocalRunner,
     RunnerAuthFailed,
     RunnerDiskFull,
     RunnerFailed,
@@ -20,11 +20,13 @@ from patchkit.runner.errors import (
     RunnerLost,
     RunnerToolMissing,
     RunnerUnreachable,
+    SshRunner,
+    choose_runner,
+    content_key,
     is_connection_loss,
+    parse_target,
     runner_failure,
 )
-from patchkit.runner.placing import content_key
-from patchkit.runner.ssh import SshRunner, parse_target
 
 
 @pytest.mark.parametrize(

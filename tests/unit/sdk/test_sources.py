@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.sdk.errors import MirrorMissing
-from patchkit.sdk.sources import Entry, choose_mirror, load_entries, parse_list, parse_sources
+from patchkit.build.sdk.errors import MirrorMissing
+from patchkit.build.sdk.parts import Entry, choose_mirror, load_entries, parse_list, parse_sources
 
 DEBIAN = "http://mirror.example/debian"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.sdk.errors import VersionsDisagree
-from patchkit.sdk.pins import load_pins
-from patchkit.sdk.versions import (
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.errors import VersionsDisagree
+from patchkit.build.sdk.pins import load_pins
+from patchkit.build.sdk.versions import (
     bitcode_llvm,
     check_bitcode,
     check_majors,

@@ -8,9 +8,8 @@ import threading
 import pytest
 from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.tasks.cluster import cluster_pool
-from patchkit.tasks.pool import cores, local_pool, open_pool, run_tasks
+from patchkit.base.jobs import cluster_pool, cores, local_pool, open_pool, run_tasks
+from patchkit.base.reporter import NullReporter
 
 
 def _square(number: int) -> int:
@@ -91,6 +90,6 @@ def test_an_address_that_is_none_is_refused(address) -> None:
 
 
 def test_nobody_at_the_address_is_an_error(monkeypatch) -> None:
-    monkeypatch.setattr("patchkit.tasks.cluster._CONNECT_S", 0.5)
+    monkeypatch.setattr("patchkit.base.jobs._CONNECT_S", 0.5)
     with refused("SCHEDULER_UNREACHABLE", match="no Dask scheduler"), cluster_pool("tcp://127.0.0.1:9"):
         pass

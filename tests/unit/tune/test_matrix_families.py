@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import limits_of
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.profile import load_profile
 from patchkit.tune import mma, mmq
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.family import Candidate
+from patchkit.tune.family import Candidate, binding_bounds
 from patchkit.tune.table import local_includes, table_rows, with_own_row
 
 # In upstream's form, with rows of our own.

@@ -7,9 +7,9 @@ import tomllib
 import pytest
 from refusing import refused
 
-from patchkit.config.profile import load_profile
+from patchkit.base.files import DiskDenied, DiskRefused
+from patchkit.series.profile import load_profile
 from patchkit.tune.profile_text import WmmaLine, replace_rows, row_text, write_profile
-from patchkit.vcs.disk import DiskDenied, DiskRefused
 
 TEXT = """arch = "gfx1151"
 # a comment

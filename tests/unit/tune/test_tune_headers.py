@@ -8,9 +8,9 @@ import pytest
 from refusing import refused
 
 from patchkit.build.toolchain import RocWmma, Toolchain
-from patchkit.flow.tune_headers import HeaderSets, choose_headers, own_headers
-from patchkit.flow.tune_record import Record, RecordedHeaders
-from patchkit.flow.tune_request import TuneRequest
+from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
+from patchkit.tune.record import Record, RecordedHeaders
+from patchkit.tune.request import TuneRequest
 
 REQUEST = TuneRequest(arch="gfx1151")
 

@@ -9,9 +9,8 @@ import pytest
 from refusing import refused
 from strix_halo import CUS, LIMITS, LOOP
 
-from patchkit.occupancy.waves import resident_waves
-from patchkit.tune.cost import front, margin, not_worse, rank, rank_key
-from patchkit.tune.estimate import estimate, tail_share
+from patchkit.kernels.occupancy import resident_waves
+from patchkit.tune.cost import estimate, front, margin, not_worse, rank, rank_key, tail_share
 from patchkit.tune.family import Candidate, Traits
 from patchkit.tune.outcome import Failure, Figures, as_launched, outcome_from_json, outcome_to_json
 from patchkit.tune.search import choose

@@ -10,8 +10,13 @@ import pytest
 from refusing import refused
 from strix_halo import LOOP
 
-from patchkit.flow.tune import write_table
-from patchkit.flow.tune_record import (
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import SeriesDir
+from patchkit.tune.cost import Judged
+from patchkit.tune.family import Candidate
+from patchkit.tune.outcome import Failure, Figures
+from patchkit.tune.record import (
     LeftOut,
     Record,
     RecordedHeaders,
@@ -24,13 +29,8 @@ from patchkit.flow.tune_record import (
     sources_digest,
     write_record,
 )
-from patchkit.flow.tune_report import Basis, TuneReport
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
-from patchkit.tune.cost import Judged
-from patchkit.tune.family import Candidate
-from patchkit.tune.outcome import Failure, Figures
+from patchkit.tune.report import Basis, TuneReport
+from patchkit.tune.run import write_table
 from patchkit.tune.search import Verdict
 
 FIGURES = Figures(

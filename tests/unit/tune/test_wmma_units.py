@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import limits_of
-from patchkit.occupancy.wmma import VARIANTS, WmmaParams, legal_params
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.kernels.occupancy import limits_of
+from patchkit.kernels.wmma import VARIANTS, WmmaParams, legal_params
+from patchkit.series.profile import load_profile
 from patchkit.tune.family import Candidate
 from patchkit.tune.wmma import WmmaFamily, cut_behind, name_of, variant_of
 

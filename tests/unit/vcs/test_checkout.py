@@ -15,17 +15,14 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.errors import CacheError
-from patchkit.vcs.carry import carry, cut_history
-from patchkit.vcs.checkout import Checkout
-from patchkit.vcs.checkout import checkout as check_out
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.disk import DiskNotDirectory
-from patchkit.vcs.export import format_patches
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.place import PlaceUnusable
-from patchkit.vcs.repository import Repository, create_repository
-from patchkit.vcs.runner import ObjectDamaged
+from patchkit.base.errors import CacheError
+from patchkit.base.files import DiskNotDirectory
+from patchkit.upstream.checkout import Checkout, carry, cut_history
+from patchkit.upstream.checkout import checkout as check_out
+from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.git import ObjectDamaged
+from patchkit.upstream.handover import PlaceUnusable, format_patches
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 BRANCH = "candidate/gfx1151/b1"

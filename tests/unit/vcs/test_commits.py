@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.disk import DiskFull, DiskNotDirectory, disk_error
-from patchkit.vcs.fastimport import CommitStream, Written, git_date
-from patchkit.vcs.repository import Repository, create_repository
+from patchkit.base.files import DiskFull, DiskNotDirectory, disk_error
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.commits import CommitStream, NewCommit, Written, git_date, write_commits
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 SERIES = (

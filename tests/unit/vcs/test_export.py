@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.errors import CacheError
-from patchkit.vcs.checkout import checkout
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.disk import DiskNotDirectory
-from patchkit.vcs.export import format_patches
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.place import PlaceUnusable
-from patchkit.vcs.repository import Repository
+from patchkit.base.errors import CacheError
+from patchkit.base.files import DiskNotDirectory
+from patchkit.upstream.checkout import checkout
+from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.handover import PlaceUnusable, format_patches
+from patchkit.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 

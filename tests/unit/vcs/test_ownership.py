@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.errors import CacheError
-from patchkit.fetch.cache import open_cache
-from patchkit.report import NullReporter
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.repository import Repository, create_repository, open_repository
+from patchkit.base.errors import CacheError
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.repository import Repository, create_repository, open_repository
 
 REPORTER = NullReporter()
 

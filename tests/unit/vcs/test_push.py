@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.vcs.orphan import write_note_commit, write_orphan
-from patchkit.vcs.push import push_refs
-from patchkit.vcs.repository import Repository, create_repository
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.commits import write_note_commit, write_orphan
+from patchkit.upstream.push import push_refs
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 

@@ -3,16 +3,9 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.refs import (
-    delete_ref,
-    drop_damaged_refs,
-    list_refs,
-    read_ref,
-    update_ref,
-    update_refs,
-)
-from patchkit.vcs.repository import Repository
+from patchkit.upstream.commits import Written
+from patchkit.upstream.refs import delete_ref, drop_damaged_refs, list_refs, read_ref, update_ref, update_refs
+from patchkit.upstream.repository import Repository
 
 NAME = "refs/heads/candidate/gfx1151+gfx1100/b6900"
 

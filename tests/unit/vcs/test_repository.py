@@ -5,15 +5,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.vcs.disk import DiskNotDirectory
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.ownership import mark
-from patchkit.vcs.repository import (
-    Repository,
-    create_repository,
-    open_repository,
-)
+from patchkit.base.files import DiskNotDirectory
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.commits import Written
+from patchkit.upstream.repository import Repository, create_repository, mark, open_repository
 
 ODD = "src/odd \"n\\ame'.cu"
 

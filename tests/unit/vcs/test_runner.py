@@ -11,13 +11,12 @@ import pytest
 from processes import command_lines, is_gone
 from refusing import refused
 
-from patchkit.errors import CacheError, GitError
-from patchkit.report import NullReporter
-from patchkit.vcs import runner
-from patchkit.vcs.disk import DiskFull
-from patchkit.vcs.environment import fixed_environment, leaking_names
-from patchkit.vcs.repository import Repository
-from patchkit.vcs.runner import Finished, Git, GitSilent, check_git
+from patchkit.base.errors import CacheError, GitError
+from patchkit.base.files import DiskFull
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream import git as runner
+from patchkit.upstream.git import Finished, Git, GitSilent, check_git, fixed_environment, leaking_names
+from patchkit.upstream.repository import Repository
 
 
 def test_output_keeps_every_byte(repo: Repository) -> None:
@@ -70,9 +69,9 @@ def test_git_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_importing_without_git_does_not_fail(tmp_path: Path) -> None:
     # GitPython refuses to be imported on such a machine; the message must be ours.
     code = (
-        "from patchkit.report import NullReporter\n"
-        "from patchkit.vcs.runner import check_git\n"
-        "from patchkit.vcs import gitpython\n"
+        "from patchkit.base.reporter import NullReporter\n"
+        "from patchkit.upstream.git import check_git\n"
+        "from patchkit.upstream import gitpython\n"
         "import os; from pathlib import Path\n"
         "try: gitpython.execute(['/nonexistent/git'], env={}, cwd=Path('/'), stdin=None, keep_open=())\n"
         "except Exception as e: print(type(e).__name__)\n"

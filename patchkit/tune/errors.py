@@ -1,3 +1,0 @@
-"""What can be wrong with tuning."""
-
-from __future__ import annotations
