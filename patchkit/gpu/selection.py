@@ -1,4 +1,4 @@
-"""One attention case in full: which kernel runs, and which way the selection went."""
+"""Which branches upstream's choice of the attention kernel took for one case, from the blocks that ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from patchkit.build.compiler import Compiler, nice
 from patchkit.build.toolchain import hip_flags, llvm_tool
 from patchkit.build.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 from patchkit.cpp.scopes import ScopeMap, parse_scopes
-from patchkit.gpu.backend import RecordedBackend
 from patchkit.gpu.cases import Case
 from patchkit.gpu.log import Launch
 from patchkit.gpu.runtime import HOST_FLAGS, SELECTION_UNIT
@@ -30,7 +29,6 @@ class Place:
     """Executed code: ``function`` as the symbolizer names it, ``entry``: the function begins here."""
 
     function: str
-    path: str
     line: int
     column: int
     entry: bool
@@ -76,7 +74,6 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
     return tuple(
         Place(
             function=symbol["FunctionName"],
-            path=symbol["FileName"],
             line=symbol["Line"],
             column=symbol["Column"],
             entry=starts[symbol["FunctionName"]] == offset,
@@ -103,7 +100,7 @@ class Decision:
     decided_by: str | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As it stands in the JSON of ``explain``."""
         return {
             "where": str(self.where),
             "kind": self.kind,
@@ -332,7 +329,7 @@ class Selection:
     launches: tuple[Launch, ...]
 
 
-def select(case: Case, session: Session, backend: RecordedBackend, compiler: Compiler) -> Selection:
+def select(case: Case, session: Session) -> Selection:
     """Run one case with its executed basic blocks.
 
     Raises:
@@ -341,14 +338,13 @@ def select(case: Case, session: Session, backend: RecordedBackend, compiler: Com
     """
     case = replace(case, id="explained")
     (record,) = session.run_cases([case], traced=True).records([case])
-    tree = backend.tree
-    source = SourceText(SELECTION_UNIT, tree.read(SELECTION_UNIT))
+    backend, compiler = session.backend, session.compiler
+    source = SourceText(SELECTION_UNIT, backend.tree.read(SELECTION_UNIT))
     places = places_of(record.section.blocks, backend.library.path, compiler)
+    active = active_lines(backend.tree, SELECTION_UNIT, backend.arch, compiler)
     return Selection(
         is_supported=record.is_supported,
-        decisions=decisions(
-            places, source, SELECTION_FUNCTION, active_lines(tree, SELECTION_UNIT, backend.arch, compiler)
-        ),
+        decisions=decisions(places, source, SELECTION_FUNCTION, active),
         launches=record.section.launches,
     )
 

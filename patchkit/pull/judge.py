@@ -27,6 +27,14 @@ from patchkit.upstream.pin import pin_ref
 
 LADDER = (*GATE_NAMES, *GPU_GATES)
 
+# Tables of a patch.toml that say what a gate must find, what they are called, and where they are in a Patch.
+_TABLES = (
+    ("resources", "[resources]", "resources"),
+    ("launch", "the kernel moves", "moves"),
+    ("launch", "[launches]", "launches"),
+    ("bench", "[bench]", "bench"),
+    ("isolation", "[guard]", "guard_macros"),
+)
 _OF_PROFILES = {"resources", "launch", "backend-ops"}  # they read facts and tables of the target's profile
 
 
@@ -81,15 +89,9 @@ def _by_rules(target: Target, before: Side, after: Side) -> Iterator[tuple[str, 
         old, new = before.series.patch(name), after.series.patch(name)
         if old is None or new is None:
             continue
-        told = f"of patches/{new.folder}/patch.toml changed"
-        if old.resources != new.resources:
-            yield "resources", f"[resources] {told}"
-        if old.moves != new.moves:
-            yield "launch", f"the kernel moves {told}"
-        if old.bench != new.bench:
-            yield "bench", f"[bench] {told}"
-        if old.guard_macros != new.guard_macros:
-            yield "isolation", f"[guard] {told}"
+        for gate, table, key in _TABLES:
+            if getattr(old, key) != getattr(new, key):
+                yield gate, f"{table} of patches/{new.folder}/patch.toml changed"
 
 
 def _facts(side: Side, arch: str) -> object:
