@@ -14,6 +14,7 @@ from patchkit.build.units import SourceTree
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
+from patchkit.gates.launch.account import launch_row
 from patchkit.gates.launch.cast import make_cast
 from patchkit.gpu.cases import Case, whole_blocks
 from patchkit.gpu.device import PlayedDevice, device_of
@@ -46,7 +47,7 @@ class Account:
     def _launch_json(self, launch: Launch) -> dict[str, object]:
         code = self.code.get(launch.kernel.name.mangled)
         row = {
-            **launch.row.model_dump(mode="json"),
+            **launch_row(launch).model_dump(mode="json"),
             "family": launch.kernel.family,
             "units": list(launch.kernel.units),
         }
@@ -220,7 +221,7 @@ class Span:
             "route": list(self.route),
             "precision": list(self.precision),
             "launches": [
-                {**launch.row.model_dump(mode="json"), "times": times}
+                {**launch_row(launch).model_dump(mode="json"), "times": times}
                 for launch, times in Counter(self.launches).items()
             ],
         }

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.gpu.names import Family, KernelName, family_of, read_name
 
@@ -55,29 +53,6 @@ class Launch:
     def threads(self) -> int:
         """Threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def row(self) -> LaunchRow:
-        """What evidence keeps of it."""
-        return LaunchRow(
-            kernel=str(self.kernel.name),
-            grid=self.grid,
-            block=self.block,
-            lds=self.lds,
-            resident=self.resident,
-        )
-
-
-class LaunchRow(BaseModel):
-    """A launch as it is written and read back."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kernel: str
-    grid: Triple
-    block: Triple
-    lds: int
-    resident: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

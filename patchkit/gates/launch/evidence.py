@@ -1,210 +1,199 @@
-"""What the launch gate keeps of its recordings, as one model that is written and read back."""
+"""What gate launch found on every GPU: which kernels run, before and after, and where the logs are."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from patchkit.gates.launch.rules import Broken, grouping_applies
-from patchkit.gates.launch.runs import CasePair, Comparison, last_step
-from patchkit.gpu.cases import Case
-from patchkit.gpu.log import Launch, LaunchRow
-from patchkit.gpu.session import CaseRecord
+from patchkit.gates.base import Count, Evidence, Many, Record
+from patchkit.gates.blocks import Block, Row, Table, columns, group
 
-SAMPLE_KV = 65536
-SAMPLE_GQA = 4
-_SAMPLE_TOKENS = (1, 512)
-_KEPT = 20  # examples of what upstream itself breaks
+_ATTENTION = "flash_attn"
+_MOST_GPUS = 64  # each has tables of its own; a profile is there for 16 GPUs
+_CHANGED, _SAME = "changed", "as before"
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+_Triple = Annotated[tuple[Count, Count, Count], Field(strict=False)]
+_BothSides = Annotated[tuple[str, str], Field(strict=False)]
 
 
-class BenchRow(_Model):
-    """One run of llama-bench, both sides."""
+class LaunchRow(Record):
+    """One launch: blocks per grid, threads per block, dynamic LDS in bytes, blocks per multiprocessor."""
+
+    kernel: str
+    grid: _Triple
+    block: _Triple
+    lds: Count
+    resident: Count | None
+
+
+class BenchRow(Record):
+    """One run of llama-bench on both sides, and their logs."""
 
     run: str
     identical: bool
-    logs: tuple[str, str]
+    logs: _BothSides
 
 
-class Transition(_Model):
+class Transition(Record):
     """So many ``cases`` of a phase went from one kind of kernel to another, or stayed."""
 
     phase: str
     before: str
     after: str
-    cases: int
+    cases: Count
 
 
-class Sample(_Model):
+class Sample(Record):
     """The attention launches of one case."""
 
     case: str
-    before: tuple[LaunchRow, ...]
-    after: tuple[LaunchRow, ...]
+    before: Many[LaunchRow]
+    after: Many[LaunchRow]
 
 
-class ModelRun(_Model):
+class ModelRun(Record):
     """The launches of a model's last graph."""
 
     run: str
-    before: tuple[LaunchRow, ...]
-    after: tuple[LaunchRow, ...]
+    before: Many[LaunchRow]
+    after: Many[LaunchRow]
 
 
-class Kernels(_Model):
+class Kernels(Record):
     """How often each attention kernel was launched."""
 
-    before: dict[str, int]
-    after: dict[str, int]
+    before: Mapping[str, Count]
+    after: Mapping[str, Count]
 
 
-class UpstreamOwn(_Model):
+class UpstreamOwn(Record):
     """How many cases break a rule in the baseline already, and the first of them."""
 
-    cases: int
-    first: tuple[str, ...]
+    cases: Count
+    first: Many[str]
 
 
-class OtherGpu(_Model):
-    """A GPU that no patch is for: what was recorded, and where the logs are."""
+class GpuRecord(Record):
+    """One GPU; the last five are filled in where a patch is for it.
 
-    supported: tuple[int, int]
-    operations: int
-    cases: int
+    ``supported`` counts upstream's own cases before and after, of so many ``operations``.
+    """
+
+    supported: Annotated[tuple[Count, Count], Field(strict=False)]
+    operations: Count
+    cases: Count
     cases_identical: bool
-    logs: tuple[str, str]
-    benches: tuple[BenchRow, ...]
+    logs: _BothSides
+    benches: Many[BenchRow]
+    transitions: Many[Transition] | None = None
+    kernels: Kernels | None = None
+    samples: Many[Sample] | None = None
+    models: Many[ModelRun] | None = None
+    upstream: Mapping[str, UpstreamOwn] | None = None
 
 
-class GuardedGpu(OtherGpu):
-    """A GPU that a patch is for: which kernels before and after, with names and geometry in full."""
-
-    transitions: tuple[Transition, ...]
-    kernels: Kernels
-    samples: tuple[Sample, ...]
-    models: tuple[ModelRun, ...]
-    upstream: dict[str, UpstreamOwn]
-
-
-class Side(_Model):
+class BuiltSide(Record):
     """How one side was built."""
 
-    programs: str = "upstream's CMake, -O1, GGML_BACKEND_DL, CPU only"
+    programs: str
     programs_key: str
     host_library: str
     host_library_key: str
-    device_code: str = "none: kernels are registered by name, with the unit they come from"
+    device_code: str
 
 
-class Built(_Model):
+class Built(Record):
     """What was built, how, and with what; ``figures`` counts the kernels whose registers are known."""
 
-    baseline: Side
-    candidate: Side
+    baseline: BuiltSide
+    candidate: BuiltSide
     traced_unit: str
-    definitions: str = "upstream's defaults with GGML_HIP_ROCWMMA_FATTN and GGML_BACKEND_DL"
-    clang: str
-    hip_headers: str
+    definitions: str
+    clang: str | None
+    hip_headers: str | None
     rocwmma: str
-    figures: dict[str, dict[str, int]]
+    figures: Mapping[str, Mapping[str, Count]]
 
 
-class LaunchEvidence(_Model):
-    """The evidence of the gate, by GPU."""
+class LaunchEvidence(Evidence):
+    """What was built, and what was recorded as each GPU."""
 
     built: Built
-    archs: dict[str, GuardedGpu | OtherGpu]
+    archs: Mapping[str, GpuRecord]
 
-
-def other_evidence(compared: Comparison) -> OtherGpu:
-    """The evidence of a GPU that no patch is for."""
-    before, after = (sum(row.is_supported for row in rows) for rows in compared.support)
-    old, new = compared.cases
-    return OtherGpu(
-        supported=(before, after),
-        operations=len(compared.support[0]),
-        cases=len(compared.asked),
-        cases_identical=compared.cases_identical,
-        logs=(str(old.log), str(new.log)),
-        benches=tuple(
-            BenchRow(run=str(run), identical=was.digest == now.digest, logs=(str(was.log), str(now.log)))
-            for run, was, now in compared.benches
-        ),
-    )
-
-
-def guarded_evidence(compared: Comparison, pairs: Sequence[CasePair], own: Sequence[Broken]) -> GuardedGpu:
-    """The evidence of a GPU that a patch is for."""
-    examples: dict[str, list[str]] = {}
-    for broken in own:
-        examples.setdefault(broken.message, []).append(str(broken))
-    return GuardedGpu(
-        **dict(other_evidence(compared)),
-        transitions=tuple(
-            Transition(phase=phase, before=before, after=after, cases=count)
-            for (phase, before, after), count in sorted(transitions(pairs).items())
-        ),
-        kernels=Kernels(
-            before=_kernels([pair.before for pair in pairs]), after=_kernels([pair.after for pair in pairs])
-        ),
-        samples=tuple(
-            Sample(
-                case=str(pair.case), before=_rows(pair.before.attention), after=_rows(pair.after.attention)
+    def blocks(self) -> Iterator[Block]:
+        """Per GPU that a patch is for: kernels by phase, geometry by shape and model; then the others."""
+        guarded = [(arch, one) for arch, one in self.archs.items() if one.transitions is not None]
+        for arch, one in guarded[:_MOST_GPUS]:
+            yield _transitions(arch, one.transitions or ())
+            if one.samples is not None:
+                rows = [_launches(sample.case, sample) for sample in one.samples]
+                yield _geometry(
+                    f"samples-{arch}", "case", f"for attention at 65536 rows of KV on {arch}", rows
+                )
+            if one.models is not None:
+                rows = [_launches(model.run, model) for model in one.models]
+                yield _geometry(f"models-{arch}", "run", f"in llama-bench on small models on {arch}", rows)
+        others = [_other(arch, one) for arch, one in self.archs.items() if one.transitions is None]
+        if others:
+            yield Table(
+                name="other-gpus",
+                caption="GPUs that no patch is for",
+                columns=columns("GPU", "cases #", "model runs #", "launches"),
+                rows=tuple(others),
+                is_detail=True,
             )
-            for pair in samples(pairs)
-        ),
-        models=tuple(
-            ModelRun(run=str(run), before=_rows(last_step(before)), after=_rows(last_step(after)))
-            for run, before, after in compared.benches
-        ),
-        upstream={
-            message: UpstreamOwn(cases=len(each), first=tuple(each[:_KEPT]))
-            for message, each in examples.items()
-        },
+
+
+def _transitions(arch: str, transitions: Sequence[Transition]) -> Table:
+    rows = []
+    for one in transitions:
+        state = _SAME if one.before == one.after else _CHANGED
+        rows.append(Row(cells=(state, one.phase, one.before, one.after, str(one.cases)), state=state))
+    rows.sort(key=lambda row: row.state == _SAME)
+    return Table(
+        name=f"kernels-by-phase-{arch}",
+        caption=f"Which attention kernel runs on {arch}, by number of recorded cases",
+        columns=columns("state", "phase", "baseline", "candidate", "cases #"),
+        rows=tuple(rows),
+        note="The host code ran against a stub of the GPU: this is what is launched, not what is computed.",
     )
 
 
-def _rows(launches: Sequence[Launch]) -> tuple[LaunchRow, ...]:
-    return tuple(launch.row for launch in launches)
+def _geometry(name: str, what: str, told: str, rows: Sequence[Row]) -> Table:
+    return Table(
+        name=name,
+        caption=f"Launches {told}",
+        columns=columns("state", what, "baseline", "candidate"),
+        rows=tuple(rows),
+        note="Grid of blocks, 'of' threads of a block.",
+        is_detail=True,
+    )
 
 
-def _kernels(records: Sequence[CaseRecord[Case]]) -> dict[str, int]:
-    counted = Counter(str(launch.kernel.name) for record in records for launch in record.attention)
-    return dict(sorted(counted.items()))
+def _launches(name: str, sides: Sample | ModelRun) -> Row:
+    before, after = _attention(sides.before), _attention(sides.after)
+    state = _SAME if before == after else _CHANGED
+    return Row(cells=(state, name, before, after), state=state)
 
 
-def transitions(pairs: Sequence[CasePair]) -> Counter[tuple[str, str, str]]:
-    """How many cases of each phase went from which kind of kernel to which."""
-    return Counter((_phase(pair.case), _family(pair.before), _family(pair.after)) for pair in pairs)
-
-
-def samples(pairs: Sequence[CasePair]) -> list[CasePair]:
-    """One decode and one prefill per head size: grouped queries, f16, deep."""
-    return [
-        pair
-        for pair in pairs
-        if pair.case.is_own
-        and pair.case.tokens in _SAMPLE_TOKENS
-        and pair.case.kv == SAMPLE_KV
-        and pair.case.gqa == SAMPLE_GQA
-        and pair.case.type_k == "f16"
-        and pair.after.is_supported
+def _attention(launches: Sequence[LaunchRow]) -> str:
+    """The attention kernels of a step, once each, with their geometry."""
+    found = [
+        f"{one.kernel} {_times(one.grid)} of {_times(one.block).removesuffix('x1')}"
+        for one in launches
+        if one.kernel.startswith(_ATTENTION)
     ]
+    return group(list(dict.fromkeys(found))) or "none"
 
 
-def _phase(case: Case) -> str:
-    kind = "quantized" if case.is_quantized else case.type_k
-    if not case.is_decode:
-        return f"prefill {kind}"
-    return f"decode {kind}{', grouped' if grouping_applies(case) else ''}"
+def _times(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
 
 
-def _family(record: CaseRecord[Case]) -> str:
-    if not record.is_supported:
-        return "not supported"
-    return "+".join(dict.fromkeys(launch.kernel.family for launch in record.attention)).upper() or "nothing"
+def _other(arch: str, one: GpuRecord) -> Row:
+    same = one.cases_identical and all(run.identical for run in one.benches)
+    told = "the baseline's" if same else "differ from the baseline's"
+    return Row(cells=(arch, str(one.cases), str(len(one.benches)), told), state=_SAME if same else "differ")

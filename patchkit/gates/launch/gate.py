@@ -15,19 +15,17 @@ from patchkit.build.compile import CompiledKernel, CompiledUnit, CompileFailed
 from patchkit.build.compiler import open_compiler
 from patchkit.build.units import SourceTree
 from patchkit.candidate.subject import Subject
-from patchkit.gates.base import GateResult
-from patchkit.gates.launch.cast import make_cast
-from patchkit.gates.launch.evidence import (
-    Built,
-    GuardedGpu,
-    LaunchEvidence,
-    OtherGpu,
-    Side,
+from patchkit.gates.base import GateResult, RunSetup
+from patchkit.gates.launch.account import (
+    aborting_lines,
     guarded_evidence,
+    guarded_lines,
     other_evidence,
+    other_lines,
 )
+from patchkit.gates.launch.cast import make_cast
+from patchkit.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
 from patchkit.gates.launch.geometry import Code, Guarded
-from patchkit.gates.launch.lines import aborting_lines, guarded_lines, other_lines
 from patchkit.gates.launch.rules import (
     about_matrices,
     check_graphs,
@@ -62,6 +60,11 @@ class LaunchGate:
     others: tuple[str, ...] | None = None
     name: str = "launch"
 
+    @classmethod
+    def make(cls, _: RunSetup) -> LaunchGate:
+        """The gate of a run."""
+        return cls()
+
     def run(self, subject: Subject) -> GateResult:
         """Record both trees and compare. Raises what the compiler, the recorder and the disk raise."""
         if not subject.changed_files:
@@ -88,7 +91,7 @@ class LaunchGate:
         cast = make_cast(subject, self.others)
         problems: list[PatchkitError] = []
         guarded_rows: list[str] = []
-        archs: dict[str, GuardedGpu | OtherGpu] = {}
+        archs: dict[str, GpuRecord] = {}
         every: list[Comparison] = []
         unshown: list[str] = []
         for device in cast.devices:
@@ -116,13 +119,12 @@ class LaunchGate:
             unshown += unshown_matrices(compared, guarded.about_matrices)
             archs[device.arch] = guarded_evidence(compared, pairs, own)
         others = [compared for compared in every if compared.device.arch not in subject.archs]
-        evidence = LaunchEvidence(built=_built(subject, sides), archs=archs)
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else "passed",
             summary=_summary(subject, len(cast.devices), problems),
             problems=tuple(problems),
-            evidence=evidence.model_dump(mode="json"),
+            evidence=LaunchEvidence(built=_built(subject, sides), archs=archs),
             not_run=(*cast.remarks, *unshown, *_NOT_PROVEN, *_not_understood(every), *aborting_lines(every)),
             lines=(*guarded_rows, *other_lines(others)),
         )
@@ -182,14 +184,14 @@ def _guarded(subject: Subject, device: PlayedDevice, touched: Sequence[Pair]) ->
 
 def _built(subject: Subject, sides: Sides) -> Built:
     toolchain = subject.toolchain
-    assert toolchain is not None  # noqa: S101  without one nothing is built
-    rocwmma = toolchain.rocwmma
+    rocwmma = toolchain.rocwmma if toolchain is not None else None
     return Built(
-        baseline=_side(sides.before),
-        candidate=_side(sides.after),
+        baseline=_built_side(sides.before),
+        candidate=_built_side(sides.after),
         traced_unit=SELECTION_UNIT,
-        clang=toolchain.clang_version,
-        hip_headers=toolchain.hip_version,
+        definitions="upstream's defaults with GGML_HIP_ROCWMMA_FATTN and GGML_BACKEND_DL",
+        clang=toolchain.clang_version if toolchain is not None else None,
+        hip_headers=toolchain.hip_version if toolchain is not None else None,
         rocwmma=f"{rocwmma.kind} {rocwmma.version}" if rocwmma is not None else "stand-in",
         figures={
             arch: {"before": len(before), "after": len(after)}
@@ -198,11 +200,13 @@ def _built(subject: Subject, sides: Sides) -> Built:
     )
 
 
-def _side(backend: RecordedBackend) -> Side:
-    return Side(
+def _built_side(backend: RecordedBackend) -> BuiltSide:
+    return BuiltSide(
+        programs="upstream's CMake, -O1, GGML_BACKEND_DL, CPU only",
         programs_key=backend.programs.key,
         host_library=f"host pass of {backend.library.units} units, -O1, with {backend.arch} as the target",
         host_library_key=backend.library.key,
+        device_code="none: kernels are registered by name, with the unit they come from",
     )
 
 

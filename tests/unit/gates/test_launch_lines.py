@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.launch.evidence import transitions
-from patchkit.gates.launch.lines import aborting_lines, guarded_lines, other_lines
+from patchkit.gates.launch.account import aborting_lines, guarded_lines, other_lines, transitions
 from patchkit.gates.launch.rules import Broken
 from patchkit.gates.launch.runs import Comparison
 from patchkit.gpu.cases import Case, OpRow

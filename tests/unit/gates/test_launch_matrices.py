@@ -12,8 +12,8 @@ import pytest
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
+from patchkit.gates.launch.account import matrix_lines
 from patchkit.gates.launch.geometry import Guarded
-from patchkit.gates.launch.lines import matrix_lines
 from patchkit.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
 from patchkit.gates.launch.runs import Comparison, bench_runs
 from patchkit.gpu.cases import OpRow

@@ -1,4 +1,4 @@
-"""The rows that a person reads of the launch gate."""
+"""Tells what was recorded of a GPU: as evidence, and as the rows that a person reads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,129 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from patchkit.gates.launch.evidence import SAMPLE_GQA, SAMPLE_KV, samples, transitions
-from patchkit.gates.launch.rules import MATRIX_KERNELS, Broken
+from patchkit.gates.launch.evidence import (
+    BenchRow,
+    GpuRecord,
+    Kernels,
+    LaunchRow,
+    ModelRun,
+    Sample,
+    Transition,
+    UpstreamOwn,
+)
+from patchkit.gates.launch.rules import MATRIX_KERNELS, Broken, grouping_applies
 from patchkit.gates.launch.runs import CasePair, Comparison, last_step
 from patchkit.gpu.cases import Case
 from patchkit.gpu.log import Launch
-from patchkit.gpu.session import RecordedRun
+from patchkit.gpu.session import CaseRecord, RecordedRun
 
+_SAMPLE_KV = 65536
+_SAMPLE_GQA = 4
+_SAMPLE_TOKENS = (1, 512)
+_KEPT = 20  # examples of what upstream itself breaks
 _PHASES = ("f16, grouped", "f16", "f32, grouped", "f32", "quantized, grouped", "quantized")
 _WIDTH = 100  # characters of a row, before what verify puts in front
 _FEW = 3  # values of a variable that are listed
+
+
+def other_evidence(compared: Comparison) -> GpuRecord:
+    """The evidence of a GPU that no patch is for."""
+    before, after = (sum(row.is_supported for row in rows) for rows in compared.support)
+    old, new = compared.cases
+    return GpuRecord(
+        supported=(before, after),
+        operations=len(compared.support[0]),
+        cases=len(compared.asked),
+        cases_identical=compared.cases_identical,
+        logs=(str(old.log), str(new.log)),
+        benches=tuple(
+            BenchRow(run=str(run), identical=was.digest == now.digest, logs=(str(was.log), str(now.log)))
+            for run, was, now in compared.benches
+        ),
+    )
+
+
+def guarded_evidence(compared: Comparison, pairs: Sequence[CasePair], own: Sequence[Broken]) -> GpuRecord:
+    """The evidence of a GPU that a patch is for."""
+    examples: dict[str, list[str]] = {}
+    for broken in own:
+        examples.setdefault(broken.message, []).append(str(broken))
+    return GpuRecord(
+        **other_evidence(compared).model_dump(exclude_unset=True),
+        transitions=tuple(
+            Transition(phase=phase, before=before, after=after, cases=count)
+            for (phase, before, after), count in sorted(transitions(pairs).items())
+        ),
+        kernels=Kernels(
+            before=_kernels([pair.before for pair in pairs]), after=_kernels([pair.after for pair in pairs])
+        ),
+        samples=tuple(
+            Sample(
+                case=str(pair.case), before=_rows(pair.before.attention), after=_rows(pair.after.attention)
+            )
+            for pair in samples(pairs)
+        ),
+        models=tuple(
+            ModelRun(run=str(run), before=_rows(last_step(before)), after=_rows(last_step(after)))
+            for run, before, after in compared.benches
+        ),
+        upstream={
+            message: UpstreamOwn(cases=len(each), first=tuple(each[:_KEPT]))
+            for message, each in examples.items()
+        },
+    )
+
+
+def launch_row(launch: Launch) -> LaunchRow:
+    """A launch as it stands in evidence."""
+    return LaunchRow(
+        kernel=str(launch.kernel.name),
+        grid=launch.grid,
+        block=launch.block,
+        lds=launch.lds,
+        resident=launch.resident,
+    )
+
+
+def _rows(launches: Sequence[Launch]) -> tuple[LaunchRow, ...]:
+    return tuple(map(launch_row, launches))
+
+
+def _kernels(records: Sequence[CaseRecord[Case]]) -> dict[str, int]:
+    counted = Counter(str(launch.kernel.name) for record in records for launch in record.attention)
+    return dict(sorted(counted.items()))
+
+
+def transitions(pairs: Sequence[CasePair]) -> Counter[tuple[str, str, str]]:
+    """How many cases of each phase went from which kind of kernel to which."""
+    return Counter((_phase(pair.case), _family(pair.before), _family(pair.after)) for pair in pairs)
+
+
+def samples(pairs: Sequence[CasePair]) -> list[CasePair]:
+    """One decode and one prefill per head size: grouped queries, f16, deep."""
+    return [
+        pair
+        for pair in pairs
+        if pair.case.is_own
+        and pair.case.tokens in _SAMPLE_TOKENS
+        and pair.case.kv == _SAMPLE_KV
+        and pair.case.gqa == _SAMPLE_GQA
+        and pair.case.type_k == "f16"
+        and pair.after.is_supported
+    ]
+
+
+def _phase(case: Case) -> str:
+    kind = "quantized" if case.is_quantized else case.type_k
+    if not case.is_decode:
+        return f"prefill {kind}"
+    return f"decode {kind}{', grouped' if grouping_applies(case) else ''}"
+
+
+def _family(record: CaseRecord[Case]) -> str:
+    if not record.is_supported:
+        return "not supported"
+    return "+".join(dict.fromkeys(launch.kernel.family for launch in record.attention)).upper() or "nothing"
 
 
 def guarded_lines(compared: Comparison, pairs: Sequence[CasePair], own: Sequence[Broken]) -> list[str]:
@@ -79,7 +192,7 @@ def _sample_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
     chosen = samples(pairs)
     if not chosen:
         return
-    yield f"at {SAMPLE_KV} KV rows, gqa {SAMPLE_GQA}, f16: kernel, grid of blocks:"
+    yield f"at {_SAMPLE_KV} KV rows, gqa {_SAMPLE_GQA}, f16: kernel, grid of blocks:"
     for pair in chosen:
         case = pair.case
         old, new = _shape(pair.before.attention), _shape(pair.after.attention)
