@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pydantic import computed_field
+
 from patchkit.build.compile import CompiledKernel, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.jobs import run_parallel
@@ -14,8 +16,10 @@ from patchkit.build.units import SourceTree
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
+from patchkit.gates.base import Count, Many, Record
 from patchkit.gates.launch.account import launch_row
 from patchkit.gates.launch.cast import make_cast
+from patchkit.gates.launch.evidence import LaunchRow
 from patchkit.gpu.cases import Case, whole_blocks
 from patchkit.gpu.device import PlayedDevice, device_of
 from patchkit.gpu.log import Launch
@@ -27,74 +31,89 @@ from patchkit.series.lock import PinWanted, load_lock
 from patchkit.series.profile import load_profile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """One side. ``code`` maps mangled names of launched kernels to what the compiler made of them."""
+class LaunchedKernel(LaunchRow):
+    """A launch of one case; from ``vgprs`` on what the compiler made of the kernel, where it is known."""
+
+    family: str
+    units: Many[str]
+    vgprs: Count | None = None
+    sgprs: Count | None = None
+    vgpr_spills: Count | None = None
+    static_lds: Count | None = None
+    waves_per_simd: Count | None = None
+    is_trap: bool = False
+
+
+class Account(Record):
+    """What one side does: the branches it took, and all kernels of the case, in order."""
 
     side: str
-    selection: Selection
-    code: Mapping[str, CompiledKernel]
+    supported: bool
+    decisions: Many[Decision]
+    launches: Many[LaunchedKernel]
 
-    def as_json(self) -> dict[str, object]:
-        """The JSON document."""
-        return {
-            "side": self.side,
-            "supported": self.selection.is_supported,
-            "decisions": [decision.as_json() for decision in self.selection.decisions],
-            "launches": [self._launch_json(launch) for launch in self.selection.launches],
-        }
-
-    def _launch_json(self, launch: Launch) -> dict[str, object]:
-        code = self.code.get(launch.kernel.name.mangled)
-        row = {
-            **launch_row(launch).model_dump(mode="json"),
-            "family": launch.kernel.family,
-            "units": list(launch.kernel.units),
-        }
-        if code is not None:
-            row |= {
-                "vgprs": code.figures.vgprs,
-                "sgprs": code.figures.sgprs,
-                "vgpr_spills": code.figures.vgpr_spills,
-                "static_lds": code.figures.lds_bytes,
-                "waves_per_simd": code.figures.waves,
-                "is_trap": code.is_trap,
-            }
-        return row
+    @classmethod
+    def of(cls, side: str, selection: Selection, code: Mapping[str, CompiledKernel]) -> Account:
+        """``code`` maps mangled names of launched kernels to what the compiler made of them."""
+        return cls(
+            side=side,
+            supported=selection.is_supported,
+            decisions=selection.decisions,
+            launches=tuple(
+                _with_code(launch, code.get(launch.kernel.name.mangled)) for launch in selection.launches
+            ),
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Both sides of one case on one GPU."""
+def _with_code(launch: Launch, code: CompiledKernel | None) -> LaunchedKernel:
+    row = launch_row(launch).model_dump() | {"family": launch.kernel.family, "units": launch.kernel.units}
+    if code is None:
+        return LaunchedKernel(**row)
+    figures = code.figures
+    return LaunchedKernel(
+        **row,
+        vgprs=figures.vgprs,
+        sgprs=figures.sgprs,
+        vgpr_spills=figures.vgpr_spills,
+        static_lds=figures.lds_bytes,
+        waves_per_simd=figures.waves,
+        is_trap=code.is_trap,
+    )
+
+
+class Turn(Record):
+    """The first decision that came out otherwise."""
+
+    before: Decision
+    after: Decision
+
+
+class Explanation(Record):
+    """Both sides of one case on one GPU, before and after the patches."""
 
     arch: str
     branch: str
-    case: Case
+    case: str
     tools: str
     accounts: tuple[Account, Account]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def turn(self) -> tuple[Decision, Decision] | None:
-        """The first decision that came out otherwise, before and after; None when both end alike."""
-        before, after = (account.selection.decisions for account in self.accounts)
+    def turn(self) -> Turn | None:
+        """Where the two sides part; None when both end alike."""
+        before, after = (account.decisions for account in self.accounts)
         if not before or not after or before[-1].text == after[-1].text:
             return None
-        for old, new in zip(before, after, strict=False):
-            if (old.kind, old.outcome) != (new.kind, new.outcome):
-                return old, new
-        return before[-1], after[-1]
+        both = zip(before, after, strict=False)
+        old, new = next(
+            (each for each in both if (each[0].kind, each[0].outcome) != (each[1].kind, each[1].outcome)),
+            (before[-1], after[-1]),
+        )
+        return Turn(before=old, after=new)
 
     def as_json(self) -> dict[str, object]:
-        """The JSON document."""
-        turn = self.turn
-        return {
-            "arch": self.arch,
-            "branch": self.branch,
-            "case": str(self.case),
-            "tools": self.tools,
-            "turn": {"before": turn[0].as_json(), "after": turn[1].as_json()} if turn is not None else None,
-            "accounts": [account.as_json() for account in self.accounts],
-        }
+        """The JSON document: what the compiler made of a kernel stands there where it is known."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +159,9 @@ def explain_case(
         _account(side, SourceTree(tree), device, case, asked.compiler)
         for side, tree in (("before", asked.subject.baseline), ("after", asked.subject.candidate))
     )
-    return Explanation(arch=arch, branch=asked.branch, case=case, tools=asked.tools, accounts=(before, after))
+    return Explanation(
+        arch=arch, branch=asked.branch, case=str(case), tools=asked.tools, accounts=(before, after)
+    )
 
 
 def _account(side: str, tree: SourceTree, device: PlayedDevice, case: Case, compiler: Compiler) -> Account:
@@ -153,7 +174,7 @@ def _account(side: str, tree: SourceTree, device: PlayedDevice, case: Case, comp
         name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes)
         for name, kernel in code.items()
     }
-    return Account(side=side, selection=select(case, replace(session, figures=figures)), code=code)
+    return Account.of(side, select(case, replace(session, figures=figures)), code)
 
 
 def _code(
@@ -194,18 +215,23 @@ _CACHES = ("f16", "q8_0", "q4_0")
 _KV_HEADS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TimedLaunch(LaunchRow):
+    """A launch, and how often it comes."""
+
+    times: Count
+
+
+class Span(Record):
     """Batches from ``first`` to ``last`` tokens. ``route`` is empty when the CPU computes it.
 
     ``launches`` are those of the first of these batches, in full.
     """
 
-    first: int
-    last: int
-    route: tuple[str, ...]
-    precision: tuple[str, ...]
-    launches: tuple[Launch, ...]
+    first: Count
+    last: Count
+    route: Many[str]
+    precision: Many[str]
+    launches: Many[TimedLaunch]
 
     @property
     def alike(self) -> tuple[tuple[int, int], tuple[str, ...], tuple[str, ...]]:
@@ -213,69 +239,33 @@ class Span:
         route = ["dequantize" if name.startswith("dequantize_") else name for name in self.route]
         return (self.first, self.last), tuple(dict.fromkeys(route)), self.precision
 
-    def as_json(self) -> dict[str, object]:
-        """The JSON document."""
-        return {
-            "first": self.first,
-            "last": self.last,
-            "route": list(self.route),
-            "precision": list(self.precision),
-            "launches": [
-                {**launch_row(launch).model_dump(mode="json"), "times": times}
-                for launch, times in Counter(self.launches).items()
-            ],
-        }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Record):
     """``op`` and ``what`` name the operation; ``sizes`` says which were tried."""
 
     gpu: str
     op: str
     what: str
     sizes: str
-    before: tuple[Span, ...]
-    after: tuple[Span, ...]
+    before: Many[Span]
+    after: Many[Span]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def is_changed(self) -> bool:
+    def changed(self) -> bool:
         """Whether the patches change what runs."""
         return [span.alike for span in self.before] != [span.alike for span in self.after]
 
-    def as_json(self) -> dict[str, object]:
-        """The JSON document."""
-        return {
-            "gpu": self.gpu,
-            "op": self.op,
-            "what": self.what,
-            "sizes": self.sizes,
-            "changed": self.is_changed,
-            "before": [span.as_json() for span in self.before],
-            "after": [span.as_json() for span in self.after],
-        }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathReport:
+class PathReport(Record):
     """All lines of the GPUs that were asked for."""
 
     branch: str
     build: int
     tools: str
-    remarks: tuple[str, ...]
-    lines: tuple[Line, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """The JSON document."""
-        return {
-            "branch": self.branch,
-            "build": self.build,
-            "tools": self.tools,
-            "remarks": list(self.remarks),
-            "not_known": list(NOT_KNOWN),
-            "lines": [line.as_json() for line in self.lines],
-        }
+    remarks: Many[str]
+    not_known: Many[str] = NOT_KNOWN
+    lines: Many[Line]
 
 
 def explain_paths(
@@ -377,7 +367,7 @@ def _spans(found: Sequence[_Record]) -> tuple[Span, ...]:
         route = route_of(each.section) if each.is_supported else ()
         precision = precision_of(each.section)
         if spans and (spans[-1].route, spans[-1].precision) == (route, precision):
-            spans[-1] = replace(spans[-1], last=each.case.tokens)
+            spans[-1] = spans[-1].model_copy(update={"last": each.case.tokens})
             continue
         spans.append(
             Span(
@@ -385,7 +375,10 @@ def _spans(found: Sequence[_Record]) -> tuple[Span, ...]:
                 last=each.case.tokens,
                 route=route,
                 precision=precision,
-                launches=each.section.launches,
+                launches=tuple(
+                    TimedLaunch(**launch_row(launch).model_dump(), times=times)
+                    for launch, times in Counter(each.section.launches).items()
+                ),
             )
         )
     return tuple(spans)

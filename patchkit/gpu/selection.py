@@ -7,6 +7,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import run_tool
@@ -85,29 +88,20 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
 _BRANCHING = frozenset({b"if", b"switch"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(BaseModel):
     """One branch. ``text`` is the condition, switched or returned value; ``outcome`` how it came out.
 
     ``decided_by`` is the operand of && or || behind which nothing was evaluated; None when there is one
     operand, and when all of them decided together (all of && held, none of || did).
     """
 
-    where: Location
+    model_config = ConfigDict(frozen=True)
+
+    where: Annotated[Location, PlainSerializer(str)]
     kind: str
     text: str
     outcome: str
-    decided_by: str | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """As it stands in the JSON of ``explain``."""
-        return {
-            "where": str(self.where),
-            "kind": self.kind,
-            "text": self.text,
-            "outcome": self.outcome,
-            "decided_by": self.decided_by,
-        }
+    decided_by: str | None
 
 
 def decisions(

@@ -68,7 +68,7 @@ def test_types_alike_share_a_block_and_a_change_shows_both_sides():
 
 
 def test_the_json_has_the_launches_of_both_sides_once_and_how_often():
-    document = _report(_line("f16", [_found(1, "old")], [_found(1, "new", "new")])).as_json()
+    document = _report(_line("f16", [_found(1, "old")], [_found(1, "new", "new")])).model_dump(mode="json")
     (line,) = document["lines"]
     assert line["changed"] is True
     assert line["before"][0]["route"] == ["old"]
