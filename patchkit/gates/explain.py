@@ -26,7 +26,7 @@ from patchkit.gpu.log import Launch
 from patchkit.gpu.operations import OperationCase, operation_cases, precision_of, route_of, run_operations
 from patchkit.gpu.runtime import RecordedBackend, build_backend
 from patchkit.gpu.selection import Decision, Selection, select
-from patchkit.gpu.session import CaseRecord, Figures, Session
+from patchkit.gpu.session import CaseRecord, Session, figures_of
 from patchkit.series.lock import PinWanted, load_lock
 from patchkit.series.profile import load_profile
 
@@ -170,10 +170,7 @@ def _account(side: str, tree: SourceTree, device: PlayedDevice, case: Case, comp
     backend = build_backend(tree, compiler, device.arch)
     session = Session(backend=backend, device=device, figures={}, compiler=compiler)
     code = _code(select(case, session).launches, backend, device.arch, compiler)
-    figures = {
-        name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes)
-        for name, kernel in code.items()
-    }
+    figures = figures_of(code.values())
     return Account.of(side, select(case, replace(session, figures=figures)), code)
 
 

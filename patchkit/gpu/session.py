@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
+from patchkit.build.compile import CompiledKernel
 from patchkit.build.compiler import Compiler
 from patchkit.build.store import Store, key_of
 from patchkit.gpu.cases import Case, OpRow, SupportMalformed, case_line, parse_support
@@ -156,6 +157,13 @@ class Figures:
 
     vgprs: int
     lds: int
+
+
+def figures_of(kernels: Iterable[CompiledKernel]) -> dict[str, Figures]:
+    """What compiled kernels use, by mangled name."""
+    return {
+        kernel.name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes) for kernel in kernels
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,15 +96,6 @@ def resident_waves(vgprs: int, lds_bytes: int, threads_per_block: int, limits: H
     return blocks * _waves_per_block(threads_per_block, limits) // limits.simds_per_pool
 
 
-def vgpr_cap(min_waves: int, limits: HardwareLimits) -> int:
-    """Most registers per lane the compiler may use when told to fit ``min_waves`` waves on a SIMD.
-
-    On HIP the second value of ``__launch_bounds__`` says this (amdgpu-waves-per-eu), not blocks per CU.
-    """
-    share = limits.vgprs_per_simd // min_waves
-    return min(limits.max_vgprs_per_wave, share // limits.vgpr_granule * limits.vgpr_granule)
-
-
 def _waves_per_block(threads: int, limits: HardwareLimits) -> int:
     return -(-threads // limits.wave_size)
 

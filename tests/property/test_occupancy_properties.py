@@ -12,7 +12,6 @@ from patchkit.kernels.occupancy import (
     HardwareLimits,
     reported_waves,
     resident_waves,
-    vgpr_cap,
     waves_by_lds,
     waves_by_vgprs,
 )
@@ -62,13 +61,6 @@ def test_resident_waves_never_exceed_what_the_compiler_reports(gpu, vgprs, lds, 
 def test_a_larger_register_file_never_holds_fewer_waves(gpu, vgprs, lds, threads) -> None:
     larger = dataclasses.replace(gpu, vgprs_per_simd=2 * gpu.vgprs_per_simd)
     assert resident_waves(vgprs, lds, threads, gpu) <= resident_waves(vgprs, lds, threads, larger)
-
-
-@given(GPUS, st.integers(1, 16))
-def test_a_kernel_within_the_cap_holds_the_waves_asked_for(gpu, min_waves) -> None:
-    cap = vgpr_cap(min_waves, gpu)
-    if cap > 0:
-        assert waves_by_vgprs(cap, gpu) >= min(min_waves, gpu.max_waves_per_simd)
 
 
 @given(GPUS, st.sampled_from(VARIANTS))

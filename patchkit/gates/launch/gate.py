@@ -7,11 +7,11 @@ GPU the two logs must be identical.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError
-from patchkit.build.compile import CompiledKernel, CompiledUnit, CompileFailed
+from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import open_compiler
 from patchkit.build.units import SourceTree
 from patchkit.candidate.subject import Subject
@@ -40,7 +40,6 @@ from patchkit.gates.launch.runs import CandidateAborts, Comparison, Sides, compa
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.runtime import SELECTION_UNIT, RecordedBackend, build_backend
-from patchkit.gpu.session import Figures
 from patchkit.kernels.wmma import wmma_table
 
 _NOT_PROVEN = (
@@ -87,7 +86,7 @@ class LaunchGate:
             after = build_backend(SourceTree(subject.candidate), compiler, before.arch)
         except CompileFailed as error:
             return self._not_built([error])
-        sides = Sides(before=before, after=after, figures=_figures_of(subject, touched))
+        sides = Sides(before=before, after=after, code={arch: _code(touched, arch) for arch in subject.archs})
         cast = make_cast(subject, self.others)
         problems: list[PatchkitError] = []
         guarded_rows: list[str] = []
@@ -109,7 +108,7 @@ class LaunchGate:
                 problems += check_unguarded(compared)
                 archs[device.arch] = other_evidence(compared)
                 continue
-            guarded = _guarded(subject, device, touched)
+            guarded = _guarded(subject, device, *sides.code[device.arch])
             pairs = compared.pairs()
             own = upstream_own(pairs, guarded)
             problems += check_guarded(pairs, guarded)
@@ -138,43 +137,26 @@ class LaunchGate:
         )
 
 
-def _figures_of(
-    subject: Subject, touched: Sequence[Pair]
-) -> dict[str, tuple[Mapping[str, Figures], Mapping[str, Figures]]]:
-    """What the compiler said about the kernels of touched units, by GPU of the candidate."""
-    found: dict[str, tuple[Mapping[str, Figures], Mapping[str, Figures]]] = {}
-    for arch in subject.archs:
-        mine = [pair for pair in touched if pair.arch == arch]
-        old = [kernel for pair in mine for kernel in pair.before.kernels]
-        new = [kernel for unit in _code_after(mine).values() for kernel in unit.values()]
-        found[arch] = _figures(old), _figures(new)
-    return found
+def _code(touched: Sequence[Pair], arch: str) -> tuple[Code, Code]:
+    """The kernels of the touched units for one GPU, before and after, by unit and mangled name."""
+    mine = [pair for pair in touched if pair.arch == arch]
+    after = [pair.after for pair in mine if isinstance(pair.after, CompiledUnit)]
+    before, now = (
+        {unit.unit: {kernel.name: kernel for kernel in unit.kernels} for unit in side}
+        for side in ([pair.before for pair in mine], after)
+    )
+    return before, now
 
 
-def _figures(kernels: Sequence[CompiledKernel]) -> dict[str, Figures]:
-    return {
-        kernel.name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes) for kernel in kernels
-    }
-
-
-def _code_after(touched: Sequence[Pair]) -> Code:
-    return {
-        pair.unit: {kernel.name: kernel for kernel in pair.after.kernels}
-        for pair in touched
-        if isinstance(pair.after, CompiledUnit)
-    }
-
-
-def _guarded(subject: Subject, device: PlayedDevice, touched: Sequence[Pair]) -> Guarded:
-    mine = [pair for pair in touched if pair.arch == device.arch]
+def _guarded(subject: Subject, device: PlayedDevice, before: Code, after: Code) -> Guarded:
     live = [patch for patch in subject.patches if device.arch in patch.archs]
     # Not every GPU has a table, and without a patch that follows it nothing reads it.
     follows = any("wmma" in patch.launches.tables for patch in live)
     table = wmma_table(subject.profiles[device.arch]) if follows else ()
     return Guarded(
         device=device,
-        code=_code_after(mine),
-        code_before={pair.unit: {kernel.name: kernel for kernel in pair.before.kernels} for pair in mine},
+        code=after,
+        code_before=before,
         rows={(row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in table},
         moves=tuple(move for patch in live for move in patch.moves),
         promises=tuple(promise for patch in live for promise in patch.launches.cases),
@@ -194,8 +176,8 @@ def _built(subject: Subject, sides: Sides) -> Built:
         hip_headers=toolchain.hip_version if toolchain is not None else None,
         rocwmma=f"{rocwmma.kind} {rocwmma.version}" if rocwmma is not None else "stand-in",
         figures={
-            arch: {"before": len(before), "after": len(after)}
-            for arch, (before, after) in sides.figures.items()
+            arch: dict(zip(("before", "after"), map(len, sides.figures(arch)), strict=True))
+            for arch in subject.archs
         },
     )
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from patchkit.base.errors import GateError
 from patchkit.build.compiler import Compiler
 from patchkit.build.jobs import run_parallel
+from patchkit.gates.launch.geometry import Code
 from patchkit.gpu.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case
 from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.log import Launch
@@ -23,6 +24,7 @@ from patchkit.gpu.session import (
     RecordedRunFailed,
     RecordedRunHangs,
     Session,
+    figures_of,
 )
 
 _HEAD_SIZES = (64, 128, 256)
@@ -60,15 +62,20 @@ class CasePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The two backends, and what the compiler said about their kernels for the GPUs of the candidate."""
+    """The two backends, and the code of both that is known, by GPU of the candidate."""
 
     before: RecordedBackend
     after: RecordedBackend
-    figures: Mapping[str, tuple[Mapping[str, Figures], Mapping[str, Figures]]]
+    code: Mapping[str, tuple[Code, Code]]
+
+    def figures(self, arch: str) -> list[dict[str, Figures]]:
+        """What the kernels of each side use; without code for a GPU they are assumed to be large."""
+        both = self.code.get(arch, ({}, {}))
+        return [figures_of(kernel for unit in code.values() for kernel in unit.values()) for code in both]
 
     def sessions(self, device: PlayedDevice, compiler: Compiler) -> tuple[Session, Session]:
-        """Both on one GPU; without figures for it, kernels are assumed to use all registers."""
-        old, new = self.figures.get(device.arch, ({}, {}))
+        """Both on one GPU."""
+        old, new = self.figures(device.arch)
         return (
             Session(backend=self.before, device=device, figures=old, compiler=compiler),
             Session(backend=self.after, device=device, figures=new, compiler=compiler),

@@ -8,7 +8,6 @@ from patchkit.kernels.occupancy import (
     reported_waves,
     resident_blocks,
     resident_waves,
-    vgpr_cap,
     waves_by_lds,
     waves_by_vgprs,
 )
@@ -54,19 +53,6 @@ def test_lds_of_one_compute_unit(limits) -> None:
     assert waves_by_lds(32768, 256, limits["gfx90a"]) == 2
     assert waves_by_lds(65537, 256, limits["gfx942"]) == 0
     assert waves_by_lds(65537, 256, limits["gfx950"]) == 2
-
-
-# Most registers under "at least M waves per SIMD"; below the first M nothing is capped.
-CAPS = {
-    "gfx1151": {1: 256, 5: 256, 6: 240, 7: 216, 8: 192, 9: 168, 10: 144, 12: 120, 16: 96},
-    "gfx1150": {1: 256, 4: 256, 5: 192, 6: 160, 7: 144, 8: 128, 10: 96, 16: 64},
-    "gfx90a": {1: 512, 2: 256},
-}
-
-
-@pytest.mark.parametrize("arch", CAPS)
-def test_registers_under_a_launch_bound(limits, arch) -> None:
-    assert {m: vgpr_cap(m, limits[arch]) for m in CAPS[arch]} == CAPS[arch]
 
 
 def test_reported_waves_are_the_compilers_on_every_row(compiled, limits) -> None:
