@@ -11,37 +11,6 @@ from pathlib import Path
 
 from patchkit.base.errors import CacheError, Location
 
-
-class DiskFull(CacheError):
-    """No space, no quota, or a file size limit is left to write with."""
-
-    code = "DISK_FULL"
-
-
-class DiskReadOnly(CacheError):
-    """The file system is mounted read-only."""
-
-    code = "DISK_READ_ONLY"
-
-
-class DiskDenied(CacheError):
-    """The permissions of a file or folder forbid the access."""
-
-    code = "DISK_DENIED"
-
-
-class DiskNotDirectory(CacheError):
-    """A file stands where a folder is needed."""
-
-    code = "DISK_NOT_DIRECTORY"
-
-
-class DiskRefused(CacheError):
-    """Any other refusal of the system."""
-
-    code = "DISK_REFUSED"
-
-
 _ELSEWHERE = "name another folder with --cache-dir"
 _FULL = "free some space there, or {elsewhere}"
 _READ_ONLY = "{elsewhere}"
@@ -53,32 +22,32 @@ _NO_REASON = "look for room and permissions with: df -h {path}; ls -ld {path}; o
 # git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
 _ROOM_BYTES = 4_000_000
 
-_BY_ERRNO: dict[int, tuple[type[CacheError], str]] = {
-    errno.ENOSPC: (DiskFull, _FULL),
-    errno.EDQUOT: (DiskFull, _FULL),
-    errno.EFBIG: (DiskFull, _FULL),
-    errno.EROFS: (DiskReadOnly, _READ_ONLY),
-    errno.EACCES: (DiskDenied, _DENIED),
-    errno.EPERM: (DiskDenied, _DENIED),
-    errno.ENOTDIR: (DiskNotDirectory, _NOT_DIRECTORY),
-    errno.EEXIST: (DiskNotDirectory, _NOT_DIRECTORY),
+_BY_ERRNO: dict[int, tuple[str, str]] = {
+    errno.ENOSPC: ("DISK_FULL", _FULL),
+    errno.EDQUOT: ("DISK_FULL", _FULL),
+    errno.EFBIG: ("DISK_FULL", _FULL),
+    errno.EROFS: ("DISK_READ_ONLY", _READ_ONLY),
+    errno.EACCES: ("DISK_DENIED", _DENIED),
+    errno.EPERM: ("DISK_DENIED", _DENIED),
+    errno.ENOTDIR: ("DISK_NOT_DIRECTORY", _NOT_DIRECTORY),
+    errno.EEXIST: ("DISK_NOT_DIRECTORY", _NOT_DIRECTORY),
 }
 
 # git runs under LC_ALL=C, so these are the texts of strerror(3) in glibc and musl.
-_BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
-    "No space left on device": (DiskFull, _FULL),
-    "Out of diskspace": (DiskFull, _FULL),
-    "Disk quota exceeded": (DiskFull, _FULL),
-    "Quota exceeded": (DiskFull, _FULL),
-    "File too large": (DiskFull, _FULL),
-    "Read-only file system": (DiskReadOnly, _READ_ONLY),
-    "Permission denied": (DiskDenied, _DENIED),
-    "Operation not permitted": (DiskDenied, _DENIED),
-    "insufficient permission": (DiskDenied, _DENIED),
-    "Not a directory": (DiskNotDirectory, _NOT_DIRECTORY),
+_BY_TEXT: dict[str, tuple[str, str]] = {
+    "No space left on device": ("DISK_FULL", _FULL),
+    "Out of diskspace": ("DISK_FULL", _FULL),
+    "Disk quota exceeded": ("DISK_FULL", _FULL),
+    "Quota exceeded": ("DISK_FULL", _FULL),
+    "File too large": ("DISK_FULL", _FULL),
+    "Read-only file system": ("DISK_READ_ONLY", _READ_ONLY),
+    "Permission denied": ("DISK_DENIED", _DENIED),
+    "Operation not permitted": ("DISK_DENIED", _DENIED),
+    "insufficient permission": ("DISK_DENIED", _DENIED),
+    "Not a directory": ("DISK_NOT_DIRECTORY", _NOT_DIRECTORY),
     # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
     # was full need not be so any more.
-    "unable to write file": (DiskRefused, _NO_REASON),
+    "unable to write file": ("DISK_REFUSED", _NO_REASON),
 }
 
 
@@ -87,9 +56,10 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHE
 
     ``elsewhere`` says how the user names another place.
     """
-    kind, hint = _BY_ERRNO.get(error.errno or 0, (DiskRefused, "check with: ls -ld {path}"))
-    return kind(
+    code, hint = _BY_ERRNO.get(error.errno or 0, ("DISK_REFUSED", "check with: ls -ld {path}"))
+    return CacheError(
         f"{doing} failed: {error.strerror or error}",
+        code=code,
         where=Location(path=str(path)),
         hint=hint.format(path=path, elsewhere=elsewhere),
     )
@@ -97,11 +67,12 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHE
 
 def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
     """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
-    for words, (kind, hint) in _BY_TEXT.items():
+    for words, (code, hint) in _BY_TEXT.items():
         if words in text:
             line = next(line for line in text.splitlines() if words in line)
-            return kind(
+            return CacheError(
                 f"{doing} failed: {words}",
+                code=code,
                 where=Location(path=str(path)),
                 why=line.strip(),
                 hint=hint.format(path=path, elsewhere=elsewhere),

@@ -23,17 +23,11 @@ from patchkit.upstream.git import damaged
 from patchkit.upstream.repository import Repository, TreeEntry, git_path
 
 
-class PlaceUnusable(UsageError):
-    """The folder cannot be replaced as a whole, or holds what patchkit reads."""
-
-    code = "PLACE_UNUSABLE"
-
-
 def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
     """The absolute path of ``directory``, links followed; nothing is written.
 
     Raises:
-        PlaceUnusable: it is the root of a file system, or it is in one of the ``kept`` folders.
+        PLACE_UNUSABLE: it is the root of a file system, or it is in one of the ``kept`` folders.
     """
     try:
         found = directory.resolve()
@@ -50,10 +44,11 @@ def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
     return found
 
 
-def _unusable(directory: Path, why: str) -> PlaceUnusable:
+def _unusable(directory: Path, why: str) -> UsageError:
     shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
-    return PlaceUnusable(
+    return UsageError(
         f"nothing can be put at {shown}",
+        code="PLACE_UNUSABLE",
         where=Location(path=shown),
         why=why,
         hint="name a new folder, for example below your home folder",
@@ -179,7 +174,7 @@ def format_patches(
     that nothing may be exported into; the cache is one of them anyway.
 
     Raises:
-        PlaceUnusable: there can be no export there; nothing was touched.
+        PLACE_UNUSABLE: there can be no export there; nothing was touched.
         EXPORT_FOREIGN: the folder has other content; nothing was touched.
         EXPORT_NOTHING: no commits to write.
         CacheError: the disk refused.

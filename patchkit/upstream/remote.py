@@ -33,12 +33,6 @@ class RemoteUrlBad(SourceError):
     code = "REMOTE_URL_BAD"
 
 
-class RemoteUnreachable(SourceError):
-    """There is no remote there, it wants a password, it is broken, or the way to it is cut."""
-
-    code = "REMOTE_UNREACHABLE"
-
-
 def fetch_commit(
     repository: Repository, url: str, commit: str, *, reporter: Reporter, answer_s: float
 ) -> None:
@@ -124,8 +118,9 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
     if isinstance(failure, CacheError) and "unable to access" not in text and "publickey" not in text:
         return failure
     ownership = "another user owns it: git serves it only to that user" if "dubious" in text else None
-    return RemoteUnreachable(
+    return SourceError(
         f"nothing could be fetched from {url}",
+        code="REMOTE_UNREACHABLE",
         why=ownership or last or failure.why,
         hint="check the address and the network, or use --source sdist",
     )

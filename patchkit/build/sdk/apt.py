@@ -9,20 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import PatchkitError
+from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolMissing, ToolTimeout, run_tool, tool_failure
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.errors import (
-    AptFailed,
-    AptMissing,
-    MirrorUnreachable,
-    PackageDamaged,
-    PackageMissing,
-    PackagesSlow,
-    SignatureBad,
-    refusal_in,
-)
+from patchkit.build.sdk.errors import refusal_in
 
 _SIGNATURE = (
     "is not signed",
@@ -64,21 +55,26 @@ _MISSING = (
 _OTHER_SUITE = "name another suite: patchkit sdk install --suite sid"
 
 # apt tries on after an error, and each of these may bring others with it: the cause comes first.
-_ORDER: tuple[tuple[tuple[str, ...], type[PatchkitError], str, str], ...] = (
+_ORDER: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (
         _SIGNATURE,
-        SignatureBad,
+        "SDK_SIGNATURE_BAD",
         "{what} is not signed by a key that this machine trusts for it",
         "bring the keys up to date (package debian-archive-keyring), or use a mirror that serves them whole",
     ),
-    (_DAMAGED, PackageDamaged, "{what} is not what the signed index says", "try again, or another mirror"),
+    (
+        _DAMAGED,
+        "SDK_PACKAGE_DAMAGED",
+        "{what} is not what the signed index says",
+        "try again, or another mirror",
+    ),
     (
         _UNREACHABLE,
-        MirrorUnreachable,
+        "SDK_MIRROR_UNREACHABLE",
         "the mirror of {what} cannot be reached",
         "check the network and the proxy, and that apt-get update works",
     ),
-    (_MISSING, PackageMissing, "{what} is not there", _OTHER_SUITE),
+    (_MISSING, "SDK_PACKAGE_MISSING", "{what} is not there", _OTHER_SUITE),
 )
 
 
@@ -99,12 +95,16 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
         return failure
     lacking = sorted({name for pair in _LACKS.findall(text) for name in pair if name})
     if lacking:
-        return PackageMissing(f"{what} lacks {', '.join(lacking)}", hint=_OTHER_SUITE)
-    for words, kind, message, hint in _ORDER:
+        return SourceError(
+            f"{what} lacks {', '.join(lacking)}", code="SDK_PACKAGE_MISSING", hint=_OTHER_SUITE
+        )
+    for words, code, message, hint in _ORDER:
         lines = [line for line in text.splitlines() if any(word in line for word in words)]
         if lines:
-            return kind(message.format(what=what), why=_short(lines), hint=hint)
-    return AptFailed(f"apt failed over {what}", why=failure.why, hint=failure.hint)
+            return SourceError(message.format(what=what), code=code, why=_short(lines), hint=hint)
+    return ToolchainError(
+        f"apt failed over {what}", code="SDK_APT_FAILED", why=failure.why, hint=failure.hint
+    )
 
 
 def _short(lines: list[str]) -> str:
@@ -146,7 +146,8 @@ class Client:
         """Fetch and verify the index; ``what`` names it in messages.
 
         Raises:
-            SignatureBad, MirrorUnreachable, PackageMissing, PackagesSlow, AptFailed: see there.
+            SDK_SIGNATURE_BAD, SDK_MIRROR_UNREACHABLE, SDK_PACKAGE_MISSING, SDK_PACKAGES_SLOW,
+                SDK_APT_FAILED: apt could not.
             CacheError: the disk refused.
         """
         self._run(["apt-get", "update"], what, _UPDATE_S)
@@ -160,14 +161,15 @@ class Client:
         """The candidates of exactly these packages, without what they depend on.
 
         Raises:
-            PackageMissing: the index lacks one.
+            SDK_PACKAGE_MISSING: the index lacks one.
         """
         done = self._run(["apt-get", "download", "--print-uris", *names], what, _ANSWER_S)
         found = _parse_uris(done.stdout)
         missing = sorted(set(names) - {one.name for one in found})
         if missing:
-            raise PackageMissing(
+            raise SourceError(
                 f"{what} lacks {', '.join(missing)}",
+                code="SDK_PACKAGE_MISSING",
                 hint="another suite may have them: patchkit sdk install --suite sid",
             )
         return found
@@ -204,8 +206,11 @@ class Client:
         except ToolMissing as error:
             raise _no_apt(argv[0]) from error
         except ToolTimeout as error:
-            raise PackagesSlow(
-                f"{what} did not come within {timeout_s:g} s", why=error.why, hint="try again later"
+            raise SourceError(
+                f"{what} did not come within {timeout_s:g} s",
+                code="SDK_PACKAGES_SLOW",
+                why=error.why,
+                hint="try again later",
             ) from error
         if done.returncode != 0:
             raise apt_error(done, what, self.folder)
@@ -222,7 +227,7 @@ def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], repor
         reporter: hears the commands.
 
     Raises:
-        AptMissing: there is no apt.
+        SDK_APT_MISSING: there is no apt.
     """
     settings = [line for line in ask_config(["dump"], reporter).splitlines() if _KEPT.fullmatch(line)]
     own = {
@@ -264,7 +269,7 @@ def ask_config(arguments: list[str], reporter: Reporter) -> str:
     """What ``apt-config`` prints: the machine's own settings.
 
     Raises:
-        AptMissing: there is no apt.
+        SDK_APT_MISSING: there is no apt.
     """
     try:
         done = run_tool(["apt-config", *arguments], timeout_s=_ANSWER_S, reporter=reporter)
@@ -273,9 +278,10 @@ def ask_config(arguments: list[str], reporter: Reporter) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _no_apt(program: str) -> AptMissing:
-    return AptMissing(
+def _no_apt(program: str) -> ToolchainError:
+    return ToolchainError(
         f"there is no {program} on this machine",
+        code="SDK_APT_MISSING",
         why="the SDK is made of Debian's packages, and apt is what verifies them",
         hint="use a Debian machine or container, or install ROCm and set ROCM_PATH",
     )

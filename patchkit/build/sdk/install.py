@@ -18,14 +18,7 @@ from patchkit.base.files import disk_errors
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
-from patchkit.build.sdk.errors import (
-    DownloadTooBig,
-    PackageMissing,
-    RocWmmaMismatch,
-    SmokeFailed,
-    VersionsDisagree,
-    refusal_in,
-)
+from patchkit.build.sdk.errors import refusal_in
 from patchkit.build.sdk.flags import hip_arguments, leading_number
 from patchkit.build.sdk.parts import (
     Compiler,
@@ -137,7 +130,7 @@ def smoke(
 
     Raises:
         SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
-        SmokeFailed: it does not compile, or not link.
+        SDK_SMOKE_FAILED: it does not compile, or not link.
     """
     flags = [*flags, "-w"]  # warnings of vendors' headers are not the question
     _compile(clang, [*flags, "-c", "-o", "smoke.o", "-"], _PROGRAM, scratch, reporter)
@@ -181,8 +174,9 @@ def _compile(
                 why=missing[0],
                 hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
             ) from error
-        raise SmokeFailed(
+        raise ToolchainError(
             "the new prefix does not compile a HIP kernel, and was not kept",
+            code="SDK_SMOKE_FAILED",
             where=Location(path=str(clang)),
             why=why,
             hint=error.hint,
@@ -287,8 +281,8 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
             client.update(what)
             wanted = client.find(request.pins.packages, what)
             candidates = _device_libs(client, request.pins, what)
-        except PackageMissing as error:
-            if number == len(suites):
+        except SourceError as error:
+            if error.code != "SDK_PACKAGE_MISSING" or number == len(suites):
                 raise
             reporter.info(f"{error.message}; trying {suites[number]}")
             continue
@@ -300,7 +294,9 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
         with disk_errors(new, "unpacking packages"):
             (new / "debs").rmdir()
         return _Fetched(suite=suite, packages=packages, compiler=compiler)
-    raise PackageMissing("no suite is named to take packages from", hint="name one with --suite")
+    raise SourceError(
+        "no suite is named to take packages from", code="SDK_PACKAGE_MISSING", hint="name one with --suite"
+    )
 
 
 def _entries(reporter: Reporter) -> tuple[Entry, ...]:
@@ -317,8 +313,9 @@ def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
     prefix = pins.device_libs_prefix
     names = [name for name in client.names(prefix) if name.removeprefix(prefix).isdecimal()]
     if not names:
-        raise PackageMissing(
+        raise SourceError(
             f"{what} lacks {prefix}<LLVM version>",
+            code="SDK_PACKAGE_MISSING",
             hint="another suite may have it: patchkit sdk install --suite sid",
         )
     found = client.find(names, what)
@@ -360,8 +357,9 @@ def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
     total = sum(one.size for one in wanted)
     if total > pins.download_limit:
         largest = max(wanted, key=lambda one: one.size)
-        raise DownloadTooBig(
+        raise SourceError(
             f"the packages are {total / 1e6:.0f} MB, at most {pins.download_limit / 1e6:.0f} MB expected",
+            code="SDK_DOWNLOAD_TOO_BIG",
             why=f"the largest is {largest.name} with {largest.size / 1e6:.0f} MB",
             hint="the suite has changed its packages; try another with --suite",
         )
@@ -373,8 +371,9 @@ def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
     bitcode = [path.parent for path in sorted(new.glob(_BITCODE))]
     if found is None or not bitcode:
         part = "HIP headers" if found is None else "device libs"
-        raise VersionsDisagree(
+        raise ToolchainError(
             f"the packages hold no {part} where they are looked for",
+            code="SDK_VERSIONS_DISAGREE",
             why="they are laid out in a way that patchkit does not know",
             hint="the suite has changed its packages; try another with --suite",
         )
@@ -402,7 +401,7 @@ def _rocwmma(
         try:
             return "git", obtain_rocwmma(pin, url, new / "rocwmma", scratch, reporter)
         except SourceError as error:
-            if request.rocwmma == "git" or isinstance(error, RocWmmaMismatch):
+            if request.rocwmma == "git" or error.code == "SDK_ROCWMMA_MISMATCH":
                 raise
             reporter.warn(f"rocWMMA is patchkit's stand-in header: {error.message}")
     return "stand-in", rocwmma_version(STANDIN)
@@ -577,7 +576,7 @@ def run_sdk_install(
 
 
 def sdk_status(cache_root: Path) -> SdkState:
-    """What is installed; raises PrefixDamaged."""
+    """What is installed; raises SDK_PREFIX_DAMAGED."""
     return SdkState(prefix=current_prefix(cache_root))
 
 

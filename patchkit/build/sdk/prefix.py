@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.errors import Location
+from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.build.sdk.errors import PrefixDamaged
 
 RocWmmaKind = Literal["rocm", "git", "stand-in"]
 
@@ -97,7 +96,7 @@ def current_prefix(cache_root: Path) -> Prefix | None:
     """The prefix to use; None when none is installed.
 
     Raises:
-        PrefixDamaged: it lacks something, or the compiler it was made for is gone.
+        SDK_PREFIX_DAMAGED: it lacks something, or the compiler it was made for is gone.
     """
     link = sdk_folder(cache_root) / "current"
     try:
@@ -140,9 +139,10 @@ def write_record(path: Path, record: Record) -> None:
         (path / "sdk.json").write_text(text, encoding="utf-8")
 
 
-def _damaged(path: Path, why: str) -> PrefixDamaged:
-    return PrefixDamaged(
+def _damaged(path: Path, why: str) -> ToolchainError:
+    return ToolchainError(
         "the SDK prefix is damaged",
+        code="SDK_PREFIX_DAMAGED",
         where=Location(path=str(path)),
         why=why,
         hint="make it anew: patchkit sdk install",
