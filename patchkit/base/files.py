@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from patchkit.base.errors import CacheError, Location
+from patchkit.base.errors import CacheError, Location, PatchkitError
 
 _ELSEWHERE = "name another folder with --cache-dir"
 _FULL = "free some space there, or {elsewhere}"
@@ -78,6 +78,18 @@ def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELS
                 hint=hint.format(path=path, elsewhere=elsewhere),
             )
     return None
+
+
+# What a tool, or the tool that started it, says when the limit on file sizes ended it.
+_LIMIT = ("SIGXFSZ", "File size limit exceeded")
+
+
+def disk_error_from_tool(error: PatchkitError, path: Path, doing: str) -> CacheError | None:
+    """The disk's error if a tool failed for it, while ``doing`` something at ``path``; else None."""
+    text = f"{error.message}\n{error.why or ''}"
+    if any(words in text for words in _LIMIT):
+        text += "\nFile too large"
+    return disk_error_from_git(text, path, doing)
 
 
 def is_full(path: Path) -> bool:

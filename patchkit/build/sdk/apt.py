@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolMissing, ToolTimeout, run_tool, tool_failure
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.errors import refusal_in
 
 _SIGNATURE = (
     "is not signed",
@@ -88,7 +87,7 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
     """
     failure = tool_failure(done)
     text = done.stderr.decode("utf-8", "replace")
-    refused = refusal_in(failure, folder, f"fetching {what}")
+    refused = disk_error_from_tool(failure, folder, f"fetching {what}")
     if refused is not None and "/etc/apt" not in text:
         return refused
     if isinstance(failure, ToolCrashed):

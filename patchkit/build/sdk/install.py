@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import Location, PatchkitError, SourceError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
-from patchkit.build.sdk.errors import refusal_in
 from patchkit.build.sdk.flags import hip_arguments, leading_number
 from patchkit.build.sdk.parts import (
     Compiler,
@@ -30,7 +29,7 @@ from patchkit.build.sdk.parts import (
     obtain_compiler,
     unpack,
 )
-from patchkit.build.sdk.pins import Pins, load_pins
+from patchkit.build.sdk.pins import Pins
 from patchkit.build.sdk.prefix import (
     STANDIN,
     Package,
@@ -160,7 +159,7 @@ def _compile(
             reporter=reporter,
         )
     except (ToolFailed, ToolCrashed) as error:
-        refused = refusal_in(error, scratch, "compiling a kernel")
+        refused = disk_error_from_tool(error, scratch, "compiling a kernel")
         if refused is not None:
             raise refused from error
         why = error.why or ""
@@ -218,7 +217,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
     """Fill the empty folder ``new``, and say what is in it.
 
     Raises:
-        PatchkitError: one of :mod:`patchkit.build.sdk.errors`, of the disk, or of a tool.
+        PatchkitError: an SDK_ error, or one of the disk or of a tool.
     """
     scratch = new / "scratch"
     with disk_errors(scratch, "creating a prefix"):
@@ -411,7 +410,7 @@ def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
     """The prefix of this cache, and whether it was made now: one that is whole is kept as it is.
 
     Raises:
-        PatchkitError: one of :mod:`patchkit.build.sdk.errors`; nothing half-made stays visible.
+        PatchkitError: as :func:`make_prefix`; nothing half-made stays visible.
     """
     folder = sdk_folder(request.cache_root)
     with disk_errors(folder, "creating the SDK folder"):
@@ -510,76 +509,3 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SdkState:
-    """The prefix, if there is one, and whether it was made just now."""
-
-    prefix: Prefix | None
-    made: bool = False
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        if self.prefix is None:
-            return {"installed": False}
-        return {
-            "installed": True,
-            "made": self.made,
-            "prefix": str(self.prefix.path),
-            "root": str(self.prefix.root),
-            "clang": str(self.prefix.clang),
-            "record": self.prefix.record.as_json(),
-        }
-
-    def lines(self) -> tuple[str, ...]:
-        """For a person."""
-        if self.prefix is None:
-            return ("no SDK is installed", "get it with: patchkit sdk install")
-        record = self.prefix.record
-        origin = "in the prefix" if record.compiler_packages else "installed on this machine"
-        packages = f"{len(record.packages)} of {record.suite}"
-        if record.compiler_packages:
-            packages += f", and {len(record.compiler_packages)} of this machine's suites for the compiler"
-        return (
-            f"SDK         {self.prefix.path}",
-            f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
-            f"HIP         {record.hip_version}, device libs {record.device_libs_version}",
-            f"compiler    clang {record.compiler_version}, {origin}: {self.prefix.clang}",
-            f"rocWMMA     {record.rocwmma_kind} {record.rocwmma_version}",
-            f"stubs       {', '.join(record.stubs)}",
-        )
-
-
-def run_sdk_install(
-    cache_root: Path,
-    *,
-    environ: Mapping[str, str],
-    suites: tuple[str, ...],
-    rocwmma: RocWmmaChoice,
-    rocwmma_url: str | None,
-    again: bool,
-    reporter: Reporter,
-) -> SdkState:
-    """Install the SDK unless it is there; raises the errors of :func:`patchkit.build.sdk.install.install`."""
-    request = Request(
-        cache_root=cache_root,
-        pins=load_pins(),
-        environ=environ,
-        suites=suites,
-        rocwmma=rocwmma,
-        rocwmma_url=rocwmma_url,
-        again=again,
-    )
-    prefix, made = install(request, reporter)
-    return SdkState(prefix=prefix, made=made)
-
-
-def sdk_status(cache_root: Path) -> SdkState:
-    """What is installed; raises SDK_PREFIX_DAMAGED."""
-    return SdkState(prefix=current_prefix(cache_root))
-
-
-def run_sdk_remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
-    """Remove every prefix; the folders that went."""
-    return remove(cache_root, reporter)

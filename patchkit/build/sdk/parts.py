@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, PatchkitError, SourceError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import ToolCrashed, ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted
-from patchkit.build.sdk.errors import refusal_in
 from patchkit.build.sdk.flags import leading_number
 from patchkit.build.sdk.prefix import Package
 from patchkit.build.sdk.versions import clang_version, known_archs
@@ -72,7 +71,7 @@ def _run(argv: list[str], file: Path, reporter: Reporter) -> bytes:
             hint="install the package dpkg, or use a Debian machine or container",
         ) from error
     except ToolFailed as error:
-        refused = refusal_in(error, file, "unpacking packages")
+        refused = disk_error_from_tool(error, file, "unpacking packages")
         raise refused if refused is not None else _damaged(file, error.why or "") from error
 
 
@@ -160,7 +159,7 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
         try:
             run_tool(argv, stdin=source.encode("ascii"), timeout_s=_BUILD_S, reporter=reporter)
         except (ToolFailed, ToolCrashed) as error:
-            refused = refusal_in(error, target, "building a stub")
+            refused = disk_error_from_tool(error, target, "building a stub")
             if refused is not None:
                 raise refused from error
             raise
