@@ -8,46 +8,59 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from patchkit.base.errors import CacheError, Location, PatchkitError
 
 _ELSEWHERE = "name another folder with --cache-dir"
-_FULL = "free some space there, or {elsewhere}"
-_READ_ONLY = "{elsewhere}"
-_DENIED = "check its owner with: ls -ld {path}"
-_NOT_DIRECTORY = "move the file away, or {elsewhere}"
 
-_NO_REASON = "look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}"
+
+class _Refusal(NamedTuple):
+    """An error code and its hint, which names the ``path`` or ``elsewhere``, the way to another place."""
+
+    code: str
+    hint: str
+
+
+_FULL = _Refusal(code="DISK_FULL", hint="free some space there, or {elsewhere}")
+_READ_ONLY = _Refusal(code="DISK_READ_ONLY", hint="{elsewhere}")
+_DENIED = _Refusal(code="DISK_DENIED", hint="check its owner with: ls -ld {path}")
+_NOT_DIRECTORY = _Refusal(code="DISK_NOT_DIRECTORY", hint="move the file away, or {elsewhere}")
+_REFUSED = _Refusal(code="DISK_REFUSED", hint="check with: ls -ld {path}")
+_NO_REASON = _Refusal(
+    code="DISK_REFUSED",
+    hint="look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}",
+)
 
 # git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
 _ROOM_BYTES = 4_000_000
 
-_BY_ERRNO: dict[int, tuple[str, str]] = {
-    errno.ENOSPC: ("DISK_FULL", _FULL),
-    errno.EDQUOT: ("DISK_FULL", _FULL),
-    errno.EFBIG: ("DISK_FULL", _FULL),
-    errno.EROFS: ("DISK_READ_ONLY", _READ_ONLY),
-    errno.EACCES: ("DISK_DENIED", _DENIED),
-    errno.EPERM: ("DISK_DENIED", _DENIED),
-    errno.ENOTDIR: ("DISK_NOT_DIRECTORY", _NOT_DIRECTORY),
-    errno.EEXIST: ("DISK_NOT_DIRECTORY", _NOT_DIRECTORY),
+_BY_ERRNO: dict[int, _Refusal] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.ENOTDIR: _NOT_DIRECTORY,
+    errno.EEXIST: _NOT_DIRECTORY,
 }
 
 # git runs under LC_ALL=C, so these are the texts of strerror(3) in glibc and musl.
-_BY_TEXT: dict[str, tuple[str, str]] = {
-    "No space left on device": ("DISK_FULL", _FULL),
-    "Out of diskspace": ("DISK_FULL", _FULL),
-    "Disk quota exceeded": ("DISK_FULL", _FULL),
-    "Quota exceeded": ("DISK_FULL", _FULL),
-    "File too large": ("DISK_FULL", _FULL),
-    "Read-only file system": ("DISK_READ_ONLY", _READ_ONLY),
-    "Permission denied": ("DISK_DENIED", _DENIED),
-    "Operation not permitted": ("DISK_DENIED", _DENIED),
-    "insufficient permission": ("DISK_DENIED", _DENIED),
-    "Not a directory": ("DISK_NOT_DIRECTORY", _NOT_DIRECTORY),
+_BY_TEXT: dict[str, _Refusal] = {
+    "No space left on device": _FULL,
+    "Out of diskspace": _FULL,
+    "Disk quota exceeded": _FULL,
+    "Quota exceeded": _FULL,
+    "File too large": _FULL,
+    "Read-only file system": _READ_ONLY,
+    "Permission denied": _DENIED,
+    "Operation not permitted": _DENIED,
+    "insufficient permission": _DENIED,
+    "Not a directory": _NOT_DIRECTORY,
     # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
     # was full need not be so any more.
-    "unable to write file": ("DISK_REFUSED", _NO_REASON),
+    "unable to write file": _NO_REASON,
 }
 
 
@@ -56,26 +69,26 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHE
 
     ``elsewhere`` says how the user names another place.
     """
-    code, hint = _BY_ERRNO.get(error.errno or 0, ("DISK_REFUSED", "check with: ls -ld {path}"))
+    refusal = _BY_ERRNO.get(error.errno or 0, _REFUSED)
     return CacheError(
         f"{doing} failed: {error.strerror or error}",
-        code=code,
+        code=refusal.code,
         where=Location(path=str(path)),
-        hint=hint.format(path=path, elsewhere=elsewhere),
+        hint=refusal.hint.format(path=path, elsewhere=elsewhere),
     )
 
 
 def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
     """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
-    for words, (code, hint) in _BY_TEXT.items():
+    for words, refusal in _BY_TEXT.items():
         if words in text:
             line = next(line for line in text.splitlines() if words in line)
             return CacheError(
                 f"{doing} failed: {words}",
-                code=code,
+                code=refusal.code,
                 where=Location(path=str(path)),
                 why=line.strip(),
-                hint=hint.format(path=path, elsewhere=elsewhere),
+                hint=refusal.hint.format(path=path, elsewhere=elsewhere),
             )
     return None
 

@@ -172,24 +172,26 @@ class _Reader:
         self.entries += 1
         name = entry.name
         if self.entries > self.limits.members:
-            raise self._error("ARCHIVE_TOO_MANY_MEMBERS", name, f"more than {self.limits.members} entries")
+            raise self._error(
+                name, f"more than {self.limits.members} entries", code="ARCHIVE_TOO_MANY_MEMBERS"
+            )
         if len(name.encode("utf-8", "surrogateescape")) > self.limits.path_bytes:
             what = f"over {self.limits.path_bytes} bytes"
-            raise self._error("ARCHIVE_PATH_TOO_LONG", f"{name[:80]}...", what)
+            raise self._error(f"{name[:80]}...", what, code="ARCHIVE_PATH_TOO_LONG")
         if name.startswith("/"):
-            raise self._error("ARCHIVE_ABSOLUTE_PATH", name, "an absolute path")
+            raise self._error(name, "an absolute path", code="ARCHIVE_ABSOLUTE_PATH")
         if ".." in name.split("/"):
-            raise self._error("ARCHIVE_PARENT_PATH", name, "a path with '..'")
+            raise self._error(name, "a path with '..'", code="ARCHIVE_PARENT_PATH")
         if "\0" in name:
-            raise self._error("ARCHIVE_DAMAGED", name, "a path with a zero byte")
+            raise self._error(name, "a path with a zero byte", code="ARCHIVE_DAMAGED")
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-            raise self._error("ARCHIVE_SPECIAL_FILE", name, "a device, a pipe or another special file")
+            raise self._error(name, "a device, a pipe or another special file", code="ARCHIVE_SPECIAL_FILE")
         if entry.size > self.limits.file_bytes:
-            raise self._error("ARCHIVE_FILE_TOO_LARGE", name, f"{entry.size} bytes")
+            raise self._error(name, f"{entry.size} bytes", code="ARCHIVE_FILE_TOO_LARGE")
         top = _parts(name)[:1]
         self.top = self.top or "".join(top)
         if top and top[0] != self.top:
-            raise self._error("ARCHIVE_DAMAGED", name, f"beside the top folder {self.top}")
+            raise self._error(name, f"beside the top folder {self.top}", code="ARCHIVE_DAMAGED")
 
     def take(self, entry: tarfile.TarInfo, entries: tarfile.TarFile) -> Member | None:
         """The member for an entry, if it is one of those asked for."""
@@ -197,18 +199,18 @@ class _Reader:
         if path is None or entry.isdir():
             return None
         if ".git" in path.lower().split("/"):
-            raise self._error("ARCHIVE_GIT_FOLDER", entry.name, "git's own folder, which no tree has")
+            raise self._error(entry.name, "git's own folder, which no tree has", code="ARCHIVE_GIT_FOLDER")
         self._claim(path, entry.name)
         if entry.issym():
             return self._remember(path, "120000", self._link_target(path, entry))
         if entry.islnk():
             source = self._path(entry.linkname)
             if source is None or self.files.get(source, "120000") == "120000":
-                raise self._error("ARCHIVE_LINK_OUTSIDE", entry.name, f"a hard link to {entry.linkname}")
+                raise self._error(entry.name, f"a hard link to {entry.linkname}", code="ARCHIVE_LINK_OUTSIDE")
             return self._remember(path, self.files[source], b"", same_as=source)
         stream = entries.extractfile(entry)
         if stream is None:
-            raise self._error("ARCHIVE_DAMAGED", entry.name, "no content")
+            raise self._error(entry.name, "no content", code="ARCHIVE_DAMAGED")
         # Only the owner's execute bit means anything to git; all others are dropped.
         return self._remember(path, "100755" if entry.mode & 0o100 else "100644", stream.read())
 
@@ -228,7 +230,7 @@ class _Reader:
             before = self.spelled.setdefault(_folded(part), part)
             is_file = depth == len(parts)
             if before != part or part in self.files or (is_file and part in self.folders):
-                raise self._error("ARCHIVE_DUPLICATE", name, f"it would take the place of {before}")
+                raise self._error(name, f"it would take the place of {before}", code="ARCHIVE_DUPLICATE")
             if not is_file:
                 self.folders.add(part)
 
@@ -238,14 +240,14 @@ class _Reader:
         climbs = len([part for part in parts if part == ".."])
         leading = parts[:climbs] == [".."] * climbs
         if entry.linkname.startswith("/") or not leading or climbs > path.count("/"):
-            raise self._error("ARCHIVE_LINK_OUTSIDE", entry.name, f"a link to {entry.linkname}")
+            raise self._error(entry.name, f"a link to {entry.linkname}", code="ARCHIVE_LINK_OUTSIDE")
         return entry.linkname.encode("utf-8", "surrogateescape")
 
     def _remember(self, path: str, mode: str, data: bytes, same_as: str | None = None) -> Member:
         self.files[path] = mode
         return Member(path=path, mode=mode, data=data, same_as=same_as)
 
-    def _error(self, code: str, name: str, what: str) -> SourceError:
+    def _error(self, name: str, what: str, *, code: str) -> SourceError:
         return SourceError(
             f"{self.archive.name} has the entry {name!r}: {what}",
             code=code,

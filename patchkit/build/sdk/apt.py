@@ -8,6 +8,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors
@@ -53,27 +54,38 @@ _MISSING = (
 )
 _OTHER_SUITE = "name another suite: patchkit sdk install --suite sid"
 
+
+class _Cause(NamedTuple):
+    """What apt writes for one cause of a failure, and the error that patchkit makes of it."""
+
+    words: tuple[str, ...]
+    code: str
+    message: str
+    hint: str
+
+
 # apt tries on after an error, and each of these may bring others with it: the cause comes first.
-_ORDER: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
-    (
-        _SIGNATURE,
-        "SDK_SIGNATURE_BAD",
-        "{what} is not signed by a key that this machine trusts for it",
-        "bring the keys up to date (package debian-archive-keyring), or use a mirror that serves them whole",
+_CAUSES = (
+    _Cause(
+        words=_SIGNATURE,
+        code="SDK_SIGNATURE_BAD",
+        message="{what} is not signed by a key that this machine trusts for it",
+        hint="bring the keys up to date (package debian-archive-keyring), "
+        "or use a mirror that serves them whole",
     ),
-    (
-        _DAMAGED,
-        "SDK_PACKAGE_DAMAGED",
-        "{what} is not what the signed index says",
-        "try again, or another mirror",
+    _Cause(
+        words=_DAMAGED,
+        code="SDK_PACKAGE_DAMAGED",
+        message="{what} is not what the signed index says",
+        hint="try again, or another mirror",
     ),
-    (
-        _UNREACHABLE,
-        "SDK_MIRROR_UNREACHABLE",
-        "the mirror of {what} cannot be reached",
-        "check the network and the proxy, and that apt-get update works",
+    _Cause(
+        words=_UNREACHABLE,
+        code="SDK_MIRROR_UNREACHABLE",
+        message="the mirror of {what} cannot be reached",
+        hint="check the network and the proxy, and that apt-get update works",
     ),
-    (_MISSING, "SDK_PACKAGE_MISSING", "{what} is not there", _OTHER_SUITE),
+    _Cause(words=_MISSING, code="SDK_PACKAGE_MISSING", message="{what} is not there", hint=_OTHER_SUITE),
 )
 
 
@@ -97,10 +109,12 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
         return SourceError(
             f"{what} lacks {', '.join(lacking)}", code="SDK_PACKAGE_MISSING", hint=_OTHER_SUITE
         )
-    for words, code, message, hint in _ORDER:
-        lines = [line for line in text.splitlines() if any(word in line for word in words)]
+    for cause in _CAUSES:
+        lines = [line for line in text.splitlines() if any(word in line for word in cause.words)]
         if lines:
-            return SourceError(message.format(what=what), code=code, why=_short(lines), hint=hint)
+            return SourceError(
+                cause.message.format(what=what), code=cause.code, why=_short(lines), hint=cause.hint
+            )
     return ToolchainError(
         f"apt failed over {what}", code="SDK_APT_FAILED", why=failure.why, hint=failure.hint
     )
