@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import ErrorGroup
-from patchkit.candidate.available import Available, find_available
+from patchkit.base.errors import InterruptNote
+from patchkit.base.plain import plain
+from patchkit.candidate.commit import write_plan
 from patchkit.candidate.handover import Handover, hand_over, upstream_url
-from patchkit.candidate.locking import check_inputs, check_result, make_result, read_inputs
-from patchkit.candidate.plan import Plan, Request, commit_message, commit_subject, plan_with
-from patchkit.candidate.records import Made, make_record, record_ref, write_record
+from patchkit.candidate.listing import Available, find_available
+from patchkit.candidate.lock import check_inputs, check_result, digest_of, make_result, read_inputs
+from patchkit.candidate.plan import Plan, Request, make_plan
+from patchkit.candidate.record import Candidate, Record, record_ref, shown_path, write_record
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import OPTIONS_FILE, declares_option
 from patchkit.series.selection import opted_in
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.checkout import checkout as check_out
-from patchkit.upstream.commits import NewCommit, write_commits
 from patchkit.upstream.refs import read_ref, update_refs
 from patchkit.upstream.repository import Repository
 
@@ -30,59 +29,49 @@ _LOCK_STATES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedCommit:
-    """One patch as a commit."""
-
-    id: str
-    commit: str
-    subject: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The candidate. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build.
+    """What ``apply`` did. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build.
 
-    ``handover`` is None for a candidate without commits.
+    ``handover`` is None for a candidate without commits, ``available`` then says where there are patches.
     """
 
-    branch: str
-    base: str
-    archs: tuple[str, ...]
-    commits: tuple[AppliedCommit, ...]
+    candidate: Candidate
+    plan: Plan
     tree: str
     checkout: Path | None
     handover: Handover | None
     unchanged: bool
     lock_state: str
     cmake: list[str]
-    skipped: tuple[tuple[str, str], ...]
-    available: Available | None = None
-    opt_in: tuple[str, ...] = ()
+    available: Available | None
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Patches that are not in, with the reason."""
+        return {patch.id: patch.reason for patch in self.plan.patches if patch.state == "skipped"}
+
+    @property
+    def opt_in(self) -> tuple[str, ...]:
+        """Its patches that these GPUs get only when they are asked for."""
+        return opted_in(self.plan.profiles, self.candidate.ids)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``apply`` shows it."""
         return {
-            "branch": self.branch,
-            "base": self.base,
-            "archs": list(self.archs),
-            "commits": [
-                {"id": made.id, "commit": made.commit, "subject": made.subject} for made in self.commits
-            ],
+            "branch": self.candidate.ref,
+            "base": self.candidate.base,
+            "archs": list(self.candidate.archs),
+            "commits": plain(self.candidate.commits),
             "tree": self.tree,
-            "checkout": str(self.checkout) if self.checkout is not None else None,
-            "handover": self.handover.as_json() if self.handover is not None else None,
+            "checkout": plain(self.checkout),
+            "handover": plain(self.handover),
             "unchanged": self.unchanged,
             "lock_state": self.lock_state,
             "cmake": self.cmake,
-            "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped],
-            "available": self.available.as_json() if self.available is not None else None,
+            "skipped": [{"id": patch, "reason": reason} for patch, reason in self.skipped.items()],
+            "available": plain(self.available),
             "opt_in": list(self.opt_in),
         }
-
-
-def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
-    """Full ref name of the candidate of these GPUs (sorted) on the pin of this name."""
-    return f"refs/heads/candidate/{'+'.join(archs)}/{pin}"
 
 
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
@@ -94,99 +83,84 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     has a note that says which.
     """
     cache = open_cache(workspace.cache_root)
-    stage = _Stage("no branch was moved")
-    with stage.noted(), cache.hold(workspace.reporter) as repository:
-        plan = plan_with(request, workspace, cache)
-        if plan.errors:
-            raise ErrorGroup("the series cannot be applied", plan.errors)
+    with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
+        plan = make_plan(request, workspace, cache)
+        plan.check()
         inputs = read_inputs(plan, workspace.series)
         state = check_inputs(plan, inputs, unlocked=request.unlocked)
         declared = declared_options(repository, plan.base)
-        commits, tree = write_plan(plan, repository, unlocked=state == "unlocked")
-        tip = commits[-1].commit if commits else plan.base
-        check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
-        ref = candidate_ref(plan.archs, plan.pin.name)
-        branch = ref.removeprefix("refs/heads/")
-        old = read_ref(repository, ref)
+        candidate, tree = write_plan(plan, repository, unlocked=state == "unlocked")
+        check_result(plan, make_result(plan, inputs, tree=tree, commit=candidate.tip))
+        old = read_ref(repository, candidate.ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
-            stage.text = f"{branch} was not moved, {checkout} may be unfinished"
+            note.text = f"{candidate.branch} was not moved, {checkout} may be unfinished"
             series = workspace.series
-            kept = (series.patches, series.templates, series.profiles)
-            origin = upstream_url(plan.pin)
-            check_out(repository, tip, checkout, branch=branch, origin=origin, kept=kept)
-        handover = hand_over(repository, plan.pin, base=plan.base, ref=ref, tip=tip)
-        made = make_record(
-            plan.request,
-            plan.pin,
-            workspace,
-            tip=tip,
-            patches=[each.id for each in commits],
-            inputs=inputs,
-        )
-        stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
-        move_candidate(repository, ref, old, made)
-        stage.text = f"{branch} is complete at {tip[:12]}"
+            check_out(
+                repository,
+                candidate.tip,
+                checkout,
+                branch=candidate.branch,
+                origin=upstream_url(plan.pin),
+                kept=(series.patches, series.templates, series.profiles),
+            )
+        handover = hand_over(repository, plan.pin, base=plan.base, ref=candidate.ref, tip=candidate.tip)
+        note.text = f"{candidate.branch} is where it was, or complete at {candidate.tip[:12]}"
+        move_candidate(repository, candidate, old, make_record(plan, candidate, workspace, inputs))
+        note.text = f"{candidate.branch} is complete at {candidate.tip[:12]}"
     return Applied(
-        branch=ref,
-        base=plan.base,
-        archs=plan.archs,
-        commits=commits,
+        candidate=candidate,
+        plan=plan,
         tree=tree,
         checkout=checkout,
         handover=handover,
-        unchanged=old == tip,
+        unchanged=old == candidate.tip,
         lock_state=_LOCK_STATES[state],
         cmake=cmake_command(plan, checkout, declared),
-        skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
-        available=None if commits else find_available(workspace.series, plan.archs, plan.pin.build),
-        opt_in=opted_in(plan.profiles, [each.id for each in commits]),
+        available=None if candidate.commits else find_available(workspace.series, plan.archs, plan.pin.build),
     )
 
 
-def move_candidate(repository: Repository, ref: str, old: str | None, made: Made) -> None:
+def make_record(
+    plan: Plan,
+    candidate: Candidate,
+    workspace: Workspace,
+    inputs: dict[str, str],
+    branch: str | None = None,
+) -> Record:
+    """The record of a candidate that was just made from ``inputs`` (sha256 by path).
+
+    ``branch`` is that of the user's clone, for a candidate on a commit of it.
+    """
+    pin, request = plan.pin, plan.request
+    return Record(
+        tip=candidate.tip,
+        build=pin.build,
+        archs=plan.archs,
+        patches=candidate.ids,
+        inputs=digest_of(inputs),
+        series=shown_path(workspace.series.root),
+        with_=request.with_,
+        without=request.without,
+        only=request.only,
+        unlocked=request.unlocked,
+        commit=pin.commit if pin.clone is not None else None,
+        clone=shown_path(pin.clone) if pin.clone is not None else None,
+        branch=branch,
+        followed=pin.followed,
+    )
+
+
+def move_candidate(repository: Repository, candidate: Candidate, old: str | None, record: Record) -> None:
     """Put a candidate branch and its record in their places, in one step; raises REF_MOVED."""
-    record = record_ref(ref)
+    name = record_ref(candidate.ref)
     moves = {
-        ref: (made.tip, old),
-        record: (write_record(repository, made), read_ref(repository, record)),
+        candidate.ref: (candidate.tip, old),
+        name: (write_record(repository, record), read_ref(repository, name)),
     }
     moves = {name: move for name, move in moves.items() if move[0] != move[1]}
     if moves:
         update_refs(repository, moves)
-
-
-@dataclass(slots=True)
-class _Stage:
-    """What is true if the work is interrupted now."""
-
-    text: str
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt as stop:
-            stop.add_note(self.text)
-            raise
-
-
-def write_plan(
-    plan: Plan, repository: Repository, *, unlocked: bool
-) -> tuple[tuple[AppliedCommit, ...], str]:
-    """Write the commits of a plan without moving any ref; returns them and the tree of the last."""
-    new = [
-        NewCommit(message=commit_message(plan, selected, placed, unlocked=unlocked), changes=placed.changes)
-        for selected, placed in plan.steps
-    ]
-    if not new:
-        return (), repository.tree_of(plan.base)
-    written = write_commits(repository, plan.base, new, date=plan.pin.committed)
-    made = tuple(
-        AppliedCommit(id=selected.patch.id, commit=each.commit, subject=commit_subject(selected))
-        for (selected, _), each in zip(plan.steps, written, strict=True)
-    )
-    return made, written[-1].tree
 
 
 def declared_options(repository: Repository, commit: str) -> bytes | None:
