@@ -9,12 +9,14 @@ from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
 from patchkit.candidate.commit import write_plan
 from patchkit.candidate.handover import Handover, hand_over, upstream_url
+from patchkit.candidate.known import find_known, make_record
 from patchkit.candidate.listing import Available, find_available
-from patchkit.candidate.lock import check_inputs, check_result, digest_of, make_result, read_inputs
-from patchkit.candidate.plan import Plan, Request, make_plan
-from patchkit.candidate.record import Candidate, Record, record_ref, shown_path, write_record
+from patchkit.candidate.lock import check_inputs, check_result, make_result, read_inputs
+from patchkit.candidate.plan import Choice, Plan, Request, choose, obtain_base, place
+from patchkit.candidate.record import Candidate, Record, record_ref, write_record
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import OPTIONS_FILE, declares_option
+from patchkit.series.lock import Result
 from patchkit.series.selection import opted_in
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.checkout import checkout as check_out
@@ -36,7 +38,7 @@ class Applied:
     """
 
     candidate: Candidate
-    plan: Plan
+    choice: Choice
     tree: str
     checkout: Path | None
     handover: Handover | None
@@ -48,12 +50,12 @@ class Applied:
     @property
     def skipped(self) -> dict[str, str]:
         """Patches that are not in, with the reason."""
-        return {patch.id: patch.reason for patch in self.plan.patches if patch.state == "skipped"}
+        return {each.patch.id: each.reason for each in self.choice.selected if not each.targets}
 
     @property
     def opt_in(self) -> tuple[str, ...]:
         """Its patches that these GPUs get only when they are asked for."""
-        return opted_in(self.plan.profiles, self.candidate.ids)
+        return opted_in(self.choice.profiles, self.candidate.ids)
 
     def as_json(self) -> dict[str, object]:
         """As ``apply`` shows it."""
@@ -84,14 +86,16 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     """
     cache = open_cache(workspace.cache_root)
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
-        plan = make_plan(request, workspace, cache)
-        plan.check()
-        inputs = read_inputs(plan, workspace.series)
-        state = check_inputs(plan, inputs, unlocked=request.unlocked)
-        declared = declared_options(repository, plan.base)
-        candidate, tree = write_plan(plan, repository, unlocked=state == "unlocked")
-        check_result(plan, make_result(plan, inputs, tree=tree, commit=candidate.tip))
-        old = read_ref(repository, candidate.ref)
+        choice = choose(request, workspace)
+        base = obtain_base(choice, workspace, cache)
+        declared = declared_options(repository, base)
+        known = find_known(choice, base, repository, workspace)
+        if known is not None:
+            (candidate, result), state = known, "recorded"
+            old: str | None = candidate.tip
+        else:
+            candidate, result, state = _write(place(choice, base, workspace, cache), repository, workspace)
+            old = read_ref(repository, candidate.ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
             note.text = f"{candidate.branch} was not moved, {checkout} may be unfinished"
@@ -101,54 +105,38 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
                 candidate.tip,
                 checkout,
                 branch=candidate.branch,
-                origin=upstream_url(plan.pin),
+                origin=upstream_url(choice.pin),
                 kept=(series.patches, series.templates, series.profiles),
             )
-        handover = hand_over(repository, plan.pin, base=plan.base, ref=candidate.ref, tip=candidate.tip)
-        note.text = f"{candidate.branch} is where it was, or complete at {candidate.tip[:12]}"
-        move_candidate(repository, candidate, old, make_record(plan, candidate, workspace, inputs))
+        handover = hand_over(repository, choice.pin, base=base, ref=candidate.ref, tip=candidate.tip)
+        if known is None:
+            note.text = f"{candidate.branch} is where it was, or complete at {candidate.tip[:12]}"
+            move_candidate(repository, candidate, old, make_record(choice, result, workspace))
         note.text = f"{candidate.branch} is complete at {candidate.tip[:12]}"
     return Applied(
         candidate=candidate,
-        plan=plan,
-        tree=tree,
+        choice=choice,
+        tree=result.tree,
         checkout=checkout,
         handover=handover,
         unchanged=old == candidate.tip,
         lock_state=_LOCK_STATES[state],
-        cmake=cmake_command(plan, checkout, declared),
-        available=None if candidate.commits else find_available(workspace.series, plan.archs, plan.pin.build),
+        cmake=cmake_command(choice, checkout, declared),
+        available=None
+        if candidate.commits
+        else find_available(workspace.series, choice.archs, choice.pin.build),
     )
 
 
-def make_record(
-    plan: Plan,
-    candidate: Candidate,
-    workspace: Workspace,
-    inputs: dict[str, str],
-    branch: str | None = None,
-) -> Record:
-    """The record of a candidate that was just made from ``inputs`` (sha256 by path).
-
-    ``branch`` is that of the user's clone, for a candidate on a commit of it.
-    """
-    pin, request = plan.pin, plan.request
-    return Record(
-        tip=candidate.tip,
-        build=pin.build,
-        archs=plan.archs,
-        patches=candidate.ids,
-        inputs=digest_of(inputs),
-        series=shown_path(workspace.series.root),
-        with_=request.with_,
-        without=request.without,
-        only=request.only,
-        unlocked=request.unlocked,
-        commit=pin.commit if pin.clone is not None else None,
-        clone=shown_path(pin.clone) if pin.clone is not None else None,
-        branch=branch,
-        followed=pin.followed,
-    )
+def _write(plan: Plan, repository: Repository, workspace: Workspace) -> tuple[Candidate, Result, str]:
+    """The commits of a plan, the result they are, and how that stands to the lock."""
+    plan.check()
+    inputs = read_inputs(plan, workspace.series)
+    state = check_inputs(plan, inputs, unlocked=plan.request.unlocked)
+    candidate, tree = write_plan(plan, repository, unlocked=state == "unlocked")
+    result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
+    check_result(plan, result)
+    return candidate, result, state
 
 
 def move_candidate(repository: Repository, candidate: Candidate, old: str | None, record: Record) -> None:
@@ -170,20 +158,20 @@ def declared_options(repository: Repository, commit: str) -> bytes | None:
     return repository.read_blobs(commit, [OPTIONS_FILE])[OPTIONS_FILE]
 
 
-def cmake_command(plan: Plan, source: Path | None, declared: bytes | None = None) -> list[str]:
+def cmake_command(choice: Choice, source: Path | None, declared: bytes | None = None) -> list[str]:
     """The configure command for these GPUs: the profiles' options, their targets joined.
 
     Options of ggml that ``declared``, upstream's file of options, does not have are left out: CMake warns of
     what nobody reads.
     """
     options: dict[str, str] = {}
-    macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard_macros}
-    for profile in plan.profiles:
+    macros = {macro for each in choice.selected if each.targets for macro in each.patch.guard_macros}
+    for profile in choice.profiles:
         for name, value in profile.cmake_options(macros):
             if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
     where = str(source) if source is not None else "llama.cpp"
-    build = f"{where}/build-{'+'.join(plan.archs)}"
+    build = f"{where}/build-{'+'.join(choice.archs)}"
     return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import textwrap
+from typing import TYPE_CHECKING
 
 from patchkit.candidate.plan import Plan
 from patchkit.candidate.record import Candidate, CandidateCommit, candidate_ref
-from patchkit.edits.place import PlacedPatch
 from patchkit.series.patch import BREAKS_MAIL
 from patchkit.series.selection import Selected
 from patchkit.upstream.commits import NewCommit, write_commits
 from patchkit.upstream.repository import Repository
+
+if TYPE_CHECKING:
+    from patchkit.edits.place import PlacedPatch
 
 _WIDTH = 72
 _GLUE = "\0"  # no text of a patch.toml holds it
@@ -39,21 +42,22 @@ def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) ->
         base=plan.base,
         tip=written[-1].commit if written else plan.base,
         commits=tuple(
-            CandidateCommit(id=selected.patch.id, commit=each.commit, subject=_subject(selected))
+            CandidateCommit(id=selected.patch.id, commit=each.commit, subject=commit_subject(selected))
             for (selected, _), each in zip(plan.steps, written, strict=True)
         ),
     )
     return candidate, tree
 
 
-def _subject(selected: Selected) -> str:
+def commit_subject(selected: Selected) -> str:
+    """``id: title``."""
     return f"{selected.patch.id}: {selected.patch.title}"
 
 
 def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unlocked: bool) -> str:
     """Why, what to expect and from where, and trailers for programs; wrapped, ending in a newline."""
     patch = selected.patch
-    parts = [_subject(selected), _fill(patch.why)]
+    parts = [commit_subject(selected), _fill(patch.why)]
     parts.append(_fill(f"Expected: {patch.effect} ({patch.effect_source})"))
     parts.append(_fill(f"Without it: {patch.without}"))
     parts.append("\n".join(f"Link: {link}" for link in patch.links))

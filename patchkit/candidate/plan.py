@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of
-from patchkit.candidate.following import followed_series
 from patchkit.candidate.workspace import Workspace
-from patchkit.edits.place import PlacedEdit, PlacedPatch, place_patch
-from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.series.profile import ArchProfile, load_profiles
 from patchkit.series.selection import Selected, select_patches
 from patchkit.upstream.cache import Cache, open_cache
 from patchkit.upstream.pin import obtain
+
+if TYPE_CHECKING:
+    from patchkit.edits.place import PlacedEdit, PlacedPatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,26 @@ class Request:
     with_: tuple[str, ...] = ()
     unlocked: bool = False
     with_opt_in: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a request comes to before anything is placed; ``selected`` has the patches left out, too.
+
+    ``request`` names every patch that is opt-in, ``series`` has the functions where the pin has them.
+    """
+
+    request: Request
+    lock: Lock
+    pin: Pin
+    series: Series
+    profiles: tuple[ArchProfile, ...]
+    selected: tuple[Selected, ...]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The GPUs, sorted."""
+        return tuple(profile.arch for profile in self.profiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +110,12 @@ class PlannedPatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The whole plan; ``base`` is the commit of the pin in the cache."""
+class Plan(Choice):
+    """A choice placed on ``base``, the commit of the pin in the cache."""
 
-    pin: Pin
     base: str
     patches: tuple[PlannedPatch, ...]
     errors: tuple[PatchkitError, ...]
-    profiles: tuple[ArchProfile, ...]
-    series: Series
-    lock: Lock
-    request: Request
-
-    @property
-    def archs(self) -> tuple[str, ...]:
-        """The GPUs, sorted."""
-        return tuple(profile.arch for profile in self.profiles)
 
     @property
     def steps(self) -> tuple[tuple[Selected, PlacedPatch], ...]:
@@ -148,28 +158,55 @@ def make_plan(
         lock: stands in for the series' own: that is how a bump plans a pin before it is recorded.
     """
     cache = cache or open_cache(workspace.cache_root)
-    series_dir, reporter = workspace.series, workspace.reporter
-    lock = lock or load_lock(series_dir.lock)
+    choice = choose(request, workspace, lock)
+    return place(choice, obtain_base(choice, workspace, cache), workspace, cache)
+
+
+def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> Choice:
+    """The pin, the GPUs and the patches of a request; ``lock`` as in :func:`make_plan`."""
+    lock = lock or load_lock(workspace.series.lock)
     pin = lock.pin(request.upstream)
-    series = followed_series(load_series(series_dir.patches), pin)
-    profiles = load_profiles(series_dir.profiles, request.archs)
+    series = load_series(workspace.series.patches)
+    if pin.followed:
+        # Here and in place(): parsing and rendering are a third of what a second apply would import.
+        from patchkit.candidate.following import followed_series  # noqa: PLC0415
+
+        series = followed_series(series, pin)
+    profiles = load_profiles(workspace.series.profiles, request.archs)
     request = name_opt_ins(request, series, profiles, pin.build)
-    chosen = select_patches(
+    selected = select_patches(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
-    for selected in chosen:
-        if not selected.targets and selected.patch.id in (*request.with_, *request.only):
-            reporter.warn(f"asked for, and not in the series: {selected.patch.id}, {selected.reason}")
-    pinned = obtain(
-        pin, cache=cache, source=request.source, upstream_url=request.upstream_url, reporter=reporter
-    )
+    for each in selected:
+        if not each.targets and each.patch.id in (*request.with_, *request.only):
+            workspace.reporter.warn(f"asked for, and not in the series: {each.patch.id}, {each.reason}")
+    return Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=selected)
+
+
+def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:
+    """The commit of the pin, in the cache; raises as :func:`patchkit.upstream.pin.obtain`."""
+    return obtain(
+        choice.pin,
+        cache=cache,
+        source=choice.request.source,
+        upstream_url=choice.request.upstream_url,
+        reporter=workspace.reporter,
+    ).commit
+
+
+def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan:
+    """Place every chosen patch on ``base``."""
+    from patchkit.edits.place import place_patch  # noqa: PLC0415  # see choose()
+    from patchkit.edits.tree import UpstreamFiles, read_upstream  # noqa: PLC0415  # see choose()
+
+    series_dir, reporter = workspace.series, workspace.reporter
     repository = cache.peek(reporter)
     files = UpstreamFiles({})
-    if repository is not None and any(selected.targets for selected in chosen):
-        files = read_upstream(repository, pinned.commit, series.folders)
+    if repository is not None and any(selected.targets for selected in choice.selected):
+        files = read_upstream(repository, base, choice.series.folders)
     planned: list[PlannedPatch] = []
     errors: list[PatchkitError] = []
-    for selected in chosen:
+    for selected in choice.selected:
         if not selected.targets:
             planned.append(PlannedPatch(selected=selected, placed=None, state="skipped"))
             continue
@@ -183,14 +220,15 @@ def make_plan(
         files.write(placed.changes)
         planned.append(PlannedPatch(selected=selected, placed=placed, state="apply"))
     return Plan(
-        pin=pin,
-        base=pinned.commit,
+        request=choice.request,
+        lock=choice.lock,
+        pin=choice.pin,
+        series=choice.series,
+        profiles=choice.profiles,
+        selected=choice.selected,
+        base=base,
         patches=tuple(planned),
         errors=tuple(errors),
-        profiles=profiles,
-        series=series,
-        lock=lock,
-        request=request,
     )
 
 

@@ -63,7 +63,8 @@ class Record(BaseModel):
 
     ``inputs`` is the sha256 over every file of the series that it was made from; ``with_``, ``without`` and
     ``only`` are the options that chose its patches. ``commit``, ``clone`` and ``branch`` are set for one on a
-    commit of the user's clone, ``followed`` is where its functions were found.
+    commit of the user's clone, ``followed`` is where its functions were found, ``program`` the
+    digest of the patchkit that made it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,6 +84,7 @@ class Record(BaseModel):
     clone: str | None = None
     branch: str | None = None
     followed: tuple[Followed, ...] = ()
+    program: Sha256 | None = None
 
 
 def shown_path(path: Path) -> str:

@@ -12,9 +12,10 @@ from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
 from patchkit.bump.onto.pin import Onto
 from patchkit.bump.onto.plan import OntoPlan, plan_onto
-from patchkit.candidate.apply import cmake_command, declared_options, make_record, move_candidate
+from patchkit.candidate.apply import cmake_command, declared_options, move_candidate
 from patchkit.candidate.commit import write_plan
-from patchkit.candidate.lock import read_inputs
+from patchkit.candidate.known import make_record
+from patchkit.candidate.lock import make_result, read_inputs
 from patchkit.candidate.plan import Request
 from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
@@ -94,7 +95,8 @@ def run_onto(
         if has_commits:
             place = look_at_branch(clone, branch, base=plan.base, tip=candidate.tip, replace=replace_branch)
         inputs = read_inputs(plan, workspace.series)
-        record = make_record(plan, candidate, workspace, inputs, branch if has_commits else None)
+        result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
+        record = make_record(plan, result, workspace, branch if has_commits else None)
         move_candidate(repository, candidate, read_ref(repository, candidate.ref), record)
         if place is not None and place.tip != candidate.tip:
             workspace.reporter.step(f"adding the branch {branch} to {clone.top}")

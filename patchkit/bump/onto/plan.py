@@ -193,14 +193,15 @@ def plan_onto(
     pin = replace(pin, followed=followed_by(series, renderings))
     errors = () if drop_conflicts else _errors(conflicts, commit)
     plan = Plan(
+        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
+        lock=lock,
         pin=pin,
+        series=series,
+        profiles=profiles,
+        selected=tuple(each.selected for each in renderings),
         base=commit.sha,
         patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
         errors=errors,
-        profiles=profiles,
-        series=series,
-        lock=lock,
-        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
     )
     return OntoPlan(
         plan=plan,
