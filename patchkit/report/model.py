@@ -55,8 +55,8 @@ class Problem(Record):
 
     code: str
     message: str
-    where: Many[str] = ()
-    places: Many[Place] = ()
+    where: Many[str]
+    places: Many[Place]
     why: str | None = None
     hint: str | None = None
 

@@ -233,8 +233,10 @@ def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(run, tmp_path: 
     folder = shutil.copytree(WHOLE, tmp_path / "evidence")
     report = json.loads((folder / "report.json").read_text())
     report["proven_with"] = [f"clang ({cache}/sdk/clang++)", f"rocWMMA ({home}/rocwmma)"]
-    problem = {"code": "X", "message": "m", "why": None, "hint": None}
-    report["gates"][-1]["problems"] = [{**problem, "where": [f"{ROOT}/patches/0001-x/patch.toml:3"]}]
+    problem: dict = {"code": "X", "message": "m", "why": None, "hint": None}
+    path = f"{ROOT}/patches/0001-x/patch.toml"
+    problem |= {"where": [f"{path}:3"], "places": [{"path": path, "line": 3}]}
+    report["gates"][-1]["problems"] = [problem]
     (folder / "report.json").write_text(json.dumps(report))
     for form in ("markdown", "junit", "sarif", "html"):
         code, out, err = run("report", str(folder), "--format", form, "--cache-dir", str(cache))

@@ -86,7 +86,7 @@ def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_files: dict[str
 
 def test_the_page_counts_what_it_leaves_out(whole: Run) -> None:
     first = whole.gates[0]
-    problems = tuple(Problem(code="X", message=str(number)) for number in range(1005))
+    problems = tuple(Problem(code="X", message=str(number), where=(), places=()) for number in range(1005))
     failed = first.model_copy(
         update={"verdict": "failed", "problems": problems, "not_run": ("this",) * 1003, "evidence": None}
     )

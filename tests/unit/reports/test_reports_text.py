@@ -123,7 +123,9 @@ def test_the_summary_stays_below_what_github_takes(whole: Run) -> None:
     from patchkit.report.model import Problem
 
     huge = isolation.model_copy(
-        update={"problems": tuple(Problem(code="X", message=text) for text in problem_texts)}
+        update={
+            "problems": tuple(Problem(code="X", message=text, where=(), places=()) for text in problem_texts)
+        }
     )
     cut = markdown_report(whole.model_copy(update={"gates": (huge,)}))
     assert 800_000 < len(cut.encode()) < 1_000_000
