@@ -22,7 +22,7 @@ from patchkit.gates.blocks import (
     percent,
 )
 from patchkit.gates.document import Node
-from patchkit.report.model import Evidence, GateReport
+from patchkit.report.model import GateReport, Run
 
 _ARMS = ("baseline", "candidate")
 _MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
@@ -235,19 +235,19 @@ def tables_of(gate: GateReport) -> tuple[Table, ...]:
     return tuple(block for block in blocks_of(gate) if isinstance(block, Table))
 
 
-def provenance(evidence: Evidence) -> tuple[tuple[str, str], ...]:
+def provenance(run: Run) -> tuple[tuple[str, str], ...]:
     """Everything that the figures rest on, by name. Raises EvidenceMalformed."""
-    return tuple(dict.fromkeys(_provenance(evidence)))
+    return tuple(dict.fromkeys(_provenance(run)))
 
 
-def _provenance(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    yield "candidate", evidence.branch
-    yield "GPUs", ", ".join(evidence.archs)
-    yield "upstream's commit", evidence.base
-    yield "candidate's commit", evidence.tip
-    yield "candidate's tree", evidence.tree
-    yield from (("tool", told) for told in evidence.proven_with)
-    for gate in evidence.gates:
+def _provenance(run: Run) -> Iterator[tuple[str, str]]:
+    yield "candidate", run.branch
+    yield "GPUs", ", ".join(run.archs)
+    yield "upstream's commit", run.base
+    yield "candidate's commit", run.tip
+    yield "candidate's tree", run.tree
+    yield from (("tool", told) for told in run.proven_with)
+    for gate in run.gates:
         if isinstance(gate.evidence, Node):
             yield from _measured(gate.name, gate.evidence)
         elif gate.evidence is not None:
