@@ -1,17 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from launches import compiled_kernel, launch_of
 from refusing import refused
 
 from patchkit.base.errors import ExitCode, Location
 from patchkit.build.compile import CompiledKernel
-from patchkit.build.remarks import ResourceRemark
 from patchkit.cli.app import main
 from patchkit.cli.verbs.explain import _lines, _sizes
 from patchkit.gates.explain import Account, Explanation
 from patchkit.gpu.cases import Case
-from patchkit.gpu.log import Kernel, Launch
-from patchkit.gpu.names import read_name
 from patchkit.gpu.selection import Decision, Selection
 
 _CASE = Case(id="c", head_size=128, head_size_v=128, kv_heads=8, gqa=4, kv=4096, tokens=1)
@@ -22,14 +22,14 @@ def _decision(line: int, kind: str, text: str, outcome: str = "", by: str | None
     return Decision(where=where, kind=kind, text=text, outcome=outcome, decided_by=by)
 
 
-def _explanation(figures: CompiledKernel | None = None) -> Explanation:
-    kernel = Kernel(name=read_name("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc"), units=("t.cu",))
-    launch = Launch(kernel=kernel, grid=(1, 15, 8), block=(32, 4, 1), lds=0, resident=6)
+def _explanation(compiled: CompiledKernel | None = None) -> Explanation:
+    mangled = "_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc"
+    launch = replace(launch_of(mangled, "t.cu", grid=(1, 15, 8), block=(32, 4, 1)), resident=6)
     told = (
         _decision(307, "if", "wmma(cc) && a", "false", "a"),
         _decision(343, "return", "BEST_FATTN_KERNEL_TILE"),
     )
-    code = {} if figures is None else {kernel.name.mangled: figures}
+    code = {} if compiled is None else {mangled: compiled}
     after = Account.of("after", Selection(is_supported=True, decisions=told, launches=(launch,)), code)
     refused = (_decision(343, "return", "BEST_FATTN_KERNEL_NONE"),)
     before = Account.of("before", Selection(is_supported=False, decisions=refused, launches=()), {})
@@ -61,10 +61,7 @@ def test_what_changes_comes_first_with_the_branch_that_turned():
 
 
 def test_a_kernel_that_is_a_trap_is_called_one_in_the_first_line():
-    figures = ResourceRemark(
-        name="k", sgprs=36, vgprs=41, scratch_bytes=0, waves=16, sgpr_spills=0, vgpr_spills=0, lds_bytes=0
-    )
-    trapped = _explanation(CompiledKernel(figures=figures, threads=128, is_trap=True))
+    trapped = _explanation(compiled_kernel("k", 128, is_trap=True))
     lines = list(_lines(trapped))
     assert lines[3] == "not supported before the patches, TILE (its code is a trap) after"
     assert any("ITS BODY IS A TRAP" in line for line in lines)

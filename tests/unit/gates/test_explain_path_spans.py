@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from launches import launch_of
+
 from patchkit.cli.verbs.explain import path_lines
 from patchkit.gates.explain import Line, PathReport, _spans
-from patchkit.gpu.log import Kernel, Launch, Section
-from patchkit.gpu.names import read_name
+from patchkit.gpu.log import Section
 from patchkit.gpu.operations import OperationCase
 from patchkit.gpu.session import CaseRecord
 
@@ -11,15 +12,7 @@ _Found = CaseRecord[OperationCase]
 
 
 def _found(tokens: int, *names: str, is_supported: bool = True) -> _Found:
-    launches = tuple(
-        Launch(
-            kernel=Kernel(name=read_name(f"_ZL{len(name)}{name}Pv"), units=("u.cu",)),
-            grid=(1, 1, 1),
-            block=(32, 1, 1),
-            lds=0,
-        )
-        for name in names
-    )
+    launches = tuple(launch_of(f"_ZL{len(name)}{name}Pv") for name in names)
     section = Section(mark="case x", steps=(launches,), products=(), blocks=())
     case = OperationCase(id="x", op="MUL_MAT", type="f16", tokens=tokens)
     return CaseRecord(case=case, is_supported=is_supported, section=section)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from launches import Event, recorded
 
 from patchkit.gates.launch.account import aborting_lines, guarded_lines, other_lines, transitions
 from patchkit.gates.launch.rules import Broken
@@ -31,40 +30,21 @@ _CASES = (
 )
 
 
-def _log(events: list[tuple[str, tuple[str, str] | None]]) -> str:
-    """Marks, and the one kernel that each launches: 1x60x2 blocks of 32x4 threads."""
-    lines: list[dict[str, object]] = []
-    for number, (mark, kernel) in enumerate(events):
-        lines += [{"mark": mark}] if mark else []
-        if kernel is not None:
-            lines.append({"kernel": number, "name": kernel[0], "units": [kernel[1]]})
-            lines.append({"launch": number, "grid": [1, 60, 2], "block": [32, 4, 1], "lds": 0})
-    return "".join(json.dumps(line) + "\n" for line in lines)
+def _launched(kernel: tuple[str, str]) -> Event:
+    return (*kernel, (1, 60, 2), (32, 4, 1))
 
 
 @pytest.fixture
-def run(tmp_path: Path):
-    def make(events: list[tuple[str, tuple[str, str] | None]]) -> RecordedRun:
-        text = _log(events)
-        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        (folder / "log.jsonl").write_text(text, "utf-8")
-        return RecordedRun(folder=folder, digest=str(hash(text)))
-
-    return make
-
-
-@pytest.fixture
-def compared(run, checkout):
+def compared(tmp_path, checkout):
     def side(decode: tuple[str, str]) -> RecordedRun:
-        events: list[tuple[str, tuple[str, str] | None]] = []
-        for case, kernel in zip(_CASES, (decode, _WMMA, _VEC, None), strict=True):
-            events += [(f"case {case.id}", kernel), ("done" if kernel else "unsupported", None)]
-        return run(events)
+        events: list[Event] = []
+        for case, kernel in zip(_CASES, (decode, _WMMA, _VEC), strict=False):
+            events += [f"case {case.id}", _launched(kernel), "done"]
+        return recorded(tmp_path, [*events, f"case {_CASES[-1].id}", "unsupported"])
 
     def bench(depth: int, before: tuple[str, str], after: tuple[str, str]):
         test = BenchRun(model=SmallModel(head_size=128), prompt=0, generated=4, depth=depth)
-        return test, run([("", before)]), run([("", after)])
+        return test, *(recorded(tmp_path, [_launched(side)]) for side in (before, after))
 
     def make(before: tuple[str, str], after: tuple[str, str], arch: str = "gfx1151") -> Comparison:
         row = OpRow(params="x", is_supported=True)

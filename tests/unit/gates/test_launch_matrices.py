@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from launches import compiled_kernel, recorded
 
-from patchkit.build.compile import CompiledKernel
-from patchkit.build.remarks import ResourceRemark
 from patchkit.gates.launch.account import matrix_lines
 from patchkit.gates.launch.geometry import Guarded
 from patchkit.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
@@ -32,38 +30,25 @@ _NORM = "_Z12rms_norm_f32ILi256EEvPKf"
 Launched = tuple[str, int]
 
 
-def _code(name: str, threads: int, *, is_trap: bool = False) -> CompiledKernel:
-    figures = ResourceRemark(
-        name=name, sgprs=40, vgprs=100, scratch_bytes=0, waves=10, sgpr_spills=0, vgpr_spills=0, lds_bytes=0
-    )
-    return CompiledKernel(figures=figures, threads=threads, is_trap=is_trap)
-
-
 @pytest.fixture
 def compared(tmp_path: Path, checkout: Path) -> Callable[..., Comparison]:
     """One run of a quantized model on both sides; each launch is one kernel with so many threads."""
 
-    def run(name: str, launches: list[Launched]) -> RecordedRun:
-        lines: list[dict[str, object]] = []
-        for number, (kernel, threads) in enumerate(launches):
-            lines.append({"kernel": number, "name": kernel, "units": [_UNIT]})
-            lines.append({"launch": number, "grid": [4, 1, 1], "block": [32, threads // 32, 1], "lds": 0})
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-        return RecordedRun(folder=folder, digest=str(lines))
+    def run(launches: list[Launched]) -> RecordedRun:
+        sizes = [(name, _UNIT, (4, 1, 1), (32, threads // 32, 1)) for name, threads in launches]
+        return recorded(tmp_path, sizes)
 
     def make(before: list[Launched], after: list[Launched]) -> Comparison:
         test = BenchRun(model=SmallModel(head_size=64, weights=("Q4_K",)), prompt=4, generated=0, depth=0)
         row = OpRow(params="x", is_supported=True)
-        empty = run("cases", [])
+        empty = run([])
         return Comparison(
             device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
             support=((row,), (row,)),
             asked=(),
             not_understood=(),
             cases=(empty, empty),
-            benches=((test, run("before", before), run("after", after)),),
+            benches=((test, run(before), run(after)),),
         )
 
     return make
@@ -74,9 +59,13 @@ def guarded(checkout: Path) -> Guarded:
     return Guarded(
         device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
         rows={},
-        code={_UNIT: {_MMQ: _code(_MMQ, 128), _QUANTIZE: _code(_QUANTIZE, 1024)}},
+        code={_UNIT: {_MMQ: compiled_kernel(_MMQ, 128), _QUANTIZE: compiled_kernel(_QUANTIZE, 1024)}},
         code_before={
-            _UNIT: {_MMQ: _code(_MMQ, 256), _MMVQ: _code(_MMVQ, 128), _QUANTIZE: _code(_QUANTIZE, 1024)}
+            _UNIT: {
+                _MMQ: compiled_kernel(_MMQ, 256),
+                _MMVQ: compiled_kernel(_MMVQ, 128),
+                _QUANTIZE: compiled_kernel(_QUANTIZE, 1024),
+            }
         },
         about_matrices=("limits",),
     )
@@ -145,7 +134,7 @@ def test_host_and_device_that_disagree_are_found(
 
 
 def test_a_trap_is_found_unless_upstream_launches_it_too(compared, guarded: Guarded) -> None:
-    trap = {_UNIT: {_MMQ: _code(_MMQ, 256, is_trap=True)}}
+    trap = {_UNIT: {_MMQ: compiled_kernel(_MMQ, 256, is_trap=True)}}
     broken = compared([(_MMQ, 256)], [(_MMQ, 256)])
     (problem,) = check_matrices(broken, replace(guarded, code=trap))
     assert problem.code == "LAUNCH_KERNEL_TRAPS"

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from launches import compiled_kernel, launch_of
 
-from patchkit.build.compile import CompiledKernel
-from patchkit.build.remarks import ResourceRemark
 from patchkit.gates.launch.geometry import Guarded
 from patchkit.gates.launch.rules import check_guarded, check_support, grouping_applies, upstream_own
 from patchkit.gates.launch.runs import CasePair
 from patchkit.gpu.cases import Case, OpRow
 from patchkit.gpu.device import device_of
-from patchkit.gpu.log import Kernel, Launch, Section
-from patchkit.gpu.names import read_name
+from patchkit.gpu.log import Launch, Section
 from patchkit.gpu.session import CaseRecord
 from patchkit.kernels.wmma import wmma_table
 from patchkit.series.catalogue import load_series
@@ -33,9 +31,8 @@ _PREFILL = replace(_DECODE, id="p", tokens=512)
 
 
 def _launch(mangled: str, unit: str, waves: int, **changes) -> Launch:
-    kernel = Kernel(name=read_name(mangled), units=(unit,))
-    launch = Launch(kernel=kernel, grid=(16, 4, 8), block=(32, waves, 1), lds=0, resident=2)
-    return replace(launch, **changes)
+    launch = launch_of(mangled, unit, grid=(16, 4, 8), block=(32, waves, 1))
+    return replace(launch, **{"resident": 2, **changes})
 
 
 def _wmma(**changes) -> Launch:
@@ -67,13 +64,6 @@ def _pair(case: Case, before: Launch | None, after: Launch | None) -> CasePair:
     return CasePair(case=case, before=old, after=new)
 
 
-def _code(name: str, threads: int, *, lds: int = 1024, is_trap: bool = False) -> CompiledKernel:
-    figures = ResourceRemark(
-        name=name, sgprs=40, vgprs=100, scratch_bytes=0, waves=10, sgpr_spills=0, vgpr_spills=0, lds_bytes=lds
-    )
-    return CompiledKernel(figures=figures, threads=threads, is_trap=is_trap)
-
-
 def _promises(checkout, *ids: str) -> tuple[CasePromise, ...]:
     """What patches of the shipped series say of their launches."""
     patches = load_series(checkout / "patches").patches
@@ -89,10 +79,13 @@ def rules(checkout) -> Guarded:
         rows={
             (row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in wmma_table(profile)
         },
-        code={_WMMA_UNIT: {_WMMA: _code(_WMMA, 256)}, _TILE_UNIT: {_TILE: _code(_TILE, 128)}},
+        code={
+            _WMMA_UNIT: {_WMMA: compiled_kernel(_WMMA, 256)},
+            _TILE_UNIT: {_TILE: compiled_kernel(_TILE, 128)},
+        },
         code_before={
-            _WMMA_UNIT: {_WMMA: _code(_WMMA, 128)},
-            _TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)},
+            _WMMA_UNIT: {_WMMA: compiled_kernel(_WMMA, 128)},
+            _TILE_UNIT: {_TILE: compiled_kernel(_TILE, 128, is_trap=True)},
         },
     )
 
@@ -152,7 +145,7 @@ def test_a_move_is_about_its_families_and_head_sizes_only(rules):
 
 
 def test_a_case_that_stays_where_the_patch_leaves_is_found(rules):
-    old_table = {_WMMA_UNIT: {_WMMA: _code(_WMMA, 128)}}
+    old_table = {_WMMA_UNIT: {_WMMA: compiled_kernel(_WMMA, 128)}}
     moved = replace(rules, promises=(), rows={}, code=old_table, moves=(_LEAVES,))
     assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], moved) == ["LAUNCH_FAMILY_KEPT"]
     some = replace(moved, moves=(replace(_LEAVES, may_stay=True),))
@@ -165,14 +158,14 @@ def test_prefill_that_leaves_wmma_breaks_two_rules(rules):
 
 
 def test_a_trap_is_found_even_when_the_baseline_never_launched_it(rules):
-    trapping = replace(rules, code={_TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)}})
+    trapping = replace(rules, code={_TILE_UNIT: {_TILE: compiled_kernel(_TILE, 128, is_trap=True)}})
     problems = check_guarded([_pair(_DECODE, _vec(), _tile())], trapping)
     assert [problem.code for problem in problems] == ["LAUNCH_KERNEL_TRAPS"]
     assert "flash_attn_tile<128, 128, 1, 4, false>" in (problems[0].why or "")
 
 
 def test_a_trap_that_upstream_launches_too_is_shown_and_does_not_fail(rules):
-    trapping = replace(rules, code={_TILE_UNIT: {_TILE: _code(_TILE, 128, is_trap=True)}})
+    trapping = replace(rules, code={_TILE_UNIT: {_TILE: compiled_kernel(_TILE, 128, is_trap=True)}})
     pairs = [_pair(replace(_DECODE, head_size=40), _tile(), _tile())]
     assert _codes(pairs, trapping) == []
     assert [broken.message for broken in upstream_own(pairs, trapping)] == [
@@ -202,7 +195,7 @@ def test_blocks_must_be_what_the_kernel_was_compiled_for(rules, launch, why):
     assert why in (problems[0].why or "")
 
 
-def test_blocks_must_be_what_the_table_says_even_without_code(rules):
+def test_blocks_must_be_what_the_table_says_even_withoutcompiled_kernel(rules):
     blind = replace(rules, code={})
     problems = check_guarded([_pair(_PREFILL, _old_wmma(), _old_wmma())], blind)
     assert [problem.code for problem in problems] == ["LAUNCH_BLOCK_MISMATCH"]

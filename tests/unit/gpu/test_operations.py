@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from launches import launch_of
 
-from patchkit.gpu.log import Kernel, Launch, Section
-from patchkit.gpu.names import read_name
+from patchkit.gpu.log import Launch, Section
 from patchkit.gpu.operations import (
     BATCHES,
     operation_cases,
@@ -13,18 +13,13 @@ from patchkit.gpu.operations import (
 )
 
 
-def _launch(mangled: str, unit: str = "x.cu") -> Launch:
-    kernel = Kernel(name=read_name(mangled), units=(unit,))
-    return Launch(kernel=kernel, grid=(1, 1, 1), block=(32, 1, 1), lds=0)
-
-
 def _section(launches: list[Launch], *products: str) -> Section:
     return Section(mark="", steps=(tuple(launches),), products=products, blocks=())
 
 
-_QUANTIZE = _launch("_ZL13quantize_q8_1PKfPv")
-_VECTOR = _launch("_ZL13mul_mat_vec_qIL9ggml_type12ELi1ELb0EEvPKv")
-_TO_HALF = _launch("_ZL13convert_unaryIf6__halfEvPKvPT0_")
+_QUANTIZE = launch_of("_ZL13quantize_q8_1PKfPv")
+_VECTOR = launch_of("_ZL13mul_mat_vec_qIL9ggml_type12ELi1ELb0EEvPKv")
+_TO_HALF = launch_of("_ZL13convert_unaryIf6__halfEvPKvPT0_")
 _WMMA = "_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc"
 
 
@@ -45,8 +40,8 @@ def test_a_route_names_each_kernel_once_and_tells_attention_kernels_apart():
         _QUANTIZE,
         _VECTOR,
         _VECTOR,
-        _launch(_WMMA, "fattn-wmma-f16.cu"),
-        _launch(_WMMA, "fattn-mma.cu"),
+        launch_of(_WMMA, "fattn-wmma-f16.cu"),
+        launch_of(_WMMA, "fattn-mma.cu"),
     ]
     assert route_of(_section(launches, "hipblasGemmEx 4x4x4", "hipblasGemmEx 8x8x8")) == (
         *("quantize_q8_1", "mul_mat_vec_q"),
@@ -59,11 +54,11 @@ def test_a_route_names_each_kernel_once_and_tells_attention_kernels_apart():
     [
         ([_QUANTIZE, _VECTOR], [], "weights as stored, activations in blocks of 8-bit integers"),
         ([_TO_HALF], ["hipblasGemmEx 1x1x1"], "product by the BLAS library of f16 inputs"),
-        ([_launch("_ZL11dequantizeXILb0EEvPKv")], ["hipblasGemmEx 1x1x1"], "product by the BLAS library"),
+        ([launch_of("_ZL11dequantizeXILb0EEvPKv")], ["hipblasGemmEx 1x1x1"], "product by the BLAS library"),
         ([], ["hipblasSgemm 1x1x1"], "f32 product by the BLAS library"),
-        ([_launch("_ZL13mul_mat_vec_fI6__halffLi1EEvPKv")], [], "f16 weights, f32 sums"),
-        ([_launch("_ZL13mul_mat_vec_fI6__halfS0_Li1EEvPKv")], [], "f16 weights, f16 sums"),
-        ([_launch(_WMMA, "fattn-wmma-f16.cu")], [], "f16 matrix products, f32 sums"),
+        ([launch_of("_ZL13mul_mat_vec_fI6__halffLi1EEvPKv")], [], "f16 weights, f32 sums"),
+        ([launch_of("_ZL13mul_mat_vec_fI6__halfS0_Li1EEvPKv")], [], "f16 weights, f16 sums"),
+        ([launch_of(_WMMA, "fattn-wmma-f16.cu")], [], "f16 matrix products, f32 sums"),
     ],
 )
 def test_precision_is_read_off_names(launches, products, told):
@@ -71,5 +66,5 @@ def test_precision_is_read_off_names(launches, products, told):
 
 
 def test_what_names_do_not_say_is_not_said():
-    assert precision_of(_section([_launch("_ZL12rms_norm_f32ILi256EEvPKf")])) == ()
-    assert precision_of(_section([_launch(_WMMA, "fattn-mma-f16.cu")])) == ()
+    assert precision_of(_section([launch_of("_ZL12rms_norm_f32ILi256EEvPKf")])) == ()
+    assert precision_of(_section([launch_of(_WMMA, "fattn-mma-f16.cu")])) == ()

@@ -1,0 +1,48 @@
+"""Launches, kernels and recorded runs that never were, for tests of what is made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from patchkit.build.compile import CompiledKernel
+from patchkit.build.remarks import ResourceRemark
+from patchkit.gpu.log import Kernel, Launch, Triple
+from patchkit.gpu.names import read_name
+from patchkit.gpu.session import RecordedRun
+
+# A mark of the log, or a launch: mangled name, unit, grid and block.
+Event = str | tuple[str, str, Triple, Triple]
+
+
+def compiled_kernel(name: str, threads: int, *, lds: int = 1024, is_trap: bool = False) -> CompiledKernel:
+    """What the compiler says of a kernel of 100 VGPRs."""
+    figures = ResourceRemark(
+        name=name, sgprs=40, vgprs=100, scratch_bytes=0, waves=10, sgpr_spills=0, vgpr_spills=0, lds_bytes=lds
+    )
+    return CompiledKernel(figures=figures, threads=threads, is_trap=is_trap)
+
+
+def launch_of(
+    mangled: str, unit: str = "x.cu", *, grid: Triple = (1, 1, 1), block: Triple = (32, 1, 1)
+) -> Launch:
+    """A launch of one kernel."""
+    return Launch(kernel=Kernel(name=read_name(mangled), units=(unit,)), grid=grid, block=block, lds=0)
+
+
+def recorded(tmp_path: Path, events: Iterable[Event]) -> RecordedRun:
+    """A run whose log says this; equal logs have equal digests."""
+    lines: list[dict[str, object]] = []
+    for number, event in enumerate(events):
+        if isinstance(event, str):
+            lines.append({"mark": event})
+            continue
+        name, unit, grid, block = event
+        lines.append({"kernel": number, "name": name, "units": [unit]})
+        lines.append({"launch": number, "grid": grid, "block": block, "lds": 0})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+    folder.mkdir()
+    (folder / "log.jsonl").write_text(text, "utf-8")
+    return RecordedRun(folder=folder, digest=str(hash(text)))
