@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 from launches import Event, recorded
 
-from patchkit.gates.launch.account import aborting_lines, guarded_lines, other_lines, transitions
+from patchkit.gates.launch.account import (
+    aborting_lines,
+    guarded_evidence,
+    guarded_lines,
+    other_evidence,
+    other_lines,
+    transitions,
+)
+from patchkit.gates.launch.evidence import GpuRecord
 from patchkit.gates.launch.rules import Broken
 from patchkit.gates.launch.runs import Comparison
 from patchkit.gpu.cases import Case, OpRow
@@ -126,3 +134,18 @@ def test_many_gpus_are_wrapped(compared):
 
 def test_transitions_count_every_case_once(compared):
     assert sum(transitions(compared(_VEC, _TILE).pairs()).values()) == len(_CASES)
+
+
+def test_the_evidence_of_a_gpu_is_read_back_as_it_was_written(compared):
+    one = compared(_VEC, _TILE)
+    written = guarded_evidence(one, one.pairs(), [])
+    assert GpuRecord.model_validate(written.model_dump(mode="json", exclude_unset=True)) == written
+    assert written.cases == len(_CASES)
+    assert [run.identical for run in written.benches] == [False, False]
+    (sample, *_) = written.samples
+    assert (sample.before[0].kernel, sample.after[0].grid) == (
+        "flash_attn_ext_vec<128, 1, 1, 1, false>",
+        (1, 60, 2),
+    )
+    other = other_evidence(one).model_dump(mode="json", exclude_unset=True)
+    assert set(other) == {"supported", "operations", "cases", "cases_identical", "logs", "benches"}
