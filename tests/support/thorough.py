@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
 
 
-def ordinary(values: Iterable[Any], kept: Collection[Any]) -> list[Any]:
-    """All of ``values`` as parameters; those that are not ``kept`` for every run carry the mark."""
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.thorough) for value in values]
+def ordinary(values: Sequence[Any], kept: Collection[Any] | int) -> list[Any]:
+    """All of ``values`` as parameters: those that are ``kept`` (or the first so many) are for every run.
+
+    A tuple is the values of several parameters.
+    """
+    kept = values[:kept] if isinstance(kept, int) else kept
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=() if value in kept else pytest.mark.thorough,
+        )
+        for value in values
+    ]

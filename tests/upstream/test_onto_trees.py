@@ -10,12 +10,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from caches import link_objects
+from command_line import run_patchkit
+
+pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.thorough]
 
 CUDA = "ggml/src/ggml-cuda"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
@@ -38,8 +41,8 @@ BETWEEN = {
 class History:
     """A bare upstream with one tagged commit per build of the corpus, and clones of it."""
 
-    def __init__(self, checkout: Path, cache: Path, folder: Path) -> None:
-        self.checkout, self.cache, self.folder = checkout, cache, folder
+    def __init__(self, cache: Path, folder: Path) -> None:
+        self.cache, self.folder = cache, folder
         self.upstream = folder / "upstream.git"
         self.git("init", "-q", "--bare", "-b", "master", str(self.upstream), at=folder)
         alternates = self.upstream / "objects" / "info" / "alternates"
@@ -87,23 +90,7 @@ class History:
         return clone
 
     def patchkit(self, *args: str, code: int | None = 0) -> dict:
-        command = [
-            sys.executable,
-            "-m",
-            "patchkit",
-            args[0],
-            "--cache-dir",
-            str(self.cache),
-            "--json",
-            *args[1:],
-        ]
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": str(self.checkout)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_patchkit(args[0], "--cache-dir", self.cache, "--json", *args[1:])
         assert code is None or done.returncode == code, (done.stdout[-2000:], done.stderr[-2000:])
         return json.loads(done.stdout)
 
@@ -131,36 +118,15 @@ def history(checkout: Path, test_cache: Path, tmp_path_factory: pytest.TempPathF
     (series / "templates").mkdir(exist_ok=True)
     shutil.copy(Path(__file__).parent / "corpus.toml", series / "patches" / "upstream.lock")
     corpus = test_cache / "corpus"
+    where = ("--series-dir", series, "--cache-dir", corpus)
     for build in TREES:
-        command = [
-            sys.executable,
-            "-m",
-            "patchkit",
-            "plan",
-            "--series-dir",
-            str(series),
-            "--cache-dir",
-            str(corpus),
-        ]
-        done = subprocess.run(
-            [*command, "--arch", "gfx1151", "--upstream", f"b{build}", "--json"],
-            env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_patchkit("plan", *where, "--arch", "gfx1151", "--upstream", f"b{build}", "--json")
         assert done.returncode == 0, done.stderr
     cache = folder / "cache"
-    cache.mkdir()
-    subprocess.run(["cp", "-al", str(corpus / "upstream.git"), str(cache / "upstream.git")], check=True)
-    for name in ("config", "shallow", "HEAD", "packed-refs"):  # a hard link would be written through
-        path = cache / "upstream.git" / name
-        if path.is_file():
-            data = path.read_bytes()
-            path.unlink()
-            path.write_bytes(data)
-    return History(checkout, cache, folder)
+    shutil.copytree(corpus / "upstream.git", cache / "upstream.git", copy_function=link_objects)
+    return History(cache, folder)
 
 
-@pytest.mark.upstream
-@pytest.mark.slow
 @pytest.mark.parametrize(("build", "asked"), [(6900, ()), (9538, ()), (11549, WITH_ALL)])
 def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, build, asked):
     clone = history.clone(f"at-{build}", build)
@@ -178,8 +144,6 @@ def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, b
     assert history.git("status", "--porcelain", at=clone) == ""
 
 
-@pytest.mark.upstream
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BETWEEN)
 def test_between_two_tags_a_patch_lands_in_its_function_or_both_sides_are_named(history, name):
     build, later, files = BETWEEN[name]
