@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.commands import COMMANDS, Verbs
-from patchkit.config.schema import SCHEMAS
-from patchkit.errors import ExitCode
+from patchkit.series.schema import SCHEMAS
 
 __all__ = ["reference"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from patchkit.config.schema import SCHEMAS
+from patchkit.series.schema import SCHEMAS
 
 __all__ = ["stale_schemas"]
 
@@ -25,5 +25,5 @@ if __name__ == "__main__":
     stale = stale_schemas(_ROOT)
     if stale:
         sys.exit(
-            f"not what the models say: {' '.join(stale)}\nwrite them with: python -m patchkit.config.schema"
+            f"not what the models say: {' '.join(stale)}\nwrite them with: python -m patchkit.series.schema"
         )

@@ -121,10 +121,10 @@ def warm_cache(test_cache: Path) -> Path:
 _OBTAIN = """
 import sys
 from pathlib import Path
-from patchkit.config.lock import load_lock
-from patchkit.fetch.cache import open_cache
-from patchkit.fetch.pin import obtain
-from patchkit.report import NullReporter
+from patchkit.series.lock import load_lock
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.base.reporter import NullReporter
 
 lock = load_lock(Path(sys.argv[1]))
 cache = open_cache(Path(sys.argv[2]))
@@ -135,8 +135,8 @@ obtain(lock.pin(None), cache=cache, source="auto", upstream_url=None, reporter=N
 @pytest.fixture(scope="session")
 def hip_toolchain(test_cache: Path):
     """A ROCm of this machine, or the SDK in the test cache, installed once."""
+    from patchkit.base.reporter import NullReporter
     from patchkit.build.toolchain import find_toolchain
-    from patchkit.report import NullReporter
 
     folder = test_cache / "sdk"
     with FileLock(test_cache / "sdk.lock"):

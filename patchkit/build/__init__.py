@@ -1,1 +1,1 @@
-"""Compiling the trees: which toolchain, which files, with which arguments, and what came out."""
+"""Compiling: the toolchain, translation units, the store of what was compiled, upstream's CMake."""

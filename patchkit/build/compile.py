@@ -1,50 +1,87 @@
-"""Compiling one unit for one GPU, one pass at a time, and never twice.
-
-Vocabulary: a *pass* is what clang does for one side: ``device`` (one GPU's code) or ``host``; a *job* says
-what to compile; a *compiled unit* is its output with everything the compiler said. clang runs with the
-root of the tree as its folder and relative paths, so the output does not depend on where the tree lies.
-"""
+"""Compiling one unit for one GPU, one pass at a time, and never twice."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.build.assembly import KernelText, parse_kernels
+from patchkit.base.errors import CacheError, Location, ToolchainError
+from patchkit.base.files import disk_error, disk_error_from_git
+from patchkit.base.process import Completed, tool_failure
 from patchkit.build.compiler import Compiler, run_clang
-from patchkit.build.kv_types import kv_definitions
-from patchkit.build.remarks import (
-    REMARK_FLAG,
-    Diagnostic,
-    ResourceRemark,
-    parse_diagnostics,
-    parse_remarks,
-)
-from patchkit.build.sources import SourceTree
+from patchkit.build.remarks import REMARK_FLAG, Diagnostic, ResourceRemark, parse_diagnostics, parse_remarks
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain, hip_flags
-from patchkit.build.units import INCLUDE_FOLDERS
-from patchkit.errors import CacheError, Location, ToolchainError
-from patchkit.proc import Completed, tool_failure
-from patchkit.vcs.disk import disk_error, disk_error_from_git
+from patchkit.build.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 
-__all__ = [
-    "CompileFailed",
-    "CompiledKernel",
-    "CompiledUnit",
-    "CompilerCrashed",
-    "Job",
-    "KernelsUnmatched",
-    "compile_unit",
-    "compiler_argv",
-    "hip_definitions",
-]
+_KERNEL = re.compile(r"^\s*\.amdhsa_kernel (\S+)$", re.MULTILINE)
+_END = re.compile(r"^\s*s_endpgm\b", re.MULTILINE)
+_BODY_END = re.compile(r"^\s*\.section\s", re.MULTILINE)
+_NAME = re.compile(r"^    \.name:\s+(\S+)$", re.MULTILINE)
+_THREADS = re.compile(r"^    \.max_flat_workgroup_size:\s+(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelText:
+    """One kernel: mangled ``name``, most ``threads`` per block (from the launch bounds), a trap or not."""
+
+    name: str
+    threads: int
+    is_trap: bool
+
+
+def parse_kernels(assembly: str) -> tuple[KernelText, ...]:
+    """Every kernel of a device pass, in order.
+
+    Raises:
+        ASSEMBLY_MALFORMED: a kernel has no body, or no metadata.
+    """
+    threads = _metadata(assembly)
+    kernels = []
+    for found in _KERNEL.finditer(assembly):
+        name = found[1]
+        if name not in threads:
+            raise _malformed(name, "its metadata has no .max_flat_workgroup_size")
+        kernels.append(KernelText(name=name, threads=threads[name], is_trap=_is_trap(assembly, name)))
+    return tuple(kernels)
+
+
+def _is_trap(assembly: str, name: str) -> bool:
+    start = assembly.find(f"\n{name}:")
+    end = _BODY_END.search(assembly, start + 1)
+    if start < 0 or end is None:
+        raise _malformed(name, "there is no label of its name, or no section behind it")
+    return _END.search(assembly, start, end.start()) is None
+
+
+def _metadata(assembly: str) -> dict[str, int]:
+    start = assembly.find("\namdhsa.kernels:")
+    if start < 0:
+        return {}
+    threads: dict[str, int] = {}
+    for entry in assembly[start:].split("\n  - ")[1:]:
+        text = "    " + entry
+        name, size = _NAME.search(text), _THREADS.search(text)
+        if name is not None and size is not None:
+            threads[name[1]] = int(size[1])
+    return threads
+
+
+def _malformed(name: str, why: str) -> ToolchainError:
+    return ToolchainError(
+        f"the assembly of kernel {name} does not read as expected",
+        code="ASSEMBLY_MALFORMED",
+        why=why,
+        hint="patchkit doctor shows the compiler",
+    )
+
 
 _FORMAT = 1  # of an entry; a change makes every old entry unknown
 _TIMEOUT_S = 1800.0  # fifty times the slowest unit measured (35 s, fattn-wmma-f16.cu at build 6900)
@@ -76,12 +113,6 @@ class CompilerCrashed(ToolchainError):
     """The compiler reported a bug of its own, or a signal ended it."""
 
     code = "COMPILER_CRASHED"
-
-
-class KernelsUnmatched(ToolchainError):
-    """The compiler's remarks and its assembly do not name the same kernels."""
-
-    code = "KERNELS_UNMATCHED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +192,8 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
         CompileFailed: the unit has errors; the whole text is kept in the store's ``failed`` folder.
         CompilerCrashed, ToolTimeout, ToolMissing: the compiler did not get that far.
         CacheError: the disk refused.
-        RemarkMalformed, AssemblyMalformed, KernelsUnmatched: its output is not what clang 22 writes.
+        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: its output is not what clang 22
+            writes.
     """
     argv = compiler_argv(compiler.toolchain, job)
     key = key_of(
@@ -212,8 +244,9 @@ def _match(
     # Device functions that are no kernels have remarks too when they are not inlined.
     kernels = [remark for remark in remarks if remark.name in by_name]
     if len(kernels) != len(texts):
-        raise KernelsUnmatched(
+        raise ToolchainError(
             f"{job.unit} for {job.arch}: remarks for {len(kernels)} kernels, code for {len(texts)}",
+            code="KERNELS_UNMATCHED",
             where=Location(path=job.unit),
             hint="patchkit doctor shows the compiler",
         )

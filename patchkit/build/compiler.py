@@ -1,8 +1,4 @@
-"""A toolchain at work: its compiler, run with low priority, and the store of what it made.
-
-Vocabulary: the *identity* of a compiler covers its version and every header that it may include, so two
-of one identity make the same of the same input.
-"""
+"""A toolchain at work: its compiler, run with low priority, and the store of what it made."""
 
 from __future__ import annotations
 
@@ -12,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from patchkit.base.process import Completed, run_tool
+from patchkit.base.reporter import Reporter
 from patchkit.build.identity import toolchain_identity
 from patchkit.build.store import Store
 from patchkit.build.toolchain import Toolchain
-from patchkit.proc import Completed, run_tool
-from patchkit.report import Reporter
-
-__all__ = ["Compiler", "nice", "open_compiler", "run_clang"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +61,7 @@ def run_clang(argv: Sequence[str], compiler: Compiler, *, cwd: Path, timeout_s: 
     """Run the compiler with low priority; its status is the caller's to look at.
 
     Raises:
-        ToolMissing, ToolNotStarted, ToolTimeout, ToolStopped: as :func:`patchkit.proc.run_tool`.
+        ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`patchkit.base.process.run_tool`.
     """
     # "nice" would hide that the compiler is gone behind a status of its own.
     front = nice() if shutil.which(argv[0]) else []

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from patchkit.build.toolchain import Toolchain
 
-__all__ = ["toolchain_identity"]
-
 # Below <root>/include; what vendors/hip.h and the rocWMMA kernel of build 6900 include.
 _HEADERS = ("hip", "hipblas", "hipblas-common", "rocblas")
 

@@ -1,8 +1,4 @@
-"""One tree, built for one backend: which parts it has here, with which compiler and toolchain.
-
-Vocabulary: the *backend* is ``cpu``, ``hip`` or ``cuda``; every build has the CPU backend too, since
-llama.cpp cannot run without it.
-"""
+"""One tree, built for one backend: which parts it has here, with which compiler and toolchain."""
 
 from __future__ import annotations
 
@@ -11,27 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_settings import cmake_settings
+from patchkit.base.errors import ToolchainError
+from patchkit.base.process import ToolFailed, ToolMissing, run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.cmake import cmake_settings
 from patchkit.build.identity import toolchain_identity
 from patchkit.build.parts import BackendName, Part, cpu_part, gpu_part, programs_part
 from patchkit.build.sides import BuiltSide, Workshop, assemble, build_part
 from patchkit.build.toolchain import Toolchain, rocwmma_for
-from patchkit.errors import ToolchainError
-from patchkit.proc import ToolFailed, ToolMissing, run_tool
-from patchkit.report import Reporter
-
-__all__ = ["GATE_PROGRAMS", "CompilerMissing", "Source", "build_side"]
 
 GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0
 _NVCC = "nvcc"
 _ROCM_LIBRARIES = Path("/opt/rocm/lib")  # where AMD's packages put them, with a link to the version
-
-
-class CompilerMissing(ToolchainError):
-    """There is no C or C++ compiler for upstream's programs, or none for the GPU."""
-
-    code = "COMPILER_MISSING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +48,8 @@ def build_side(
     not wanted.
 
     Raises:
-        CompilerMissing: no compiler for it.
-        LibraryToolsMissing, ConfigureFailed, BuildFailed: as they say.
+        COMPILER_MISSING: no compiler for it.
+        LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: as they say.
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.
     """
@@ -87,7 +75,9 @@ def _hip_part(
     tree: Path, archs: Sequence[str], toolchain: Toolchain | None, host: str, *, with_rocwmma: bool
 ) -> Part:
     if toolchain is None:
-        raise CompilerMissing("building for HIP needs a HIP toolchain", hint="patchkit sdk install")
+        raise ToolchainError(
+            "building for HIP needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
+        )
     settings = cmake_settings(toolchain, archs)
     entries: dict[str, str | bool] = {
         **settings.cache,
@@ -126,8 +116,9 @@ def _version(name: str, reporter: Reporter, what: str) -> str:
     try:
         done = run_tool([name, "--version"], timeout_s=_ANSWER_S, reporter=reporter)
     except (ToolMissing, ToolFailed) as error:
-        raise CompilerMissing(
+        raise ToolchainError(
             f"building upstream needs {what}",
+            code="COMPILER_MISSING",
             why=error.message,
             hint="install the packages g++ and ninja-build" if name != _NVCC else "put nvcc on PATH",
         ) from error

@@ -1,10 +1,4 @@
-"""What of upstream is built for a machine, in parts that are shared where their sources are equal.
-
-Vocabulary: a *part* is what one set of source folders makes: the *programs* with the libraries they link,
-the *CPU backend*, and the *GPU backend*; backends are modules that ggml loads at run time
-(``GGML_BACKEND_DL``). A part's *key* covers every file it reads, its options and its compiler, so baseline
-and candidate have one part in common wherever no patch changes what it is made from.
-"""
+"""What of upstream is built for a machine, in parts that are shared where their sources are equal."""
 
 from __future__ import annotations
 
@@ -15,18 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.build.store import key_of
-
-__all__ = [
-    "MODULES",
-    "READ_BY_PROGRAMS",
-    "BackendName",
-    "Part",
-    "PartName",
-    "cpu_part",
-    "gpu_part",
-    "programs_part",
-    "sources_digest",
-]
 
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]

@@ -1,9 +1,5 @@
 """What the preprocessor makes of a unit: the tokens a compiler pass sees, without compiling.
 
-Vocabulary: the *reading* of a unit is its token stream in one configuration. Line numbers read as the
-word ``__LINE__`` (a patch moves lines without changing code) and system headers stay ``#include`` lines:
-which of them are included is compared, what is inside is the same file on both sides.
-
 Two readings are equal when clang's output without any needless blank is equal byte for byte.
 """
 
@@ -13,15 +9,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.process import tool_failure
 from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.remarks import parse_diagnostics
-from patchkit.build.sources import SourceTree
 from patchkit.build.store import key_of
-from patchkit.build.units import INCLUDE_FOLDERS
-from patchkit.errors import Location, ToolchainError
-from patchkit.proc import tool_failure
-
-__all__ = ["PreprocessFailed", "Reading", "reading_digest", "reading_text"]
+from patchkit.build.units import INCLUDE_FOLDERS, SourceTree
 
 _FORMAT = 1
 _TIMEOUT_S = 300.0

@@ -1,9 +1,4 @@
-"""What clang writes to stderr, as data: resource remarks, warnings, errors.
-
-Vocabulary: a *resource remark* is what ``-Rpass-analysis=kernel-resource-usage`` prints per kernel; a
-*diagnostic* is a warning or an error with its place. Both come from text, so what does not look as
-expected is an error here and never a smaller table.
-"""
+"""What clang writes to stderr, as data: resource remarks, warnings, errors."""
 
 from __future__ import annotations
 
@@ -12,16 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.errors import Location, ToolchainError
-
-__all__ = [
-    "REMARK_FLAG",
-    "Diagnostic",
-    "RemarkMalformed",
-    "ResourceRemark",
-    "parse_diagnostics",
-    "parse_remarks",
-]
+from patchkit.base.errors import Location, ToolchainError
 
 REMARK_FLAG = "-Rpass-analysis=kernel-resource-usage"
 
@@ -42,12 +28,6 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+):(?P<column>\d+): "
     r"(?P<kind>warning|error|fatal error): (?P<text>.*?)(?: \[(?P<flag>-W[^\]]+)\])?$"
 )
-
-
-class RemarkMalformed(ToolchainError):
-    """The compiler's resource remarks do not read as expected: another compiler, or a newer one."""
-
-    code = "RESOURCE_REMARK_MALFORMED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +62,7 @@ def parse_remarks(stderr: str) -> tuple[ResourceRemark, ...]:
     """Every kernel's remarks, in the order of the compiler.
 
     Raises:
-        RemarkMalformed: a kernel lacks a figure, or a figure is no number.
+        RESOURCE_REMARK_MALFORMED: a kernel lacks a figure, or a figure is no number.
     """
     return tuple(_remark(name, fields) for name, fields in _blocks(stderr))
 
@@ -108,8 +88,9 @@ def _blocks(stderr: str) -> Iterator[tuple[str, dict[str, str]]]:
 def _remark(name: str, fields: dict[str, str]) -> ResourceRemark:
     missing = [field for field in _FIELDS if not fields.get(field, "").isdigit()]
     if missing:
-        raise RemarkMalformed(
+        raise ToolchainError(
             f"the compiler does not say {' and '.join(missing)} of {name}",
+            code="RESOURCE_REMARK_MALFORMED",
             why="its resource remarks differ from those of clang 22",
             hint="patchkit doctor shows the compiler; compare with -Rpass-analysis=kernel-resource-usage",
         )

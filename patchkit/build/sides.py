@@ -1,9 +1,4 @@
-"""Building a tree for this machine, and putting its parts together into one folder that runs.
-
-Vocabulary: a *side* is the baseline or the candidate; a *built side* is a folder with the programs, the
-libraries and the backends of one side, beside each other as ggml looks for them. Its files are hard links
-to the parts' own: two sides that differ in one backend have everything else in common.
-"""
+"""Building a tree for this machine, and putting its parts together into one folder that runs."""
 
 from __future__ import annotations
 
@@ -17,13 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_project import Project, build_targets
+from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.reporter import Reporter
+from patchkit.build.cmake import Project, build_targets
 from patchkit.build.parts import BackendName, Part
 from patchkit.build.store import key_of
-from patchkit.report import Reporter
-from patchkit.vcs.disk import disk_errors, write_whole
-
-__all__ = ["BuiltPart", "BuiltSide", "Workshop", "assemble", "build_part", "put_file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +77,7 @@ class BuiltSide:
 def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Workshop) -> BuiltPart:
     """Build ``targets`` of a part, or find them built.
 
-    Raises what :func:`patchkit.build.cmake_project.build_targets` raises.
+    Raises what :func:`patchkit.build.cmake.build_targets` raises.
     """
     folder = workshop.root / part.folder_name
     with _held(folder, workshop.reporter):

@@ -1,9 +1,4 @@
-"""Results of compilers on disk, found again by what they were made from.
-
-Vocabulary: an *entry* is a folder of files under its *key*, the sha256 of everything that determines them.
-Entries are filled beside their place and renamed, never changed afterwards, and may be deleted any time:
-the store is a cache, the next run makes what is missing.
-"""
+"""Results of compilers on disk, found again by what they were made from."""
 
 from __future__ import annotations
 
@@ -18,9 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.vcs.disk import disk_errors
-
-__all__ = ["Store", "key_of", "remove_stale"]
+from patchkit.base.files import disk_errors
 
 _STALE_S = 86400.0  # no build of one entry takes a day: whoever filled it was killed
 

@@ -1,40 +1,147 @@
-"""The HIP toolchain to compile with: a real ROCm where there is one, else the SDK prefix.
-
-Vocabulary: a *toolchain* is a clang, HIP headers and device libs that belong together, and the rocWMMA
-that goes with them. The *stand-in* is patchkit's own small rocWMMA header; it is for compiling and
-counting, and every report says when it was used.
-"""
+"""The HIP toolchain to compile with: a real ROCm where there is one, else the SDK prefix."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.build.rocm import Found, look_at, places
-from patchkit.errors import Location, PatchkitError, ToolchainError
-from patchkit.proc import run_tool
-from patchkit.report import Reporter
-from patchkit.sdk.errors import CompilerLacksArch
-from patchkit.sdk.flags import Pass, hip_arguments
-from patchkit.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
-from patchkit.sdk.versions import check_bitcode, clang_version, known_archs, rocwmma_version
+from patchkit.base.errors import Location, PatchkitError, ToolchainError
+from patchkit.base.process import run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.sdk.flags import Pass, hip_arguments
+from patchkit.build.sdk.prefix import STANDIN, Prefix, RocWmmaKind, current_prefix
+from patchkit.build.sdk.versions import (
+    check_bitcode,
+    clang_version,
+    hip_version,
+    known_archs,
+    rocwmma_version,
+)
 
-__all__ = [
-    "RocWmma",
-    "RocmUnusable",
-    "Toolchain",
-    "ToolchainMissing",
-    "check_archs",
-    "find_toolchain",
-    "hip_flags",
-    "knows_arch",
-    "llvm_tool",
-    "rocwmma_for",
-]
+# Where ROCm's own packages, TheRock, and the distributions put the bitcode, below a root. The newest
+# LLVM of several comes first.
+_DEVICE_LIBS = (
+    "amdgcn/bitcode",
+    "lib/llvm/amdgcn/bitcode",
+    "lib/llvm/lib/clang/*/lib/amdgcn/bitcode",
+    "lib/llvm/lib/clang/*/amdgcn/bitcode",
+    "lib/llvm-*/lib/clang/*/amdgcn/bitcode",
+    "lib64/rocm/llvm/lib/clang/*/amdgcn/bitcode",
+    "lib/clang/*/amdgcn/bitcode",
+    "lib/*/amdgcn/bitcode",
+)
+_CLANGS = ("lib/llvm/bin/clang++", "llvm/bin/clang++", "bin/amdclang++", "lib64/rocm/llvm/bin/clang++")
+
+# The Python packages of TheRock: the first holds headers and compiler, the second runtime libraries.
+_WHEELS = ("_rocm_sdk_devel", "_rocm_sdk_core")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """``asked_for`` is set when the user named the place."""
+
+    root: Path
+    origin: str
+    asked_for: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What stands at a place; the parts that are not there are None, and named in ``lacks``."""
+
+    place: Place
+    version: str | None
+    hip_version: str | None
+    device_libs: Path | None
+    clang: Path | None
+    rocwmma: Path | None
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """The missing parts, in words."""
+        parts = (
+            (self.hip_version, "the HIP headers (include/hip/hip_version.h)"),
+            (self.device_libs, "the device libs (amdgcn/bitcode/ocml.bc)"),
+            (self.clang, "a clang (lib/llvm/bin/clang++)"),
+        )
+        return tuple(words for part, words in parts if part is None)
+
+
+def places(environ: Mapping[str, str], *, system: Path = Path("/")) -> Iterator[Place]:
+    """Where a ROCm may be, the most explicit first; only ``ROCM_PATH`` is given without a look.
+
+    Args:
+        environ: read for ROCM_PATH and PATH.
+        system: the root of the file system.
+    """
+    named = environ.get("ROCM_PATH")
+    if named:
+        yield Place(root=Path(named), origin="ROCM_PATH", asked_for=True)
+    opt = system / "opt"
+    versions = sorted(opt.glob("rocm-*"), key=lambda path: _numbers(path.name), reverse=True)
+    for root in (opt / "rocm", *versions):
+        if (root / "include" / "hip").is_dir():
+            yield Place(root=root, origin="ROCm's packages")
+    for name in _WHEELS:
+        spec = importlib.util.find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            if Path(folder, "include", "hip").is_dir():
+                yield Place(root=Path(folder), origin="TheRock's wheels")
+    if (system / "usr" / "include" / "hip" / "hip_version.h").is_file():
+        yield Place(root=system / "usr", origin="the distribution's packages")
+
+
+def look_at(place: Place, environ: Mapping[str, str]) -> Found:
+    """What stands there. Reads a few files and runs nothing."""
+    root = place.root
+    device_libs = _first(root, _DEVICE_LIBS, "ocml.bc")
+    clang = next((root / name for name in _CLANGS if os.access(root / name, os.X_OK)), None)
+    if clang is None and not place.asked_for:
+        clang = _distribution_clang(device_libs, environ)
+    rocwmma = root / "include" / "rocwmma" / "rocwmma.hpp"
+    return Found(
+        place=place,
+        version=_rocm_version(root),
+        hip_version=hip_version(root / "include"),
+        device_libs=device_libs,
+        clang=clang,
+        rocwmma=root / "include" if rocwmma.is_file() else None,
+    )
+
+
+def _rocm_version(root: Path) -> str | None:
+    for name in (".info/version", "share/therock/version"):
+        try:
+            return (root / name).read_text("utf-8", errors="replace").strip() or None
+        except OSError:
+            continue
+    return None
+
+
+def _first(root: Path, patterns: tuple[str, ...], member: str) -> Path | None:
+    for pattern in patterns:
+        for folder in sorted(root.glob(pattern), key=lambda path: _numbers(str(path)), reverse=True):
+            if (folder / member).is_file():
+                return folder
+    return None
+
+
+def _distribution_clang(device_libs: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The clang of the LLVM that the device libs belong to: .../clang/21/amdgcn/bitcode is clang++-21's."""
+    numbers = re.findall(r"/clang/(\d+)/", f"{device_libs}/")
+    found = shutil.which(f"clang++-{numbers[-1]}", path=environ.get("PATH")) if numbers else None
+    return Path(found) if found is not None else None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
 
 _INSTALL = "patchkit sdk install"
 _ANSWER_S = 30.0
@@ -44,12 +151,6 @@ class ToolchainMissing(ToolchainError):
     """There is neither a ROCm nor an SDK prefix."""
 
     code = "TOOLCHAIN_MISSING"
-
-
-class RocmUnusable(ToolchainError):
-    """The ROCm that ROCM_PATH names lacks something."""
-
-    code = "ROCM_UNUSABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +176,12 @@ class Toolchain:
 
 
 def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Reporter) -> Toolchain:
-    """The first ROCm that serves, in the order of :func:`patchkit.build.rocm.places`, else the SDK.
+    """The first ROCm that serves, in the order of :func:`patchkit.build.toolchain.places`, else the SDK.
 
     A ROCm that patchkit found by itself and that lacks something is passed over, saying so.
 
     Raises:
-        RocmUnusable: ROCM_PATH names one that lacks something.
+        ROCM_UNUSABLE: ROCM_PATH names one that lacks something.
         ToolchainMissing: nothing serves.
         PrefixDamaged: the SDK prefix lacks something.
         ToolchainError: the compiler cannot be run.
@@ -119,13 +220,14 @@ def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) 
     """Refuse a compiler that makes no code for one of the GPUs, before a unit fails for that reason.
 
     Raises:
-        CompilerLacksArch: it is too old for the GPU, or was built without AMDGPU.
+        SDK_COMPILER_LACKS_ARCH: it is too old for the GPU, or was built without AMDGPU.
     """
     known = known_archs(toolchain.clang, reporter)
     lacking = [arch for arch in archs if arch not in known]
     if lacking:
-        raise CompilerLacksArch(
+        raise ToolchainError(
             f"clang {toolchain.clang_version} makes no code for {' '.join(lacking)}",
+            code="SDK_COMPILER_LACKS_ARCH",
             where=Location(path=str(toolchain.clang)),
             why=f"it knows {', '.join(sorted(known)) or 'no AMD GPU at all'}",
             hint="name a newer ROCm with ROCM_PATH; without any ROCm: " + _INSTALL,
@@ -196,8 +298,9 @@ def _of_prefix(prefix: Prefix) -> RocWmma:
 def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:
     root, device_libs, clang, hip = found.place.root, found.device_libs, found.clang, found.hip_version
     if device_libs is None or clang is None or hip is None:
-        raise RocmUnusable(
+        raise ToolchainError(
             f"the ROCm of {found.place.origin} lacks {' and '.join(found.lacks)}",
+            code="ROCM_UNUSABLE",
             where=Location(path=str(root)),
             hint=f"install its development packages, or unset ROCM_PATH and use: {_INSTALL}",
         )
@@ -220,8 +323,9 @@ def _from_rocm(found: Found, reporter: Reporter) -> Toolchain:
 def _version_of(clang: Path, reporter: Reporter) -> str:
     version = clang_version(clang, reporter)
     if version is None:
-        raise RocmUnusable(
+        raise ToolchainError(
             "the compiler does not say that it is a clang",
+            code="ROCM_UNUSABLE",
             where=Location(path=str(clang)),
             hint=f"look at: {clang} --version",
         )

@@ -1,9 +1,4 @@
-"""The files of a commit in a folder, for tools that need files: made once, never changed, shared.
-
-Vocabulary: an *exported tree* is the folder ``<directory>/<tree hash>``. Its name says what is in it,
-so two commits with one tree share it, and a second export costs one question to git. Files are read-only:
-a build that writes into its sources would spoil them for everybody else.
-"""
+"""The files of a commit in a folder, for tools that need files: made once, never changed, shared."""
 
 from __future__ import annotations
 
@@ -14,22 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.errors import CacheError, Location
+from patchkit.base.files import disk_errors
 from patchkit.build.store import remove_stale
-from patchkit.errors import CacheError, Location
-from patchkit.vcs.disk import disk_errors
-from patchkit.vcs.repository import Repository, TreeEntry, git_path
-
-__all__ = ["ExportedTree", "TreeEntryRefused", "export_tree", "overlay_tree"]
+from patchkit.upstream.repository import Repository, TreeEntry, git_path
 
 _BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
 
 _EXECUTABLE, _LINK, _SUBMODULE = "100755", "120000", "160000"
-
-
-class TreeEntryRefused(CacheError):
-    """A tree holds something that cannot safely become a file here."""
-
-    code = "TREE_ENTRY_REFUSED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +33,8 @@ def export_tree(repository: Repository, commit: str, directory: Path) -> Exporte
     The folder appears whole or not at all: it is filled beside its place and renamed.
 
     Raises:
-        ObjectMissing: no such commit in the repository.
-        TreeEntryRefused: a path or link leads out of the folder, or an entry is a submodule.
+        GIT_OBJECT_MISSING: no such commit in the repository.
+        TREE_ENTRY_REFUSED: a path or link leads out of the folder, or an entry is a submodule.
         CacheError: the disk refused.
     """
     tree = repository.tree_of(commit)
@@ -121,9 +108,10 @@ def _refuse_unsafe(entry: TreeEntry, root: Path) -> None:
         raise _refused(entry, root, "it is a submodule, or its path is none that git would check out")
 
 
-def _refused(entry: TreeEntry, root: Path, why: str) -> TreeEntryRefused:
-    return TreeEntryRefused(
+def _refused(entry: TreeEntry, root: Path, why: str) -> CacheError:
+    return CacheError(
         f"{entry.path} of tree {root.name[:12]} is not exported",
+        code="TREE_ENTRY_REFUSED",
         where=Location(path=entry.path),
         why=why,
         hint="patchkit status shows where the pin came from",

@@ -1,32 +1,60 @@
-"""Which files upstream compiles for a GPU backend, and which other files each of them can reach.
-
-Vocabulary: a *unit* is one ``.cu`` file, named relative to the tree; its *closure* is the unit and every
-file of the tree that it includes, directly or not, whatever the ``#if`` around the ``#include`` says. The
-closure is therefore never too small: what is outside of it cannot change what the unit compiles to.
-"""
+"""A tree as the compiler's input: include closures, and digests of everything a unit can see."""
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
+import threading
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from patchkit.build.kv_types import kv_units
-from patchkit.errors import Location, ToolchainError
+from patchkit.base.errors import Location, ToolchainError
 
-__all__ = [
-    "GPU_SOURCES",
-    "INCLUDE_FOLDERS",
-    "BuildListMissing",
-    "ComputedInclude",
-    "IncludeGraph",
-    "Platform",
-    "hip_units",
-    "platform_units",
-    "units_including",
-]
+_OPTION = re.compile(r'set\s*\(\s*GGML_CUDA_FA_QUANTS\s+"([^"]+)"')
+_TYPES = re.compile(r"set\s*\(\s*FA_TYPES\s+([^)]+)\)")
+_CALL = re.compile(r"^\s*ggml_cuda_fattn_vec_instances\s*\(", re.MULTILINE)
+_INSTANCE = "ggml/src/ggml-cuda/template-instances/fattn-vec-instance-{}.cu"
+
+
+def kv_definitions(tree: Path) -> tuple[str, ...]:
+    """The ``-D`` options that the CMake of a tree gives every GPU unit for this; none in older trees."""
+    option = _option(tree)
+    types = _TYPES.search(_text(tree / "ggml/cmake/common.cmake"))
+    if option is None or types is None:
+        return ()
+    compiled = _combinations(option)
+    macros = [
+        f"-DGGML_CUDA_FA_{k.upper()}_{v.upper()}={int(f'{k}-{v}' in compiled)}"
+        for v in types[1].split()
+        for k in types[1].split()
+    ]
+    return (f'-DGGML_CUDA_FA_QUANTS="{option.replace(";", ",")}"', *macros)
+
+
+def kv_units(tree: Path, build_list: str) -> tuple[str, ...]:
+    """The units that the text ``build_list`` of a backend's CMake adds through that function, sorted."""
+    option = _option(tree)
+    if option is None or _CALL.search(build_list) is None:
+        return ()
+    names = (_INSTANCE.format(combination) for combination in _combinations(option))
+    return tuple(sorted(name for name in names if (tree / name).is_file()))
+
+
+def _option(tree: Path) -> str | None:
+    found = _OPTION.search(_text(tree / "ggml/CMakeLists.txt"))
+    return found[1] if found is not None else None
+
+
+def _combinations(option: str) -> frozenset[str]:
+    """The function always adds f16 with f16."""
+    return frozenset({"f16-f16", *(part.strip().lower() for part in re.split("[;,]", option))})
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
+
 
 Platform = Literal["cuda", "hip", "musa"]
 
@@ -50,18 +78,6 @@ _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
-class BuildListMissing(ToolchainError):
-    """Upstream's CMake list of a backend is not where it was, or names no unit."""
-
-    code = "BUILD_LIST_MISSING"
-
-
-class ComputedInclude(ToolchainError):
-    """An ``#include`` whose file comes from a macro: what the unit reaches cannot be read off the text."""
-
-    code = "COMPUTED_INCLUDE"
-
-
 def hip_units(tree: Path) -> tuple[str, ...]:
     """The units that upstream's CMake compiles for HIP with its default options, sorted."""
     return platform_units(tree, "hip")
@@ -71,7 +87,7 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
     """The units of one backend: what its CMake list globs and adds with default options.
 
     Raises:
-        BuildListMissing: the list is gone, or none of its globs matches.
+        BUILD_LIST_MISSING: the list is gone, or none of its globs matches.
     """
     path = _LISTS[platform]
     file = tree / path
@@ -84,8 +100,9 @@ def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
             joined = posixpath.normpath(posixpath.join(folder, pattern))
             units |= {found.relative_to(tree).as_posix() for found in tree.glob(joined)}
     if not units:
-        raise BuildListMissing(
+        raise ToolchainError(
             f"upstream's list of units for {platform} names none",
+            code="BUILD_LIST_MISSING",
             where=Location(path=path),
             why="its file(GLOB ...) lines were expected there, as at build 6900",
             hint="compare it with git show b6900 and adapt patchkit/build/units.py",
@@ -121,7 +138,7 @@ class IncludeGraph:
         self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def closure(self, unit: str) -> tuple[str, ...]:
-        """The unit and all files of the tree it may include, sorted. Raises ComputedInclude."""
+        """The unit and all files of the tree it may include, sorted. Raises COMPUTED_INCLUDE."""
         seen = {unit}
         waiting = [unit]
         while waiting:
@@ -148,8 +165,9 @@ class IncludeGraph:
             quoted, angled, word = found.groups()
             if word is not None:
                 line = data.count(b"\n", 0, found.start()) + 1
-                raise ComputedInclude(
+                raise ToolchainError(
                     f"{path} includes what the macro {word.decode('utf-8', 'replace')} says",
+                    code="COMPUTED_INCLUDE",
                     where=Location(path=path, line=line),
                     why="patchkit reads from the text which files a unit depends on",
                     hint="write the name of the file",
@@ -176,3 +194,35 @@ def units_including(
     graph = IncludeGraph(tree)
     among = hip_units(tree) if units is None else units
     return tuple(unit for unit in among if not wanted.isdisjoint(graph.closure(unit)))
+
+
+class SourceTree:
+    """One exported tree; every file is read and hashed once. Safe to share between threads."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.graph = IncludeGraph(root)
+        self._files: dict[str, str] = {}
+        self._units: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def has(self, path: str) -> bool:
+        """Whether the tree has that file."""
+        return (self.root / path).is_file()
+
+    def read(self, path: str) -> bytes:
+        """The bytes of one file."""
+        return (self.root / path).read_bytes()
+
+    def digest(self, unit: str) -> str:
+        """sha256 over the paths and bytes of the closure of a unit."""
+        with self._lock:
+            if unit not in self._units:
+                lines = [f"{path} {self._file(path)}\n" for path in self.graph.closure(unit)]
+                self._units[unit] = hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
+            return self._units[unit]
+
+    def _file(self, path: str) -> str:
+        if path not in self._files:
+            self._files[path] = hashlib.sha256(self.read(path)).hexdigest()
+        return self._files[path]

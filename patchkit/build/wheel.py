@@ -1,9 +1,4 @@
-"""A wheel of programs that were built: installed by pip, run by their own names.
-
-Vocabulary: the *package* holds programs and libraries in one folder ``bin``, as ggml looks for backends
-beside the program; its *scripts* replace themselves by the program of their name. scikit-build-core makes the
-wheel from a CMake project that only installs files.
-"""
+"""A wheel of programs that were built: installed by pip, run by their own names."""
 
 from __future__ import annotations
 
@@ -15,14 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_project import LibraryToolsMissing
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.files import disk_error_from_git, disk_errors
+from patchkit.base.process import ToolFailed, run_tool
+from patchkit.base.reporter import Reporter
 from patchkit.build.sides import BuiltSide
-from patchkit.errors import Location, ToolchainError
-from patchkit.proc import ToolFailed, run_tool
-from patchkit.report import Reporter
-from patchkit.vcs.disk import disk_error_from_git, disk_errors
-
-__all__ = ["WheelContents", "WheelNotMade", "check_folder", "init_text", "make_wheel"]
 
 _TIMEOUT_S = 1800.0
 _MAKING = "making a wheel"
@@ -70,12 +62,6 @@ def _check():
 '''
 
 
-class WheelNotMade(ToolchainError):
-    """scikit-build-core does not make the wheel."""
-
-    code = "WHEEL_NOT_MADE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
     """What goes into a wheel. ``name`` is the distribution's; ``information`` is kept in the package.
@@ -111,8 +97,8 @@ def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter:
     """The wheel, in ``folder``; one of that name is replaced.
 
     Raises:
-        LibraryToolsMissing: scikit-build-core is not installed.
-        WheelNotMade: it refused.
+        LIBRARY_TOOLS_MISSING: scikit-build-core is not installed.
+        WHEEL_NOT_MADE: it refused.
         CacheError: the disk refused.
     """
     with disk_errors(folder, _MAKING, _ELSEWHERE):
@@ -203,9 +189,16 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
     except ToolFailed as error:
         text = error.why or ""
         if "No module named 'scikit_build_core'" in text:
-            raise LibraryToolsMissing(
-                "making a wheel needs scikit-build-core", why=text, hint="pip install 'patchkit[library]'"
+            raise ToolchainError(
+                "making a wheel needs scikit-build-core",
+                code="LIBRARY_TOOLS_MISSING",
+                why=text,
+                hint="pip install 'patchkit[library]'",
             ) from error
-        raise disk_error_from_git(text, dist, _MAKING, _ELSEWHERE) or WheelNotMade(
-            "the wheel could not be made", where=Location(path=str(project)), why=text, hint=error.hint
+        raise disk_error_from_git(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
+            "the wheel could not be made",
+            code="WHEEL_NOT_MADE",
+            where=Location(path=str(project)),
+            why=text,
+            hint=error.hint,
         ) from error

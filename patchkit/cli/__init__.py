@@ -1,5 +1,1 @@
-"""The terminal side: options, messages, exit codes. The only package that imports click and rich."""
-
-from __future__ import annotations
-
-__all__: list[str] = []
+"""The command line: commands, the error boundary, progress, JSON."""

@@ -1,8 +1,4 @@
-"""The entry point, small enough that Ctrl-C finds it ready: the rest is imported under its care.
-
-Vocabulary: the *boundary* is :mod:`patchkit.cli.boundary`, where errors become text. What goes wrong
-before it is loaded, or after it has given its answer, ends here.
-"""
+"""The entry point, small enough that Ctrl-C finds it ready: the rest is imported under its care."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
-
-__all__ = ["main", "run"]
 
 # ExitCode.INTERRUPTED and ExitCode.CACHE: errors.py may be the module that could not be loaded.
 _INTERRUPTED = 130

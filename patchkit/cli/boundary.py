@@ -1,27 +1,82 @@
-"""The error boundary: the only place that prints errors and chooses the exit code.
-
-Vocabulary: the *boundary* is :func:`answer`. Below it errors are raised, never printed; here they become
-text or JSON and an exit code.
-"""
+"""The error boundary: the only place that prints errors and chooses the exit code."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
+import platform
+import shlex
+import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from patchkit.cli.commands import COMMANDS, Verbs
+from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, Location, PatchkitError
+from patchkit.cli.commands import COMMANDS, Verbs, from_click
 from patchkit.cli.complaint import complain, error_as_json, exit_code_of
-from patchkit.cli.settings import Settings, example_epilog, shared_options
+from patchkit.cli.settings import Settings, example_epilog, shared_options, version_of
 from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal
-from patchkit.cli.usage import from_click
-from patchkit.cli.versions import version_of
-from patchkit.errors import ErrorGroup, ExitCode, PatchkitError
 
-__all__ = ["BROKEN_PIPE", "Interrupted", "answer", "root"]
+_LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
+
+
+def report_crash(error: BaseException, *, argv: Sequence[str], folder: Path | None) -> InternalError:
+    """Writes the log and returns the error to show; never raises.
+
+    ``folder`` is the cache folder, ``None`` when it is not known.
+    """
+    summary = f"{type(error).__name__}: {error}".rstrip(": ")
+    text = _log_text(error, argv)
+    for place in (folder / "logs" if folder is not None else None, Path(tempfile.gettempdir())):
+        if place is None:
+            continue
+        path = place / f"patchkit-{_now():%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            continue
+        return InternalError(
+            summary,
+            code="UNEXPECTED",
+            where=Location(path=str(path), label="versions and traceback"),
+            why="this is a bug in patchkit",
+            hint="report it together with that file",
+        )
+    return InternalError(
+        summary, code="UNEXPECTED", why="this is a bug in patchkit, and no log could be written", hint=text
+    )
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _log_text(error: BaseException, argv: Sequence[str]) -> str:
+    versions = [f"python {sys.version.split()[0]} ({sys.executable})", f"platform {platform.platform()}"]
+    versions += [f"{name} {version_of(name)}" for name in ("patchkit", *_LIBRARIES)]
+    return "\n".join(
+        [
+            f"command: patchkit {shlex.join(argv)}",
+            f"folder: {_folder()}",
+            *versions,
+            "",
+            *(line.rstrip("\n") for line in traceback.format_exception(error)),
+            "",
+        ]
+    )
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "(deleted)"
+
 
 # 128 + SIGPIPE, what a shell reports for a process whose reader went away.
 BROKEN_PIPE = 141
@@ -134,7 +189,6 @@ def _fail(error: PatchkitError, settings: Settings) -> int:
 
 
 def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitError:
-    from patchkit.cli.crash import report_crash
 
     folder: Path | None = None
     with contextlib.suppress(Exception):  # finding the cache folder may be what is broken

@@ -1,20 +1,18 @@
-"""The table of commands, and the group that imports each one only when it is asked for.
+"""Mistakes on the command line, in the same form as every other error.
 
-Vocabulary: a *verb* is one command; verb ``x`` lives in :mod:`patchkit.cli.cmd_x` as ``command``. The
-table exists so that ``patchkit --help`` imports none of them.
+click finds most of them; here they become our own classes, with the near misses and the next command.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import click
 
-from patchkit.cli.usage import unknown_command
-
-__all__ = ["COMMANDS", "Verb", "Verbs"]
+from patchkit.base.errors import UsageError
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -74,14 +72,14 @@ class Verbs(Verb, click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"patchkit.cli.cmd_{cmd_name}")
+        module = importlib.import_module(f"patchkit.cli.verbs.{cmd_name}")
         command: click.Command = module.command
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb named first; raises UnknownCommand with the nearest names."""
+        """The verb named first; raises USAGE_COMMAND with the nearest names."""
         if args and args[0] not in COMMANDS:
             raise unknown_command(args[0], tuple(COMMANDS))
         return super().resolve_command(ctx, args)
@@ -91,3 +89,52 @@ class Verbs(Verb, click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def near_misses(word: str, known: Sequence[str]) -> str | None:
+    """``did you mean 'a' or 'b'?``, or ``None`` when nothing is near."""
+    bare = {name.lstrip("-"): name for name in known}  # the dashes would make all options look alike
+    near = [bare[name] for name in difflib.get_close_matches(word.lstrip("-"), bare, n=3, cutoff=0.6)]
+    if not near:
+        return None
+    return f"did you mean {' or '.join(repr(name) for name in near)}?"
+
+
+def unknown_command(word: str, known: Sequence[str]) -> UsageError:
+    """The error for a first word that is no command."""
+    return UsageError(
+        f"there is no command '{word}'",
+        code="USAGE_COMMAND",
+        hint=near_misses(word, known) or f"the commands are: {', '.join(known)}",
+    )
+
+
+def from_click(error: click.ClickException, command: str) -> UsageError:
+    """The same mistake as one of our errors; ``command`` stands in where click does not name one."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    path = ctx.command_path if ctx is not None else command
+    help_hint = f"{path} --help"
+    if isinstance(error, click.NoSuchOption):
+        known = _options_of(ctx)
+        return UsageError(
+            f"'{path}' has no option '{error.option_name}'",
+            code="USAGE_OPTION",
+            hint=near_misses(error.option_name, known) or help_hint,
+        )
+    if isinstance(error, click.MissingParameter):
+        return UsageError(_sentence(error.format_message()), code="USAGE_MISSING", hint=help_hint)
+    if isinstance(error, click.BadParameter):
+        return UsageError(_sentence(error.format_message()), code="USAGE_VALUE", hint=help_hint)
+    return UsageError(_sentence(error.format_message()), code="USAGE_SYNTAX", hint=help_hint)
+
+
+def _options_of(ctx: click.Context | None) -> tuple[str, ...]:
+    if ctx is None:
+        return ()
+    return tuple(name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("-"))
+
+
+def _sentence(text: str) -> str:
+    """As our messages are written: small first letter, no full stop."""
+    text = " ".join(text.split()).removesuffix(".")
+    return text[:1].lower() + text[1:]

@@ -1,21 +1,17 @@
 """Errors as text and as JSON.
 
 What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
-sees its control characters as escapes and the ends of what is very long (:mod:`patchkit.visible`); a program
+sees its control characters as escapes and the ends of what is very long (:mod:`patchkit.base.text`); a
+program
 gets all of it as it is, in JSON: it may look for the very value that it gave, and nothing scrolls away.
-
-Vocabulary: a *complaint* is what a person reads about one error: the code and message, the places,
-the reason, the next step. Nothing here prints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from patchkit.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
-from patchkit.visible import shortened, visible
-
-__all__ = ["Paint", "complain", "error_as_json", "exit_code_of", "plain"]
+from patchkit.base.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
+from patchkit.base.text import shortened, visible
 
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""

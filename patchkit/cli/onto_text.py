@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from patchkit.classify.model import GOOD
-from patchkit.flow.sweep_text import detail_lines
+from patchkit.bump.classes import GOOD
+from patchkit.bump.sweep import detail_lines
 
 if TYPE_CHECKING:
-    from patchkit.flow.onto.apply import OntoApplied
-    from patchkit.flow.onto.plan import OntoPlan
-
-__all__ = ["class_lines", "onto_lines"]
+    from patchkit.bump.onto.apply import OntoApplied
+    from patchkit.bump.onto.plan import OntoPlan
 
 
 def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:

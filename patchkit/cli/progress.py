@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from patchkit.base.reporter import Advance, NullReporter, Reporter
+from patchkit.base.text import visible
 from patchkit.cli.terminal import ColorChoice, talk, wants_color
-from patchkit.report import Advance, NullReporter, Reporter
-from patchkit.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
-
-__all__ = ["BarReporter", "LineReporter", "make_reporter"]
 
 
 def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter:

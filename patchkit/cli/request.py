@@ -14,31 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import click
 
+from patchkit.base.errors import UsageError
 from patchkit.cli.settings import FOLDER, TEXT
-from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from patchkit.config.lock import Pin, PinWanted
-    from patchkit.flow.onto.pin import Onto
-    from patchkit.flow.plan import Request
-    from patchkit.flow.records import Wish
-    from patchkit.flow.workspace import Workspace
-
-__all__ = [
-    "ArchMissing",
-    "CandidateChoice",
-    "Chosen",
-    "OptionsContradict",
-    "RequestOptions",
-    "candidate_options",
-    "choose_archs",
-    "make_onto",
-    "make_request",
-    "program_options",
-    "request_options",
-    "requested_onto",
-    "unlocked_option",
-]
+    from patchkit.bump.onto.pin import Onto
+    from patchkit.candidate.plan import Request
+    from patchkit.candidate.records import Wish
+    from patchkit.candidate.workspace import Workspace
+    from patchkit.series.lock import Pin, PinWanted
 
 
 _DIGITS = 9  # of a build number
@@ -48,12 +32,6 @@ class ArchMissing(UsageError):
     """No GPU was named, and this machine does not have exactly one."""
 
     code = "ARCH_MISSING"
-
-
-class OptionsContradict(UsageError):
-    """Two options that cannot both be meant."""
-
-    code = "OPTIONS_CONTRADICT"
 
 
 def _build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -144,18 +122,18 @@ class CandidateChoice:
 
         Raises:
             ArchMissing: there is no telling which GPU is meant.
-            CandidateMissing, CandidateBroken: there is no such candidate; only looked for with ``check``.
-            CandidateOfOtherSeries: it is of another series, or has other patches; as above.
+            CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate; only looked for with ``check``.
+            CANDIDATE_OTHER_SERIES: it is of another series, or has other patches; as above.
             The errors of reading lock, profiles and the user's clone.
         """
-        from patchkit.config.lock import load_lock
-        from patchkit.config.profile import load_profile
-        from patchkit.flow.candidates import check_candidate, find_candidate, made_for
+        from patchkit.candidate.find import check_candidate, find_candidate, made_for
+        from patchkit.series.lock import load_lock
+        from patchkit.series.profile import load_profile
 
         def pin_for(archs: tuple[str, ...]) -> Pin:
             if self.onto is None:
                 return load_lock(workspace.series.lock).pin(self.upstream)
-            from patchkit.flow.onto.pin import find_onto_pin
+            from patchkit.bump.onto.pin import find_onto_pin
 
             return find_onto_pin(self.onto, workspace, archs)
 
@@ -181,7 +159,7 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def packed(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # whatever the command takes
-        from patchkit.flow.records import Wish
+        from patchkit.candidate.records import Wish
 
         onto = make_onto(options.pop("onto"), options.pop("repo"), None, options["upstream"])
         wish = Wish(with_=options.pop("with_"), without=options.pop("without"), only=options.pop("only"))
@@ -201,17 +179,18 @@ def make_onto(
 ) -> Onto | None:
     """What --onto, --repo and --as-build name; None when none of them was given.
 
-    Raises OptionsContradict.
+    Raises OPTIONS_CONTRADICT.
     """
     if revision is None and repo is None and build is None:
         return None
     if upstream is not None:
-        raise OptionsContradict(
+        raise UsageError(
             "--upstream and --onto contradict each other",
+            code="OPTIONS_CONTRADICT",
             why="one is a pin of the lock, the other a commit of your clone",
             hint="drop one of them",
         )
-    from patchkit.flow.onto.pin import Onto
+    from patchkit.bump.onto.pin import Onto
 
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)
@@ -272,7 +251,7 @@ def unlocked_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_request(workspace: Workspace, options: RequestOptions) -> Request:
     """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
-    from patchkit.flow.plan import Request
+    from patchkit.candidate.plan import Request
 
     return Request(
         archs=choose_archs(workspace, options["archs"]),
@@ -290,21 +269,23 @@ def make_request(workspace: Workspace, options: RequestOptions) -> Request:
 def requested_onto(options: RequestOptions) -> Onto | None:
     """The commit of the user's clone that is meant, if one is.
 
-    Raises OptionsContradict for options that say nothing of a clone, or only of one.
+    Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
     """
     onto = make_onto(options["onto"], options["repo"], options["as_build"], options["upstream"])
     unfit = ["--unlocked"] if options.get("unlocked") else []
     unfit += ["--source"] if options["source"] != "auto" else []
     unfit += ["--upstream-url"] if options["upstream_url"] is not None else []
     if onto is not None and unfit:
-        raise OptionsContradict(
+        raise UsageError(
             f"{' and '.join(unfit)} cannot go with --onto",
+            code="OPTIONS_CONTRADICT",
             why="a commit of your clone comes from there, and no lock records it",
             hint=f"drop {' and '.join(unfit)}",
         )
     if onto is None and options["drop_conflicts"]:
-        raise OptionsContradict(
+        raise UsageError(
             "--drop-conflicts goes with --onto",
+            code="OPTIONS_CONTRADICT",
             why="what a pin of the lock gets is recorded there",
             hint="--without ID leaves a patch out",
         )
@@ -316,8 +297,8 @@ def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...
 
     Raises ArchMissing with the GPUs that the series has patches for.
     """
-    from patchkit.flow.gpus import detect_gpus
-    from patchkit.flow.listing import archs_with_patches
+    from patchkit.candidate.listing import archs_with_patches
+    from patchkit.device.gpus import detect_gpus
 
     if named:
         return named

@@ -1,11 +1,8 @@
-"""The options that every command takes, and what they amount to.
-
-Vocabulary: the *settings* of a run are its global options. They are accepted before and after the
-command's name (``patchkit -v apply`` and ``patchkit apply -v``); the later one wins.
-"""
+"""The options that every command takes, and what they amount to."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from patchkit.base.errors import UsageError
+from patchkit.base.reporter import Reporter
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.terminal import ColorChoice, Terminal
-from patchkit.errors import UsageError
-from patchkit.report import Reporter
+
+
+def version_of(distribution: str) -> str:
+    """The installed version, or ``not installed`` (patchkit itself may run from a bare checkout)."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
 
 if TYPE_CHECKING:
-    from patchkit.flow.workspace import Workspace
-
-__all__ = ["FOLDER", "TEXT", "Settings", "WorkingFolderGone", "example_epilog", "shared_options", "verb"]
-
-
-class WorkingFolderGone(UsageError):
-    """A relative path was given, and the current folder was deleted."""
-
-    code = "WORKING_FOLDER_GONE"
+    from patchkit.candidate.workspace import Workspace
 
 
 class _Text(click.types.StringParamType):
@@ -45,14 +43,15 @@ class _Folder(click.Path):
     """A path, made absolute at once. Empty is refused: Python would take it for the current folder."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The absolute path; raises WorkingFolderGone when there is nothing it could be relative to."""
+        """The absolute path; raises WORKING_FOLDER_GONE when there is nothing it could be relative to."""
         if not str(value):
             self.fail("an empty path names no folder; the current one is '.'", param, ctx)
         try:
             return Path(str(value)).absolute()
         except FileNotFoundError as error:
-            raise WorkingFolderGone(
+            raise UsageError(
                 f"'{value}' is relative to a folder that is gone",
+                code="WORKING_FOLDER_GONE",
                 why="the current folder was deleted",
                 hint="cd to a folder that exists, or give an absolute path",
             ) from error
@@ -90,8 +89,8 @@ class Settings:
 
     def workspace(self) -> Workspace:
         """What a verb works on; raises the errors of finding the series and the cache folder."""
-        from patchkit.flow.workspace import Workspace
-        from patchkit.series_dir import find_series_dir
+        from patchkit.candidate.workspace import Workspace
+        from patchkit.series.folder import find_series_dir
 
         return Workspace(
             series=find_series_dir(self.series_dir),
@@ -103,7 +102,7 @@ class Settings:
         """The cache folder: named, else ``PATCHKIT_CACHE``, else the user's."""
         if self.cache_dir is not None:
             return self.cache_dir
-        from patchkit.fetch.cache import default_cache_root
+        from patchkit.upstream.cache import default_cache_root
 
         return default_cache_root()
 

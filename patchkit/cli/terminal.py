@@ -1,8 +1,4 @@
-"""The two streams of the process: data on stdout, talk on stderr.
-
-Vocabulary: a *document* is the one JSON value a command writes under ``--json``; *talk* is everything
-a script must be able to throw away. Both streams take any text whatever the locale says.
-"""
+"""The two streams of the process: data on stdout, talk on stderr."""
 
 from __future__ import annotations
 
@@ -18,22 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
+from patchkit.base.errors import CacheError, Location, UsageError
+from patchkit.base.text import visible, whole_characters
 from patchkit.cli.complaint import Paint, plain
-from patchkit.errors import CacheError, Location, UsageError
-from patchkit.visible import visible, whole_characters
-
-__all__ = [
-    "ColorChoice",
-    "NameTooLong",
-    "OutputFailed",
-    "SystemRefused",
-    "Terminal",
-    "WriteRefused",
-    "make_streams_total",
-    "system_refusal",
-    "talk",
-    "wants_color",
-]
 
 ColorChoice = Literal["auto", "always", "never"]
 
@@ -46,7 +29,7 @@ def make_streams_total() -> None:
 
     Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale and with
     ``PYTHONUTF8=0`` it does not. File names that reach us as lone surrogates then, or because they are
-    not UTF-8, are the work of :mod:`patchkit.visible`.
+    not UTF-8, are the work of :mod:`patchkit.base.text`.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -59,24 +42,6 @@ class OutputFailed(CacheError):
     code = "OUTPUT"
 
 
-class WriteRefused(CacheError):
-    """The operating system refused a write that no code had a better word for."""
-
-    code = "WRITE_REFUSED"
-
-
-class NameTooLong(UsageError):
-    """A path, or a part of one, has more bytes than the file system takes."""
-
-    code = "NAME_TOO_LONG"
-
-
-class SystemRefused(CacheError):
-    """The operating system is out of something that is not disk: open files, processes, memory."""
-
-    code = "SYSTEM_REFUSED"
-
-
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _LIMITS = {
     errno.EMFILE: "raise the limit of open files: ulimit -n 1024",
@@ -86,18 +51,31 @@ _LIMITS = {
 }
 
 
-def system_refusal(error: OSError) -> WriteRefused | SystemRefused | NameTooLong | None:
+def system_refusal(error: OSError) -> CacheError | UsageError | None:
     """The error for a disk that is full, read-only or broken, and for a limit of the system that is met.
 
     ``None`` for any other OSError.
     """
     where = Location(path=_spelled(error.filename)) if error.filename else None
     if error.errno in _DISK:
-        return WriteRefused("the disk refused a write", where=where, why=error.strerror, hint="df -h")
+        return CacheError(
+            "the disk refused a write", code="WRITE_REFUSED", where=where, why=error.strerror, hint="df -h"
+        )
     if error.errno == errno.ENAMETOOLONG:
-        return NameTooLong("a path is too long", where=where, why=error.strerror, hint="name a shorter one")
+        return UsageError(
+            "a path is too long",
+            code="NAME_TOO_LONG",
+            where=where,
+            why=error.strerror,
+            hint="name a shorter one",
+        )
     if error.errno in _LIMITS:
-        return SystemRefused(f"the system refused: {error.strerror}", where=where, hint=_LIMITS[error.errno])
+        return CacheError(
+            f"the system refused: {error.strerror}",
+            code="SYSTEM_REFUSED",
+            where=where,
+            hint=_LIMITS[error.errno],
+        )
     return None
 
 

@@ -1,1 +1,1 @@
-"""Concrete edits: generated guards around rendered text, applied together, confirmed by clang."""
+"""From a selector and a template to bytes in upstream's file, confirmed by parsing the result."""

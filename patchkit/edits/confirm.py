@@ -1,9 +1,4 @@
-"""After an edit: is everything where it was meant to be, and nothing else changed?
-
-Vocabulary: an edit is *confirmed* by the tokens (its entity holds it, every other definition has
-the digest it had) and by clang in the pass of its side (that pass sees the entity around the edit,
-and no new syntax error). Evidence says by which.
-"""
+"""After an edit: is everything where it was meant to be, and nothing else changed?"""
 
 from __future__ import annotations
 
@@ -12,22 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.anchors.resolve import Anchor
-from patchkit.cxx.scopes import Entity, ScopeMap
-from patchkit.cxx.tree import Pass, Tree
-from patchkit.edits.model import Applied
-from patchkit.errors import AnchorError
-from patchkit.source import Span
-
-__all__ = [
-    "EditDead",
-    "EditMisplaced",
-    "EditUnparsable",
-    "Evidence",
-    "TwinTouched",
-    "confirm_entities",
-    "confirm_passes",
-]
+from patchkit.base.errors import AnchorError
+from patchkit.base.source import Span
+from patchkit.cpp.ast import Pass, Tree
+from patchkit.cpp.scopes import Entity, ScopeMap
+from patchkit.edits.expand import Applied
+from patchkit.edits.resolve import Anchor
 
 Confidence = Literal["ast", "tokens"]
 
@@ -42,18 +27,6 @@ class TwinTouched(AnchorError):
     """A definition that no edit names changed, appeared or vanished."""
 
     code = "TWIN_TOUCHED"
-
-
-class EditDead(AnchorError):
-    """The pass of the edit's side does not compile the place: it stands under a false ``#if``."""
-
-    code = "EDIT_DEAD"
-
-
-class EditWrongSide(AnchorError):
-    """A device edit in a function that only the host runs, or the other way round: it would do nothing."""
-
-    code = "EDIT_WRONG_SIDE"
 
 
 class EditUnparsable(AnchorError):
@@ -154,8 +127,9 @@ def confirm_passes(
         for (which, arch), tree in sorted(trees_after.items()):
             live = all(tree.compiles(_first_place(after, span)) for span in spans)
             if not live and which == anchor.edit.side:
-                raise EditDead(
+                raise AnchorError(
                     f"no {which} pass for {arch} compiles the place of edit '{anchor.edit.id}'",
+                    code="EDIT_DEAD",
                     where=[anchor.edit.where, after.source.locate(spans[0].start, "left out by its #if")],
                     why="it stands in a branch that is false there: the edit would change nothing",
                     hint="select the branch that is compiled, or correct 'side'",
@@ -183,8 +157,9 @@ def _refuse_wrong_side(
             continue
         holders = [each for each in tree.definitions if each.span.contains(_code_span(after, span))]
         if holders and not any(which in each.sides for each in holders):
-            raise EditWrongSide(
+            raise AnchorError(
                 f"edit '{anchor.edit.id}' is for the {which}, where '{entity.name}' does not run ({arch})",
+                code="EDIT_WRONG_SIDE",
                 where=[anchor.edit.where, after.source.locate(span.start)],
                 why="its guard would be false wherever the function runs",
                 hint=f'side = "{"host" if which == "device" else "device"}", or another function',

@@ -1,76 +1,200 @@
-"""From an anchored edit and its rendered text to placements.
-
-Vocabulary: *expanding* wraps the text in the generated guard of the edit's side. An alias is
-expanded twice: its definition once, in front of its function, and its name at every place.
-"""
+"""From an anchored edit and its rendered text to placements."""
 
 from __future__ import annotations
 
-from patchkit.anchors.resolve import Anchor, find_entity
-from patchkit.anchors.statements import is_one_statement, starts_controlled
-from patchkit.config.manifest import Alias, Edit
-from patchkit.config.selector import After, Before
-from patchkit.cxx.directives import Group
-from patchkit.cxx.lexer import lex_pattern
-from patchkit.cxx.scopes import ScopeMap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import AnchorError, Location, RenderError
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.directives import Group
+from patchkit.cpp.lexer import lex_pattern
+from patchkit.cpp.scopes import ScopeMap
 from patchkit.edits.guard import Guard
-from patchkit.edits.layout import guard_insertion, guard_removal, guard_replacement
-from patchkit.edits.model import Placement
-from patchkit.errors import AnchorError, Location, RenderError
-from patchkit.source import Span
-
-__all__ = [
-    "AliasNotOneLine",
-    "AliasTaken",
-    "AlreadyIncluded",
-    "HostGuardMissing",
-    "NoIncludeBlock",
-    "SeveralStatements",
-    "expand_alias",
-    "expand_edit",
-]
+from patchkit.edits.resolve import Anchor, find_entity
+from patchkit.edits.select import is_one_statement, starts_controlled
+from patchkit.series.patch import Alias, Edit
+from patchkit.series.selector import After, Before
 
 
-class HostGuardMissing(RenderError):
-    """A host edit whose text does not ask which GPU it runs on would change every GPU's host code."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """``replacement`` takes the place of ``span``; ``edit`` and ``where`` say on whose behalf."""
 
-    code = "HOST_GUARD_MISSING"
-
-
-class AlreadyIncluded(AnchorError):
-    """The header is included already: the patch, or something like it, is in this tree."""
-
-    code = "ALREADY_INCLUDED"
+    span: Span
+    replacement: bytes
+    edit: str
+    where: Location
 
 
-class NoIncludeBlock(AnchorError):
-    """The file has no unconditional ``#include`` line behind which ours could go."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The text after all placements; ``spans[i]`` is where ``placements[i]`` now stands."""
 
-    code = "NO_INCLUDE_BLOCK"
-
-
-class AliasTaken(AnchorError):
-    """Upstream's file already uses the alias's name."""
-
-    code = "ALIAS_TAKEN"
+    before: SourceText
+    after: SourceText
+    placements: tuple[Placement, ...]
+    spans: tuple[Span, ...]
 
 
-class AliasNotOneLine(RenderError):
-    """What an alias stands for does not fit on the line of its ``#define``."""
+def apply_placements(source: SourceText, placements: Sequence[Placement]) -> Applied:
+    """Apply every placement; their order matters only between insertions at one offset.
 
-    code = "ALIAS_NOT_ONE_LINE"
+    Raises EDIT_CONFLICT when two overlap, or an insertion falls inside a replaced span.
+    """
+    ordered = sorted(placements, key=lambda placement: placement.span)
+    pieces: list[bytes] = []
+    spans: list[Span] = []
+    position = length = 0
+    previous: Placement | None = None
+    for placement in ordered:
+        if previous is not None and _conflict(previous.span, placement.span):
+            raise AnchorError(
+                f"edits '{previous.edit}' and '{placement.edit}' overlap in {source.path}",
+                code="EDIT_CONFLICT",
+                where=[previous.where, placement.where, source.locate(placement.span.start)],
+                hint="merge the two edits, or make their selectors disjoint",
+            )
+        kept = source.data[position : placement.span.start]
+        pieces += [kept, placement.replacement]
+        start = length + len(kept)
+        length = start + len(placement.replacement)
+        spans.append(Span(start, length))
+        position = placement.span.end
+        previous = placement
+    pieces.append(source.data[position:])
+    return Applied(
+        before=source,
+        after=SourceText(source.path, b"".join(pieces)),
+        placements=tuple(ordered),
+        spans=tuple(spans),
+    )
 
 
-class SeveralStatements(RenderError):
-    """Several statements in place of the one that an ``if``, ``else`` or loop without braces governs."""
+def _conflict(earlier: Span, later: Span) -> bool:
+    return later.start < earlier.end
 
-    code = "SEVERAL_STATEMENTS"
+
+def revert(applied: Applied) -> SourceText:
+    """The text before, from the text after and what each placement replaced."""
+    undo = [
+        Placement(
+            span=span,
+            replacement=applied.before.text(placement.span),
+            edit=placement.edit,
+            where=placement.where,
+        )
+        for placement, span in zip(applied.placements, applied.spans, strict=True)
+    ]
+    return SourceText(applied.before.path, apply_placements(applied.after, undo).after.data)
+
+
+_STEP = b"    "
+_ENDIF = b"#endif"
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A span widened to whole lines where possible, and what must be written around it."""
+
+    span: Span
+    indent: bytes
+    old: bytes
+    lead: bytes
+    tail: bytes
+
+
+def guard_replacement(source: SourceText, span: Span, new: bytes, condition: str) -> tuple[Span, bytes]:
+    """``#if condition / new / #else / old / #endif`` in place of ``span``."""
+    slot = _slot(source, span)
+    return slot.span, _lines(
+        source, slot, [_if(condition), _indented(new, slot.indent), b"#else", slot.old, _ENDIF]
+    )
+
+
+def guard_removal(source: SourceText, span: Span, condition: str) -> tuple[Span, bytes]:
+    """``#if !(condition) / old / #endif`` in place of ``span``."""
+    slot = _slot(source, span)
+    return slot.span, _lines(source, slot, [_if(f"!({condition})"), slot.old, _ENDIF])
+
+
+def guard_insertion(
+    source: SourceText, span: Span, new: bytes, condition: str, *, behind: bool
+) -> tuple[Span, bytes]:
+    """``#if condition / new / #endif`` in front of ``span``, or ``behind`` it."""
+    slot = _slot(source, span)
+    newline = source.newline
+    line = source.text(source.line_span(source.line_of(span.start)))
+    # Behind the last code of a line the text begins a line like that one; elsewhere it continues it.
+    indent = line[: _leading_blanks(line)] if behind and not slot.tail else slot.indent
+    block = [_if(condition), _indented(new, indent), _ENDIF]
+    text = newline.join(piece.replace(b"\n", newline) for piece in block)
+    if behind:
+        if slot.tail:
+            start = span.end
+            return Span(start, slot.span.end), newline + text + slot.tail
+        end = source.line_end(span.end)
+        return Span(end, end), newline + text
+    if slot.lead:
+        return Span(slot.span.start, span.start), newline + text + newline + slot.indent
+    return Span(slot.span.start, slot.span.start), text + newline
+
+
+def _if(condition: str) -> bytes:
+    return b"#if " + condition.encode()
+
+
+def _lines(source: SourceText, slot: _Slot, pieces: list[bytes]) -> bytes:
+    newline = source.newline
+    # Only our own text is converted to the file's newline; the old bytes go back as they were.
+    ours = [piece if piece is slot.old else piece.replace(b"\n", newline) for piece in pieces]
+    return slot.lead + newline.join(ours) + slot.tail
+
+
+def _slot(source: SourceText, span: Span) -> _Slot:
+    first = source.line_span(source.line_of(span.start))
+    before = source.data[first.start : span.start]
+    after = source.data[span.end : source.line_end(span.end)]
+    newline = source.newline
+    if before.strip():
+        indent = source.data[first.start : first.start + _leading_blanks(before)] + _STEP
+        start = span.start - _trailing_blanks(before)
+        old, lead = indent + source.text(span), newline
+    else:
+        line = source.text(first)
+        indent, start = line[: _leading_blanks(line)], first.start
+        old, lead = source.data[first.start : span.end], b""
+    # A comment behind the span stays on its line; only code has to move below the directives.
+    if after.strip() and not after.lstrip().startswith(b"//"):
+        tail = newline + (indent if before.strip() else indent + _STEP)
+        return _Slot(Span(start, span.end + _leading_blanks(after)), indent, old, lead, tail)
+    old += after
+    return _Slot(Span(start, span.end + len(after)), indent, old, lead, b"")
+
+
+def _leading_blanks(line: bytes) -> int:
+    return len(line) - len(line.lstrip(b" \t"))
+
+
+def _trailing_blanks(line: bytes) -> int:
+    return len(line) - len(line.rstrip(b" \t"))
+
+
+def _indented(text: bytes, indent: bytes) -> bytes:
+    """``text`` without its common margin, every line but directives and empty ones indented."""
+    lines = text.strip(b"\r\n").replace(b"\r\n", b"\n").split(b"\n")
+    margins = [_leading_blanks(line) for line in lines if line.strip() and not line.startswith(b"#")]
+    margin = min(margins, default=0)
+    return b"\n".join(
+        line if not line.strip() or line.startswith(b"#") else indent + line[margin:].rstrip()
+        for line in lines
+    )
 
 
 def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None) -> tuple[Placement, ...]:
     """Placements of one edit, one per span; ``text`` is its rendered template (None for remove and alias).
 
-    Raises HostGuardMissing, SeveralStatements, AlreadyIncluded or NoIncludeBlock.
+    Raises HOST_GUARD_MISSING, SEVERAL_STATEMENTS, ALREADY_INCLUDED or NO_INCLUDE_BLOCK.
     """
     edit = anchor.edit
     condition = guard.device if edit.side == "device" else guard.region
@@ -78,8 +202,9 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
         return (_include(scopes, edit, condition),)
     if edit.side == "host":
         if text is None:
-            raise HostGuardMissing(
+            raise RenderError(
                 f"host edit '{edit.id}' with verb '{edit.verb}' cannot ask which GPU it runs on",
+                code="HOST_GUARD_MISSING",
                 where=edit.where,
                 why="the host pass is shared by every GPU of a build: without it other GPUs change too",
                 hint="use change_to with @{ guard.host('cc') }@ in its text",
@@ -114,14 +239,15 @@ def _expand_span(scopes: ScopeMap, edit: Edit, span: Span, new: bytes, condition
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:
     """The definition of an alias in front of its function; ``device`` is its rendered expression.
 
-    Raises AliasTaken when the name occurs in the file, AliasNotOneLine, and what ``find_entity`` raises.
+    Raises ALIAS_TAKEN when the name occurs in the file, ALIAS_NOT_ONE_LINE, and what ``find_entity`` raises.
     """
     name = alias.name.encode()
     _require_free_name(scopes, alias, name)
     for meaning in (device.strip(), alias.upstream):
         if not meaning or "\n" in meaning or meaning.endswith("\\"):
-            raise AliasNotOneLine(
+            raise RenderError(
                 f"alias '{alias.name}' must stand for one line of tokens",
+                code="ALIAS_NOT_ONE_LINE",
                 where=alias.where,
                 why=f"it reads {meaning!r}",
                 hint="shorten the expression, or give it a name in a new file of ours",
@@ -151,8 +277,9 @@ def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
     tokens = [*scopes.code, *(token for line in scopes.directives for token in line.tokens)]
     taken = next((token for token in tokens if token.text == name), None)
     if taken is not None:
-        raise AliasTaken(
+        raise AnchorError(
             f"'{alias.name}' is already used in {scopes.source.path}",
+            code="ALIAS_TAKEN",
             where=[alias.where, scopes.source.locate(taken.span.start)],
             hint="choose another alias name",
         )
@@ -163,8 +290,9 @@ def _require_one_statement(scopes: ScopeMap, anchor: Anchor, new: bytes) -> None
         if starts_controlled(scopes, scopes.first_from(span.start)) and b";" in new:
             if is_one_statement(new):
                 continue
-            raise SeveralStatements(
+            raise RenderError(
                 f"edit '{anchor.edit.id}' puts several statements where one is governed",
+                code="SEVERAL_STATEMENTS",
                 where=[anchor.edit.where, scopes.source.locate(span.start)],
                 why="the if, else or loop there has no braces: only the first would be governed",
                 hint="put the text in braces",
@@ -180,8 +308,9 @@ def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
     code = b" ".join(token.text for token in lex_pattern(text)) + b" "
     missing = [t.arch for t in guard.targets if b"GGML_CUDA_CC_OFFSET_AMD + 0x%x " % t.cc not in code]
     if missing:
-        raise HostGuardMissing(
+        raise RenderError(
             f"host edit '{edit.id}' renders without the host guard of {', '.join(missing)}",
+            code="HOST_GUARD_MISSING",
             where=edit.where,
             why="the host pass is shared by every GPU of a build: without it other GPUs change too",
             hint="use @{ guard.host('cc') }@ in its template",
@@ -194,8 +323,9 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
     lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
     for line in lines:
         if b"".join(token.text for token in line.tokens).strip(b'"<>') == header:
-            raise AlreadyIncluded(
+            raise AnchorError(
                 f"{source.path} already includes {edit.header}",
+                code="ALREADY_INCLUDED",
                 where=[edit.where, source.locate(line.span.start)],
                 hint="drop the patch, or rename our header",
             )
@@ -210,8 +340,9 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
         and not any(group.span.contains(line.span) for group in groups)
     ]
     if not block:
-        raise NoIncludeBlock(
+        raise AnchorError(
             f'{source.path} has no unconditional #include "..." to put ours behind',
+            code="NO_INCLUDE_BLOCK",
             where=[edit.where, source.locate(0)],
             hint="use insert_before with an anchor of your own",
         )

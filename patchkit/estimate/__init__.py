@@ -1,1 +1,1 @@
-"""The least time that a model needs on a GPU: bytes and operations against bandwidth and peak."""
+"""How fast a model can be at most, by what it must read and multiply."""

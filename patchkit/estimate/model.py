@@ -1,20 +1,17 @@
-"""A model as far as its speed depends on it: what is read, what is multiplied, who attends to what.
-
-Vocabulary: a *weight* is one kind of tensor; its *role* says when it is used: ``lookup`` (some rows per
-token), ``matrix`` (multiplied with every token), ``experts`` (some of it per token), ``vector`` (norms,
-biases: read, not multiplied). What comes *after the last attention* is computed only for the tokens whose
-logits are asked for.
-"""
+"""From a GGUF header, or a shape file, to what the estimate needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from patchkit.gguf_file.kinds import Kind
+from pydantic import Field, model_validator
 
-__all__ = ["Layer", "ModelShape", "Role", "Weight", "role_of", "with_output"]
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.gguf import KINDS_BY_NAME, GgufHeader, Kind, Value
+from patchkit.series.toml import TomlModel, load_toml, near_miss, validate
 
 Role = Literal["lookup", "matrix", "experts", "vector"]
 
@@ -105,3 +102,273 @@ def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
         name=_TIED, shape=embedding.shape, kind=embedding.kind, role="matrix", after_last_attention=True
     )
     return (*weights, tied)
+
+
+_MAX = 2**31
+
+
+class ShapeTensor(TomlModel):
+    """Tensors of one kind. ``*`` in ``name`` stands for the layer; ``shape`` has the row length first."""
+
+    name: str = Field(min_length=1)
+    shape: tuple[int, ...] = Field(strict=False, min_length=1, max_length=4)
+    type: str = Field(description="As GGUF names it: F16, Q4_K, MXFP4")
+    count: int = Field(default=1, gt=0, lt=65536)
+
+    @model_validator(mode="after")
+    def _extents(self) -> ShapeTensor:
+        if not all(0 < extent < _MAX for extent in self.shape):
+            raise ValueError("each extent of a tensor is between 1 and 2147483647")
+        return self
+
+
+class ShapeModel(TomlModel):
+    """The file."""
+
+    name: str = Field(min_length=1)
+    source: str = Field(min_length=3, description="Where these figures come from")
+    layers: int = Field(gt=0, le=1024)
+    heads: int = Field(gt=0, lt=_MAX, description="Query heads of a layer")
+    kv_heads: int = Field(gt=0, lt=_MAX)
+    head_size: int = Field(gt=0, lt=_MAX, description="Values per head of K")
+    head_size_v: int | None = Field(default=None, gt=0, lt=_MAX, description="Of V, where it differs")
+    window: int | None = Field(default=None, gt=0, lt=_MAX, description="Tokens that a windowed layer sees")
+    window_every: int = Field(default=1, gt=0, description="Every n-th layer sees all tokens; 1: each does")
+    experts: int = Field(default=0, ge=0, lt=65536)
+    experts_used: int = Field(default=0, ge=0, lt=65536)
+    tensors: tuple[ShapeTensor, ...] = Field(strict=False, min_length=1)
+
+    @model_validator(mode="after")
+    def _agree(self) -> ShapeModel:
+        if self.experts_used > self.experts:
+            raise ValueError("experts_used is at most experts")
+        if self.heads % self.kv_heads:
+            raise ValueError("heads is a multiple of kv_heads")
+        if self.window is None and self.window_every != 1:
+            raise ValueError("window_every needs window")
+        return self
+
+
+def load_shape(path: Path) -> ShapeModel:
+    """Read a shape file.
+
+    Raises:
+        ConfigError: it is no TOML file.
+        ErrorGroup: wrong fields, all of them.
+    """
+    return validate(load_toml(path), ShapeModel, what="shape file")
+
+
+_MAX_LAYERS = 1024  # several times what the deepest models have
+_MAX_EXPERTS = 65536
+# Every n-th layer sees all tokens: set_swa_pattern in llama-model.cpp of build 6900.
+_PATTERNS = {
+    "cohere2": 4,
+    "exaone4": 4,
+    "gemma2": 2,
+    "gemma3": 6,
+    "gemma3n": 5,
+    "gpt-oss": 2,
+    "olmo2": 4,
+}
+_LAST_FFN = "ffn_"
+
+
+def shape_of_file(path: Path) -> ModelShape:
+    """A model from a shape file.
+
+    Raises:
+        ConfigError, ErrorGroup: the file is wrong.
+        TENSOR_TYPE_UNKNOWN: there is no such type of tensor.
+    """
+    stated = load_shape(path)
+    weights = []
+    for tensor in stated.tensors:
+        kind = KINDS_BY_NAME.get(tensor.type)
+        if kind is None:
+            raise UsageError(
+                f"{tensor.name} is said to be {tensor.type}",
+                code="TENSOR_TYPE_UNKNOWN",
+                where=Location(path=str(path)),
+                hint=near_miss(tensor.type, KINDS_BY_NAME) or f"known: {', '.join(KINDS_BY_NAME)}",
+            )
+        weight = Weight(
+            name=tensor.name,
+            shape=tensor.shape,
+            kind=kind,
+            role=role_of(tensor.name, tensor.shape),
+            count=tensor.count,
+            after_last_attention=tensor.name.startswith("output"),
+        )
+        if tensor.name.startswith(f"blk.*.{_LAST_FFN}") and tensor.count > 1:
+            # One of them is the last layer's; which of two types it has is not told, and matters little.
+            weights.append(replace(weight, count=tensor.count - 1))
+            weight = replace(weight, count=1, after_last_attention=tensor.count == stated.layers)
+        weights.append(weight)
+    layers = tuple(
+        Layer(
+            heads=stated.heads,
+            kv_heads=stated.kv_heads,
+            head_size_k=stated.head_size,
+            head_size_v=stated.head_size_v or stated.head_size,
+            window=stated.window if _is_windowed(index, stated.window_every) else None,
+        )
+        for index in range(stated.layers)
+    )
+    return ModelShape(
+        name=stated.name,
+        source=stated.source,
+        layers=layers,
+        weights=with_output(weights),
+        experts=stated.experts,
+        experts_used=stated.experts_used,
+        notes=("described by hand, not read from the file",),
+    )
+
+
+def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
+    """A model from its GGUF header. ``path`` is for messages.
+
+    Raises:
+        MODEL_NOT_DESCRIBED: metadata that every language model has are not there, or cannot be.
+    """
+    reader = _Metadata(header.metadata, path)
+    count = reader.number("block_count")
+    if not 0 < count <= _MAX_LAYERS:
+        raise reader.refused(f"it has {count} layers")
+    notes: list[str] = []
+    layers = _layers(reader, count, notes)
+    last = f"blk.{count - 1}.{_LAST_FFN}"
+    weights = [
+        Weight(
+            name=tensor.name,
+            shape=tensor.shape,
+            kind=tensor.kind,
+            role=role_of(tensor.name, tensor.shape),
+            after_last_attention=tensor.name.startswith((last, "output")),
+        )
+        for tensor in header.tensors
+    ]
+    experts, used = reader.optional("expert_count", 0), reader.optional("expert_used_count", 0)
+    if used > experts or experts > _MAX_EXPERTS:
+        raise reader.refused(f"{used} of {experts} experts are used")
+    if not weights:
+        raise reader.refused("it has no tensors")
+    return ModelShape(
+        name=reader.name,
+        source=f"header of {path.name}",
+        layers=layers,
+        weights=with_output(weights),
+        experts=experts,
+        experts_used=used,
+        notes=tuple(notes),
+    )
+
+
+class _Metadata:
+    """Asks for numbers by the names below the architecture's."""
+
+    def __init__(self, metadata: Mapping[str, Value], path: Path) -> None:
+        self._metadata = metadata
+        self._path = path
+        arch = metadata.get("general.architecture")
+        if not isinstance(arch, str):
+            raise self.refused("it states no general.architecture")
+        self.arch = arch
+        name = metadata.get("general.name")
+        self.name = name if isinstance(name, str) and name.isprintable() and name else path.name
+
+    def refused(self, why: str) -> UsageError:
+        """The error."""
+        return UsageError(
+            f"no estimate can be made from {self._path.name}",
+            code="MODEL_NOT_DESCRIBED",
+            where=Location(path=str(self._path)),
+            why=why,
+            hint="--model names the GGUF file of a language model; --shape takes a description instead",
+        )
+
+    def value(self, name: str) -> Value | None:
+        """As it stands."""
+        return self._metadata.get(f"{self.arch}.{name}")
+
+    def optional(self, name: str, default: int) -> int:
+        """A number of at least zero; the default when it is not stated."""
+        found = self.value(name)
+        if found is None:
+            return default
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 2**31:
+            raise self.refused(f"{self.arch}.{name} is {str(found)[:60]}")
+        return found
+
+    def number(self, name: str) -> int:
+        """A number above zero that must be there."""
+        found = self.optional(name, 0)
+        if not found:
+            raise self.refused(f"it does not state {self.arch}.{name}")
+        return found
+
+    def per_layer(self, name: str, count: int, default: int) -> tuple[int, ...]:
+        """A number for each layer, whether the file states one for all or a list."""
+        found = self.value(name)
+        if not isinstance(found, tuple):
+            return (self.optional(name, default),) * count
+        numbers = tuple(n for n in found if isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**31)
+        if len(numbers) != count or len(found) != count:
+            raise self.refused(f"{self.arch}.{name} has {len(found)} entries for {count} layers")
+        return numbers
+
+
+def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...]:
+    heads = reader.per_layer("attention.head_count", count, 0)
+    kv_heads = reader.per_layer("attention.head_count_kv", count, heads[0])
+    if not any(heads):
+        raise reader.refused(f"it does not state {reader.arch}.attention.head_count")
+    width = reader.number("embedding_length")
+    usual = width // max(heads)
+    size_k = reader.optional("attention.key_length", usual)
+    size_v = reader.optional("attention.value_length", usual)
+    latent = reader.value("attention.key_length_mla") is not None
+    if not size_k or not size_v:
+        raise reader.refused("its heads have no values")
+    windows = _windows(reader, count, notes)
+    layers = tuple(
+        Layer(
+            heads=heads[index],
+            kv_heads=kv_heads[index],
+            head_size_k=size_k,
+            head_size_v=size_v,
+            window=windows[index],
+            shares_v=latent,
+        )
+        for index in range(count)
+        if heads[index] and kv_heads[index]
+    )
+    if len(layers) < count:
+        notes.append(f"{count - len(layers)} of {count} layers do not attend; what they keep is left out")
+    if latent:
+        notes.append("latent attention: V is read as part of K")
+    return layers
+
+
+def _windows(reader: _Metadata, count: int, notes: list[str]) -> tuple[int | None, ...]:
+    window = reader.optional("attention.sliding_window", 0)
+    if not window:
+        return (None,) * count
+    stated = reader.value("attention.sliding_window_pattern")
+    if isinstance(stated, tuple) and len(stated) == count:
+        notes.append(
+            f"window of {window} tokens in {sum(map(bool, stated))} of {count} layers, as the file says"
+        )
+        return tuple(window if is_windowed else None for is_windowed in stated)
+    every = _PATTERNS.get(reader.arch)
+    if every is None:
+        notes.append(f"a window of {window} tokens is stated, but not for which layers: taken as none")
+        return (None,) * count
+    notes.append(f"window of {window} tokens, every {every}. layer without, as llama.cpp runs {reader.arch}")
+    return tuple(window if _is_windowed(index, every) else None for index in range(count))
+
+
+def _is_windowed(index: int, every: int) -> bool:
+    """llama_hparams::set_swa_pattern."""
+    return index % every < every - 1

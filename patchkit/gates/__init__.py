@@ -1,1 +1,1 @@
-"""Checks with evidence: each gate proves one thing about a candidate, or says why it could not."""
+"""The checks of a candidate, and verify, which runs them."""

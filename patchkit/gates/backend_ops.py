@@ -1,40 +1,230 @@
-"""The gate ``backend-ops``: upstream's test-backend-ops on both sides, and cases of ours where it has holes.
-
-Vocabulary: *upstream's cases* are those that test-backend-ops knows, compared with the CPU backend of the
-baseline; *our cases* are longer and wider, compared with the definition of attention in double precision.
-"""
+"""The gate ``backend-ops``: test-backend-ops on both sides, and cases of ours where it has holes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from patchkit.errors import PatchkitError
-from patchkit.gates.backend_ops_errors import (
-    BackendOpsBroken,
-    BackendOpsFailed,
-    BackendOpsInexact,
-    BackendOpsNothingRun,
-    BackendOpsSupportLost,
-)
-from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, Tools, ops_of, run_ops, run_own
-from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.hardware import (
+from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
+from patchkit.build.sides import BuiltSide
+from patchkit.candidate.build import (
     CandidateBuildFailed,
     Machine,
     Sides,
     build_sides,
+    check_device,
     runs_folder,
     sides_evidence,
 )
-from patchkit.programs.attention import Measured, gate_cases
-from patchkit.programs.backend_ops import Choice, Row
-from patchkit.programs.elsewhere import Elsewhere
-from patchkit.programs.run import Place
-from patchkit.recorder.cases import Case
+from patchkit.candidate.subject import Subject
+from patchkit.device.attention import Measured, gate_cases, run_attention
+from patchkit.device.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
+from patchkit.device.driver_build import build_driver
+from patchkit.device.program import Elsewhere, OutputGarbled, Place, Ran
+from patchkit.gates.base import GateResult
+from patchkit.gpu.cases import Case
 
-__all__ = ["BackendOpsGate", "allowed_nmse", "judge_ops", "judge_own"]
+
+class BackendOpsBroken(GateError):
+    """The candidate's program hangs, crashes or prints nonsense where the baseline's does not."""
+
+    code = "BACKEND_OPS_BROKEN"
+
+
+_SUPPORT_S = 600.0
+_ATTENTION = "FLASH_ATTN_EXT"
+# Files of ggml-cuda by what begins their name, and the operations that they implement.
+_OPS = (
+    ("fattn", (_ATTENTION,)),
+    ("mmq", ("MUL_MAT", "MUL_MAT_ID")),
+    ("mmvq", ("MUL_MAT", "MUL_MAT_ID")),
+    ("mmf", ("MUL_MAT", "MUL_MAT_ID")),
+    ("mmvf", ("MUL_MAT", "MUL_MAT_ID")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What both kinds of runs need."""
+
+    subject: Subject
+    machine: Machine
+    sides: Sides
+    place: Place
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsRun:
+    """Rows of both sides; ``support`` is what the programs said they support, ``tests`` what they ran."""
+
+    support: tuple[tuple[Row, ...], tuple[Row, ...]]
+    tests: tuple[tuple[Row, ...], tuple[Row, ...]]
+    status: int
+    runs: tuple[Ran, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRun:
+    """Our cases, in the same order on both sides."""
+
+    before: tuple[Measured, ...]
+    after: tuple[Measured, ...]
+
+
+def ops_of(changed: Sequence[str]) -> tuple[str, ...]:
+    """The operations that changed files implement; empty for files that could be of any.
+
+    A file is known by what its name begins with: ``fattn-tile.cuh`` is attention.
+    """
+    found: set[str] = set()
+    for path in changed:
+        name = path.rpartition("/")[2]
+        ops = next((ops for start, ops in _OPS if name.startswith(start)), None)
+        if ops is None:
+            return ()
+        found |= set(ops)
+    return tuple(sorted(found))
+
+
+def blame_candidate(error: ToolchainError) -> BackendOpsBroken:
+    """The same error as a finding of the gate."""
+    return BackendOpsBroken(
+        f"only on the candidate: {error.message}", where=error.where, why=error.why, hint=error.hint
+    )
+
+
+def run_ops(tools: Tools, choice: Choice) -> OpsRun:
+    """Upstream's cases.
+
+    Raises:
+        BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
+        DEVICE_MISSING: no device of that name, or another GPU.
+        OutputGarbled, ProgramHung and the others of :mod:`patchkit.device.program`: on the baseline.
+        CacheError: the disk refused.
+    """
+    before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))
+    if tools.machine.is_cpu:
+        return _run_on_cpu(tools, after, choice)
+    support_before = _mode(tools, before, "support", "baseline", choice)
+    tests_before = _mode(tools, before, "test", "baseline", choice)
+    _whole(tests_before, support_before)
+    try:
+        support_after = _mode(tools, after, "support", "candidate", choice)
+        tests_after = _mode(tools, after, "test", "candidate", choice)
+        _whole(tests_after, support_after)
+    except ToolchainError as error:
+        raise blame_candidate(error) from error
+    rows = [parse_rows(ran.text(), where=str(ran.stdout)) for ran in (tests_before, tests_after)]
+    supported = [parse_rows(ran.text(), where=str(ran.stdout)) for ran in (support_before, support_after)]
+    return OpsRun(
+        support=(supported[0], supported[1]),
+        tests=(rows[0], rows[1]),
+        status=tests_after.status,
+        runs=(support_before, tests_before, support_after, tests_after),
+    )
+
+
+def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
+    support = _mode(tools, stage, "support", "both", choice)
+    supported = _halves(parse_rows(support.text(), where=str(support.stdout)), support)
+    try:
+        tests = _mode(tools, stage, "test", "both", choice)
+        _whole(tests, support)
+    except ToolchainError as error:
+        # Whose fault it was is not in the output: what a crashed program had not written out is lost.
+        _mode(tools, _stage(tools, tools.sides.before), "test", "baseline", choice)
+        raise blame_candidate(error) from error
+    rows = _halves(parse_rows(tests.text(), where=str(tests.stdout)), tests)
+    return OpsRun(support=supported, tests=rows, status=tests.status, runs=(support, tests))
+
+
+def run_own(tools: Tools, cases: Sequence[Case]) -> OwnRun:
+    """Our cases on both sides.
+
+    Raises:
+        BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
+        DRIVER_NOT_BUILT, and the errors of a run: on the baseline.
+    """
+    before = _own(tools, tools.sides.before, tools.subject.baseline, "baseline", cases)
+    if tools.sides.after.identity == tools.sides.before.identity:
+        return OwnRun(before=before, after=before)  # the same files: the same numbers
+    try:
+        after = _own(tools, tools.sides.after, tools.subject.candidate, "candidate", cases)
+    except ToolchainError as error:
+        raise blame_candidate(error) from error
+    return OwnRun(before=before, after=after)
+
+
+def _own(tools: Tools, side: BuiltSide, tree: Path, name: str, cases: Sequence[Case]) -> tuple[Measured, ...]:
+    subject = tools.subject
+    driver = build_driver("attention_check", side, tree, subject.cache_root, subject.reporter)
+    ran, measured = run_attention(
+        driver,
+        side,
+        device=tools.machine.device,
+        cases=cases,
+        name=f"own-{name}",
+        timeout_s=tools.timeout_s,
+        place=tools.place,
+    )
+    check_device(tools.machine, ran.talk(), subject.archs, ran.stderr)
+    return measured
+
+
+def _stage(tools: Tools, side: BuiltSide) -> Stage:
+    name = f"{side.identity[:16]}-against-{tools.sides.before.identity[:16]}"
+    folder = side.folder.parent.parent / "stages" / name
+    return make_stage(side, tools.sides.before, folder)
+
+
+def _mode(tools: Tools, stage: Stage, mode: str, side: str, choice: Choice) -> Ran:
+    ran = run_mode(
+        stage,
+        "test" if mode == "test" else "support",
+        name=f"{mode}-{side}",
+        choice=choice,
+        device=tools.machine.device,
+        timeout_s=tools.timeout_s if mode == "test" else _SUPPORT_S,
+        place=tools.place,
+    )
+    check_device(tools.machine, ran.talk(), tools.subject.archs, ran.stderr)
+    if not parse_rows(ran.text(), where=str(ran.stdout)):
+        raise ToolchainError(
+            f"test-backend-ops {mode} printed no row for the device {tools.machine.device}",
+            code="DEVICE_MISSING",
+            where=Location(path=str(ran.stdout)),
+            why="it skips devices of another name and operations it does not know, and reports success",
+            hint=f"its own list of devices: {stage.program} support -o {_ATTENTION}",
+        )
+    return ran
+
+
+def _whole(tests: Ran, support: Ran) -> None:
+    """As many rows ran as there are: what a program printed may be cut off at the end of a line."""
+    ran, known = (len(parse_rows(one.text(), where=str(one.stdout))) for one in (tests, support))
+    if ran != known:
+        raise OutputGarbled(
+            f"test-backend-ops ran {ran} of {known} cases",
+            where=Location(path=str(tests.stdout)),
+            why=f"it ended with status {tests.status}; the rest of its output is missing",
+            hint="run the command again",
+        )
+
+
+def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    half = len(rows) // 2
+    before, after = rows[:half], rows[half:]
+    if [row.case for row in before] != [row.case for row in after]:
+        raise OutputGarbled(
+            "the rows of the two CPU backends are not of the same cases",
+            where=Location(path=str(ran.stdout)),
+            hint="run the command again",
+        )
+    return before, after
+
 
 NAME = "backend-ops"
 # max_nmse_err of test_flash_attn_ext, tests/test-backend-ops.cpp of build 6900.
@@ -44,8 +234,8 @@ UPSTREAM_LIMIT = 5e-4
 _FLOOR, _FACTOR = 1e-4, 3.0
 _TIMEOUT_S = 2 * 3600.0
 _SHOWN = 8
-_ATTENTION = "FLASH_ATTN_EXT"
-_ON_CPU = (_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours there
+_OPS_ATTENTION = "FLASH_ATTN_EXT"
+_ON_CPU = (_OPS_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours there
 # By the names of both ends of the corpus (builds 6900 and 11549).
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 
@@ -101,7 +291,7 @@ class BackendOpsGate:
         return self._result(problems, ops, sides, upstream, own)
 
     def _pattern(self, ops: Sequence[str]) -> str | None:
-        if self.pattern is None and self.machine.is_cpu and tuple(ops) == (_ATTENTION,):
+        if self.pattern is None and self.machine.is_cpu and tuple(ops) == (_OPS_ATTENTION,):
             return _CPU_SAMPLE
         return self.pattern
 
@@ -188,24 +378,27 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
     """Every rule over upstream's cases."""
     before, after = run.tests
     if not any(row.is_supported for row in after):
-        yield BackendOpsNothingRun(
+        yield GateError(
             "no case of upstream's ran on the candidate",
+            code="BACKEND_OPS_NOTHING_RUN",
             why="test-backend-ops reports 0 of 0 as success",
             hint="patchkit verify --gate launch shows what the candidate supports",
         )
         return
     if not any(row.has_passed for row in after):
         # Where the baseline fails all as well, nothing was shown: a device that does not compute, say.
-        yield BackendOpsFailed(
+        yield GateError(
             f"none of {len(after)} cases gives right numbers on the candidate",
+            code="BACKEND_OPS_FAILED",
             why="\n".join(_told(row) for row in after[:_SHOWN]),
             hint="the baseline's rows are kept beside the evidence",
         )
         return
     lost = _lost(run.support) or _lost(run.tests)
     if lost:
-        yield BackendOpsSupportLost(
+        yield GateError(
             f"{len(lost)} cases are supported by the baseline and not by the candidate",
+            code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
             hint="patchkit explain shows which kernel a shape gets, and why",
         )
@@ -213,14 +406,16 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
     failed = [row for row in after if row.is_supported and not row.has_passed]
     own_fault = [row for row in failed if row.case not in baseline or baseline[row.case].has_passed]
     if own_fault:
-        yield BackendOpsFailed(
+        yield GateError(
             f"{len(own_fault)} of {len(after)} cases give wrong numbers on the candidate",
+            code="BACKEND_OPS_FAILED",
             why="\n".join(_told(row) for row in own_fault[:_SHOWN]),
             hint="run one: the command is in the evidence, with -p and the variables in front of it",
         )
     if run.status != 0 and not failed:
-        yield BackendOpsFailed(
+        yield GateError(
             f"test-backend-ops ended with status {run.status}, and no row of its table failed",
+            code="BACKEND_OPS_FAILED",
             hint="its output is kept beside the evidence",
         )
 
@@ -229,18 +424,22 @@ def judge_own(run: OwnRun) -> Iterator[PatchkitError]:
     """Every rule over our cases."""
     pairs = list(zip(run.before, run.after, strict=True))
     if not any(new.is_supported for _, new in pairs):
-        yield BackendOpsNothingRun("no case of ours ran on the candidate", why="none is supported")
+        yield GateError(
+            "no case of ours ran on the candidate", code="BACKEND_OPS_NOTHING_RUN", why="none is supported"
+        )
         return
     lost = [str(new.case) for old, new in pairs if old.is_supported and not new.is_supported]
     if lost:
-        yield BackendOpsSupportLost(
+        yield GateError(
             f"{len(lost)} of our cases are supported by the baseline and not by the candidate",
+            code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
         )
     wrong = [(old, new) for old, new in pairs if new.is_supported and _is_wrong(old, new)]
     if wrong:
-        yield BackendOpsInexact(
+        yield GateError(
             f"{len(wrong)} of {len(pairs)} cases of ours are too far from the definition of attention",
+            code="BACKEND_OPS_INEXACT",
             why="\n".join(_distance(old, new) for old, new in itertools.islice(wrong, _SHOWN)),
             hint="NMSE is the squared distance over the squared length; limits stand in the evidence",
         )

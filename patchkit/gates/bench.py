@@ -1,25 +1,25 @@
-"""The gate ``bench``: is the candidate as fast as the patches promise, and nowhere slower than they allow?
+"""The gate ``bench`` on a backend: both sides built, a model chosen, then measured.
 
-Baseline, candidate and the baseline again take turns in rounds. After the planned rounds those tests that
-are still open get as many again, once; what is open then stays open, and an open test is not a passed one.
+Without a model of the user's a small one with random weights is measured: enough to see a loss, but the gains
+that patches promise were measured with real models, so none is asked of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.bench.judge import Judged, Promise, judge, promises_for
-from patchkit.bench.rounds import Rounds
-from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.bench_conditions import Conditions, summarise
-from patchkit.gates.bench_errors import BenchGainMissing, BenchSlower
-from patchkit.gates.bench_run import BenchSession, BenchSetup, open_session
-from patchkit.runner.base import Runner
-
-__all__ = ["BenchGate"]
+from patchkit.base.errors import Location, PatchkitError, UsageError
+from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides, check_device, sides_evidence
+from patchkit.candidate.subject import Subject
+from patchkit.device.bench.conditions import Conditions, summarise
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.rounds import Judged, Promise, Rounds, judge, promises_for
+from patchkit.device.bench.run import BenchGainMissing, BenchSession, BenchSetup, BenchSlower, open_session
+from patchkit.device.runner import Runner
+from patchkit.gates.base import GateResult
+from patchkit.gpu.models import SmallModel, head_size_of, model_file
 
 ROUNDS = 10
 """Planned rounds: a loss of 10 % is then seen on a machine whose runs differ by 1.5 %, as is simulated in
@@ -135,3 +135,74 @@ def _problem(one: Judged, folder: Path) -> PatchkitError:
         why=f"{one.why}; 99 % interval {effect}, {one.comparison.rounds} rounds",
         hint="the samples lie in that folder; patchkit verify --gate bench measures again",
     )
+
+
+PROGRAMS = ("llama-bench",)
+# Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
+_GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
+_CPU_MODEL = SmallModel(head_size=64)
+# One thread: ggml's threads wait for each other by spinning, which on a busy machine measures the others.
+_CPU_PLAN = BenchPlan(
+    prompts=(128,), generated=(16,), depths=(0, 128), batch=128, micro_batch=128, repetitions=7, threads=1
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOnDevice:
+    """``plan`` None: the usual one of the machine. ``runner`` is where it runs; it is built here."""
+
+    machine: Machine
+    runner: Runner
+    model: Path | None = None
+    plan: BenchPlan | None = None
+    rounds: int = ROUNDS
+
+    @property
+    def name(self) -> str:
+        """The gate's name on this machine."""
+        return self.machine.gate_name("bench")
+
+    def run(self, subject: Subject) -> GateResult:
+        """Build, measure, judge; raises what building and :class:`BenchGate` raise, and MODEL_MISSING."""
+        if self.model is not None and not self.model.is_file():
+            raise UsageError(
+                "there is no such model",
+                code="MODEL_MISSING",
+                where=Location(path=str(self.model)),
+                hint="--model names a GGUF",
+            )
+        try:
+            sides = build_sides(subject, self.machine.backend, PROGRAMS)
+        except CandidateBuildFailed as error:
+            return GateResult(gate=self.name, verdict="failed", summary=error.message, problems=(error,))
+        small = _CPU_MODEL if self.machine.is_cpu else _GPU_MODEL
+        model = self.model or model_file(small, subject.cache_root, subject.reporter)
+        setup = BenchSetup(
+            baseline=sides.before.folder,
+            candidate=sides.after.folder,
+            model=model,
+            plan=self._plan(),
+            baseline_tree=subject.baseline_tree,
+            candidate_tree=subject.candidate_tree,
+            check_talk=lambda talk, where: check_device(self.machine, talk, subject.archs, where),
+        )
+        result = BenchGate(
+            setup=setup,
+            runner=self.runner,
+            head_size=head_size_of(model) if self.model is not None and not self.machine.is_cpu else None,
+            rounds=self.rounds,
+            name=self.name,
+        ).run(subject)
+        extra = (self.machine.note,) if self.machine.note else ()
+        if self.model is None and not self.machine.is_cpu:
+            extra = (*extra, "the gains that patches promise: they are of real models (--model GGUF)")
+        return replace(
+            result,
+            evidence={**result.evidence, "backend": self.machine.backend, "sides": sides_evidence(sides)},
+            not_run=(*result.not_run, *extra),
+        )
+
+    def _plan(self) -> BenchPlan:
+        if self.plan is not None:
+            return self.plan
+        return _CPU_PLAN if self.machine.is_cpu else BenchPlan(device=self.machine.device)

@@ -11,25 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake import BuiltLibrary, build_library
-from patchkit.build.cmake_project import BuildFailed
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.build.cmake import BuildFailed, BuiltLibrary, build_library
 from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
-from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateError, GateResult, Subject
+from patchkit.candidate.subject import Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.touched import Pair, compile_touched
 
-__all__ = ["CandidateCompileError", "CompileGate", "NewWarning"]
-
-
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
-
-
-class CandidateCompileError(GateError):
-    """The candidate does not compile where the baseline does."""
-
-    code = "COMPILE_CANDIDATE"
 
 
 class NewWarning(GateError):
@@ -97,7 +88,7 @@ def _library(subject: Subject, arch: str, compiler: Compiler) -> BuiltLibrary:
     return build_library(subject.candidate, folder, arch, compiler)
 
 
-def _library_error(error: BuildFailed, arch: str, subject: Subject) -> CandidateCompileError:
+def _library_error(error: BuildFailed, arch: str, subject: Subject) -> GateError:
     where = [
         Location(
             path=place.path,
@@ -106,8 +97,12 @@ def _library_error(error: BuildFailed, arch: str, subject: Subject) -> Candidate
         )
         for place in (_below(found, subject.candidate) for found in error.where)
     ]
-    return CandidateCompileError(
-        f"the library for {arch} does not build", where=where, why=error.why, hint=error.hint
+    return GateError(
+        f"the library for {arch} does not build",
+        code="COMPILE_CANDIDATE",
+        where=where,
+        why=error.why,
+        hint=error.hint,
     )
 
 
@@ -151,7 +146,7 @@ def _problems(pairs: Sequence[Pair], subject: Subject) -> Iterator[PatchkitError
                 yield _new_warning(pair, new, subject)
 
 
-def _compile_error(pair: Pair, error: CompileFailed, subject: Subject) -> CandidateCompileError:
+def _compile_error(pair: Pair, error: CompileFailed, subject: Subject) -> GateError:
     where = [
         Location(
             path=place.path,
@@ -163,8 +158,9 @@ def _compile_error(pair: Pair, error: CompileFailed, subject: Subject) -> Candid
     ]
     blamed = next((place.label for place in where if place.label), "none: the error is in upstream's lines")
     first = error.diagnostics[0].text if error.diagnostics else error.message
-    return CandidateCompileError(
+    return GateError(
         f"{pair.unit.rpartition('/')[2]} does not compile for {pair.arch} ({pair.which} pass): {first}",
+        code="COMPILE_CANDIDATE",
         where=where,
         why=f"the baseline compiles; the nearest patch is {blamed}\n{error.why or ''}".rstrip(),
         hint=error.hint,

@@ -1,187 +1,125 @@
-"""What the gates that run programs have in common: both sides built, and the device they run on.
-
-Vocabulary: a *machine* is a backend and the name of one of its devices, as ggml calls it. An error of the
-baseline's build or run means that the gate could not be run; the same of the candidate alone is the
-candidate's fault, and the gate fails.
-"""
+"""Which gates run on hardware here, and why the others do not."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.build.cmake_project import BuildFailed
-from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.base.errors import ToolchainError
+from patchkit.base.reporter import NullReporter
 from patchkit.build.parts import BackendName
-from patchkit.build.sides import BuiltSide, Workshop
-from patchkit.errors import Location, ToolchainError
-from patchkit.gates.base import GateError, Subject
+from patchkit.candidate.build import machine_of
+from patchkit.device.gpus import detect_gpus
+from patchkit.device.runner import LocalRunner, Runner, SshRunner
+from patchkit.gates.backend_ops import BackendOpsGate
+from patchkit.gates.base import Gate
+from patchkit.gates.bench import BenchOnDevice
+from patchkit.gates.logits import LogitsGate
+from patchkit.gates.numerics.cuda import find_gpus
+from patchkit.gates.numerics.gate import NumericsGate
+from patchkit.gates.reuse import Reusing, model_identity
 
-__all__ = [
-    "CandidateBuildFailed",
-    "DeviceMissing",
-    "Machine",
-    "Sides",
-    "build_sides",
-    "check_device",
-    "machine_of",
-    "runs_folder",
-    "sides_evidence",
-]
-
-_DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
-
-
-class CandidateBuildFailed(GateError):
-    """The baseline builds and the candidate does not."""
-
-    code = "CANDIDATE_BUILD_FAILED"
+# In order of cost; the reasons are those of a machine without any GPU.
+GPU_GATES: Mapping[str, str] = {
+    "numerics": "needs an NVIDIA GPU",
+    "backend-ops": "needs the GPU",
+    "logits": "needs the GPU",
+    "bench": "needs the GPU",
+}
+CPU_GATES = ("backend-ops@cpu", "logits@cpu", "bench@cpu")
 
 
-class DeviceMissing(ToolchainError):
-    """The device that a gate was to run on is not there, or is another GPU than the candidate's."""
-
-    code = "DEVICE_MISSING"
+def proven_where(passed: Sequence[str]) -> str:
+    """A sentence for each kind of machine that the gates which passed ran on."""
+    places = {
+        "Proven without a GPU": [gate for gate in passed if gate not in GPU_GATES],
+        "Proven on an NVIDIA GPU": [gate for gate in passed if gate == "numerics"],
+        "Proven on the GPU": [gate for gate in passed if gate in GPU_GATES and gate != "numerics"],
+    }
+    told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
+    return " ".join(told) or "Nothing is proven."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """``device`` is the name that ggml gives it; programs skip every other one."""
+class Hardware:
+    """``gates`` can run here; ``not_here`` says of every other one of the ladder why it cannot."""
 
-    backend: BackendName
-    device: str
+    backend: BackendName | None
+    gates: tuple[Gate, ...]
+    not_here: Mapping[str, str]
 
-    @property
-    def is_cpu(self) -> bool:
-        """Whether no GPU takes part, so that no line of a GPU patch runs."""
-        return self.backend == "cpu"
-
-    def gate_name(self, name: str) -> str:
-        """A gate's name on this machine: on the CPU it is another gate, which proves nothing of a GPU."""
-        return f"{name}@cpu" if self.is_cpu else name
-
-    @property
-    def note(self) -> str:
-        """What a run on the CPU proves, and what it does not; empty for a GPU."""
-        if not self.is_cpu:
-            return ""
-        return "on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven"
+    def own_name(self, asked: str) -> str:
+        """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
+        on_cpu = f"{asked}@cpu"
+        return on_cpu if self.backend == "cpu" and on_cpu in CPU_GATES else asked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
-    """Both trees, built."""
+def choose_hardware(
+    archs: Sequence[str],
+    backend: BackendName | None,
+    *,
+    model: Path | None,
+    text: Path | None = None,
+    no_gpu: bool = False,
+    runner: Runner | None = None,
+    fresh: bool = False,
+) -> Hardware:
+    """The gates for a backend; without one, for the candidate's GPU if this machine has it.
 
-    before: BuiltSide
-    after: BuiltSide
-
-
-def machine_of(backend: BackendName) -> Machine:
-    """The first device of a backend."""
-    return Machine(backend=backend, device=_DEVICES[backend])
-
-
-def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] = GATE_PROGRAMS) -> Sides:
-    """Build both trees, sharing what no patch changes.
-
-    Raises:
-        CandidateBuildFailed: only the candidate does not build.
-        The errors of :func:`patchkit.build.machine.build_side` for everything else.
+    Args:
+        archs: the GPUs of the candidate.
+        backend: what was asked for.
+        model: a GGUF of the user's, for the gates that run models.
+        text: what the gate logits reads with it.
+        no_gpu: run none of them.
+        runner: where programs run, if not here; it is taken to have the GPU.
+        fresh: run gates that passed before, on the same trees and machine, once more.
     """
-    workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
-
-    def build(root: Path, tree: str) -> BuiltSide:
-        return build_side(
-            Source(
-                root=root,
-                tree=tree,
-                build=subject.build,
-                commit=subject.base[:9] or subject.baseline_tree[:9],
-            ),
-            backend,
-            archs=subject.archs,
-            toolchain=subject.toolchain,
-            programs=programs,
-            workshop=workshop,
+    if no_gpu:
+        return Hardware(backend=None, gates=(), not_here=GPU_GATES)
+    found = detect_gpus()
+    elsewhere = runner if isinstance(runner, SshRunner) else None
+    if backend is None and (elsewhere or set(found) & set(archs)):
+        backend = "hip"
+    numerics = () if backend == "cpu" else _numerics(fresh=fresh)
+    if backend is None:
+        here = f"this machine has {', '.join(found)}" if found else "this machine has none"
+        why = f"needs {' or '.join(archs)}; {here}"
+        return Hardware(
+            backend=None,
+            gates=numerics,
+            not_here={
+                name: GPU_GATES[name] if name == "numerics" else why
+                for name in GPU_GATES
+                if name not in {gate.name for gate in numerics}
+            },
         )
-
-    subject.reporter.step(f"building the baseline for {backend}")
-    before = build(subject.baseline, subject.baseline_tree)
-    subject.reporter.step(f"building the candidate for {backend}")
-    try:
-        after = build(subject.candidate, subject.candidate_tree)
-    except BuildFailed as error:
-        raise _blamed(error, subject) from error
-    return Sides(before=before, after=after)
-
-
-def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
-    """The GPU that a backend reports is one of the candidate's. Raises DeviceMissing.
-
-    ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr; for some
-    GPUs the name carries features (``gfx90a:sramecc+:xnack-``).
-    """
-    if machine.backend != "hip":
-        return
-    lines = [line.strip() for line in talk.splitlines() if line.strip().startswith("Device ")]
-    first = next((line for line in lines if line.startswith("Device 0:")), "")
-    if not any(re.search(rf"\b{re.escape(arch)}\b", first) for arch in archs):
-        raise DeviceMissing(
-            f"the GPU here is not {' or '.join(archs)}",
-            where=Location(path=str(where)),
-            why=first or "the HIP backend reported no device",
-            hint="patchkit verify --no-gpu, or run it on the machine with that GPU",
+    machine = machine_of(backend)
+    place = runner or LocalRunner(reporter=NullReporter())
+    settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
+    on_device = tuple(
+        Reusing(inner=gate, runner=place, settings=settings, fresh=fresh)
+        for gate in (
+            BackendOpsGate(machine=machine, elsewhere=elsewhere),
+            LogitsGate(machine=machine, model=model, text=text, elsewhere=elsewhere),
+            BenchOnDevice(machine=machine, runner=place, model=model),
         )
-
-
-def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
-    """Where the output of a gate's programs is kept: beside its evidence."""
-    return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.backend}"
-
-
-def sides_evidence(sides: Sides) -> dict[str, object]:
-    """Which parts were built, and which both sides share."""
-    shared = {built.part.key for built in sides.before.parts} & {
-        built.part.key for built in sides.after.parts
-    }
-    return {
-        side: [
-            {
-                "part": built.part.name,
-                "key": built.part.key,
-                "shared": built.part.key in shared,
-                "log": str(built.log),
-                "compiler": built.part.compiler,
-            }
-            for built in one.parts
-        ]
-        for side, one in (("baseline", sides.before), ("candidate", sides.after))
-    }
-
-
-def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
-    places = []
-    for found in error.where:
-        path = _below(found.path, subject.candidate)
-        patches = ", ".join(subject.patches_of(path, found.line))
-        places.append(
-            Location(path=path, line=found.line, column=found.column, label=patches or None),
-        )
-    blamed = next((place.label for place in places if place.label), None)
-    return CandidateBuildFailed(
-        f"the candidate does not build, the baseline does: {error.message}",
-        where=places,
-        why=f"the nearest patch is {blamed}\n{error.why}" if blamed else error.why,
-        hint=error.hint,
+    )
+    gates: tuple[Gate, ...] = (*numerics, *on_device)
+    running = {gate.name for gate in gates}
+    return Hardware(
+        backend=backend,
+        gates=gates,
+        not_here={name: why for name, why in GPU_GATES.items() if name not in running},
     )
 
 
-def _below(path: str, root: Path) -> str:
-    """A path of the tree, whether the compiler saw it through the link ``source`` or directly."""
-    for before in (f"{root}/", "/source/"):
-        _, found, rest = path.partition(before)
-        if found:
-            return rest
-    return path.removeprefix("../source/")
+def _numerics(*, fresh: bool) -> tuple[Gate, ...]:
+    """The gate numerics, on a machine with an NVIDIA GPU; the candidate's own GPU is not needed for it."""
+    try:
+        find_gpus(NullReporter())
+    except ToolchainError:
+        return ()
+    return (NumericsGate(environ=os.environ, fresh=fresh),)

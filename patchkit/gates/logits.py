@@ -1,9 +1,4 @@
-"""The gate ``logits``: whole models on both sides, held against the CPU backend of the baseline.
-
-Vocabulary: the *reference* of a scene is the baseline on the CPU, without flash attention where the KV types
-allow it, so that another code path computes the same. Each side has a *distance* from it; the candidate's may
-not be much larger than the baseline's own.
-"""
+"""The gate ``logits``: whole models on both sides, held against the CPU backend of the baseline."""
 
 from __future__ import annotations
 
@@ -11,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
 from patchkit.build.machine import GATE_PROGRAMS
 from patchkit.build.sides import BuiltSide
-from patchkit.errors import Location, PatchkitError, ToolchainError, UsageError
-from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.hardware import (
+from patchkit.candidate.build import (
     CandidateBuildFailed,
     Machine,
     Sides,
@@ -24,23 +18,115 @@ from patchkit.gates.hardware import (
     runs_folder,
     sides_evidence,
 )
-from patchkit.gates.logits_errors import LogitsBroken, LogitsFar, LogitsNotFinite
-from patchkit.gates.logits_text import TextPair, judge_text, run_text
-from patchkit.programs.elsewhere import Elsewhere
-from patchkit.programs.logits import Distance, Scene, compare_logits, run_logits, scenes
-from patchkit.programs.native_build import build_driver
-from patchkit.programs.perplexity import PROGRAM as PERPLEXITY
-from patchkit.programs.perplexity import Text
-from patchkit.programs.run import Place
-from patchkit.recorder.model_file import SmallModel, model_file
+from patchkit.candidate.subject import Subject
+from patchkit.device.driver_build import build_driver
+from patchkit.device.logits import PROGRAM as PERPLEXITY
+from patchkit.device.logits import (
+    Distance,
+    Divergence,
+    Scene,
+    Text,
+    compare_logits,
+    diverge,
+    run_logits,
+    save_base,
+    scenes,
+)
+from patchkit.device.program import Elsewhere, Place
+from patchkit.gates.base import GateResult
+from patchkit.gpu.models import SmallModel, model_file
 
-__all__ = ["LogitsGate", "ModelMissing", "Pair", "allowed_distance", "judge_logits"]
+
+class LogitsBroken(GateError):
+    """The candidate cannot run a model that the baseline runs."""
+
+    code = "LOGITS_BROKEN"
+
+
+# Ours, as in patchkit.gates.logits; llama-perplexity keeps the base's logits in 16 bits.
+_FACTOR, _FLOOR = 3.0, 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPair:
+    """How far each side's reading of the text is from the base."""
+
+    before: Divergence
+    after: Divergence
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        return (
+            f"text: KL {self.after.mean:.6f} nats per token (baseline {self.before.mean:.6f}), perplexity "
+            f"{self.after.perplexity:.4f} (CPU {self.after.base_perplexity:.4f})"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {"baseline": asdict(self.before), "candidate": asdict(self.after), "floor": _FLOOR}
+
+
+def run_text(machine: Machine, sides: Sides, text: Text, *, timeout_s: float, place: Place) -> TextPair:
+    """Three runs: the base, the baseline, the candidate.
+
+    Raises:
+        LogitsBroken: only the candidate's run ended badly.
+        The errors of :func:`patchkit.device.program.run_program` for the others.
+    """
+    base = place.folder / "text.base"
+    save_base(sides.before, text, base, device="CPU", name="text-reference", timeout_s=timeout_s, place=place)
+    before = diverge(
+        sides.before,
+        text,
+        base,
+        device=machine.device,
+        name="text-baseline",
+        timeout_s=timeout_s,
+        place=place,
+    )
+    try:
+        after = diverge(
+            sides.after,
+            text,
+            base,
+            device=machine.device,
+            name="text-candidate",
+            timeout_s=timeout_s,
+            place=place,
+        )
+    except ToolchainError as error:
+        raise LogitsBroken(
+            f"only on the candidate, reading the text: {error.message}",
+            where=error.where,
+            why=error.why,
+            hint=error.hint,
+        ) from error
+    finally:
+        base.unlink(missing_ok=True)  # a vocabulary times the tokens of the text: gigabytes
+    return TextPair(before=before, after=after)
+
+
+def judge_text(pair: TextPair) -> Iterator[PatchkitError]:
+    """The divergence may be three times the baseline's, at least the floor."""
+    allowed = max(_FACTOR * pair.before.mean, _FLOOR)
+    if not pair.after.mean <= allowed:
+        yield GateError(
+            f"the candidate reads the text {pair.after.mean:.6f} nats per token from the CPU",
+            code="LOGITS_FAR",
+            why=(
+                f"allowed are {allowed:.6f}; the baseline has {pair.before.mean:.6f}; perplexity "
+                f"{pair.after.perplexity:.4f}, the CPU's is {pair.after.base_perplexity:.4f}"
+            ),
+            hint="patchkit verify --gate backend-ops shows which shapes are wrong",
+        )
+
 
 NAME = "logits"
 _CPU = "CPU"
 # Ours, chosen and not measured on an AMD GPU. Upstream's CPU flash attention is 1.6e-5 (NMSE) and 2.6e-5 nats
 # from its own path without (measured on these models at build 6900).
-_FACTOR, _FLOOR_NMSE, _FLOOR_KL = 3.0, 5e-5, 1e-4
+_LOGITS_FACTOR, _FLOOR_NMSE, _FLOOR_KL = 3.0, 5e-5, 1e-4
 _TIMEOUT_S = 1800.0
 # Weights spread so that few keys dominate attention; with the usual ones an error in attention hardly shows.
 _SPREAD = 0.08
@@ -50,12 +136,6 @@ _MODELS = (
     SmallModel(head_size=128, spread=_SPREAD),
     SmallModel(head_size=256, spread=_SPREAD),
 )
-
-
-class ModelMissing(UsageError):
-    """The model or the text that was named is not there."""
-
-    code = "MODEL_MISSING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +172,7 @@ class LogitsGate:
         """Run every scene of every model three times: reference, baseline, candidate.
 
         Raises:
-            ModelMissing: ``model`` is no file.
+            MODEL_MISSING: ``model`` is no file.
             ToolchainError: building or running the baseline failed.
             CacheError: the disk refused.
         """
@@ -125,7 +205,7 @@ class LogitsGate:
                 "backend": self.machine.backend,
                 "reference": "the baseline's CPU backend; without flash attention unless V is quantized",
                 "sides": sides_evidence(sides),
-                "limits": {"factor": _FACTOR, "floor_nmse": _FLOOR_NMSE, "floor_kl": _FLOOR_KL},
+                "limits": {"factor": _LOGITS_FACTOR, "floor_nmse": _FLOOR_NMSE, "floor_kl": _FLOOR_KL},
                 "scenes": [_pair_json(pair) for pair in pairs],
                 "text": read.as_json() if read is not None else None,
             },
@@ -145,12 +225,16 @@ class LogitsGate:
     def _check(self) -> None:
         for path, option, what in ((self.model, "--model", "model"), (self.text, "--text", "text")):
             if path is not None and not path.is_file():
-                raise ModelMissing(
-                    f"there is no such {what}", where=Location(path=str(path)), hint=f"{option} names a file"
+                raise UsageError(
+                    f"there is no such {what}",
+                    code="MODEL_MISSING",
+                    where=Location(path=str(path)),
+                    hint=f"{option} names a file",
                 )
         if self.text is not None and self.model is None:
-            raise ModelMissing(
+            raise UsageError(
                 "--text needs a model to read it with",
+                code="MODEL_MISSING",
                 why="the models that patchkit writes have no vocabulary",
                 hint="--model GGUF",
             )
@@ -219,13 +303,14 @@ def judge_logits(pairs: Sequence[Pair]) -> Iterator[PatchkitError]:
     for pair in pairs:
         what = f"{pair.model}, {pair.scene.name}"
         if not pair.after.is_finite:
-            yield LogitsNotFinite(f"{what}: the candidate's logits are not all numbers")
+            yield GateError(f"{what}: the candidate's logits are not all numbers", code="LOGITS_NOT_FINITE")
             continue
         nmse, kl = allowed_distance(pair.before)
         if not (pair.after.nmse <= nmse and pair.after.kl <= kl):
-            yield LogitsFar(
+            yield GateError(
                 f"{what}: the candidate's logits are NMSE {pair.after.nmse:.1e}, KL {pair.after.kl:.1e} nats "
                 "from the CPU's",
+                code="LOGITS_FAR",
                 why=(
                     f"allowed are {nmse:.1e} and {kl:.1e}; the baseline has {pair.before.nmse:.1e} and "
                     f"{pair.before.kl:.1e}; the likeliest token is the same in {pair.after.same_top} of "
@@ -237,7 +322,7 @@ def judge_logits(pairs: Sequence[Pair]) -> Iterator[PatchkitError]:
 
 def allowed_distance(baseline: Distance) -> tuple[float, float]:
     """The largest NMSE and KL: three times the baseline's own, at least the floors."""
-    return max(_FACTOR * baseline.nmse, _FLOOR_NMSE), max(_FACTOR * baseline.kl, _FLOOR_KL)
+    return max(_LOGITS_FACTOR * baseline.nmse, _FLOOR_NMSE), max(_LOGITS_FACTOR * baseline.kl, _FLOOR_KL)
 
 
 def _pair_json(pair: Pair) -> dict[str, object]:

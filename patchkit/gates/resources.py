@@ -6,42 +6,158 @@ LDS, waves per SIMD. By default no variant may spill more, lose waves, or come i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
-from patchkit.build.compile import CompiledUnit
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.process import run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.compile import CompiledKernel, CompiledUnit
 from patchkit.build.compiler import open_compiler
-from patchkit.config.resource_rules import Allowance
-from patchkit.errors import Location, PatchkitError
-from patchkit.gates.base import GateError, GateResult, Subject
-from patchkit.gates.kernel_rows import Figures, KernelRow, demangle, figures_text, kernel_rows
+from patchkit.build.toolchain import Toolchain, llvm_tool
+from patchkit.candidate.subject import Subject
+from patchkit.gates.base import GateResult
 from patchkit.gates.touched import Pair, compile_touched
-from patchkit.occupancy.waves import limits_of
+from patchkit.kernels.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
+from patchkit.series.promises import Allowance
 
-__all__ = ["KernelPruned", "ResourcesGate", "UndeclaredKernels", "VariantWorse"]
+RowState = Literal["same", "worse", "better", "mixed", "new", "gone", "pruned", "trap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One side of a row: registers per lane, bytes per block, waves per SIMD, threads per block."""
+
+    vgprs: int
+    sgprs: int
+    vgpr_spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    lds_bytes: int
+    threads: int
+    waves: int
+    model_waves: int
+    resident_waves: int
+    is_trap: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One variant in one unit on one GPU; a side is None where it does not exist."""
+
+    unit: str
+    arch: str
+    variant: str
+    before: Figures | None
+    after: Figures | None
+
+    @property
+    def more_spills(self) -> int:
+        """VGPRs spilled more than before."""
+        return self.after.vgpr_spills - self.before.vgpr_spills if self.before and self.after else 0
+
+    @property
+    def fewer_waves(self) -> int:
+        """Reported waves lost."""
+        return self.before.waves - self.after.waves if self.before and self.after else 0
+
+    @property
+    def state(self) -> RowState:
+        """What happened to the variant; traps are no kernels, so they are compared with nothing."""
+        before = self.before if self.before and not self.before.is_trap else None
+        after = self.after if self.after and not self.after.is_trap else None
+        if before is None:
+            return "new" if after is not None else "trap"
+        if after is None:
+            return "pruned" if self.after is not None else "gone"
+        changes = {_sign(self.more_spills), _sign(self.fewer_waves)}
+        if changes == {0}:
+            return "same"
+        if {1, -1} <= changes:
+            return "mixed"
+        return "worse" if 1 in changes else "better"
+
+    @property
+    def disagreements(self) -> tuple[str, ...]:
+        """Where the model's waves are not the compiler's."""
+        sides = (("baseline", self.before), ("candidate", self.after))
+        return tuple(
+            f"{self.variant} ({side}): the model says {one.model_waves} waves, the compiler {one.waves}"
+            for side, one in sides
+            if one is not None and one.waves != one.model_waves
+        )
+
+
+def kernel_rows(
+    before: CompiledUnit, after: CompiledUnit, names: Mapping[str, str], limits: HardwareLimits
+) -> list[KernelRow]:
+    """Every kernel of a unit, those of both sides first, in the compiler's order."""
+    old = {kernel.name: _figures(kernel, limits) for kernel in before.kernels}
+    new = {kernel.name: _figures(kernel, limits) for kernel in after.kernels}
+    return [
+        KernelRow(
+            unit=after.unit,
+            arch=after.arch,
+            variant=variant_of(names.get(name, name)),
+            before=old.get(name),
+            after=new.get(name),
+        )
+        for name in dict.fromkeys([*old, *new])
+    ]
+
+
+def demangle(names: Iterable[str], toolchain: Toolchain, reporter: Reporter) -> dict[str, str]:
+    """Demangled names by mangled ones; as they are when the compiler's LLVM has no demangler."""
+    wanted = list(dict.fromkeys(names))
+    tool = llvm_tool(toolchain, "llvm-cxxfilt", reporter) if wanted else None
+    if tool is None:
+        return {name: name for name in wanted}
+    out = run_tool([str(tool)], stdin="\n".join([*wanted, ""]).encode(), reporter=reporter).stdout
+    return dict(zip(wanted, out.decode("utf-8", "replace").splitlines(), strict=True))
+
+
+def variant_of(name: str) -> str:
+    """``flash_attn_tile<64, 64, 2>`` of ``void flash_attn_tile<64, 64, 2>(char const*, int)``."""
+    text = name.removeprefix("void ").removeprefix("(anonymous namespace)::")
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0:
+            return text[:at]
+    return text
+
+
+def figures_text(figures: Sequence[int]) -> str:
+    """``245 -> 187``, or one number when nothing changed."""
+    return str(figures[0]) if len(set(figures)) == 1 else " -> ".join(str(value) for value in figures)
+
+
+def _figures(kernel: CompiledKernel, limits: HardwareLimits) -> Figures:
+    seen = kernel.figures
+    return Figures(
+        vgprs=seen.vgprs,
+        sgprs=seen.sgprs,
+        vgpr_spills=seen.vgpr_spills,
+        sgpr_spills=seen.sgpr_spills,
+        scratch_bytes=seen.scratch_bytes,
+        lds_bytes=seen.lds_bytes,
+        threads=kernel.threads,
+        waves=seen.waves,
+        model_waves=reported_waves(seen.vgprs, seen.lds_bytes, kernel.threads, limits),
+        resident_waves=resident_waves(seen.vgprs, seen.lds_bytes, kernel.threads, limits),
+        is_trap=kernel.is_trap,
+    )
+
+
+def _sign(value: int) -> int:
+    return (value > 0) - (value < 0)
+
 
 _SHOWN_NEW = 6
 _SHOWN_VARIANTS = 24  # of one kernel: wide tables of MMQ change hundreds of variants at once
 _SHOWN_DISAGREEMENTS = 6
-
-
-class VariantWorse(GateError):
-    """A kernel variant spills more registers or runs fewer waves than the patch may cost."""
-
-    code = "RESOURCES_WORSE"
-
-
-class KernelPruned(GateError):
-    """A kernel that had code is a trap in the candidate, or is gone: whoever launches it dies."""
-
-    code = "RESOURCES_PRUNED"
-
-
-class UndeclaredKernels(GateError):
-    """Kernels come into being that no patch declares."""
-
-    code = "RESOURCES_UNDECLARED_KERNELS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +221,9 @@ def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErro
         if row.fewer_waves > allowed.fewer_waves:
             found.append(f"loses {row.fewer_waves} waves per SIMD")
         if found:
-            yield VariantWorse(
+            yield GateError(
                 f"{row.variant} on {row.arch} {' and '.join(found)}: {_row_text(row)}",
+                code="RESOURCES_WORSE",
                 where=Location(path=row.unit, label=_blame(subject, row)),
                 why=f"allowed: {allowed.more_spills} more spills, {allowed.fewer_waves} fewer waves"
                 + (f" ({allowed.why})" if allowed.why else " (the default)"),
@@ -118,9 +235,10 @@ def _pruned(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErr
     for state, what in (("pruned", "can only trap"), ("gone", "is gone")):
         lost = [row for row in rows if row.state == state]
         if lost:
-            yield KernelPruned(
+            yield GateError(
                 f"{lost[0].variant} on {lost[0].arch} {what} in the candidate"
                 + (f", and {len(lost) - 1} more" if len(lost) > 1 else ""),
+                code="RESOURCES_PRUNED",
                 where=Location(path=lost[0].unit, label=_blame(subject, lost[0])),
                 why="the baseline has code for it, and upstream's host code may launch it",
                 hint="patchkit diff shows what removed it",
@@ -135,8 +253,9 @@ def _undeclared(rows: Sequence[KernelRow], subject: Subject) -> Iterator[Patchki
         if row.state == "new" and not any(fnmatchcase(row.variant, pattern) for pattern in patterns)
     ]
     if extra:
-        yield UndeclaredKernels(
+        yield GateError(
             f"{len(extra)} kernels come into being that no patch declares, such as {extra[0].variant}",
+            code="RESOURCES_UNDECLARED_KERNELS",
             where=Location(path=extra[0].unit, label=_blame(subject, extra[0])),
             why="each costs compile time and size; code that nothing launches must stay pruned"
             + (f" (declared: {', '.join(patterns)})" if patterns else ""),

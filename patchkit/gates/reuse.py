@@ -1,9 +1,4 @@
-"""Evidence of an earlier run on hardware, taken again when nothing that it rests on changed.
-
-Vocabulary: the *identity* of a run is what its result depends on: both trees, the toolchain, the machine with
-its device and driver, the model, and the gate's own settings. Only a gate that passed is taken again, and the
-report says so; a failed or undecided one always runs.
-"""
+"""Evidence of an earlier run on hardware, taken again when nothing that it rests on changed."""
 
 from __future__ import annotations
 
@@ -15,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.build.identity import toolchain_identity
-from patchkit.gates.base import Gate, GateResult, Subject
-from patchkit.runner.base import Job, Runner
-
-__all__ = ["Reusing", "machine_facts", "model_identity"]
+from patchkit.candidate.subject import Subject
+from patchkit.device.runner import Job, Runner
+from patchkit.gates.base import Gate, GateResult
 
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0

@@ -8,13 +8,10 @@ from typing import Literal
 
 from patchkit.build.compile import CompiledUnit, CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler
-from patchkit.build.parallel import run_parallel
-from patchkit.build.sources import SourceTree
+from patchkit.build.jobs import run_parallel
 from patchkit.build.toolchain import rocwmma_for
-from patchkit.build.units import hip_units, units_including
-from patchkit.gates.base import Subject
-
-__all__ = ["Pair", "compile_touched", "touched_units"]
+from patchkit.build.units import SourceTree, hip_units, units_including
+from patchkit.candidate.subject import Subject
 
 _Which = Literal["host", "device"]
 

@@ -1,3 +1,1 @@
-"""Parameters of kernels: which are legal, what the compiler makes of each, and which is the best."""
-
-from __future__ import annotations
+"""Parameters of kernels: legal settings, what the compiler makes of each, the order, the profile's rows."""

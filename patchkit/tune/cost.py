@@ -1,17 +1,11 @@
 """Which candidate is the best, by a documented order, and which are not beaten in everything.
 
-Vocabulary: *headers* are one version of what the kernel includes (rocWMMA's); a candidate may be judged
-with several at once, and must hold with each. It is *eligible* when with no headers it spills more
-registers, has fewer waves or fewer resident waves than upstream's setting, in the variant itself and in
-those that share its row. The *front* is the set of candidates that no other beats or equals in every
-figure at once.
-
 Among the eligible ones the order is, each only where the ones before are equal:
 
 1. spilled registers, as a share of upstream's, summed over the headers;
 2. waves per SIMD that are missing to five as the compiler reports them, at worst over the headers;
 3. resident waves that are missing to six: registers and LDS together, in whole blocks;
-4. the estimate (:mod:`patchkit.tune.estimate`), as a share of upstream's, summed over the headers;
+4. the estimate (:mod:`patchkit.tune.cost`), as a share of upstream's, summed over the headers;
    upstream's own counts a tenth less, so that an estimate alone must be ahead by that to displace it;
 5. barriers per KV row, LDS bytes per KV row, and the share of matrix instructions, more being better;
 6. the values of the setting, so that the order is total.
@@ -25,11 +19,81 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from patchkit.tune.estimate import Estimate
-from patchkit.tune.family import Candidate
+from patchkit.kernels.occupancy import HardwareLimits, resident_blocks
+from patchkit.tune.family import Candidate, Traits
 from patchkit.tune.outcome import Failure, Figures, Outcome
 
-__all__ = ["FEWEST_WAVES", "Judged", "front", "margin", "not_worse", "rank", "rank_key"]
+MATRIX_CYCLES = 32
+LDS_BYTES_PER_CYCLE = 64
+# A prompt of 512 tokens on 32 heads over 4096 KV rows: the middle of what the series is measured with.
+_TOKENS, _HEADS, _KV_ROWS = 512, 32, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Cycles of one pool (WGP) per KV row and column of the result, and what bounds them.
+
+    ``bound`` is issue, lds or latency; ``tail`` the share of slots that work, 0 to 1. Barriers and LDS
+    bytes are per KV row and block, the matrix share is of the cycles of issue.
+    """
+
+    cycles: float
+    bound: str
+    tail: float
+    barriers_per_row: float
+    lds_bytes_per_row: float
+    matrix_share: float
+
+    @property
+    def cost(self) -> float:
+        """Cycles with the idle part of the last round added."""
+        return self.cycles / self.tail
+
+
+def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_units: int | None) -> Estimate:
+    """The bound for one candidate; ``compute_units`` of the whole GPU, None when not known: no tail then."""
+    loop = figures.loop
+    waves = -(-traits.threads // limits.wave_size)
+    issue = loop.instructions + (MATRIX_CYCLES - 1) * loop.matrix
+    lds_bytes = loop.lds_bytes * limits.wave_size
+    times = {
+        "issue": float(issue),
+        "lds": lds_bytes / LDS_BYTES_PER_CYCLE,
+        "latency": (figures.latency or 0) / max(1, figures.resident),
+    }
+    bound = max(times, key=lambda name: times[name])
+    blocks = max(1, resident_blocks(figures.vgprs, figures.lds_bytes, traits.threads, limits))
+    tail = 1.0
+    if compute_units is not None:
+        pools = max(1, compute_units * _simds_per_cu(limits) // limits.simds_per_pool)
+        tail = tail_share(traits, blocks * pools)
+    return Estimate(
+        cycles=times[bound] * waves / limits.simds_per_pool / traits.rows / traits.columns,
+        bound=bound,
+        tail=tail,
+        barriers_per_row=loop.barriers / traits.rows,
+        lds_bytes_per_row=lds_bytes * waves / traits.rows,
+        matrix_share=MATRIX_CYCLES * loop.matrix / issue if issue else 0.0,
+    )
+
+
+def tail_share(traits: Traits, slots: int) -> float:
+    """How full the rounds of blocks are.
+
+    Attention splits KV as well as it can, as launch_fattn does; a kernel with ``tiles`` splits nothing.
+    """
+    if traits.tiles is not None:
+        return traits.tiles / (-(-traits.tiles // slots) * slots)
+    tiles = -(-_TOKENS // traits.columns) * _HEADS
+    most = max(1, _KV_ROWS // traits.rows)
+    shares = (tiles * parts / (-(-tiles * parts // slots) * slots) for parts in range(1, most + 1))
+    return max(shares)
+
+
+def _simds_per_cu(limits: HardwareLimits) -> int:
+    """Four SIMDs of a WGP are those of two CUs; a pool of GCN and CDNA is a CU."""
+    return limits.simds_per_pool // 2 if limits.wave_size == 32 else limits.simds_per_pool  # noqa: PLR2004 - RDNA
+
 
 FEWEST_WAVES = 5
 _ENOUGH_RESIDENT = 6

@@ -1,18 +1,36 @@
-"""What the tuner asks of a kernel that it can tune.
-
-Vocabulary: a *family* is one kernel with its parameters; a *variant* is one instantiation, named by a
-word such as ``64-16-f32``; a *setting* is a value for each parameter; a *candidate* is a setting of a
-variant. The *baseline* of a variant is upstream's setting. A *unit* is a small ``.cu`` file of ours that
-includes the kernel's own source and instantiates one candidate, so that it compiles in seconds.
-"""
+"""What the tuner asks of a kernel that it can tune."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["UNIT_FOLDER", "Candidate", "Family", "Setting", "Traits"]
+from patchkit.kernels.occupancy import HardwareLimits, waves_by_vgprs
+
+
+def numbers_of(variant: str) -> tuple[int, int]:
+    """Head size and columns."""
+    head_size, columns = variant.split("-")
+    return int(head_size), int(columns)
+
+
+def ways_of(stem: str, heads: Sequence[int], softcaps: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+    """File name, query heads per block, soft cap as C++ says it; the name leaves the first heads out."""
+    for capped in softcaps:
+        for shared in heads:
+            named = [f"-{shared}-heads"] if shared != heads[0] else []
+            yield "".join([stem, *named, *(["-softcap"] if capped == "true" else []), ".cu"]), shared, capped
+
+
+_MOST = 8  # upstream's tables assert it
+
+
+def binding_bounds(limits: HardwareLimits, base: int) -> tuple[int, ...]:
+    """Upstream's ``base``, and the bounds that a kernel of the most registers does not meet."""
+    free = waves_by_vgprs(limits.max_vgprs_per_wave, limits)
+    return tuple(sorted({base, *range(free + 1, _MOST + 1)}))
+
 
 UNIT_FOLDER = "ggml/src/ggml-cuda/patchkit-tune"  # of the overlay; never part of a candidate branch
 

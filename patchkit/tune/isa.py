@@ -1,9 +1,5 @@
 """What the main loop of a kernel consists of, read from the compiler's assembly.
 
-Vocabulary: the *main loop* is the outermost loop with the most matrix instructions, else with the most
-instructions; a *turn* is one pass through its blocks, branches not taken included and inner loops counted
-once, so every figure is of the text and not of a run. Counts are instructions of one wave.
-
 Which block belongs to which loop is what LLVM writes beside its labels.
 """
 
@@ -13,9 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.build.assembly import AssemblyMalformed
-
-__all__ = ["LoopMix", "loop_lines", "mix_of"]
+from patchkit.base.errors import ToolchainError
 
 _LABEL = re.compile(r"^(?:\.L(?P<label>BB\d+_\d+):|; %bb\.\d+:)(?P<comment>.*)$")
 _HEADER = re.compile(r"Loop Header: Depth=1\b")
@@ -49,7 +43,7 @@ def mix_of(assembly: str, kernel: str) -> LoopMix:
     """The mix of the main loop of the kernel with that mangled name.
 
     Raises:
-        AssemblyMalformed: there is no such kernel.
+        ASSEMBLY_MALFORMED: there is no such kernel.
     """
     names = [found[1] for line in loop_lines(assembly, kernel) if (found := _INSTRUCTION.match(line))]
     counted = [name for name in names if not _FREE.match(name)]
@@ -71,7 +65,7 @@ def loop_lines(assembly: str, kernel: str) -> list[str]:
     """The lines of the main loop with their labels; of the whole body when there is no loop.
 
     Raises:
-        AssemblyMalformed: there is no such kernel.
+        ASSEMBLY_MALFORMED: there is no such kernel.
     """
     blocks = list(_blocks(_body(assembly, kernel)))
     loops: dict[str, list[str]] = {}
@@ -95,8 +89,9 @@ def _body(assembly: str, kernel: str) -> list[str]:
     start = assembly.find(f"\n{kernel}:")
     end = assembly.find("\n\t.section", start + 1)
     if start < 0 or end < 0:
-        raise AssemblyMalformed(
+        raise ToolchainError(
             f"the assembly has no kernel {kernel}",
+            code="ASSEMBLY_MALFORMED",
             why="there is no label of its name, or no section behind it",
             hint="patchkit doctor shows the compiler",
         )

@@ -8,10 +8,14 @@ Ctrl-C) is raised, and nothing is written down.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.files import write_whole
+from patchkit.base.process import ToolCrashed, ToolTimeout, run_tool, tool_failure
+from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.build.compile import (
     CompiledKernel,
     CompiledUnit,
@@ -21,25 +25,93 @@ from patchkit.build.compile import (
     compile_unit,
     compiler_argv,
 )
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.sources import SourceTree
+from patchkit.build.compiler import Compiler, open_compiler, run_clang
 from patchkit.build.store import key_of
-from patchkit.build.toolchain import Toolchain
-from patchkit.occupancy.waves import HardwareLimits, resident_waves
-from patchkit.proc import ToolCrashed, ToolTimeout
-from patchkit.report import NullReporter
+from patchkit.build.toolchain import Toolchain, llvm_tool
+from patchkit.build.units import SourceTree
+from patchkit.kernels.occupancy import HardwareLimits, resident_waves
 from patchkit.tune.isa import loop_lines, mix_of
-from patchkit.tune.mca import turn_latency
 from patchkit.tune.outcome import Failure, Figures, Outcome, outcome_from_json, outcome_to_json
-from patchkit.tune.prelude import precompile, with_prelude
-from patchkit.vcs.disk import write_whole
 
-__all__ = ["Bench", "Order", "is_kept", "measure", "measure_elsewhere", "prepare"]
+_CYCLES = re.compile(rb"^Total Cycles:\s+(\d+)", re.MULTILINE)
+_TIMEOUT_S = 60.0  # two hundred times what the largest loop took (0.3 s)
+
+
+def find_mca(toolchain: Toolchain, reporter: Reporter) -> Path | None:
+    """The llvm-mca of the compiler's LLVM; None when it has none: estimates then use counts alone."""
+    return llvm_tool(toolchain, "llvm-mca", reporter)
+
+
+def turn_latency(mca: Path, lines: list[str], arch: str, reporter: Reporter) -> int | None:
+    """Cycles of one wave for the lines once; None when the tool cannot read them.
+
+    Raises:
+        ToolTimeout, ToolCrashed: llvm-mca did not end by itself.
+    """
+    done = run_tool(
+        [str(mca), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-iterations=1", "-instruction-info=0"],
+        stdin="\n".join([*lines, ""]).encode(),
+        timeout_s=_TIMEOUT_S,
+        check=False,
+        reporter=reporter,
+    )
+    if done.returncode < 0:
+        raise tool_failure(done)
+    found = _CYCLES.search(done.stdout)
+    return int(found[1]) if done.returncode == 0 and found is not None else None
+
+
+_FILE = "prelude.pch"
+_PRELUDE_TIMEOUT_S = 300.0
+# Files are compared by content where their times differ: trees are exported anew now and then.
+_BY_CONTENT = ("-Xclang", "-fvalidate-ast-input-files-content")
+
+
+def precompile(job: Job, compiler: Compiler) -> Path | None:
+    """The precompiled form of a header, ``job.unit``; None when this compiler does not make one.
+
+    Raises:
+        ToolMissing, ToolStopped, ToolTimeout, CacheError: as for any other run of the compiler.
+    """
+    making = replace(job, flags=(*job.flags, *_BY_CONTENT, "-Xclang", "-emit-pch"))
+    argv = compiler_argv(compiler.toolchain, making)
+    key = key_of(
+        {
+            "compiler": compiler.identity,
+            "argv": compiler.portable(argv),
+            "sources": job.tree.digest(job.unit),
+            "root": str(job.tree.root),  # it names the files that it was made from
+        }
+    )
+    found = compiler.store.find(key)
+    if found is not None:
+        return found / _FILE
+    with compiler.store.filling(key) as folder:
+        done = run_clang(
+            [*argv, "-o", str(folder / _FILE)], compiler, cwd=job.tree.root, timeout_s=_PRELUDE_TIMEOUT_S
+        )
+        if done.returncode != 0:
+            compiler.store.keep_failure(key, done.stderr)
+            return None
+        place = folder
+    found = compiler.store.find(key)
+    if found is None:
+        raise AssertionError(f"the store lost {key}, made in {place}")
+    return found / _FILE
+
+
+def with_prelude(job: Job, prelude: Path | None) -> Job:
+    """The job, reading the precompiled form first."""
+    if prelude is None:
+        return job
+    flags = (*job.flags, *_BY_CONTENT, "-Xclang", "-include-pch", "-Xclang", str(prelude))
+    return replace(job, flags=flags)
+
 
 _FORMAT = 1  # of a kept outcome; a change makes every old one unknown
-_TIMEOUT_S = 300.0  # sixty times what the slowest candidate of build 6900 takes (5 s alone on a core)
+_MEASURE_TIMEOUT_S = 300.0  # sixty times what the slowest candidate of build 6900 takes (5 s alone on a core)
 _FLAGS = ("-Iggml/src/ggml-cuda",)  # units lie in a folder of their own below it
-_FILE = "outcome.json"
+_MEASURE_FILE = "outcome.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +182,20 @@ def measure(unit: str, bench: Bench) -> Outcome:
 
     Raises:
         ToolMissing, ToolStopped, CacheError: nothing was learnt about the unit.
-        RemarkMalformed, AssemblyMalformed, KernelsUnmatched: the output is not what clang 22 writes.
+        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output is not what clang 22
+            writes.
     """
     job = _job(unit, bench)
     key = _key(job, bench)
     kept = bench.compiler.store.find(key)
     if kept is not None:
-        outcome = outcome_from_json(json.loads((kept / _FILE).read_text("utf-8")))
+        outcome = outcome_from_json(json.loads((kept / _MEASURE_FILE).read_text("utf-8")))
         if not (bench.again and isinstance(outcome, Failure)):
             return outcome
     try:
         outcome = _look_at(
-            compile_unit(with_prelude(job, bench.prelude), bench.compiler, timeout_s=_TIMEOUT_S), bench
+            compile_unit(with_prelude(job, bench.prelude), bench.compiler, timeout_s=_MEASURE_TIMEOUT_S),
+            bench,
         )
     except (CompileFailed, CompilerCrashed, ToolCrashed, ToolTimeout) as error:
         outcome = Failure(code=error.code, message=error.message)
@@ -156,10 +230,10 @@ def _key(job: Job, bench: Bench) -> str:
 def _keep(key: str, outcome: Outcome, kept: Path | None, bench: Bench) -> None:
     text = json.dumps(outcome_to_json(outcome), indent=1) + "\n"
     if kept is not None:  # tried again: what is there is replaced in one step
-        write_whole(kept / _FILE, text, "keeping what a candidate came to")
+        write_whole(kept / _MEASURE_FILE, text, "keeping what a candidate came to")
         return
     with bench.compiler.store.filling(key) as folder:
-        (folder / _FILE).write_text(text, "utf-8")
+        (folder / _MEASURE_FILE).write_text(text, "utf-8")
 
 
 def _look_at(compiled: CompiledUnit, bench: Bench) -> Outcome:

@@ -26,16 +26,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.source import SourceText
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelUntunable
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.base.errors import UsageError
+from patchkit.base.source import SourceText
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds, numbers_of, ways_of
 from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
-from patchkit.tune.ways import numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
-
-__all__ = ["MMA_FILE", "MmaFamily", "lds_bytes", "make_mma_family"]
 
 MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"
 _KERNEL = "flash_attn_ext_f16"
@@ -160,11 +156,12 @@ def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
     """The family of a build, from its file.
 
     Raises:
-        KernelUntunable: the build has no table for RDNA, or the kernel has other template parameters.
+        TUNE_KERNEL_UNTUNABLE: the build has no table for RDNA, or the kernel has other template parameters.
     """
     if not has_function(MMA_FILE, kernel_file, _TABLE) or b"bool use_sparse>" not in kernel_file:
-        raise KernelUntunable(
+        raise UsageError(
             "the MMA attention kernel of this build cannot be tuned",
+            code="TUNE_KERNEL_UNTUNABLE",
             why=f"{MMA_FILE} has no {_TABLE}, or not the kernel of build 11549",
             hint="patchkit tune --kernel mma --pin b11549",
         )

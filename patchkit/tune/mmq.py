@@ -23,15 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.source import SourceText
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelNotFound
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
+from patchkit.base.errors import ToolchainError
+from patchkit.base.source import SourceText
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.wmma import cut_behind
-
-__all__ = ["MMQ_FILE", "MMQ_PARTS", "MmqFamily", "config_file", "lds_bytes", "make_mmq_family"]
 
 _SOURCES = "ggml/src/ggml-cuda"
 MMQ_FILE = f"{_SOURCES}/mmq.cuh"
@@ -183,12 +180,16 @@ def make_mmq_family(limits: HardwareLimits, files: Mapping[str, bytes], gpu_fami
     """The family of a build; ``files`` are :data:`MMQ_FILE`, :data:`MMQ_PARTS` and the table's.
 
     Raises:
-        KernelNotFound: a file is not what it is at builds 10229 to 11549.
+        TUNE_KERNEL_NOT_FOUND: a file is not what it is at builds 10229 to 11549.
     """
     path, table = config_file(gpu_family), f"ggml_cuda_mmq_get_config_{gpu_family}"
     rows = dict(_read(table_rows(path, files[path], table, _MACRO)))
     if not rows:
-        raise KernelNotFound(f"{path} has no rows", hint="name another build: patchkit status shows the pins")
+        raise ToolchainError(
+            f"{path} has no rows",
+            code="TUNE_KERNEL_NOT_FOUND",
+            hint="name another build: patchkit status shows the pins",
+        )
     return MmqFamily(limits=limits, files=files, table_file=path, table=table, rows=rows)
 
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from patchkit.occupancy.waves import HardwareLimits, resident_waves, waves_by_lds
+from patchkit.kernels.occupancy import HardwareLimits, resident_waves, waves_by_lds
 from patchkit.tune.isa import LoopMix
-
-__all__ = ["Failure", "Figures", "Outcome", "as_launched", "outcome_from_json", "outcome_to_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,23 +1,21 @@
-"""The winning table as text of a profile, and put into the file in one step.
-
-Only the ``[[tuning.wmma]]`` tables of the file change, or those of another kernel; that everything else
-reads as before is checked on the parsed text before anything is written.
-"""
+"""What a profile says already of a kernel's settings, in the tuner's words."""
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from patchkit.errors import Location
-from patchkit.tune.errors import ProfileNotWritten
-from patchkit.vcs.disk import disk_errors
-
-__all__ = ["Line", "TileLine", "WmmaLine", "replace_rows", "row_text", "write_profile"]
+from patchkit.base.errors import ConfigError, Location
+from patchkit.base.files import disk_errors
+from patchkit.kernels.wmma import WmmaVariant
+from patchkit.series.profile import ArchProfile, TunedWmma
+from patchkit.tune.family import Family, Setting
+from patchkit.tune.mmq import MmqFamily
+from patchkit.tune.wmma import WmmaFamily, name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ def replace_rows(text: str, rows: Sequence[Line], where: str) -> str:
     """The profile's text with these rows, of one kernel, in place of those it has, where the first stood.
 
     Raises:
-        ProfileNotWritten: the result would not read as the profile with these rows.
+        TUNE_PROFILE_NOT_WRITTEN: the result would not read as the profile with these rows.
     """
     table = rows[0].table
     kept, place = _without(text.splitlines(), table)
@@ -85,7 +83,7 @@ def write_profile(path: Path, rows: Sequence[Line]) -> bool:
     """Put the rows into the profile; whether that changed the file. It changes in one step or not at all.
 
     Raises:
-        ProfileNotWritten: the text cannot be changed so.
+        TUNE_PROFILE_NOT_WRITTEN: the text cannot be changed so.
         CacheError: the disk refused.
     """
     with disk_errors(path, "writing the profile"):
@@ -143,9 +141,10 @@ def _others(document: dict[str, Any], table: str) -> Iterator[tuple[str, Any]]:
             yield name, rest
 
 
-def _refused(where: str, why: str) -> ProfileNotWritten:
-    return ProfileNotWritten(
+def _refused(where: str, why: str) -> ConfigError:
+    return ConfigError(
         "the tuned rows cannot be put into the profile",
+        code="TUNE_PROFILE_NOT_WRITTEN",
         where=Location(path=where),
         why=why,
         hint="put the rows that patchkit tune --json shows in by hand",
@@ -159,3 +158,47 @@ def _quoted(text: str) -> str:
         for sign in text.replace("\\", "\\\\").replace('"', '\\"')
     )
     return f'"{out}"'
+
+
+COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
+
+
+def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
+    """The rows of the rocWMMA kernel by the names of its variants."""
+    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
+
+
+def profile_settings(family: Family, profile: ArchProfile) -> Mapping[str, Setting]:
+    """The settings that the profile has now, by variant; none where a patch leaves upstream's."""
+    if isinstance(family, WmmaFamily):
+        return {name: _setting(row, bounds=family.bounds) for name, row in rows_by_variant(profile).items()}
+    if family.name == "tile":
+        rows = {
+            f"{row.head_size_k}-{row.ncols}": (row.nthreads, row.occupancy, row.nbatch_fa, row.nbatch_k)
+            for row in profile.tuned_tile
+            if row.head_size_k == row.head_size_v
+        }
+        return {variant: rows[variant] for variant in family.variants if variant in rows}
+    if isinstance(family, MmqFamily):
+        return {
+            variant: (block.nthreads, block.occupancy)
+            for variant, row in family.rows.items()
+            for block in reversed(profile.tuned_mmq)  # the patch takes the first that fits
+            if row.columns >= block.min_j
+        }
+    return {}
+
+
+def measured_settings(family: Family, profile: ArchProfile) -> dict[str, Setting]:
+    """The settings that a profile has from hardware; the others say that a compiler gave the figures."""
+    if not isinstance(family, WmmaFamily):
+        return {}
+    return {
+        name: _setting(row, bounds=family.bounds)
+        for name, row in rows_by_variant(profile).items()
+        if not row.measured_on.startswith(COMPILER_ONLY)
+    }
+
+
+def _setting(row: TunedWmma, *, bounds: bool) -> Setting:
+    return (row.kq_stride, row.nwarps, row.min_waves) if bounds else (row.kq_stride, row.nwarps)

@@ -1,24 +1,15 @@
-"""The best setting of each variant, from what the compiler made of all of them.
-
-Vocabulary: a *bench* stands for one version of the headers; a *verdict* is what was found for one variant.
-A variant's winner is confirmed last: the instantiations that share its row must not be worse than
-upstream's either, else the next one in the order is taken.
-"""
+"""The best setting of each variant, from what the compiler made of all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.errors import Location
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.tune.cost import Judged, front, margin, not_worse, rank
-from patchkit.tune.errors import NothingCompiled
-from patchkit.tune.estimate import estimate
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.cost import Judged, estimate, front, margin, not_worse, rank
 from patchkit.tune.family import Candidate, Family, Setting
 from patchkit.tune.outcome import Failure, Figures, Outcome, as_launched
-
-__all__ = ["Compiled", "Verdict", "choose", "holds", "judge"]
 
 # unit -> outcomes, one for each version of the headers in a fixed order
 Compiled = Mapping[str, tuple[Outcome, ...]]
@@ -65,7 +56,7 @@ def judge(
     """Upstream's candidate of a variant, all that compiled with every headers, and those that did not.
 
     Raises:
-        NothingCompiled: upstream's own setting did not.
+        TUNE_NOTHING_COMPILED: upstream's own setting did not.
     """
     base = Candidate(variant, family.baseline(variant))
     before = _launched(family, base, family.unit(base), compiled, limits)
@@ -92,8 +83,9 @@ def judge(
     upstream = next((each for each in judged if each.candidate == base), None)
     if upstream is None:
         failed = next(failure for candidate, failure in failures if candidate == base)
-        raise NothingCompiled(
+        raise ToolchainError(
             f"{variant}: upstream's own setting does not compile for {limits.arch}",
+            code="TUNE_NOTHING_COMPILED",
             where=Location(path=family.unit(base)),
             why=failed.message,
             hint="patchkit doctor shows the compiler",
@@ -118,7 +110,7 @@ def choose(
     measurement says more than any estimate. ``ask`` compiles the units that confirm a winner.
 
     Raises:
-        NothingCompiled: upstream's own setting does not compile.
+        TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
     """
     upstream, judged, failures = judge(
         family, variant, settings, compiled, limits=limits, compute_units=compute_units

@@ -1,22 +1,14 @@
-"""Upstream's tables of kernel parameters: constexpr functions with one macro call per row.
-
-Vocabulary: a *row* is one call, as ``CASE(GGML_TYPE_Q4_K, 128, 2, 64, 16, ...)``; its *keys* are the first
-words, which say what the row is for. A table takes the first row that fits, so a row put in front of all
-others, made of macros that a unit defines, is how a candidate's setting gets into the kernel.
-"""
+"""Upstream's tables of kernel parameters: constexpr functions with one macro call per row."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from patchkit.cxx.scopes import Entity, parse_scopes
-from patchkit.errors import Location
-from patchkit.source import SourceText
-from patchkit.tune.errors import KernelNotFound
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import Entity, parse_scopes
 from patchkit.tune.family import Setting
-
-__all__ = ["definitions", "has_function", "local_includes", "numbers", "table_rows", "with_own_row"]
 
 _GUARD = "PATCHKIT_OWN_ROW"
 _QUOTED = re.compile(rb'^([ \t]*#[ \t]*include[ \t]+")([^"\n/]+)(")', re.MULTILINE)
@@ -31,7 +23,7 @@ def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple
     """The words of each row of the table, in order.
 
     Raises:
-        KernelNotFound: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
     """
     body = _table(path, data, table).body
     pattern = re.compile(rb"\b" + macro.encode() + rb"\s*\(([^()]*)\)")
@@ -43,7 +35,7 @@ def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence
     """The file with a row of those words in front of the table, live where a unit defines its macros.
 
     Raises:
-        KernelNotFound: there is no such table, or more than one.
+        TUNE_KERNEL_NOT_FOUND: there is no such table, or more than one.
     """
     start = _table(path, data, table).body.start
     row = f"\n#ifdef {_GUARD}\n    {macro}({', '.join(words)});\n#endif\n"
@@ -76,8 +68,9 @@ def numbers(words: Sequence[str]) -> Setting:
 def _table(path: str, data: bytes, table: str) -> Entity:
     found = [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(table)]
     if len(found) != 1:
-        raise KernelNotFound(
+        raise ToolchainError(
             f"{path} has no table {table}",
+            code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=path),
             why=f"there are {len(found)} functions of that name",
             hint="name another build: patchkit status shows the pins",

@@ -15,17 +15,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.source import SourceText, Span
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelNotFound
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
-from patchkit.tune.ways import numbers_of, ways_of
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds, numbers_of, ways_of
 from patchkit.tune.wmma import cut_behind
-
-__all__ = ["TILE_FILE", "TileFamily", "make_tile_family"]
 
 TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
 _KERNEL = "flash_attn_tile"
@@ -137,7 +132,7 @@ def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
     """The family of a build, from its file.
 
     Raises:
-        KernelNotFound: the kernel or RDNA's table is not there, or the table has none of the rows.
+        TUNE_KERNEL_NOT_FOUND: the kernel or RDNA's table is not there, or the table has none of the rows.
     """
     source = SourceText(TILE_FILE, kernel_file)
     tables = [each for each in parse_scopes(source).entities if each.answers_to(_TABLE)]
@@ -151,8 +146,9 @@ def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
                 rows[variant] = tuple(int(found[group]) for group in (5, 6, 7, 8))
                 places[variant] = Span(found.end(1), found.end())
     if not rows:
-        raise KernelNotFound(
+        raise ToolchainError(
             f"{TILE_FILE} has no table {_TABLE} with rows for head sizes 128 and 256",
+            code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=TILE_FILE),
             why=f"there are {len(tables)} functions of that name",
             hint="builds from 2025-10-11 on (llama.cpp PR 16492) have it",

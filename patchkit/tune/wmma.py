@@ -11,23 +11,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location
-from patchkit.occupancy.waves import HardwareLimits
-from patchkit.occupancy.wmma import (
-    UPSTREAM,
-    VARIANTS,
-    WmmaParams,
-    WmmaVariant,
-    legal_params,
-    vkq_stride,
-)
-from patchkit.source import SourceText
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelNotFound
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits
-
-__all__ = ["KERNEL_FILE", "TABLE_FILE", "WmmaFamily", "cut_behind", "name_of", "variant_of"]
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.kernels.occupancy import HardwareLimits
+from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds
 
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
@@ -76,7 +65,7 @@ class WmmaFamily:
         return tuple(name_of(variant) for variant in VARIANTS)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
-        """By the rules of :mod:`patchkit.occupancy.wmma`, with the bounds that can change anything."""
+        """By the rules of :mod:`patchkit.kernels.wmma`, with the bounds that can change anything."""
         pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
         if not self.bounds:
             return tuple(pairs)
@@ -110,7 +99,7 @@ class WmmaFamily:
         """One folder per setting: the cut kernel, the rendered table, and the units.
 
         Raises:
-            KernelNotFound: the file does not define the kernel exactly once.
+            TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
         """
         kernel = cut_behind(SourceText(KERNEL_FILE, self.kernel_file), _KERNEL)
         own_table = TABLE_FILE.rpartition("/")[2]
@@ -142,13 +131,14 @@ def cut_behind(source: SourceText, function: str) -> bytes:
     """The bytes of a file up to the end of a function.
 
     Raises:
-        KernelNotFound: it does not define the function exactly once.
+        TUNE_KERNEL_NOT_FOUND: it does not define the function exactly once.
     """
     found = [entity for entity in parse_scopes(source).entities if entity.answers_to(function)]
     found = [entity for entity in found if entity.kind == "function"]
     if len(found) != 1:
-        raise KernelNotFound(
+        raise ToolchainError(
             f"{source.path} defines {function} {len(found)} times, expected once",
+            code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=source.path),
             hint="this build is outside of what this kernel can be tuned for; patchkit show lists the builds",
         )

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.classify.model import Classified
-from patchkit.config.lock import load_lock
-from patchkit.config.manifest import Patch
-from patchkit.config.profile import load_profile
-from patchkit.config.series import Series, load_series
-from patchkit.fetch.cache import open_cache
-from patchkit.fetch.pin import find_pinned
-from patchkit.flow.classifying import Comparison, classify_series
-from patchkit.flow.rendering import Rendering, render_series
-from patchkit.flow.selection import select_patches
-from patchkit.flow.upstream import UpstreamFiles, read_upstream
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir, find_series_dir
+from patchkit.base.reporter import NullReporter
+from patchkit.bump.classes import Classified
+from patchkit.bump.classify import Comparison, classify_series
+from patchkit.candidate.following import Rendering, render_series
+from patchkit.edits.tree import UpstreamFiles, read_upstream
+from patchkit.series.catalogue import Series, load_series
+from patchkit.series.folder import SeriesDir, find_series_dir
+from patchkit.series.lock import load_lock
+from patchkit.series.patch import Patch
+from patchkit.series.profile import load_profile
+from patchkit.series.selection import select_patches
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import find_pinned
 
 SEEDS = ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard")
 CUDA = "ggml/src/ggml-cuda/"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.config.fate import Fate, Replacement
+from patchkit.series.patch import Fate, Replacement
 
 CHOICE = "ggml_cuda_get_best_fattn_kernel"
 PRUNE = (
@@ -241,9 +241,9 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
 )
 @pytest.mark.parametrize("form", ["guarded", "bare"])
 def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
-    from patchkit.classify.reverse import bare
-    from patchkit.flow.context import make_guard
-    from patchkit.flow.rendering import render_patch
+    from patchkit.bump.derive import bare
+    from patchkit.candidate.following import render_patch
+    from patchkit.edits.context import make_guard
 
     files = ground.files.fresh()
     for name in taken:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 
-from patchkit.gguf_file.header import load_gguf
-from patchkit.gguf_file.kinds import KINDS
+from patchkit.base.gguf import KINDS, load_gguf
 
 
 def test_types_have_the_sizes_of_the_package():

@@ -11,8 +11,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from patchkit.render.bounds import FILTERS, ChargedTree
-from patchkit.render.environment import make_environment
+from patchkit.edits.templates import FILTERS, ChargedTree, make_environment
 
 
 def test_default_delimiters_would_collide_with_inline_assembly():

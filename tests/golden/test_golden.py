@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.manifest import parse_patch
-from patchkit.config.profile import load_profile
-from patchkit.config.toml import parse_toml
-from patchkit.errors import ErrorGroup, Location, PatchkitError
-from patchkit.flow.place import place_patch
-from patchkit.flow.selection import Selected
-from patchkit.flow.upstream import UpstreamFiles
+from patchkit.base.errors import ErrorGroup, Location, PatchkitError
+from patchkit.edits.place import place_patch
+from patchkit.edits.tree import UpstreamFiles
+from patchkit.series.patch import parse_patch
+from patchkit.series.profile import load_profile
+from patchkit.series.selection import Selected
+from patchkit.series.toml import parse_toml
 
 CASES = Path(__file__).parent
 INPUT = "ggml/src/ggml-cuda/input.cuh"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
 from patchkit.cli.commands import COMMANDS
-from patchkit.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

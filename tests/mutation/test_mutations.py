@@ -14,17 +14,18 @@ from typing import Literal
 
 import pytest
 
-from patchkit.errors import ErrorGroup, PatchkitError
-from patchkit.flow.plan import Request, make_plan
-from patchkit.flow.workspace import Workspace
+from patchkit.base.errors import ErrorGroup, PatchkitError
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.plan import Request, make_plan
+from patchkit.candidate.subject import Subject
+from patchkit.candidate.workspace import Workspace
 from patchkit.gates import touched
-from patchkit.gates.base import Gate, Subject
+from patchkit.gates.base import Gate
 from patchkit.gates.compile import CompileGate
-from patchkit.gates.isolation import IsolationGate
-from patchkit.gates.launch import LaunchGate
+from patchkit.gates.isolation.gate import IsolationGate
+from patchkit.gates.launch.gate import LaunchGate
 from patchkit.gates.resources import ResourcesGate
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
+from patchkit.series.folder import SeriesDir
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = "ggml/src/ggml-cuda"

@@ -15,10 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchkit.bench.table_text import csv_table, json_table, markdown_table
-from patchkit.bench.tables import CONDITIONS, Series, Table, compare_series
-from patchkit.errors import PatchkitError
-from patchkit.flow.bench_files import load_rows
+from patchkit.base.errors import PatchkitError
+from patchkit.device.bench.compare import load_rows
+from patchkit.device.bench.tables import (
+    CONDITIONS,
+    Series,
+    Table,
+    compare_series,
+    csv_table,
+    json_table,
+    markdown_table,
+)
 
 _RECORDED = Path(__file__).parents[1] / "unit" / "bench" / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")

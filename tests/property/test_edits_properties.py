@@ -5,13 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.edits.guard import Guard, Target
-from patchkit.edits.isolation import require_isolated
-from patchkit.edits.layout import guard_insertion, guard_removal, guard_replacement
-from patchkit.edits.model import Placement, apply_placements, revert
-from patchkit.errors import Location
-from patchkit.source import SourceText, Span
+from patchkit.base.errors import Location
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.expand import (
+    Placement,
+    apply_placements,
+    guard_insertion,
+    guard_removal,
+    guard_replacement,
+    revert,
+)
+from patchkit.edits.guard import Guard, Target, require_isolated
 
 HERE = Location(path="patch.toml", line=1)
 GUARD = Guard(macros=("GGML_USE_HIP",), targets=(Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151),))

@@ -7,10 +7,10 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.anchors.statements import ends_controlled, starts_controlled, statement_around
-from patchkit.cxx.lexer import lex
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText, Span
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.lexer import lex
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.select import ends_controlled, starts_controlled, statement_around
 
 # What may stand between two tokens: blanks, continuations, and the mark that may begin a file.
 _GAP = re.compile(rb"(?:[ \t\n\r\v\f\x00\x1a]|\\[ \t\v\f\x00]*(?:\r\n?|\n|\Z)|\xef\xbb\xbf)*")

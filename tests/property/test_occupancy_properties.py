@@ -7,8 +7,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.occupancy.model import NoLegalParameters, choose_params, estimate_waves
-from patchkit.occupancy.waves import (
+from patchkit.kernels.occupancy import (
     HardwareLimits,
     reported_waves,
     resident_waves,
@@ -16,7 +15,15 @@ from patchkit.occupancy.waves import (
     waves_by_lds,
     waves_by_vgprs,
 )
-from patchkit.occupancy.wmma import UPSTREAM, VARIANTS, legal_params, violations
+from patchkit.kernels.wmma import (
+    UPSTREAM,
+    VARIANTS,
+    NoLegalParameters,
+    choose_params,
+    estimate_waves,
+    legal_params,
+    violations,
+)
 
 GPUS = st.builds(
     HardwareLimits,

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from patchkit.errors import ExitCode, PatchkitError
-from patchkit.flow.report import FORMATS, make_report
-from patchkit.reports.errors import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
-from patchkit.reports.evidence import parse_evidence
-from patchkit.reports.sweep import sweep_tables
+from patchkit.base.errors import ExitCode, PatchkitError
+from patchkit.report.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.report.evidence import parse_evidence
+from patchkit.report.sweep import sweep_tables
+from patchkit.report.write import FORMATS, make_report
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "evidence"
 WHOLE = {path.name: path.read_bytes() for path in sorted((CORPUS / "whole").glob("*.json"))}

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.config.places import KeyPath, find_places
-from patchkit.config.toml import Document, parse_toml
+from patchkit.series.toml import Document, KeyPath, find_places, parse_toml
 
 # Characters that mean something to a TOML reader, and some that do not.
 CHARACTERS = st.sampled_from(list("ab\u00e9 .,=#[]{}'\"\\-_1\t"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from patchkit.flow.candidates import read_candidate
-from patchkit.flow.records import digest_today, record_ref, write_record
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
-from patchkit.vcs.refs import list_refs, read_ref, update_ref
-from patchkit.vcs.repository import open_repository
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.find import read_candidate
+from patchkit.candidate.records import digest_today, record_ref, write_record
+from patchkit.series.folder import SeriesDir
+from patchkit.upstream.refs import list_refs, read_ref, update_ref
+from patchkit.upstream.repository import open_repository
 
 
 def adopt(cache: Path, series: Path, branch: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.errors import ExitCode
-from patchkit.series_dir import SeriesDirIncomplete, SeriesDirMissing, find_series_dir
+from patchkit.base.errors import ExitCode
+from patchkit.series.folder import find_series_dir
 
 
 def _fill(root: Path) -> Path:
@@ -45,7 +46,7 @@ def test_a_foreign_patches_folder_in_site_packages_is_not_ours(tmp_path: Path) -
 @pytest.mark.parametrize("make", [Path.touch, lambda _: None])
 def test_a_named_folder_that_is_none(tmp_path: Path, make) -> None:
     make(tmp_path / "x")
-    with pytest.raises(SeriesDirMissing, match="is not a series folder") as caught:
+    with refused("SERIES_DIR_MISSING", match="is not a series folder") as caught:
         find_series_dir(tmp_path / "x")
     assert caught.value.exit_code is ExitCode.USAGE
     assert caught.value.why in {"it is a file", "there is nothing at that path"}
@@ -54,7 +55,7 @@ def test_a_named_folder_that_is_none(tmp_path: Path, make) -> None:
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     _fill(tmp_path)
     (tmp_path / "arch_profiles").rmdir()
-    with pytest.raises(SeriesDirIncomplete, match=r"lacks arch_profiles/$"):
+    with refused("SERIES_DIR_INCOMPLETE", match=r"lacks arch_profiles/$"):
         find_series_dir(tmp_path)
 
 
@@ -65,6 +66,6 @@ def test_shared_templates_are_optional(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> None:
-    with pytest.raises(SeriesDirIncomplete, match="patches/ and arch_profiles/") as caught:
+    with refused("SERIES_DIR_INCOMPLETE", match="patches/ and arch_profiles/") as caught:
         find_series_dir(None, package=tmp_path / "patchkit")
     assert caught.value.hint == "pip install --force-reinstall patchkit"

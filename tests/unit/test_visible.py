@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from patchkit.visible import one_line, orders_in, visible
+from patchkit.base.text import one_line, orders_in, visible
 
 
 def test_lines_tabs_and_letters_of_any_language_stay() -> None:

@@ -13,7 +13,7 @@ from command_line import run_patchkit
 from filelock import FileLock
 from thorough import ordinary
 
-from patchkit.config.lock import load_lock
+from patchkit.series.lock import load_lock
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

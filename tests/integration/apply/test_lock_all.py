@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
+from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.base.reporter import NullReporter, Reporter
+from patchkit.candidate.lock import Relocked, relock, relock_all
+from patchkit.candidate.plan import Request
+from patchkit.candidate.workspace import Workspace
 from patchkit.cli.app import main
-from patchkit.config.lock import load_lock
-from patchkit.config.lock_text import LockChanged
-from patchkit.errors import ErrorGroup, ExitCode
-from patchkit.flow.lock import Relocked, relock, relock_all
-from patchkit.flow.plan import Request
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter, Reporter
-from patchkit.series_dir import SeriesDir
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import load_lock
 
 BOTH = ("demo-launch-bounds", "demo-twin")
 ONE, OTHER = ("gfx1151",), ("gfx1100",)
@@ -148,7 +148,7 @@ def test_an_interruption_leaves_the_lock_alone(locked) -> None:
 def test_what_somebody_else_writes_meanwhile_is_not_lost(locked) -> None:
     edit(locked.series / "patches/0002-demo-twin/patch.toml", "const int scale = 3;", "const int scale = 5;")
     theirs = locked.lock.read_text() + "# mine\n"
-    with pytest.raises(LockChanged, match="in the meantime"):
+    with refused("LOCK_CHANGED", match="in the meantime"):
         again(locked, Trips(lambda: locked.lock.write_text(theirs)))
     assert locked.lock.read_text() == theirs
 

@@ -15,30 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.cli.publish_options import published_lines
-from patchkit.config.gate_policy import GATES
-from patchkit.errors import PatchkitError
-from patchkit.flow.publish import (
-    CandidateMoved,
-    NoSigningKey,
-    Published,
-    PublishRequest,
-    PushRemoteBad,
-    run_publish,
-)
-from patchkit.flow.publish_evidence import EvidenceMissing
-from patchkit.flow.publish_policy import PublishGateFailed, PublishNotProven
-from patchkit.flow.range_proof import RangeProofFailed
-from patchkit.flow.verify import Report, Timed
-from patchkit.flow.workspace import Workspace
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import DiskFull
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.workspace import Workspace
+from patchkit.cli.verbs.verify import published_lines
 from patchkit.gates.base import GateResult, Verdict
-from patchkit.report import NullReporter
-from patchkit.series_dir import find_series_dir
-from patchkit.vcs.disk import DiskFull
-from patchkit.vcs.push import PushFailed, PushRejected, PushWouldReplace, RemoteUnread
-from patchkit.vcs.refs import RefMoved
-from patchkit.vcs.signing import SigningFailed
+from patchkit.gates.verify import Report, Timed
+from patchkit.publish.range_proof import RangeProofFailed
+from patchkit.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
+from patchkit.series.catalogue import GATES
+from patchkit.series.folder import find_series_dir
+from patchkit.upstream.push import PushFailed, PushRejected, RemoteUnread
 
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
 PROVEN = "refs/heads/patchkit/gfx1151/b1"
@@ -184,20 +174,20 @@ def test_again_says_so_and_moves_nothing(ready, report, publish) -> None:
 @pytest.mark.parametrize("gate", ["anchors", "numerics", "bench"])
 def test_a_failed_gate_is_never_accepted(ready, report, publish, gate: str) -> None:
     before = ready.refs()
-    with pytest.raises(PublishGateFailed, match=gate):
+    with refused("PUBLISH_GATE_FAILED", match=gate):
         publish(report(**{gate: "failed"}), accept_not_run=True)
     assert ready.refs() == before
 
 
 def test_a_run_that_ended_in_the_middle_publishes_nothing(ready, report, publish) -> None:
-    with pytest.raises(PublishGateFailed, match="TOOL_CRASHED"):
+    with refused("PUBLISH_GATE_FAILED", match="TOOL_CRASHED"):
         publish(replace(report(), stopped="TOOL_CRASHED"), accept_not_run=True)
     assert PROVEN not in ready.refs()
 
 
 def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) -> None:
     made = report(logits="not run", bench="not run")
-    with pytest.raises(PublishNotProven, match="logits, bench"):
+    with refused("PUBLISH_NOT_PROVEN", match="logits, bench"):
         publish(made)
     assert set(ready.refs()) == {CANDIDATE, "refs/patchkit/made/gfx1151/b1", "refs/patchkit/pin/b1"}
     published = publish(made, accept_not_run=True)
@@ -210,7 +200,7 @@ def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) 
 
 
 def test_gates_that_need_no_gpu_are_not_accepted_as_missing(report, publish) -> None:
-    with pytest.raises(PublishNotProven, match="did not run: launch;") as caught:
+    with refused("PUBLISH_NOT_PROVEN", match="did not run: launch;") as caught:
         publish(report(launch="not run", bench="not run"), accept_not_run=True)
     assert "--no-gpu" in (caught.value.hint or "")
 
@@ -218,14 +208,14 @@ def test_gates_that_need_no_gpu_are_not_accepted_as_missing(report, publish) -> 
 def test_a_report_proves_nothing_by_leaving_a_gate_out(report, publish) -> None:
     made = report()
     short = replace(made, gates=tuple(gate for gate in made.gates if gate.result.gate != "bench"))
-    with pytest.raises(PublishNotProven, match="bench"):
+    with refused("PUBLISH_NOT_PROVEN", match="bench"):
         publish(short)
 
 
 def test_a_gate_without_evidence_did_not_pass(ready, report, publish) -> None:
     made = report()
     (made.folder / "bench.json").unlink()
-    with pytest.raises(EvidenceMissing, match="bench"):
+    with refused("EVIDENCE_MISSING", match="bench"):
         publish(made)
     assert PROVEN not in ready.refs()
 
@@ -233,17 +223,17 @@ def test_a_gate_without_evidence_did_not_pass(ready, report, publish) -> None:
 def test_a_candidate_that_moved_is_not_published(ready, report, publish) -> None:
     made = report()
     ready.git("update-ref", CANDIDATE, "refs/patchkit/pin/b1")
-    with pytest.raises(CandidateMoved):
+    with refused("PUBLISH_CANDIDATE_MOVED"):
         publish(made)
     assert PROVEN not in ready.refs()
 
 
 def test_the_series_says_which_gates_are_required(ready, report, publish) -> None:
-    with pytest.raises(PublishNotProven):
+    with refused("PUBLISH_NOT_PROVEN"):
         publish(report(bench="not run"))
     _policy(ready, optional=("bench",))
     assert publish(report(bench="not run")).branch == "patchkit/gfx1151/b1"
-    with pytest.raises(PublishGateFailed):
+    with refused("PUBLISH_GATE_FAILED"):
         publish(report(bench="failed"))
 
 
@@ -272,7 +262,7 @@ def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatc
     def stop(*_args: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"patchkit.flow.publish.{name}", stop)
+    monkeypatch.setattr(f"patchkit.publish.run.{name}", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         publish(made)
     assert ready.refs() == before
@@ -281,7 +271,7 @@ def test_ctrl_c_publishes_nothing_and_says_so(ready, report, publish, monkeypatc
 
 
 def test_somebody_else_moves_the_branch_meanwhile(ready, report, publish, monkeypatch) -> None:
-    import patchkit.flow.publish as module
+    import patchkit.publish.run as module
 
     moved = module.write_note_commit
 
@@ -290,7 +280,7 @@ def test_somebody_else_moves_the_branch_meanwhile(ready, report, publish, monkey
         return moved(*args, **named)
 
     monkeypatch.setattr(module, "write_note_commit", meddle)
-    with pytest.raises(RefMoved):
+    with refused("REF_MOVED"):
         publish(report())
     assert not [name for name in ready.refs() if "evidence" in name], "all refs move, or none"
 
@@ -307,7 +297,7 @@ def test_a_push_brings_branch_and_evidence(ready, report, publish, remote: Path)
 def test_a_push_replaces_only_what_it_was_asked_to(ready, report, publish, remote: Path) -> None:
     first = publish(report(), push=str(remote))
     made = report(numerics="not run")
-    with pytest.raises(PushWouldReplace) as caught:
+    with refused("PUSH_WOULD_REPLACE") as caught:
         publish(made, push=str(remote))
     assert f"{PROVEN} at {first.tip[:12]}" in (caught.value.why or "")
     assert "9 gates passed" in (caught.value.why or "")
@@ -323,7 +313,7 @@ def test_what_somebody_else_pushed_is_shown_and_kept(ready, report, publish, rem
     who = ("-c", "user.name=x", "-c", "user.email=x@y")
     theirs = ready.git(*who, "commit-tree", "-m", "x", tree, at=remote)
     ready.git("update-ref", PROVEN, theirs, at=remote)
-    with pytest.raises(PushWouldReplace) as caught:
+    with refused("PUSH_WOULD_REPLACE") as caught:
         publish(report(), push=str(remote))
     assert "somebody else pushed it" in (caught.value.why or "")
     assert ready.git("rev-parse", PROVEN, at=remote) == theirs
@@ -385,13 +375,13 @@ def test_a_key_that_does_not_work_publishes_nothing(ready, report, publish, ssh_
     _configure(ssh_key)
     ssh_key.unlink()
     before = ready.refs()
-    with pytest.raises(SigningFailed):
+    with refused("SIGNING_FAILED"):
         publish(report())
     assert ready.refs() == before
 
 
 def test_asking_for_a_signature_without_a_key(ready, report, publish) -> None:
-    with pytest.raises(NoSigningKey):
+    with refused("NO_SIGNING_KEY"):
         publish(report(), sign=True)
     assert PROVEN not in ready.refs()
     assert publish(report()).tag is None

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from patchkit.flow.verify import run_verify
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates.verify import run_verify
+from patchkit.series.folder import SeriesDir
 
 ONE, OTHER = "gfx1151", "gfx1100"
 _PIN = "b1"

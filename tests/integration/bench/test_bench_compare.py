@@ -11,10 +11,9 @@ from typing import cast
 
 import pytest
 
-from patchkit.bench.tables import CONDITIONS
 from patchkit.cli.app import main
-from patchkit.cli.bench_output import _painted
-from patchkit.cli.cmd_bench import ACROSS
+from patchkit.cli.verbs.bench import ACROSS, _painted
+from patchkit.device.bench.tables import CONDITIONS
 
 _RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
 _PUBLISHED = _RECORDED / "published"

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
+from patchkit.base.reporter import NullReporter
 from patchkit.build.machine import _hip_part
 from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
-from patchkit.flow import bench_run
-from patchkit.flow.bench_arms import RocWmmaMissing, build_arms
-from patchkit.gates.base import Subject
-from patchkit.report import NullReporter
+from patchkit.device.bench import command as bench_run
+from patchkit.device.bench.sweep import build_arms
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_a_folder_of_something_else_is_told_before_anything_is_built(tmp_path: P
 
 
 def test_speed_is_not_measured_with_the_stand_in(subject: Subject) -> None:
-    with pytest.raises(RocWmmaMissing, match="no rocWMMA for gfx1151") as caught:
+    with refused("ROCWMMA_MISSING", match="no rocWMMA for gfx1151") as caught:
         build_arms(subject, "hip")
     assert "rocwmma-dev" in str(caught.value.hint)
     assert not subject.cache_root.exists()

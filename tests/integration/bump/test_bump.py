@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from demo_world import pin_at
 
-from patchkit.config.lock import SdistSource, load_lock
-from patchkit.config.lock_text import write_lock
+from patchkit.series.lock import SdistSource, load_lock, write_lock
 
 
 def bump(river, *args):

@@ -112,12 +112,12 @@ def test_a_lock_that_cannot_be_written_puts_the_branch_back(river):
 
 
 REFUSE = """\
-import patchkit.flow.bump as bump
-from patchkit.config.lock_text import LockNotWritten
+import patchkit.bump.run as bump
+from patchkit.base.errors import CacheError
 
 def refuse(path, lock):
     if "bump-" not in str(path):
-        raise LockNotWritten("the lock could not be written: No space left on device")
+        raise CacheError("the lock could not be written: No space left on device", code="LOCK_NOT_WRITTEN")
     return write(path, lock)
 
 write, bump.write_lock = bump.write_lock, refuse

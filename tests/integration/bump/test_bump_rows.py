@@ -10,7 +10,7 @@ import shlex
 
 import pytest
 
-from patchkit.config.lock import load_lock
+from patchkit.series.lock import load_lock
 
 TWIN = "patches/0002-demo-twin/patch.toml"
 WITH = "--with=demo-twin"

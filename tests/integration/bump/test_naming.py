@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from demo_world import make_upstream, pin_at
 
-from patchkit.classify.model import Classified, Drift, Gone
-from patchkit.fetch.history import open_history
-from patchkit.flow.naming import name_commits
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.bump.classes import Classified, Drift, Gone
+from patchkit.bump.history import name_commits
+from patchkit.upstream.remote import open_history
 
 KERNEL = "int kernel(int x) {\n    int a = 1;\n    return a + x;\n}\n"
 BUILDS = [

@@ -19,7 +19,7 @@ from command_line import run_patchkit
 from demo_world import git
 from filelock import FileLock
 
-from patchkit.config.lock import load_lock
+from patchkit.series.lock import load_lock
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 

@@ -13,8 +13,8 @@ import time
 import pytest
 from command_line import process_environment
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
 
 
 def classes(document):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.lock import GitSource, Pin, SdistSource
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.series.lock import GitSource, Pin, SdistSource
 
 FILES = {
     "ggml/src/a.cu": (0o644, b"int a;\r\n"),

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 from processes import command_lines, is_gone
+from refusing import refused
 
-from patchkit.fetch.gitremote import (
-    RemoteCommitUnknown,
-    RemoteRefusesCommit,
-    RemoteSilent,
-    RemoteUnreachable,
-    RemoteUrlBad,
-    fetch_commit,
-)
-from patchkit.vcs.disk import DiskFull
-from patchkit.vcs.repository import Repository, create_repository
-from patchkit.vcs.runner import Finished, GitFailed
+from patchkit.base.files import DiskFull
+from patchkit.upstream.git import Finished
+from patchkit.upstream.remote import RemoteUnreachable, RemoteUrlBad, fetch_commit
+from patchkit.upstream.repository import Repository, create_repository
 
 
 @pytest.fixture
@@ -48,7 +42,7 @@ def test_a_commit_that_is_no_tip_and_a_relative_path(
 
 
 def test_a_commit_the_remote_does_not_have(repo: Repository, upstream) -> None:
-    with pytest.raises(RemoteCommitUnknown) as caught:
+    with refused("REMOTE_COMMIT_UNKNOWN") as caught:
         _fetch(repo, str(upstream.clone), "1" * 40)
     assert f"git -C {upstream.clone} fetch origin" in (caught.value.hint or "")
 
@@ -62,10 +56,10 @@ def test_a_remote_that_serves_tips_only(repo: Repository, upstream) -> None:
         stdout=b"",
         stderr=f"error: Server does not allow request for unadvertised object {older}\n",
     )
-    from patchkit.fetch import gitremote
+    from patchkit.upstream import remote as gitremote
 
     error = gitremote._why("url", older, failed, repo.git.failure(("fetch",), failed))
-    assert isinstance(error, RemoteRefusesCommit)
+    assert error.code == "REMOTE_REFUSES_COMMIT"
     assert "allowAnySHA1InWant" in (error.hint or "")
 
 
@@ -88,7 +82,7 @@ def test_urls_that_are_not_taken(repo: Repository, url: str, recorder) -> None:
 def test_a_remote_that_never_answers_is_given_up(repo: Repository) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/llama.cpp.git"
-        with pytest.raises(RemoteSilent, match=r"no answer from http.* 0\.5 s"):
+        with refused("REMOTE_SILENT", match=r"no answer from http.* 0\.5 s"):
             _fetch(repo, url, "1" * 40, answer_s=0.5)
         assert sys.executable in command_lines()
         assert is_gone(url)
@@ -118,7 +112,7 @@ def test_a_password_is_never_asked_for(repo: Repository, upstream) -> None:
 
 
 def test_a_full_disk_is_not_the_remotes_fault(repo: Repository) -> None:
-    from patchkit.fetch import gitremote
+    from patchkit.upstream import remote as gitremote
 
     failed = Finished(status=128, stdout=b"", stderr="fatal: write error: No space left on device\n")
     error = gitremote._why("url", "1" * 40, failed, repo.git.failure(("fetch",), failed))
@@ -126,11 +120,11 @@ def test_a_full_disk_is_not_the_remotes_fault(repo: Repository) -> None:
 
 
 def test_a_repository_of_another_user_is_explained(repo: Repository) -> None:
-    from patchkit.fetch import gitremote
+    from patchkit.upstream import remote as gitremote
 
     failed = Finished(
         status=128, stdout=b"", stderr="fatal: detected dubious ownership in repository at 'x'\n"
     )
     failure = repo.git.failure(("fetch",), failed)
-    assert isinstance(failure, GitFailed)
+    assert failure.code == "GIT_FAILED"
     assert "another user owns it" in (gitremote._why("url", "1" * 40, failed, failure).why or "")

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 from demo_world import git, make_upstream, pin_at
+from refusing import refused
 
-from patchkit.fetch.history import HistoryUnavailable, open_history
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.remote import open_history
 
 BUILDS = {
     1: {"a.cu": "1", "b.cu": "1"},
@@ -63,7 +64,7 @@ def test_a_killed_run_leaves_nothing_to_trip_over(upstream, tmp_path):
 @pytest.mark.parametrize(("first", "last"), [(4, 2), (3, 3)])
 def test_there_is_nothing_between_pins_the_wrong_way_round(upstream, tmp_path, first, last):
     args = (tmp_path, str(upstream), pin_at(upstream, first), pin_at(upstream, last), NullReporter())
-    with pytest.raises(HistoryUnavailable), open_history(*args):
+    with refused("HISTORY_UNAVAILABLE"), open_history(*args):
         pass
 
 
@@ -75,7 +76,7 @@ def test_a_remote_that_does_not_lead_there_is_no_history(upstream, tmp_path):
     new = pin_at(upstream, 5)
     for url in (str(other), str(tmp_path / "nowhere")):
         with (
-            pytest.raises(HistoryUnavailable) as caught,
+            refused("HISTORY_UNAVAILABLE") as caught,
             open_history(tmp_path, url, pin_at(upstream, 1), new, NullReporter()),
         ):
             pass
@@ -83,7 +84,7 @@ def test_a_remote_that_does_not_lead_there_is_no_history(upstream, tmp_path):
     assert not (tmp_path / "history.git").exists()
     stranger = replace(pin_at(upstream, 1), commit=git(other, "rev-parse", "HEAD"))
     with (
-        pytest.raises(HistoryUnavailable) as caught,
+        refused("HISTORY_UNAVAILABLE") as caught,
         open_history(tmp_path, str(upstream), stranger, new, NullReporter()),
     ):
         pass

@@ -14,10 +14,10 @@ import pytest
 _DRIVER = """
 import os, pickle, shutil, signal, sys, time
 from contextlib import contextmanager
-from patchkit.fetch.cache import open_cache
-from patchkit.fetch.pin import obtain
-from patchkit.report import NullReporter
-from patchkit.vcs import gitpython
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream import gitpython
 import git
 
 pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))

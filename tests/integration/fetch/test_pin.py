@@ -8,25 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.config.lock import GitSource, Pin, load_lock
-from patchkit.errors import CacheError, ErrorGroup
-from patchkit.fetch import pin as module
-from patchkit.fetch.archive_errors import ArchiveDamaged
-from patchkit.fetch.cache import Cache, open_cache
-from patchkit.fetch.gitremote import RemoteCommitUnknown, RemoteUnreachable
-from patchkit.fetch.pin import (
-    SourceNotInLock,
-    TreeMismatch,
-    UpstreamUrlUnused,
-    find_pinned,
-    obtain,
-    pin_ref,
-)
-from patchkit.fetch.sdist import SdistDigestMismatch
-from patchkit.report import NullReporter
-from patchkit.vcs.refs import list_refs
-from patchkit.vcs.runner import GitMissing
+from patchkit.base.errors import CacheError, ErrorGroup
+from patchkit.base.reporter import NullReporter
+from patchkit.series.lock import GitSource, Pin, load_lock
+from patchkit.upstream import pin as module
+from patchkit.upstream.cache import Cache, open_cache
+from patchkit.upstream.pin import find_pinned, obtain, pin_ref
+from patchkit.upstream.refs import list_refs
+from patchkit.upstream.remote import RemoteUnreachable
+from patchkit.upstream.sdist import ArchiveDamaged, SdistDigestMismatch
 
 REPORTER = NullReporter()
 
@@ -158,7 +150,7 @@ def test_all_failures_are_told_together(upstream, index, cache: Cache) -> None:
 
 def test_a_commit_unknown_to_the_remote(upstream, cache: Cache) -> None:
     pin = dataclasses.replace(upstream.pin(with_object=False), commit="1" * 40)
-    with pytest.raises(RemoteCommitUnknown):
+    with refused("REMOTE_COMMIT_UNKNOWN"):
         obtain(pin, cache=cache, source="git", reporter=REPORTER)
 
 
@@ -167,7 +159,7 @@ def test_another_tree_is_refused_naming_both_and_leaves_no_ref(
     upstream, index, cache: Cache, source: str
 ) -> None:
     pin = dataclasses.replace(upstream.pin(with_object=False), tree="1" * 40)
-    with pytest.raises(TreeMismatch) as caught:
+    with refused("TREE_MISMATCH") as caught:
         obtain(pin, cache=cache, source=source, index_url=index.url, reporter=REPORTER)
     assert upstream.tree in caught.value.message
     assert "1" * 40 in caught.value.message
@@ -190,22 +182,22 @@ def test_a_pin_that_changed_in_the_lock_is_made_again(upstream, index, cache: Ca
 
 def test_wishes_that_do_not_fit_the_lock(upstream, cache: Cache) -> None:
     pin = upstream.pin()
-    with pytest.raises(UpstreamUrlUnused):
+    with refused("UPSTREAM_URL_UNUSED"):
         obtain(pin, cache=cache, source="sdist", upstream_url="x", reporter=REPORTER)
     without: Pin = dataclasses.replace(pin, commit=None, commit_object=None, sources=pin.sources[1:])
-    with pytest.raises(UpstreamUrlUnused):
+    with refused("UPSTREAM_URL_UNUSED"):
         obtain(without, cache=cache, upstream_url="x", reporter=REPORTER)
-    with pytest.raises(SourceNotInLock):
+    with refused("SOURCE_NOT_IN_LOCK"):
         obtain(without, cache=cache, source="git", reporter=REPORTER)
     only_git = dataclasses.replace(pin, sources=(GitSource(url="x"),))
-    with pytest.raises(SourceNotInLock):
+    with refused("SOURCE_NOT_IN_LOCK"):
         obtain(only_git, cache=cache, source="sdist", reporter=REPORTER)
     assert not cache.root.exists()
 
 
 def test_no_git(upstream, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(GitMissing):
+    with refused("GIT_MISSING"):
         obtain(upstream.pin(), cache=cache, reporter=REPORTER)
 
 
@@ -251,9 +243,9 @@ def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> N
 _OBTAIN = """
 import pickle, sys
 from pathlib import Path
-from patchkit.fetch.cache import open_cache
-from patchkit.fetch.pin import obtain
-from patchkit.report import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.base.reporter import NullReporter
 pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))
 print(obtain(pin, cache=open_cache(root), source=source, index_url=url, reporter=NullReporter()).commit)
 """

@@ -5,19 +5,13 @@ import resource
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.config.lock import SdistSource
-from patchkit.fetch import sdist
-from patchkit.fetch.sdist import (
-    IndexUnusable,
-    SdistDigestMismatch,
-    SdistMissing,
-    SdistNetwork,
-    SdistTooLarge,
-    fetch_sdist,
-)
-from patchkit.report import NullReporter
-from patchkit.vcs.disk import DiskFull, DiskNotDirectory
+from patchkit.base.files import DiskFull, DiskNotDirectory
+from patchkit.base.reporter import NullReporter
+from patchkit.series.lock import SdistSource
+from patchkit.upstream import sdist
+from patchkit.upstream.sdist import IndexUnusable, SdistDigestMismatch, SdistNetwork, fetch_sdist
 
 
 def _source(upstream, **changes) -> SdistSource:
@@ -107,13 +101,13 @@ def test_a_withdrawn_file_is_still_taken(upstream, index, tmp_path: Path, record
 
 @pytest.mark.parametrize("changes", [{"package": "none"}, {"version": "2.0"}], ids=repr)
 def test_what_the_index_does_not_have(upstream, index, tmp_path: Path, changes: dict[str, str]) -> None:
-    with pytest.raises(SdistMissing):
+    with refused("SDIST_MISSING"):
         _fetch(_source(upstream, **changes), index, tmp_path)
 
 
 def test_a_wheel_of_that_version_is_no_sdist(upstream, index, tmp_path: Path) -> None:
     index.listed = "pkg-1.0-py3-none-any.whl"
-    with pytest.raises(SdistMissing):
+    with refused("SDIST_MISSING"):
         _fetch(_source(upstream), index, tmp_path)
 
 
@@ -145,7 +139,7 @@ def test_nobody_answers(upstream, tmp_path: Path) -> None:
 
 def test_a_file_without_end_is_stopped(upstream, index, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sdist, "_LARGEST", 400)
-    with pytest.raises(SdistTooLarge):
+    with refused("SDIST_TOO_LARGE"):
         _fetch(_source(upstream), index, tmp_path)
 
 

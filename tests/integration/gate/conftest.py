@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from patchkit.config.lock import GitSource, load_lock
-from patchkit.config.lock_text import format_lock
+from patchkit.series.lock import GitSource, format_lock, load_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"

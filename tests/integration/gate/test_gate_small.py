@@ -16,21 +16,19 @@ from pathlib import Path
 
 import pytest
 from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream, pin_text
+from refusing import refused
 
-from patchkit.config.lock import Followed, load_lock
-from patchkit.config.lock_text import format_lock
-from patchkit.errors import ConfigError, ErrorGroup, ExitCode
-from patchkit.flow.hardware import Hardware, choose_hardware
-from patchkit.flow.lock import relock
-from patchkit.flow.plan import Request
-from patchkit.flow.workspace import Workspace
-from patchkit.gating.errors import ForkWithoutBranch
-from patchkit.gating.look import GateRequest, look_first
-from patchkit.gating.run import run_gate
-from patchkit.gating.text import gate_lines, gate_markdown
-from patchkit.gating.verdict import Verdict
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
+from patchkit.base.errors import ConfigError, ErrorGroup, ExitCode
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.lock import relock
+from patchkit.candidate.plan import Request
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates.hardware import Hardware, choose_hardware
+from patchkit.pull.outputs import gate_lines, gate_markdown
+from patchkit.pull.run import GateRequest, look_first, run_gate
+from patchkit.pull.verdict import Verdict
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Followed, format_lock, load_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 FIRST = "patches/0001-demo-launch-bounds/patch.toml"
@@ -146,7 +144,7 @@ def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
 def test_a_look_at_documents_imports_nothing_large() -> None:
     program = """
 import sys
-import patchkit.gating.look, patchkit.gating.text
+import patchkit.pull.run, patchkit.pull.outputs
 print([name for name in ("clang", "jinja2", "pydantic", "gguf", "patchkit.build") if name in sys.modules])
 """
     done = subprocess.run(
@@ -690,5 +688,5 @@ def test_naming_a_carried_file_as_ones_own_does_not_help(fork: Small) -> None:
 
 def test_a_fork_without_our_commits_is_told(fork: Small) -> None:
     request = GateRequest(repository=fork.root / "fork", base="main", head="b2")
-    with pytest.raises(ForkWithoutBranch, match="carries no candidate"):
+    with refused("GATE_FORK_WITHOUT_BRANCH", match="carries no candidate"):
         judge_now(request, fork.workspace())

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.table import WmmaRow, wmma_table
-from patchkit.occupancy.wmma import UPSTREAM
+from patchkit.kernels.wmma import UPSTREAM, WmmaRow, wmma_table
+from patchkit.series.profile import load_profile
 
 if TYPE_CHECKING:
     from conftest import Project

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ExitCode
+from patchkit.base.reporter import NullReporter
 from patchkit.build.compile import CompilerCrashed, Job, compile_unit
 from patchkit.build.compiler import open_compiler
-from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain
-from patchkit.errors import ExitCode
-from patchkit.report import NullReporter
+from patchkit.build.units import SourceTree
 
 pytestmark = pytest.mark.hip
 
@@ -114,9 +114,9 @@ import pickle, resource, sys
 from pathlib import Path
 from patchkit.build.compile import Job, compile_unit
 from patchkit.build.compiler import open_compiler
-from patchkit.build.sources import SourceTree
-from patchkit.errors import PatchkitError
-from patchkit.report import NullReporter
+from patchkit.build.units import SourceTree
+from patchkit.base.errors import PatchkitError
+from patchkit.base.reporter import NullReporter
 
 chain = pickle.loads(sys.stdin.buffer.read())
 compiler = open_compiler(chain, Path(sys.argv[2]), NullReporter())

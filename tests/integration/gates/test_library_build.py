@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.build import cmake_project
-from patchkit.build.cmake import build_library
-from patchkit.build.cmake_project import BuildFailed, ConfigureFailed, LibraryToolsMissing
+from patchkit.base.reporter import NullReporter
+from patchkit.build import cmake as cmake_project
+from patchkit.build.cmake import BuildFailed, build_library
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.report import NullReporter
 
 pytestmark = pytest.mark.hip
 
@@ -74,7 +74,7 @@ def test_a_project_that_does_not_configure_keeps_what_cmake_said(
     compiler: Compiler, tree: Path, tmp_path: Path
 ) -> None:
     (tree / "CMakeLists.txt").write_text(_CMAKE + "find_package(rocnothing REQUIRED)\n")
-    with pytest.raises(ConfigureFailed) as caught:
+    with refused("CMAKE_CONFIGURE_FAILED") as caught:
         build_library(tree, tmp_path / "build", "gfx1151", compiler)
     assert "rocnothing" in (caught.value.why or "")
     assert b"rocnothing" in (tmp_path / "build" / "configure.log").read_bytes()
@@ -84,6 +84,6 @@ def test_without_ninja_the_error_says_what_to_install(
     compiler: Compiler, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cmake_project, "_NINJA", ">=99")
-    with pytest.raises(LibraryToolsMissing) as caught:
+    with refused("LIBRARY_TOOLS_MISSING") as caught:
         build_library(tree, tmp_path / "build", "gfx1151", compiler)
     assert caught.value.hint == "pip install 'patchkit[library]'"

@@ -10,8 +10,8 @@ import pytest
 from adopted import adopt
 from filelock import FileLock
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[3]
 TREE = "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"  # what the lock records for gfx1151 at build 6900
@@ -30,7 +30,7 @@ def patchkit(capsys):
 
 
 def test_gates_of_a_gpu_are_not_pretended(candidate_cache: Path, patchkit, monkeypatch) -> None:
-    monkeypatch.setattr("patchkit.flow.hardware.detect_gpus", lambda: ("gfx1100",))
+    monkeypatch.setattr("patchkit.gates.hardware.detect_gpus", lambda: ("gfx1100",))
     argv = ("verify", "--arch", "gfx1151")
     code, out, err = patchkit(*argv, "--json", "--gate", "anchors", cache=candidate_cache)
     assert code == 0, err

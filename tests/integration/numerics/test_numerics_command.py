@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from command_line import patchkit_process, run_patchkit
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "tests" / "unit" / "numerics" / "recorded" / "h200-b6900.tar.xz"
@@ -189,7 +189,7 @@ def _scripts(tmp_path: Path) -> Path:
     folder = tmp_path / "small"
     folder.mkdir()
     for name in ("run.sh", "job.sh"):
-        text = (ROOT / "patchkit" / "numerics" / "native" / name).read_bytes()
+        text = (ROOT / "patchkit" / "gates" / "numerics" / "native" / name).read_bytes()
         (folder / name).write_bytes(text)
     return folder
 
@@ -334,7 +334,7 @@ def test_verify_runs_numerics_where_there_is_an_nvidia_gpu(
 
 def test_a_gpu_without_nvcc_is_a_gate_not_run(patchkit, tools: Path, monkeypatch, cuda_machine: Path) -> None:
     monkeypatch.delenv("CUDA_HOME")
-    monkeypatch.setattr("patchkit.numerics.cuda._roots", list)
+    monkeypatch.setattr("patchkit.gates.numerics.cuda._roots", list)
     code, out, err = patchkit("verify", "--arch", "gfx1151", "--gate", "numerics", "--json")
     assert code == 0, err
     rows = {row["gate"]: row for row in json.loads(out)["gates"]}

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import Subject
-from patchkit.gates.hardware import build_sides
-from patchkit.gates.numerics_judge import NMSE_LIMIT, ROW_LIMIT
-from patchkit.numerics.cases import CheckCase, check_cases, check_line
-from patchkit.numerics.outputs import CheckRun, parse_check
-from patchkit.recorder.cases import CASE_READER
+from patchkit.candidate.build import build_sides
+from patchkit.candidate.subject import Subject
+from patchkit.gates.numerics.cases import CheckCase, check_cases, check_line
+from patchkit.gates.numerics.judge import NMSE_LIMIT, ROW_LIMIT
+from patchkit.gates.numerics.outputs import CheckRun, parse_check
+from patchkit.gpu.cases import CASE_READER
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCE = ROOT / "patchkit" / "numerics" / "native" / "attention_check.cpp"
+SOURCE = ROOT / "patchkit" / "gates" / "numerics" / "native" / "attention_check.cpp"
 MASK = "const float mv = mp ? slope*GGML_CPU_FP16_TO_FP32(mp[ic]) : 0.0f;"
 
 

@@ -10,11 +10,12 @@ from typing import cast
 
 import pytest
 
-from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.bench_device import BenchOnDevice
-from patchkit.gates.hardware import machine_of
-from patchkit.report import NullReporter
-from patchkit.runner.base import LocalRunner
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.build import machine_of
+from patchkit.candidate.subject import Subject
+from patchkit.device.runner import LocalRunner
+from patchkit.gates.base import GateResult
+from patchkit.gates.bench import BenchOnDevice
 
 pytestmark = pytest.mark.cpu_build
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import Subject
-from patchkit.recorder.model_file import SmallModel, model_file
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.subject import Subject
+from patchkit.gpu.models import SmallModel, model_file
 
 pytestmark = pytest.mark.cpu_build
 
@@ -89,7 +89,7 @@ def test_a_sweep_is_measured_once_compared_and_added_to(command: Command, tmp_pa
     assert (more["measured"], more["kept"]) == (4, 8)
     assert kept.items() <= _kept(sweep).items()
 
-    from patchkit.flow.bench_compare import CompareRequest, run_bench_compare
+    from patchkit.device.bench.compare import CompareRequest, run_bench_compare
 
     table = run_bench_compare(CompareRequest(files=(sweep / "baseline.jsonl", sweep / "candidate.jsonl")))
     assert [line.test for line in table.lines] == [line["test"] for line in more["table"]["lines"]]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ExitCode
+from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
-from patchkit.gates.base import Subject
 
 
 def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.build import build_sides, machine_of
+from patchkit.candidate.subject import Subject
+from patchkit.device.attention import gate_cases
+from patchkit.device.logits import scenes
 from patchkit.gates.backend_ops import BackendOpsGate
-from patchkit.gates.base import Subject
-from patchkit.gates.hardware import build_sides, machine_of
 from patchkit.gates.logits import LogitsGate
-from patchkit.programs.attention import gate_cases
-from patchkit.programs.logits import scenes
-from patchkit.recorder.model_file import SmallModel, model_file
-from patchkit.report import NullReporter
+from patchkit.gpu.models import SmallModel, model_file
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

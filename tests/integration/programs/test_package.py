@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import Subject
-from patchkit.recorder.model_file import SmallModel, model_file
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.subject import Subject
+from patchkit.gpu.models import SmallModel, model_file
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

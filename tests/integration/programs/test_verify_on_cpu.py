@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
-from patchkit.gates.base import Subject
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain
-from patchkit.config.lock import load_lock
-from patchkit.flow.apply import run_apply
-from patchkit.flow.candidates import find_candidate
-from patchkit.flow.plan import Request
-from patchkit.flow.subject import make_subject
-from patchkit.flow.workspace import Workspace
-from patchkit.gates.base import Subject
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
+from patchkit.candidate.apply import run_apply
+from patchkit.candidate.find import find_candidate
+from patchkit.candidate.plan import Request
+from patchkit.candidate.subject import Subject, make_subject
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import load_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 # The target, its nearest relatives, one whose size is a guess, one without matrix units, one with 64 lanes.

@@ -15,16 +15,17 @@ import pytest
 
 from patchkit.build.compile import CompileFailed
 from patchkit.build.compiler import Compiler
-from patchkit.build.sources import SourceTree
 from patchkit.build.tree import overlay_tree
+from patchkit.build.units import SourceTree
+from patchkit.candidate.subject import Subject
 from patchkit.gates import touched
-from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.launch import LaunchGate
-from patchkit.gates.launch_runs import known_cases
-from patchkit.recorder.backend import RecordedBackend, build_backend
-from patchkit.recorder.cases import own_cases
-from patchkit.recorder.device import device_of
-from patchkit.recorder.session import RecordedRunFailed, RecordedRunHangs
+from patchkit.gates.base import GateResult
+from patchkit.gates.launch.gate import LaunchGate
+from patchkit.gates.launch.runs import known_cases
+from patchkit.gpu.backend import RecordedBackend, build_backend
+from patchkit.gpu.cases import own_cases
+from patchkit.gpu.device import device_of
+from patchkit.gpu.session import RecordedRunFailed, RecordedRunHangs
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -207,7 +208,7 @@ def test_upstreams_code_that_does_not_end_is_stopped_and_named(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("patchkit.recorder.session._TIMEOUT_S", 0.001)
+    monkeypatch.setattr("patchkit.gpu.session._TIMEOUT_S", 0.001)
     session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, tmp_path, compiler)
     with pytest.raises(RecordedRunHangs) as caught:
         session.run_cases(own_cases())

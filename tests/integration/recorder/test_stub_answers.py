@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.build.compiler import Compiler
-from patchkit.config.profile import load_profile
-from patchkit.recorder.device import device_of, device_text
-from patchkit.recorder.stubs import _NATIVE, _STUB_SOURCES, _WARNINGS, STUB_NAMES, build_stub, cxx_of
+from patchkit.gpu.device import device_of, device_text
+from patchkit.gpu.runtime import _NATIVE, _STUB_SOURCES, _WARNINGS, STUB_NAMES, build_stub, cxx_of
+from patchkit.series.profile import load_profile
 
 pytestmark = pytest.mark.slow
 

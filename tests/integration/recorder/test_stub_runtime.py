@@ -11,11 +11,11 @@ import pytest
 
 from patchkit.build.compiler import Compiler
 from patchkit.build.toolchain import hip_flags
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import limits_of, waves_by_vgprs
-from patchkit.recorder.device import device_of, device_text
-from patchkit.recorder.log import Recording, parse_recording
-from patchkit.recorder.stubs import STUB_NAMES, build_stub, cxx_of
+from patchkit.gpu.device import device_of, device_text
+from patchkit.gpu.log import Recording, parse_recording
+from patchkit.gpu.runtime import STUB_NAMES, build_stub, cxx_of
+from patchkit.kernels.occupancy import limits_of, waves_by_vgprs
+from patchkit.series.profile import load_profile
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

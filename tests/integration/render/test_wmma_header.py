@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.config.series import load_series
-from patchkit.flow.context import make_context, make_guard
-from patchkit.occupancy.table import wmma_table
-from patchkit.render.renderer import PatchRenderer
+from patchkit.edits.context import make_context, make_guard
+from patchkit.edits.templates import PatchRenderer
+from patchkit.kernels.wmma import wmma_table
+from patchkit.series.catalogue import load_series
+from patchkit.series.profile import load_profile
 
 _STUB = """
 #include <cstdint>

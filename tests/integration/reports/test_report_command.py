@@ -15,10 +15,10 @@ import pytest
 from adopted import adopt
 from command_line import process_environment, process_start
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.cli.cmd_report import _FORMATS
-from patchkit.errors import ExitCode
-from patchkit.flow.report import FORMATS
+from patchkit.cli.verbs.report import _FORMATS
+from patchkit.report.write import FORMATS
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"

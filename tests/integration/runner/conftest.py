@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.report import NullReporter
-from patchkit.runner.ssh import SshRunner, parse_target
+from patchkit.base.reporter import NullReporter
+from patchkit.device.runner import SshRunner, parse_target
 
 
 @dataclass

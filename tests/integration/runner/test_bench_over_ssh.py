@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.bench.options import BenchPlan
-from patchkit.bench.rounds import Rounds
-from patchkit.gates.bench_conditions import read_conditions
-from patchkit.gates.bench_run import BenchSetup, open_session
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.device.bench.conditions import read_conditions
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.rounds import Rounds
+from patchkit.device.bench.run import BenchSetup, open_session
 
 _RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
 

@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.bench.options import BenchPlan
-from patchkit.bench.tables import Table
+from patchkit.base.errors import PatchkitError
+from patchkit.base.reporter import NullReporter
 from patchkit.build.sides import BuiltSide
-from patchkit.errors import PatchkitError
-from patchkit.flow.bench_arms import BenchArm
-from patchkit.flow.bench_session import open_sweep
-from patchkit.flow.bench_sweep import Sweep
-from patchkit.gates.hardware import machine_of
-from patchkit.report import NullReporter
-from patchkit.runner.base import LocalRunner, Runner
+from patchkit.candidate.build import machine_of
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.sweep import BenchArm, Sweep, open_sweep
+from patchkit.device.bench.tables import Table
+from patchkit.device.runner import LocalRunner, Runner
 
 _RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
 _LABELS = ("HIP", "rocWMMA", "candidate")

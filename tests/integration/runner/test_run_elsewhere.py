@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.programs.run import Place, ProgramCrashed, ProgramFailed, ProgramHung, run_program
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.device.program import Place, ProgramCrashed, ProgramFailed, ProgramHung, run_program
 
 pytestmark = pytest.mark.extra_tools  # sshd and rsync
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.proc import ToolTimeout
-from patchkit.runner.base import Job
-from patchkit.runner.errors import (
+from patchkit.base.process import ToolTimeout
+from patchkit.device.runner import (
+    Job,
     RunnerAuthFailed,
     RunnerHostKeyChanged,
     RunnerHostKeyUnknown,

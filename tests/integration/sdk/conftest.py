@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from patchkit.build.rocm import places
-from patchkit.sdk.make import Request
-from patchkit.sdk.pins import load_pins
-from patchkit.sdk.prefix import Prefix, current_prefix
-from patchkit.sdk.sources import Entry
+from patchkit.build.sdk.install import Request
+from patchkit.build.sdk.parts import Entry
+from patchkit.build.sdk.pins import load_pins
+from patchkit.build.sdk.prefix import Prefix, current_prefix
+from patchkit.build.toolchain import places
 
 ROOT = Path(__file__).resolve().parents[3]
 

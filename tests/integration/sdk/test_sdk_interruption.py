@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.report import NullReporter
-from patchkit.sdk.install import install
-from patchkit.sdk.make import Request
-from patchkit.sdk.prefix import current_prefix, load_prefix
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.install import Request, install
+from patchkit.build.sdk.prefix import current_prefix, load_prefix
 
 pytestmark = [pytest.mark.hip, pytest.mark.network, pytest.mark.slow]
 
@@ -24,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[3]
 # Installs what the pickled request asks for, saying each step and the end; files may not pass the limit.
 _PROGRAM = """
 import pickle, resource, sys
-from patchkit.errors import PatchkitError
-from patchkit.report import NullReporter
-from patchkit.sdk.install import install
+from patchkit.base.errors import PatchkitError
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.install import install
 
 class Steps(NullReporter):
     def step(self, text): print("step", text, flush=True)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from stand_in_proof.cases import function_names, source
+from stand_in_proof.ir import Function
+from stand_in_proof.ir_text import parse_functions
 
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.errors import PrefixDamaged
 from patchkit.build.toolchain import Toolchain, ToolchainMissing, find_toolchain, hip_flags
-from patchkit.report import NullReporter
-from patchkit.sdk.prefix import PrefixDamaged
-from patchkit.wmma_layout.cases import function_names, source
-from patchkit.wmma_layout.ir import Function
-from patchkit.wmma_layout.ir_text import parse_functions
 
 ROOT = Path(__file__).resolve().parents[3]
 _STUB_HEADERS = Path(__file__).with_name("headers")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from stand_in_proof.cases import all_cases
+from stand_in_proof.isa import Family
+from stand_in_proof.order import Ordering
+from stand_in_proof.proof import operands_given, prove
 
 from patchkit.build.toolchain import Toolchain, knows_arch
-from patchkit.wmma_layout.cases import all_cases
-from patchkit.wmma_layout.isa import Family
-from patchkit.wmma_layout.order import Ordering
-from patchkit.wmma_layout.proof import operands_given, prove
 
 pytestmark = pytest.mark.hip
 
-STANDIN = Path(__file__).resolve().parents[3] / "patchkit" / "sdk" / "standin"
+STANDIN = Path(__file__).resolve().parents[3] / "patchkit" / "build" / "sdk" / "standin"
 EXACT = "-DROCWMMA_STAND_IN_EXACT_COPIES"
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.cli.app import main
-from patchkit.flow import tune_compile
-from patchkit.flow.tune_record import load_record, record_path, render_record
+from patchkit.tune import run as tune_compile
 from patchkit.tune.measure import measure
+from patchkit.tune.record import load_record, record_path, render_record
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 

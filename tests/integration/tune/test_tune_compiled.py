@@ -8,17 +8,16 @@ from functools import partial
 
 import pytest
 
+from patchkit.base.jobs import local_pool, run_tasks
+from patchkit.base.process import ToolStopped
+from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
-from patchkit.build.sources import SourceTree
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import limits_of
-from patchkit.proc import ToolStopped
-from patchkit.report import NullReporter
-from patchkit.tasks.pool import local_pool, run_tasks
+from patchkit.build.units import SourceTree
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.profile import load_profile
 from patchkit.tune import measure as measuring
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Traits
-from patchkit.tune.mca import find_mca
-from patchkit.tune.measure import Bench, Order, is_kept, measure, measure_elsewhere, prepare
+from patchkit.tune.measure import Bench, Order, find_mca, is_kept, measure, measure_elsewhere, prepare
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.search import choose
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.cli.app import main
-from patchkit.flow.tune_report import report_path
+from patchkit.tune.report import report_path
 
 RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from patchkit.config.manifest import Edit
-from patchkit.config.selector import SelectorModel
-from patchkit.errors import Location
+from patchkit.base.errors import Location
+from patchkit.series.patch import Edit
+from patchkit.series.selector import SelectorModel
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.anchors.hazards import AnchorCrossesDirective, AnchorUnbraced
-from patchkit.anchors.resolve import resolve_anchor
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.resolve import resolve_anchor
 
 
 def resolve(text, edit):
@@ -23,7 +23,7 @@ def resolve(text, edit):
     ],
 )
 def test_a_span_over_part_of_a_group_crosses_it(edit, text):
-    with pytest.raises(AnchorCrossesDirective) as caught:
+    with refused("ANCHOR_CROSSES_DIRECTIVE") as caught:
         resolve(text, edit({"statement": "int a"}))
     labels = [place.label for place in caught.value.where]
     assert labels[1:] == ["the span begins here", "the group begins here"]
@@ -55,7 +55,7 @@ IF = "void f() {\n    if (a) b = 1;\n    c;\n    if (d) { e; } else g;\n}\n"
     ],
 )
 def test_the_unbraced_body_of_a_control_statement_is_refused(edit, verb, at):
-    with pytest.raises(AnchorUnbraced) as caught:
+    with refused("ANCHOR_UNBRACED") as caught:
         resolve(IF, edit(at, function="f", verb=verb))
     assert str(caught.value.where[0]).endswith("patch.toml:7:1")
     assert str(caught.value.where[1]).startswith(("t.cu:2:", "t.cu:4:"))

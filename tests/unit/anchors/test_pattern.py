@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.anchors.pattern import find_runs, matches_exactly, parse_pattern, similar_runs
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.pattern import find_runs, matches_exactly, parse_pattern, similar_runs
 
 
 def read(text):

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.anchors.resolve import (
-    AnchorAmbiguous,
-    AnchorNotFound,
-    EntityAmbiguous,
-    EntityNotFound,
-    find_entity,
-    resolve_anchor,
-)
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.errors import Location
-from patchkit.source import SourceText
+from patchkit.base.errors import Location
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
 
 PATH = "ggml/src/ggml-cuda/t.cu"
 HERE = "patches/0001-p/patch.toml:7:1"
@@ -70,7 +64,7 @@ def test_an_anchor_lies_in_the_function_it_names_and_never_in_its_neighbour(edit
 
 
 def test_two_matches_are_an_error_with_both_lines(edit):
-    with pytest.raises(AnchorAmbiguous) as caught:
+    with refused("ANCHOR_AMBIGUOUS") as caught:
         resolve_anchor(scopes(), edit({"statement": "dst[i] = x[i]"}))
     assert places(caught.value) == [HERE, f"{PATH}:6:5", f"{PATH}:14:5"]
     assert "covers 2 places in 'the file', it declares 1" in caught.value.message
@@ -80,14 +74,14 @@ def test_two_matches_are_an_error_with_both_lines(edit):
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_count_is_exact(edit, count):
     chosen = edit({"tokens": "i"}, function="scale_half", count=count)
-    with pytest.raises(AnchorAmbiguous) as caught:
+    with refused("ANCHOR_AMBIGUOUS") as caught:
         resolve_anchor(scopes(), chosen)
     assert f"covers 4 places in 'scale_half', it declares {count}" in caught.value.message
     assert len(resolve_anchor(scopes(), edit({"tokens": "i"}, function="scale_half", count=4)).spans) == 4
 
 
 def test_no_match_names_the_places_elsewhere_and_the_similar_ones(edit):
-    with pytest.raises(AnchorNotFound) as caught:
+    with refused("ANCHOR_NOT_FOUND") as caught:
         resolve_anchor(scopes(), edit({"statement": "const float * x, float * dst"}, function="scale_half"))
     labels = [place.label for place in caught.value.where]
     assert places(caught.value)[0] == HERE
@@ -98,7 +92,7 @@ def test_no_match_names_the_places_elsewhere_and_the_similar_ones(edit):
 
 
 def test_no_match_in_the_file_tells_the_nearest_line(edit):
-    with pytest.raises(AnchorNotFound) as caught:
+    with refused("ANCHOR_NOT_FOUND") as caught:
         resolve_anchor(scopes(), edit({"tokens": "dst[k] = x[i]"}))
     assert f"{PATH}:6:5" in places(caught.value)
 
@@ -122,14 +116,14 @@ def test_no_match_in_the_file_tells_the_nearest_line(edit):
     ],
 )
 def test_every_word_says_what_it_looked_for(edit, at, text):
-    with pytest.raises(AnchorNotFound) as caught:
+    with refused("ANCHOR_NOT_FOUND") as caught:
         resolve_anchor(scopes(), edit(at, function="scale_half"))
     assert caught.value.why == f"no tokens '{text}' there"
 
 
 def test_an_end_of_between_must_be_one_place(edit):
     at = {"tokens": "i", "inside": {"between": [{"tokens": "{"}, {"tokens": "dst[i] ="}]}}
-    with pytest.raises(AnchorAmbiguous) as caught:
+    with refused("ANCHOR_AMBIGUOUS") as caught:
         resolve_anchor(scopes(), edit(at, function="scale_half"))
     assert "the first end of 'between' in edit 'my-edit' covers 2 places" in caught.value.message
     assert places(caught.value) == [HERE, f"{PATH}:1:59", f"{PATH}:3:17"]
@@ -137,7 +131,7 @@ def test_an_end_of_between_must_be_one_place(edit):
 
 def test_between_ends_in_the_wrong_order_cover_nothing(edit):
     at = {"between": [{"tokens": "dst[i] ="}, {"tokens": "const int i"}]}
-    with pytest.raises(AnchorNotFound):
+    with refused("ANCHOR_NOT_FOUND"):
         resolve_anchor(scopes(), edit(at, function="scale_half"))
 
 
@@ -213,13 +207,13 @@ def test_the_newline_behind_the_last_line_of_a_group_is_not_covered(edit, newlin
 
 def test_long_lines_are_cut_in_messages(edit):
     text = "void f() { a; } // " + "x" * 500 + "\nvoid g() { a; }\n"
-    with pytest.raises(AnchorAmbiguous) as caught:
+    with refused("ANCHOR_AMBIGUOUS") as caught:
         resolve_anchor(scopes(text), edit({"tokens": "a;"}))
     assert max(len(place.label or "") for place in caught.value.where) == 100
 
 
 def test_a_selector_without_a_pattern_says_so(edit):
     at = {"before": {"between": [{"body": True}, {"body": True}]}}
-    with pytest.raises(AnchorNotFound) as caught:
+    with refused("ANCHOR_NOT_FOUND") as caught:
         resolve_anchor(scopes("void f() { a; }"), edit(at, function="f"))
     assert caught.value.why == "the selector covers nothing"

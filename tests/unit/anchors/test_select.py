@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.anchors.select import select
-from patchkit.config.selector import SelectorModel
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.select import select
+from patchkit.series.selector import SelectorModel
 
 KERNEL = """\
 #include "common.cuh"

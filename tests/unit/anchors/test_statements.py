@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.anchors.statements import (
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.select import (
     covers_controlled,
     ends_controlled,
     is_one_statement,
     starts_controlled,
     statement_around,
 )
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText, Span
 
 
 def around(text):

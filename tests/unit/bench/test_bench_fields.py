@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.bench.rows import BenchFieldMissing, BenchGarbage, parse_rows
+from patchkit.device.bench.rows import BenchFieldMissing, BenchGarbage, parse_rows
 
 _FIRST = (Path(__file__).parent / "recorded" / "b6900-cpu.jsonl").read_text("utf-8").splitlines()[0]
 

@@ -9,10 +9,11 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.bench.plots import PlottingMissing, draw_plot, inline_svg
-from patchkit.bench.rows import parse_rows
-from patchkit.bench.tables import Series, Table, compare_series
+from patchkit.device.bench.plots import draw_plot, inline_svg
+from patchkit.device.bench.rows import parse_rows
+from patchkit.device.bench.tables import Series, Table, compare_series
 
 _RECORDED = Path(__file__).parent / "recorded"
 _NAMES = ("hip", "rocwmma", "tuned")
@@ -45,9 +46,9 @@ def test_equal_tables_give_equal_bytes_in_every_process() -> None:
     assert b"<dc:date>" not in here
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2] / "support")!r}]
 import test_bench_plots
-from patchkit.bench.plots import draw_plot
+from patchkit.device.bench.plots import draw_plot
 sys.stdout.buffer.write(draw_plot(test_bench_plots._table(), "svg"))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
@@ -93,6 +94,6 @@ def test_an_inline_picture_takes_the_colours_and_the_width_of_its_page() -> None
 
 def test_without_matplotlib_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PlottingMissing) as caught:
+    with refused("PLOTTING_MISSING") as caught:
         draw_plot(_table(), "svg")
     assert "pip install 'patchkit[plots]'" in str(caught.value.hint)

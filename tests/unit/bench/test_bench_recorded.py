@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from patchkit.bench.judge import Promise, judge
-from patchkit.bench.rounds import ARMS, Rounds, parse_rounds
-from patchkit.bench.statistics import Verdict
+from patchkit.device.bench.rounds import ARMS, Promise, Rounds, judge, parse_rounds
+from patchkit.device.bench.statistics import Verdict
 
 _RECORDED = Path(__file__).parent / "recorded"
 _NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.bench.options import BenchHelpUnknown, BenchPlan, bench_arguments, parse_help
-from patchkit.bench.rows import BenchFieldMissing, BenchGarbage, BenchTruncated, parse_rows
+from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
+from patchkit.device.bench.rows import BenchFieldMissing, BenchGarbage, BenchTruncated, parse_rows
 
 _RECORDED = Path(__file__).parent / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")
@@ -110,7 +111,7 @@ def test_the_help_of_a_build_decides_how_options_are_spelled() -> None:
 
 @pytest.mark.parametrize("text", ["", "usage: llama-cli\n", _HELP.replace("-mmp,", "-x,")])
 def test_another_program_is_not_taken_for_llama_bench(text: str) -> None:
-    with pytest.raises(BenchHelpUnknown):
+    with refused("BENCH_HELP_UNKNOWN"):
         parse_help(text)
 
 

@@ -10,11 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.bench.rows import parse_rows
-from patchkit.bench.table_notes import table_notes
-from patchkit.bench.table_text import csv_table, json_table, markdown_table, sections
-from patchkit.bench.tables import BenchAmbiguous, BenchNothingShared, Series, Table, compare_series
+from patchkit.device.bench.rows import parse_rows
+from patchkit.device.bench.tables import (
+    Series,
+    Table,
+    compare_series,
+    csv_table,
+    json_table,
+    markdown_table,
+    sections,
+    table_notes,
+)
 
 _RECORDED = Path(__file__).parent / "recorded"
 _PUBLISHED = _RECORDED / "published"
@@ -111,7 +119,7 @@ def test_what_was_measured_otherwise_is_compared_only_when_that_is_asked_for(
     series, fields: dict[str, object], name: str, told: str
 ) -> None:
     both = [series("A"), series("B", **fields)]
-    with pytest.raises(BenchNothingShared) as caught:
+    with refused("BENCH_NOTHING_SHARED") as caught:
         compare_series(both)
     assert caught.value.why == told
     assert caught.value.hint == f"--across {name}"
@@ -123,7 +131,7 @@ def test_what_was_measured_otherwise_is_compared_only_when_that_is_asked_for(
 
 @pytest.mark.parametrize("fields", [{"model_size": 5}, {"model_n_params": 5}, {"model_type": "llama 8B"}])
 def test_other_models_are_never_joined(series, fields: dict[str, object]) -> None:
-    with pytest.raises(BenchNothingShared, match="no test in common") as caught:
+    with refused("BENCH_NOTHING_SHARED", match="no test in common") as caught:
         compare_series([series("A"), series("B", **fields)], across=("threads",))
     assert str(caught.value.why).startswith("model: ")
     assert "--across" not in str(caught.value.hint)
@@ -160,7 +168,7 @@ def test_two_results_for_one_cell_are_refused(
     series, fields: dict[str, object], across: tuple[str, ...], told: str
 ) -> None:
     mixed = Series(label="B", source="b.jsonl", rows=series("B").rows + series("B", **fields).rows)
-    with pytest.raises(BenchAmbiguous, match="'B' has two results") as caught:
+    with refused("BENCH_AMBIGUOUS", match="'B' has two results") as caught:
         compare_series([series("A"), mixed], across=across)
     assert caught.value.why == f"they differ in {told}"
 

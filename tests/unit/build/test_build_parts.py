@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.ninja import follow, last_status
+from patchkit.base.reporter import NullReporter
+from patchkit.build.cmake import follow, last_status
 from patchkit.build.parts import cpu_part, gpu_part, programs_part
 from patchkit.build.sides import BuiltPart, Workshop, assemble, build_part, put_file
-from patchkit.report import NullReporter
 
 FILES = (
     "CMakeLists.txt",

@@ -13,17 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.build import cmake_project
-from patchkit.build.cmake_project import (
-    BuildFailed,
-    ConfigureFailed,
-    LibraryToolsMissing,
-    Project,
-    build_targets,
-)
-from patchkit.proc import ToolStopped
-from patchkit.report import NullReporter
+from patchkit.base.process import ToolStopped
+from patchkit.base.reporter import NullReporter
+from patchkit.build import cmake as cmake_project
+from patchkit.build.cmake import BuildFailed, Project, build_targets
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18...4.4)
@@ -36,8 +31,8 @@ add_custom_target(slow COMMAND ${CMAKE_COMMAND} -E touch began COMMAND ${CMAKE_C
 _INTERRUPTED = """
 import sys
 from pathlib import Path
-from patchkit.build.cmake_project import Project, build_targets
-from patchkit.report import NullReporter
+from patchkit.build.cmake import Project, build_targets
+from patchkit.base.reporter import NullReporter
 source, folder = map(Path, sys.argv[1:])
 project = Project(source=source, folder=folder, entries={"CMAKE_BUILD_TYPE": "Release"})
 build_targets(project, ["small", "slow"], what="building", reporter=NullReporter())
@@ -95,7 +90,7 @@ def test_a_compile_error_has_its_place_and_the_whole_log(project: Project) -> No
 
 def test_a_project_that_does_not_configure(project: Project) -> None:
     (project.source / "CMakeLists.txt").write_text(CMAKE + 'message(FATAL_ERROR "not here")\n')
-    with pytest.raises(ConfigureFailed, match="does not configure") as caught:
+    with refused("CMAKE_CONFIGURE_FAILED", match="does not configure") as caught:
         build(project)
     assert "not here" in (caught.value.why or "")
     (project.source / "CMakeLists.txt").write_text(CMAKE)
@@ -113,7 +108,7 @@ def test_a_build_that_is_told_to_stop_goes_on_later(project: Project) -> None:
 
 def test_without_a_ninja(project: Project, monkeypatch) -> None:
     monkeypatch.setattr(cmake_project, "_NINJA", ">=99")
-    with pytest.raises(LibraryToolsMissing) as caught:
+    with refused("LIBRARY_TOOLS_MISSING") as caught:
         build(project)
     assert caught.value.why == "there is no ninja"
 
@@ -130,7 +125,7 @@ def test_ninja_need_not_be_on_the_path(project: Project, monkeypatch, tmp_path: 
 
 def test_without_a_cmake_that_is_new_enough(project: Project, monkeypatch) -> None:
     monkeypatch.setattr(cmake_project, "_CMAKE", ">=99")
-    with pytest.raises(LibraryToolsMissing, match="cmake 4 and ninja") as caught:
+    with refused("LIBRARY_TOOLS_MISSING", match="cmake 4 and ninja") as caught:
         build(project)
     assert "patchkit[library]" in (caught.value.hint or "")
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.cmake import _compiler_cache
-from patchkit.build.cmake_settings import cmake_settings
+from patchkit.build.cmake import _compiler_cache, cmake_settings
 from patchkit.build.machine import _runtime
+from patchkit.build.sdk.prefix import STANDIN
 from patchkit.build.toolchain import Toolchain
-from patchkit.sdk.prefix import STANDIN
 
 SDK = Toolchain(
     kind="sdk",

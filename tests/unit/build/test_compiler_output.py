@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
+from refusing import refused
 
-from patchkit.build.assembly import AssemblyMalformed, parse_kernels
-from patchkit.build.remarks import RemarkMalformed, parse_diagnostics, parse_remarks
+from patchkit.build.compile import parse_kernels
+from patchkit.build.remarks import parse_diagnostics, parse_remarks
 
 _AT = "ggml/src/ggml-cuda/template-instances/../fattn-tile.cuh:719:1"
 _TAIL = "[-Rpass-analysis=kernel-resource-usage]"
@@ -38,7 +38,7 @@ def test_every_figure_of_every_kernel_is_read() -> None:
 
 
 def test_a_remark_without_a_number_is_an_error() -> None:
-    with pytest.raises(RemarkMalformed, match=r"Occupancy \[waves/SIMD\] of _Z1av"):
+    with refused("RESOURCE_REMARK_MALFORMED", match=r"Occupancy \[waves/SIMD\] of _Z1av"):
         parse_remarks(_remarks("_Z1av", **{"Occupancy [waves/SIMD]": "many"}))
 
 
@@ -86,7 +86,7 @@ def test_a_kernel_without_an_end_is_a_trap() -> None:
 
 def test_a_kernel_without_metadata_or_body_is_an_error() -> None:
     text = _BODY.format(name="_Z1av", end="\ts_endpgm")
-    with pytest.raises(AssemblyMalformed, match="_Z1av"):
+    with refused("ASSEMBLY_MALFORMED", match="_Z1av"):
         parse_kernels(text)
-    with pytest.raises(AssemblyMalformed):
+    with refused("ASSEMBLY_MALFORMED"):
         parse_kernels("\t.amdhsa_kernel _Z1av\n" + _METADATA)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.kv_types import kv_definitions, kv_units
-from patchkit.build.units import hip_units
+from patchkit.build.units import hip_units, kv_definitions, kv_units
 
 _GPU = "ggml/src/ggml-cuda"
 _CALL = 'file(GLOB SRCS "../ggml-cuda/*.cu")\nggml_cuda_fattn_vec_instances(${DIR}/../ggml-cuda SRCS)\n'

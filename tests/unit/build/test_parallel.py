@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from patchkit.build.parallel import run_parallel, workers
-from patchkit.proc import ToolStopped, run_tool
-from patchkit.report import NullReporter
+from patchkit.base.process import ToolStopped, run_tool
+from patchkit.base.reporter import NullReporter
+from patchkit.build.jobs import run_parallel, workers
 
 
 def _run(items, work, stop=None):

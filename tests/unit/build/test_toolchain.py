@@ -6,10 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.build.rocm import look_at, places
+from patchkit.base.errors import ExitCode
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.errors import PrefixDamaged
+from patchkit.build.sdk.prefix import STANDIN, Package, Record, write_record
+from patchkit.build.sdk.versions import rocwmma_version
 from patchkit.build.toolchain import (
-    RocmUnusable,
     RocWmma,
     Toolchain,
     ToolchainMissing,
@@ -17,13 +21,10 @@ from patchkit.build.toolchain import (
     find_toolchain,
     hip_flags,
     knows_arch,
+    look_at,
+    places,
     rocwmma_for,
 )
-from patchkit.errors import ExitCode
-from patchkit.report import NullReporter
-from patchkit.sdk.errors import BitcodeTooNew, CompilerLacksArch, PrefixDamaged
-from patchkit.sdk.prefix import STANDIN, Package, Record, write_record
-from patchkit.sdk.versions import rocwmma_version
 
 
 class Warnings(NullReporter):
@@ -179,7 +180,7 @@ def test_a_named_rocm_that_lacks_a_part_is_an_error(
     find, rocm: Path, tmp_path: Path, part: str, words: str
 ) -> None:
     (rocm / part).unlink()
-    with pytest.raises(RocmUnusable) as caught:
+    with refused("ROCM_UNUSABLE") as caught:
         find(tmp_path, {"ROCM_PATH": str(rocm)})
     assert words in caught.value.message
     assert caught.value.where[0].path == str(rocm)
@@ -199,14 +200,14 @@ def test_an_incomplete_rocm_nobody_named_is_passed_over_aloud(
 
 def test_a_compiler_that_is_no_clang_is_an_error(find, rocm: Path, tmp_path: Path) -> None:
     put(rocm / "lib/llvm/bin/clang++", "#!/bin/sh\necho 'gcc (GCC) 12'\n")
-    with pytest.raises(RocmUnusable) as caught:
+    with refused("ROCM_UNUSABLE") as caught:
         find(tmp_path, {"ROCM_PATH": str(rocm)})
     assert caught.value.where[0].path == str(rocm / "lib/llvm/bin/clang++")
 
 
 def test_device_libs_newer_than_the_compiler_are_refused(find, sdk: Path, tmp_path: Path) -> None:
     put_clang(tmp_path / "bin/clang++-22", "20.1.0")
-    with pytest.raises(BitcodeTooNew) as caught:
+    with refused("SDK_BITCODE_TOO_NEW") as caught:
         find(sdk)
     assert "LLVM 21" in caught.value.message
 
@@ -218,7 +219,7 @@ def test_a_compiler_too_old_for_the_gpu_is_refused_before_anything_is_compiled(
     put(rocm / "lib/llvm/bin/clang++", f"#!/bin/sh\n{old}\n")
     toolchain = find(tmp_path, {"ROCM_PATH": str(rocm)})
     check_archs(toolchain, ["gfx1100"], NullReporter())
-    with pytest.raises(CompilerLacksArch, match=r"clang 16\.0\.6 makes no code for gfx1151") as caught:
+    with refused("SDK_COMPILER_LACKS_ARCH", match=r"clang 16\.0\.6 makes no code for gfx1151") as caught:
         check_archs(toolchain, ["gfx1100", "gfx1151"], NullReporter())
     assert caught.value.exit_code is ExitCode.TOOLCHAIN
     assert caught.value.why == "it knows gfx1100, gfx1103"

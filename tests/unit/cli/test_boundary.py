@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
+from patchkit.base.errors import ErrorGroup, GitError, RenderError
 from patchkit.cli import app, boundary, commands
 from patchkit.cli.settings import Settings, verb
-from patchkit.errors import ErrorGroup, GitError, RenderError
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
+from patchkit.base.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
+from patchkit.base.text import visible
 from patchkit.cli.complaint import complain, error_as_json, exit_code_of
 from patchkit.cli.terminal import Terminal
-from patchkit.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
-from patchkit.visible import visible
 
 _ANCHOR = AnchorError(
     "2 matches for function 'mul'",

@@ -6,8 +6,8 @@ import gguf
 import numpy as np
 import pytest
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
 
 
 @pytest.fixture

@@ -3,18 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
+from patchkit.base.errors import ExitCode, Location
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
 from patchkit.cli.app import main
-from patchkit.cli.cmd_explain import HeadSizeMalformed, _lines, _sizes
-from patchkit.errors import ExitCode, Location
-from patchkit.flow.explain import Account, Explanation
-from patchkit.recorder.branches import Decision
-from patchkit.recorder.cases import Case
-from patchkit.recorder.kernels import read_name
-from patchkit.recorder.log import Kernel, Launch
-from patchkit.recorder.selection import Selection
+from patchkit.cli.verbs.explain import _lines, _sizes
+from patchkit.gates.explain import Account, Explanation
+from patchkit.gpu.cases import Case
+from patchkit.gpu.log import Kernel, Launch
+from patchkit.gpu.names import read_name
+from patchkit.gpu.selection import Decision, Selection
 
 _CASE = Case(id="c", head_size=128, head_size_v=128, kv_heads=8, gqa=4, kv=4096, tokens=1)
 
@@ -107,7 +107,7 @@ def test_head_sizes_are_one_number_or_two(text, sizes):
 
 @pytest.mark.parametrize("text", ["", "0", "64/", "64/64/64", "many", "-64"])
 def test_another_head_size_is_refused(text):
-    with pytest.raises(HeadSizeMalformed):
+    with refused("HEAD_SIZE_MALFORMED"):
         _sizes(text)
 
 

@@ -118,7 +118,7 @@ def test_doctor_exits_as_the_first_check_that_failed(patchkit, tmp_path: Path) -
 
 
 def _pretend_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr("patchkit.flow.gpus.detect_gpus", lambda: names)
+    monkeypatch.setattr("patchkit.device.gpus.detect_gpus", lambda: names)
 
 
 def test_without_a_gpu_the_ready_ones_are_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:

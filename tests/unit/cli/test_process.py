@@ -196,7 +196,7 @@ def test_no_file_takes_the_number_of_a_closed_stream() -> None:
 @pytest.mark.parametrize(
     ("sign", "by"), [("SIGINT", b"Ctrl-C"), ("SIGTERM", b"SIGTERM"), ("SIGHUP", b"SIGHUP")]
 )
-@pytest.mark.parametrize("module", ["click", "patchkit.cli.boundary", "patchkit.flow.doctor"])
+@pytest.mark.parametrize("module", ["click", "patchkit.cli.boundary", "patchkit.cli.doctor"])
 def test_ctrl_c_and_its_like_while_modules_are_imported(
     module: str, sign: str, by: bytes, argv: tuple[str, ...], out: bytes
 ) -> None:
@@ -229,8 +229,8 @@ def test_a_tool_ends_with_the_patchkit_that_runs_it(tmp_path: Path, sign: signal
     """It sits in a session of its own, so no signal to patchkit reaches it."""
     tool = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid && exec sleep 1000"
     code = (
-        "from patchkit.cli import app, boundary\nfrom patchkit.proc import run_tool\n"
-        "from patchkit.report import NullReporter\n"
+        "from patchkit.cli import app, boundary\nfrom patchkit.base.process import run_tool\n"
+        "from patchkit.base.reporter import NullReporter\n"
         f"boundary.answer = lambda argv: run_tool(['sh', '-c', {tool!r}], reporter=NullReporter())\n"
         "app.run()"
     )

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
+from patchkit.base.reporter import NullReporter
 from patchkit.cli.progress import BarReporter, LineReporter, make_reporter
-from patchkit.report import NullReporter
 
 
 def test_a_log_has_one_line_per_event(capsys) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.bench_rules import BenchRules, ExpectedGain
-from patchkit.config.manifest import Patch, parse_patch
-from patchkit.config.toml import load_toml
-from patchkit.errors import ConfigError, ErrorGroup
+from patchkit.base.errors import ConfigError, ErrorGroup
+from patchkit.series.patch import Patch, parse_patch
+from patchkit.series.promises import BenchRules, ExpectedGain
+from patchkit.series.toml import load_toml
 
 ROOT = Path(__file__).resolve().parents[3]
 _PATCH = ROOT / "patches" / "0002-tile-unprune" / "patch.toml"

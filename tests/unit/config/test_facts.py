@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.config.facts import (
-    Confidence,
-    Fact,
-    FactMissing,
-    FactNotANumber,
-    FactNotForDecisions,
-    Facts,
-    FactsModel,
-    FactValue,
-    UnknownFact,
-)
-from patchkit.errors import Location
+from patchkit.base.errors import Location
+from patchkit.series.facts import Confidence, Fact, FactNotForDecisions, Facts, FactsModel, FactValue
 
 PLACE = Location(path="gfx1151.toml", line=9)
 
@@ -60,22 +51,22 @@ def test_facts_that_may_only_be_shown(name: str, why: str) -> None:
 
 def test_a_fact_the_profile_does_not_state() -> None:
     assert FACTS.report("l2_mib") is None
-    with pytest.raises(FactMissing, match="does not state 'l2_mib'"):
+    with refused("FACT_MISSING", match="does not state 'l2_mib'"):
         FACTS.require("l2_mib")
 
 
 def test_a_misspelt_fact_is_not_a_missing_one() -> None:
-    with pytest.raises(UnknownFact) as caught:
+    with refused("FACT_UNKNOWN") as caught:
         FACTS.report("vgpr_per_simd")
     assert caught.value.hint == "did you mean 'vgprs_per_simd'?"
 
 
 def test_a_word_is_not_a_number() -> None:
-    with pytest.raises(FactNotANumber, match="'wmma', not a whole number"):
+    with refused("FACT_NOT_A_NUMBER", match="'wmma', not a whole number"):
         FACTS.require_int("matrix")
 
 
 def test_every_name_of_the_lists_is_a_fact() -> None:
-    from patchkit.config.facts import REPORT_ONLY, REQUIRED
+    from patchkit.series.facts import REPORT_ONLY, REQUIRED
 
     assert set(REQUIRED) | REPORT_ONLY <= set(FactsModel.model_fields)

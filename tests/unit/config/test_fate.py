@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
-from patchkit.config.manifest import parse_patch
-from patchkit.config.toml import parse_toml
-from patchkit.errors import ErrorGroup
+from patchkit.base.errors import ErrorGroup
+from patchkit.series.patch import parse_patch
+from patchkit.series.toml import parse_toml
 
 TODAY = dt.date(2026, 11, 21)
 TEXT = """\

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.gate_policy import GATES, GatePolicy
-from patchkit.config.series import load_series
-from patchkit.errors import ConfigError, ErrorGroup
+from patchkit.base.errors import ConfigError, ErrorGroup
+from patchkit.series.catalogue import GATES, GatePolicy, load_series
 
 ROOT = Path(__file__).resolve().parents[3]
 

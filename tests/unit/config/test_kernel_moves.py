@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from patchkit.config.kernel_moves import KernelMove, KernelMoveModel
-from patchkit.config.series import load_series
+from patchkit.series.catalogue import load_series
+from patchkit.series.promises import KernelMove, KernelMoveModel
 
 ROOT = Path(__file__).parents[3]
 MOVE = KernelMove(origin="mma", to=("tile",), head_sizes=(256,), why="a test")

@@ -9,40 +9,30 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
-from patchkit.config.lock import (
+from patchkit.base.errors import ConfigError, ErrorGroup
+from patchkit.series.lock import (
     Followed,
     GitSource,
     Lock,
-    PinAmbiguous,
-    PinUnknown,
-    Result,
-    SdistSource,
-    load_lock,
-    parse_lock,
-)
-from patchkit.config.lock_check import (
     LockArchsUnsorted,
     LockBuildTwice,
     LockCommitUnproven,
     LockDateBad,
     LockDefaultUnknown,
-    LockFollowedTwice,
     LockGitWithoutCommit,
     LockObjectBad,
     LockResultOrphan,
-    LockResultTwice,
-)
-from patchkit.config.lock_text import (
-    LockChanged,
-    LockNotWritten,
+    Result,
+    SdistSource,
     format_lock,
+    load_lock,
+    parse_lock,
     record_result,
     write_lock,
 )
-from patchkit.config.toml import TomlFileUnreadableError, TomlMissingError, parse_toml
-from patchkit.errors import ConfigError, ErrorGroup
+from patchkit.series.toml import BadValueError, MissingKeyError, UnknownKeyError, parse_toml
 
 TREE = "2ce50226eadb9957ae4adba311d1516c7758f80f"
 RAW = (
@@ -139,14 +129,14 @@ def test_a_pin_is_found(wanted: str | int | None) -> None:
 
 @pytest.mark.parametrize("wanted", ["b13", 9, "abab0", "ab", "", "latest"], ids=repr)
 def test_a_pin_that_is_not_there_names_those_that_are(wanted: str | int) -> None:
-    with pytest.raises(PinUnknown) as caught:
+    with refused("PIN_UNKNOWN") as caught:
         _parse(TEXT).pin(wanted)
     assert "b10, b11, b12" in (caught.value.hint or "")
 
 
 def test_a_prefix_of_two_commits_is_ambiguous() -> None:
     text = TEXT.replace("build = 12\n", f'build = 12\ncommit = "{"ab" * 19}cd"\n')
-    with pytest.raises(PinAmbiguous, match="b11, b12"):
+    with refused("PIN_AMBIGUOUS", match="b11, b12"):
         _parse(text).pin("abab")
     assert _parse(text).pin("ab" * 19 + "c").build == 12
 
@@ -251,7 +241,7 @@ def test_two_results_of_one_key_are_refused_with_both_places() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(f"{TEXT}\n{second}")
     (error,) = caught.value.errors
-    assert isinstance(error, LockResultTwice)
+    assert error.code == "LOCK_RESULT_TWICE"
     assert [place.line for place in error.where] == [53, 37]
 
 
@@ -281,7 +271,7 @@ def test_a_function_has_one_place() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(f"{TEXT[:position]}{FOLLOWED}{FOLLOWED}\n{TEXT[position:]}")
     (error,) = caught.value.errors
-    assert isinstance(error, LockFollowedTwice)
+    assert error.code == "LOCK_FOLLOWED_TWICE"
     assert len(error.where) == 2
 
 
@@ -347,7 +337,7 @@ def test_a_full_disk_leaves_the_old_lock(tmp_path: Path) -> None:
     path.write_text("old")
     undo = _limit_files(100)
     try:
-        with pytest.raises(LockNotWritten):
+        with refused("LOCK_NOT_WRITTEN"):
             write_lock(path, _parse(TEXT))
     finally:
         undo()
@@ -356,7 +346,7 @@ def test_a_full_disk_leaves_the_old_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TomlMissingError):
+    with refused("TOML_MISSING"):
         load_lock(tmp_path / "none.lock")
 
 
@@ -410,7 +400,7 @@ def test_a_result_for_a_pin_that_is_another_now_is_not_recorded(tmp_path: Path) 
     lock = _parse(TEXT)
     write_lock(path, lock)
     before = path.read_bytes()
-    with pytest.raises(LockChanged):
+    with refused("LOCK_CHANGED"):
         record_result(path, replace(lock.pins[0], tree="0" * 40), _result(lock, "gfx1100"))
     assert path.read_bytes() == before
 
@@ -445,7 +435,7 @@ def test_a_bad_source_is_one_error_at_the_source() -> None:
 
 def test_a_pipe_in_the_place_of_a_lock_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "upstream.lock")
-    with pytest.raises(TomlFileUnreadableError):
+    with refused("TOML_UNREADABLE"):
         load_lock(tmp_path / "upstream.lock")
 
 

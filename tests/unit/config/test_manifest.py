@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.config.manifest import BuildRange, Edit, NewFile, parse_patch
-from patchkit.config.selector import Call
-from patchkit.config.toml import parse_toml
-from patchkit.errors import ErrorGroup, ExitCode
+from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.series.patch import BuildRange, Edit, NewFile, parse_patch
+from patchkit.series.selector import Call
+from patchkit.series.toml import parse_toml
 
 PATH = "patches/0007-my-patch/patch.toml"
 GOOD = """\

@@ -7,21 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.config.explain import BadValueError, MissingKeyError, UnknownKeyError
-from patchkit.config.facts import FactMissing
-from patchkit.config.profile import (
-    DuplicateTuning,
-    GenericTarget,
-    InheritanceCycle,
-    NoProfiles,
-    ProfileMismatch,
-    UnknownArch,
-    UnknownFamily,
-    list_profiles,
-    load_profile,
-)
-from patchkit.errors import ErrorGroup, ExitCode
+from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.series.profile import list_profiles, load_profile
+from patchkit.series.toml import BadValueError, MissingKeyError, UnknownKeyError
 
 FAMILY = """family = "top"
 
@@ -143,35 +133,35 @@ def test_build_options_follow_the_macros_that_patches_ask_for(write: Write) -> N
 
 def test_unknown_archs_are_answered_with_the_nearest(write: Write) -> None:
     folder = write()
-    with pytest.raises(UnknownArch) as caught:
+    with refused("ARCH_UNKNOWN") as caught:
         load_profile(folder, "gfx1109")
     assert caught.value.hint in {"did you mean 'gfx1100'?", "did you mean 'gfx1199'?"}
     assert caught.value.exit_code is ExitCode.USAGE
-    with pytest.raises(UnknownArch) as caught:
+    with refused("ARCH_UNKNOWN") as caught:
         load_profile(folder, "sm_90")
     assert caught.value.hint == "known: gfx1100, gfx1199"
-    with pytest.raises(UnknownArch) as caught:
+    with refused("ARCH_UNKNOWN") as caught:
         load_profile(folder, "gfx1199:xnack-")
     assert caught.value.hint == "leave the feature suffix out: --arch gfx1199"
-    with pytest.raises(UnknownArch):
+    with refused("ARCH_UNKNOWN"):
         load_profile(folder, "../families/top")
 
 
 @pytest.mark.parametrize("target", ["gfx11-generic", "gfx9-4-generic", "gfx12-generic"])
 def test_generic_targets_are_refused_with_the_reason(write: Write, target: str) -> None:
-    with pytest.raises(GenericTarget, match="exact gfx ids only") as caught:
+    with refused("ARCH_GENERIC", match="exact gfx ids only") as caught:
         load_profile(write(), target)
     assert caught.value.why is not None
     assert "25620" in caught.value.why
 
 
 def test_a_folder_without_profiles(tmp_path: Path) -> None:
-    with pytest.raises(NoProfiles):
+    with refused("PROFILES_NONE"):
         list_profiles(tmp_path)
 
 
 def test_an_unknown_family(write: Write) -> None:
-    with pytest.raises(UnknownFamily) as caught:
+    with refused("PROFILE_FAMILY_UNKNOWN") as caught:
         load_profile(write(('inherits = "middle"', 'inherits = "midle"')), "gfx1199")
     assert caught.value.hint == "did you mean 'middle'?"
     assert str(caught.value.where[0]).endswith("gfx1199.toml:2:1")
@@ -179,7 +169,7 @@ def test_an_unknown_family(write: Write) -> None:
 
 def test_a_family_that_inherits_from_itself(write: Write) -> None:
     folder = write(top=FAMILY.replace('family = "top"', 'family = "top"\ninherits = "middle"'))
-    with pytest.raises(InheritanceCycle) as caught:
+    with refused("PROFILE_CYCLE") as caught:
         load_profile(folder, "gfx1199")
     assert caught.value.why == "middle -> top -> middle"
     assert str(caught.value.where[0]).endswith("top.toml:2:1")
@@ -196,25 +186,25 @@ def test_a_family_that_inherits_from_itself(write: Write) -> None:
     ],
 )
 def test_statements_that_do_not_agree(write: Write, old: str, new: str, line: int) -> None:
-    with pytest.raises(ProfileMismatch) as caught:
+    with refused("PROFILE_MISMATCH") as caught:
         load_profile(write((old, new)), "gfx1199")
     assert caught.value.where[0].line == line
 
 
 def test_a_family_file_that_says_it_is_another(write: Write) -> None:
-    with pytest.raises(ProfileMismatch, match="says it is 'midle'"):
+    with refused("PROFILE_MISMATCH", match="says it is 'midle'"):
         load_profile(write(middle=MIDDLE.replace('"middle"\ni', '"midle"\ni')), "gfx1199")
 
 
 def test_facts_that_nobody_states(write: Write) -> None:
     top = FAMILY.replace("lds_per_wgp_bytes", "l2_mib").replace("wave_size", "infinity_cache_mib")
-    with pytest.raises(FactMissing, match="wave_size, lds_per_wgp_bytes or lds_per_cu_bytes"):
+    with refused("FACT_MISSING", match="wave_size, lds_per_wgp_bytes or lds_per_cu_bytes"):
         load_profile(write(top=top), "gfx1199")
 
 
 def test_two_rows_for_one_variant(write: Write) -> None:
     row = PROFILE[PROFILE.index("[[tuning.wmma]]") :]
-    with pytest.raises(DuplicateTuning) as caught:
+    with refused("PROFILE_DUPLICATE_TUNING") as caught:
         load_profile(write((row, row + "\n" + row)), "gfx1199")
     assert [where.line for where in caught.value.where] == [33, 23]
 
@@ -332,5 +322,5 @@ def test_rows_and_threads_of_an_mmq_block_are_one_number(write: Write, rows: tup
 def test_two_rows_for_the_same_thing_are_refused(write: Write, table: str) -> None:
     rows = LATER.split("\n\n")
     twice = next(row for row in rows if f"[[tuning.{table}]]" in row)
-    with pytest.raises(DuplicateTuning):
+    with refused("PROFILE_DUPLICATE_TUNING"):
         load_profile(write(more=f"{LATER}\n{twice}\n"), "gfx1199")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.config.manifest import parse_patch
-from patchkit.config.toml import parse_toml
-from patchkit.errors import ErrorGroup
+from patchkit.base.errors import ErrorGroup
+from patchkit.series.patch import parse_patch
+from patchkit.series.toml import parse_toml
 
 GOOD = r'''
 id = "demo"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.manifest import Patch, parse_patch
-from patchkit.config.resource_rules import Allowance, ResourceRules
-from patchkit.config.toml import load_toml
-from patchkit.errors import ConfigError, ErrorGroup
+from patchkit.base.errors import ConfigError, ErrorGroup
+from patchkit.series.patch import Patch, parse_patch
+from patchkit.series.promises import Allowance, ResourceRules
+from patchkit.series.toml import load_toml
 
 ROOT = Path(__file__).resolve().parents[3]
 _SHIPPED = ROOT / "patches" / "0003-fattn-decode-tile" / "patch.toml"

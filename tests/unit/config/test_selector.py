@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from patchkit.config.selector import (
+from patchkit.series.selector import (
     After,
     Before,
     Between,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.series import Series, load_series
-from patchkit.errors import ErrorGroup, PatchkitError
+from patchkit.base.errors import ErrorGroup, PatchkitError
+from patchkit.series.catalogue import Series, load_series
 
 CUDA = "ggml/src/ggml-cuda/"
 PATCH = """\

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.facts import FactNotForDecisions
-from patchkit.config.profile import list_profiles, load_profile
-from patchkit.config.schema import SCHEMAS, write_schemas
+from patchkit.series.facts import FactNotForDecisions
+from patchkit.series.profile import list_profiles, load_profile
+from patchkit.series.schema import SCHEMAS, write_schemas
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "arch_profiles"
@@ -99,7 +99,7 @@ def test_the_compute_capability_is_what_upstream_computes() -> None:
 def test_the_committed_schemas_are_what_the_models_say(name: str, tmp_path: Path) -> None:
     write_schemas(tmp_path)
     assert (ROOT / name).read_bytes() == (tmp_path / name).read_bytes(), (
-        "write the schemas anew: python -m patchkit.config.schema"
+        "write the schemas anew: python -m patchkit.series.schema"
     )
 
 

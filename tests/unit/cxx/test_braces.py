@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.cxx.braces import brace_role
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.select import brace_role
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
 
 
 def read(data):

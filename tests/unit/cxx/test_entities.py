@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.source import SourceText, Span
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.scopes import parse_scopes
 
 
 def read(text):

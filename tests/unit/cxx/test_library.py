@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from clang import cindex
+from refusing import refused
 
-from patchkit.cxx.library import LibclangUnavailable, ParseFailed, library_version, parse_unit
+from patchkit.cpp.libclang import library_version, parse_unit
 
 
 def test_the_version_is_that_of_the_pinned_wheel():
@@ -13,7 +14,7 @@ def test_the_version_is_that_of_the_pinned_wheel():
 
 
 def test_arguments_that_clang_refuses_altogether_are_a_parse_failure():
-    with pytest.raises(ParseFailed) as caught:
+    with refused("LIBCLANG_PARSE") as caught:
         parse_unit("/missing.cpp", ["-xc++"], {}, 0)
     assert "/missing.cpp" in caught.value.message
     assert caught.value.hint == "patchkit doctor"
@@ -25,7 +26,7 @@ def test_a_library_that_does_not_load_says_how_to_reinstall_it(monkeypatch, erro
         raise error
 
     monkeypatch.setattr(cindex.Index, "create", staticmethod(refuse))
-    with pytest.raises(LibclangUnavailable) as caught:
+    with refused("LIBCLANG_UNAVAILABLE") as caught:
         parse_unit("/a.cpp", [], {"/a.cpp": b""}, 0)
     assert caught.value.hint is not None
     assert "libclang==18.1.1" in caught.value.hint
@@ -40,5 +41,5 @@ class _Unit:
 
 
 def test_a_library_that_does_not_tell_its_version_is_named_so(monkeypatch):
-    monkeypatch.setattr("patchkit.cxx.library.parse_unit", lambda *_: _Unit())
+    monkeypatch.setattr("patchkit.cpp.libclang.parse_unit", lambda *_: _Unit())
     assert library_version() == "clang (unknown version)"

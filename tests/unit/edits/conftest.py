@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from patchkit.config.manifest import Alias, Edit
-from patchkit.config.selector import SelectorModel
+from patchkit.base.errors import Location
 from patchkit.edits.guard import Guard, Target
-from patchkit.errors import Location
+from patchkit.series.patch import Alias, Edit
+from patchkit.series.selector import SelectorModel
 
 GFX1151 = Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
 GFX90A = Target(arch="gfx90a", macro="__gfx90a__", cc=0x90A)

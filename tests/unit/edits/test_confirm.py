@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.anchors.resolve import Anchor, resolve_anchor
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.cxx.tree import Definition, ParseIssue, Tree, parse_tree
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.ast import Definition, ParseIssue, Tree, parse_tree
+from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.confirm import (
-    EditDead,
     EditMisplaced,
     EditUnparsable,
-    EditWrongSide,
     TwinTouched,
     confirm_entities,
     confirm_passes,
 )
-from patchkit.edits.model import Applied, Placement, apply_placements
-from patchkit.source import SourceText, Span
+from patchkit.edits.expand import Applied, Placement, apply_placements
+from patchkit.edits.resolve import Anchor, resolve_anchor
 
 SOURCE = """\
 #define SIZE 4
@@ -160,7 +159,7 @@ def test_nothing_changed_is_nothing_touched(edit):
 
 
 def test_an_edit_for_a_side_that_the_function_does_not_run_on_is_refused(confirm):
-    with pytest.raises(EditWrongSide) as caught:
+    with refused("EDIT_WRONG_SIDE") as caught:
         confirm("b(a)", "c(a)", "twin", parameters="int a", side="device")
     assert caught.value.hint == 'side = "host", or another function'
 
@@ -170,5 +169,5 @@ def test_an_edit_under_a_false_if_is_dead(edit):
     definition = Definition("f", Span(0, 15), frozenset({"device"}))
     live, dead = Tree((definition,), (), ()), Tree((definition,), (), (Span(5, 15),))
     assert confirm_passes(scopes, anchored, _passes(live), _passes(live))
-    with pytest.raises(EditDead):
+    with refused("EDIT_DEAD"):
         confirm_passes(scopes, anchored, _passes(live), _passes(dead))

@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
-from patchkit.anchors.resolve import EntityNotFound, resolve_anchor
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.edits.expand import (
-    AliasNotOneLine,
-    AliasTaken,
-    AlreadyIncluded,
-    HostGuardMissing,
-    NoIncludeBlock,
-    SeveralStatements,
-    expand_alias,
-    expand_edit,
-)
-from patchkit.edits.model import apply_placements
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.expand import apply_placements, expand_alias, expand_edit
+from patchkit.edits.resolve import EntityNotFound, resolve_anchor
 
 HOST = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
 
@@ -76,13 +67,13 @@ def test_a_host_edit_is_live_in_every_host_pass_and_asks_for_the_gpu(edit, guard
 
 @pytest.mark.parametrize("text", ["b;", f"b; // {HOST}", "x == GGML_CUDA_CC_OFFSET_AMD + 0x11510;"])
 def test_a_host_edit_that_does_not_ask_is_refused(edit, guard, text):
-    with pytest.raises(HostGuardMissing) as caught:
+    with refused("HOST_GUARD_MISSING") as caught:
         expanded("a;\n", edit({"tokens": "a;"}, side="host"), guard, text)
     assert "without the host guard of gfx1151" in caught.value.message
 
 
 def test_every_gpu_of_the_guard_must_be_asked_for(edit, two_gpus):
-    with pytest.raises(HostGuardMissing) as caught:
+    with refused("HOST_GUARD_MISSING") as caught:
         expanded("a;\n", edit({"tokens": "a;"}, side="host"), two_gpus, f"if {HOST} b;")
     assert "of gfx90a" in caught.value.message
 
@@ -91,7 +82,7 @@ def test_one_statement_may_take_the_place_of_a_governed_one(edit, guard):
     text = "void f() {\n    if (a)\n        b;\n}\n"
     chosen = edit({"statement": "b"}, function="f")
     assert "        { c; d; }\n#else\n        b;\n" in expanded(text, chosen, guard, "{ c; d; }")
-    with pytest.raises(SeveralStatements) as caught:
+    with refused("SEVERAL_STATEMENTS") as caught:
         expanded(text, chosen, guard, "c; d;")
     assert str(caught.value.where[1]) == "t.cu:3:9"
     assert expanded(text, replace(chosen, at=edit({"tokens": "a"}).at), guard, "c")
@@ -130,7 +121,7 @@ def test_an_include_behind_the_last_line_of_a_file_adds_no_newline_to_it(edit, g
     ],
 )
 def test_without_such_a_line_there_is_no_place(edit, guard, text):
-    with pytest.raises(NoIncludeBlock):
+    with refused("NO_INCLUDE_BLOCK"):
         expanded(text, edit(verb="add_include", header="our.cuh"), guard)
 
 
@@ -138,7 +129,7 @@ def test_without_such_a_line_there_is_no_place(edit, guard, text):
     "line", ['#include "our.cuh"', "#include <our.cuh>", '#if A\n#include "our.cuh"\n#endif']
 )
 def test_an_include_that_is_there_is_refused_with_its_line(edit, guard, line):
-    with pytest.raises(AlreadyIncluded) as caught:
+    with refused("ALREADY_INCLUDED") as caught:
         expanded(
             f'#include "a.cuh"\nvoid f() {{ }}\n{line}\n', edit(verb="add_include", header="our.cuh"), guard
         )
@@ -166,16 +157,16 @@ def test_an_alias_is_defined_twice_in_front_of_its_function(alias, guard):
     ],
 )
 def test_an_alias_whose_name_occurs_anywhere_is_taken(alias, guard, text):
-    with pytest.raises(AliasTaken) as caught:
+    with refused("ALIAS_TAKEN") as caught:
         expand_alias(read(text), alias, guard, "stride")
     assert caught.value.where[1].line == 1
 
 
 @pytest.mark.parametrize("device", ["a\nb", "a \\", "  "])
 def test_an_alias_stands_for_one_line(alias, guard, device):
-    with pytest.raises(AliasNotOneLine):
+    with refused("ALIAS_NOT_ONE_LINE"):
         expand_alias(read("void f() { }"), alias, guard, device)
-    with pytest.raises(AliasNotOneLine):
+    with refused("ALIAS_NOT_ONE_LINE"):
         expand_alias(read("void f() { }"), replace(alias, upstream=device.strip()), guard, "stride")
 
 
@@ -186,5 +177,5 @@ def test_an_alias_needs_its_function(alias, guard):
 
 @pytest.mark.parametrize("fields", [{"verb": "remove"}, {"verb": "use_alias", "alias": "MY_A"}])
 def test_a_host_edit_that_cannot_ask_for_the_gpu_is_refused(edit, guard, fields):
-    with pytest.raises(HostGuardMissing, match="cannot ask which GPU"):
+    with refused("HOST_GUARD_MISSING", match="cannot ask which GPU"):
         expanded("a;\n", edit({"tokens": "a"}, side="host", **fields), guard)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.cxx.scopes import parse_scopes
-from patchkit.edits.isolation import GuardLeak, require_isolated
-from patchkit.edits.layout import guard_insertion, guard_replacement
-from patchkit.source import SourceText, Span
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.expand import guard_insertion, guard_replacement
+from patchkit.edits.guard import GuardLeak, require_isolated
 
 BEFORE = '#include "a.h"\nvoid f() {\n    old(); /* note */\n    last();\n}\n'
 

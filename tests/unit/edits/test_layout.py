@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.edits.layout import guard_insertion, guard_removal, guard_replacement
-from patchkit.source import SourceText, Span
+from patchkit.base.source import SourceText, Span
+from patchkit.edits.expand import guard_insertion, guard_removal, guard_replacement
 
 
 def lay(how, text, new=b"", **kwargs):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.edits.model import EditConflict, Placement, apply_placements, revert
-from patchkit.source import SourceText, Span
+from patchkit.base.source import SourceText, Span
+from patchkit.edits.expand import Placement, apply_placements, revert
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_touching_replacements_do_not_overlap(place):
 
 @pytest.mark.parametrize("spans", [((3, 8), (7, 9)), ((3, 8), (5, 5)), ((3, 8), (3, 8)), ((3, 9), (4, 5))])
 def test_overlaps_are_refused_with_both_places(place, spans, here):
-    with pytest.raises(EditConflict) as caught:
+    with refused("EDIT_CONFLICT") as caught:
         apply_placements(SOURCE, [place(*span, b"x", f"edit-{i}") for i, span in enumerate(spans)])
     assert "edits 'edit-0' and 'edit-1' overlap in t.cu" in caught.value.message
     assert caught.value.where[:2] == (here, here)

@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from patchkit.estimate.describe import shape_of_file
-from patchkit.estimate.peaks import Figure, Peaks
+from patchkit.base.gguf import KINDS_BY_NAME
+from patchkit.estimate.model import shape_of_file
+from patchkit.estimate.roofline import Figure, Peaks, bound_of
 from patchkit.estimate.roofline import Test as Run
-from patchkit.estimate.roofline import bound_of
-from patchkit.gguf_file.kinds import KINDS_BY_NAME
 
 _SHAPES = ("llama-3.2-1b-q4_k_m", "gpt-oss-20b-f16")
 # The speeds that the document names for its tables; the profile may change without them.

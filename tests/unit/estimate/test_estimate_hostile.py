@@ -8,13 +8,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.errors import PatchkitError
-from patchkit.estimate.describe import shape_of_header
-from patchkit.estimate.peaks import Figure, Peaks
+from patchkit.base.errors import PatchkitError
+from patchkit.base.gguf import KINDS, GgufHeader, LongArray, Tensor
+from patchkit.estimate.model import shape_of_header
+from patchkit.estimate.roofline import Figure, Peaks, bound_of
 from patchkit.estimate.roofline import Test as Run
-from patchkit.estimate.roofline import bound_of
-from patchkit.gguf_file.header import GgufHeader, LongArray, Tensor
-from patchkit.gguf_file.kinds import KINDS
 
 _NAMES = (
     "block_count",

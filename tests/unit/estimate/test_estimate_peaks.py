@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-import pytest
+from refusing import refused
 
-from patchkit.config.facts import Fact
-from patchkit.config.profile import load_profile
-from patchkit.errors import Location
-from patchkit.estimate.peaks import FigureMissing, peaks_of
+from patchkit.base.errors import Location
+from patchkit.estimate.roofline import peaks_of
+from patchkit.series.facts import Fact
+from patchkit.series.profile import load_profile
 
 
 def _with(checkout, **values):
@@ -36,6 +36,6 @@ def test_of_a_range_the_higher_end_bounds(checkout):
 
 def test_a_figure_that_nobody_states_can_be_given(checkout):
     profile = _with(checkout, fp16_tflops=16.6)
-    with pytest.raises(FigureMissing, match="bandwidth_measured_gb_s and no bandwidth_gb_s"):
+    with refused("FIGURE_MISSING", match="bandwidth_measured_gb_s and no bandwidth_gb_s"):
         peaks_of(profile)
     assert str(peaks_of(profile, bandwidth=100).bandwidth) == "100 GB/s (given)"

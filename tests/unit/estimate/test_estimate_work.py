@@ -5,14 +5,14 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusing import refused
 
-from patchkit.bench.rows import parse_rows
-from patchkit.estimate.measured import BenchFileMixed, measured_of
+from patchkit.base.gguf import KINDS_BY_NAME
+from patchkit.device.bench.rows import parse_rows
 from patchkit.estimate.model import Layer, ModelShape, Weight, role_of, with_output
-from patchkit.estimate.peaks import Figure, Peaks
+from patchkit.estimate.roofline import Figure, Peaks, attention_work, bound_of, distinct_experts, weight_work
 from patchkit.estimate.roofline import Test as Run
-from patchkit.estimate.roofline import attention_work, bound_of, distinct_experts, weight_work
-from patchkit.gguf_file.kinds import KINDS_BY_NAME
+from patchkit.estimate.run import measured_of
 
 _F16, _Q8, _INT8 = KINDS_BY_NAME["F16"], KINDS_BY_NAME["Q8_0"], KINDS_BY_NAME["I8"]
 _LAYER = Layer(heads=32, kv_heads=8, head_size_k=64, head_size_v=64)
@@ -155,5 +155,5 @@ def test_what_depth_costs_is_attention():
 
 
 def test_two_builds_in_one_file_are_refused():
-    with pytest.raises(BenchFileMixed, match="2 runs"):
+    with refused("BENCH_FILE_MIXED", match="2 runs"):
         measured_of(parse_rows(_row(0, 1) + _row(0, 1, build_number=7000), "r"), "f16", "run.jsonl")

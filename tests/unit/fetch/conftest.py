@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
 
 
 class Recorder(NullReporter):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import CacheError
-from patchkit.fetch.cache import default_cache_root, open_cache
-from patchkit.report import NullReporter
-from patchkit.vcs.disk import DiskDenied, DiskNotDirectory
-from patchkit.vcs.ownership import mark
+from patchkit.base.errors import CacheError
+from patchkit.base.files import DiskDenied, DiskNotDirectory
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.cache import default_cache_root, open_cache
+from patchkit.upstream.repository import mark
 
 REPORTER = NullReporter()
 
@@ -44,8 +44,8 @@ def test_the_holder_may_hold_again(tmp_path: Path) -> None:
 _HOLD = """
 import sys
 from pathlib import Path
-from patchkit.fetch.cache import open_cache
-from patchkit.report import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.base.reporter import NullReporter
 class Talk(NullReporter):
     def info(self, text): print(text, flush=True)
 with open_cache(Path(sys.argv[1])).hold(Talk()):
@@ -80,8 +80,8 @@ def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
 _LEAVE = """
 import os, signal, sys
 from pathlib import Path
-from patchkit.fetch.cache import open_cache
-from patchkit.report import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.base.reporter import NullReporter
 with open_cache(Path(sys.argv[1])).hold(NullReporter()) as repository:
     def die(text):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_the_next_holder_waits_for_a_git_that_a_killed_one_left(
 def test_an_orphan_that_never_ends_does_not_block_forever(
     tmp_path: Path, recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from patchkit.fetch import orphans
+    from patchkit.upstream import cache as orphans
 
     monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(orphans, "_LONGEST_S", 0.1)
@@ -202,8 +202,8 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
 _READ_ONLY = """
 import sys
 from pathlib import Path
-from patchkit.fetch.cache import open_cache
-from patchkit.report import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.base.reporter import NullReporter
 cache = open_cache(Path(sys.argv[1]))
 print(cache.peek(NullReporter()) is not None)
 try:
@@ -233,9 +233,9 @@ def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
 _FULL = """
 import sys
 from pathlib import Path
-from patchkit.fetch.cache import open_cache
-from patchkit.report import NullReporter
-from patchkit.vcs.fastimport import CommitStream
+from patchkit.upstream.cache import open_cache
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.commits import CommitStream
 def store(data):
     with open_cache(Path(sys.argv[1])).hold(NullReporter()) as repository:
         with CommitStream(repository) as stream:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.flow.bench_orphans import BenchStillRunning, processes_of, wait_for_orphans
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.device.bench.sweep import processes_of, wait_for_orphans
 
 _PROGRAM = b"""
 #include <cstdio>
@@ -44,7 +45,7 @@ def test_a_program_that_runs_is_found_whoever_started_it(program: Path, running)
 
 
 def test_the_wait_is_over_when_it_ends(program: Path, running) -> None:
-    with pytest.raises(BenchStillRunning) as caught:
+    with refused("BENCH_STILL_RUNNING") as caught:
         wait_for_orphans([program], NullReporter(), patience_s=0)
     assert caught.value.hint == f"end it with: kill {running.pid}"
     assert running.stdin is not None

@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.bench.rows import BenchGarbage
-from patchkit.flow.bench_session import BenchFolderBusy, BenchFolderOther, Run, open_sweep, plan_runs
-from patchkit.proc import Completed
-from patchkit.vcs.disk import DiskNotDirectory
+from patchkit.base.files import DiskNotDirectory
+from patchkit.base.process import Completed
+from patchkit.device.bench.rows import BenchGarbage
+from patchkit.device.bench.sweep import Run, open_sweep, plan_runs
 
 _RUN = Run(repetition=0, depth=64, label="HIP")
 _SETUP = {"model": "m", "batch": [1, 2]}
@@ -82,7 +83,7 @@ def test_a_folder_of_another_setup_is_refused_with_what_differs(tmp_path: Path) 
     with open_sweep(tmp_path, _SETUP, fresh=False):
         pass
     with (
-        pytest.raises(BenchFolderOther) as caught,
+        refused("BENCH_FOLDER_OTHER") as caught,
         open_sweep(tmp_path, _SETUP | {"model": "n"}, fresh=False),
     ):
         pass
@@ -94,13 +95,13 @@ def test_a_folder_of_another_setup_is_refused_with_what_differs(tmp_path: Path) 
 @pytest.mark.parametrize("note", ["", "[]", "{"])
 def test_a_note_that_cannot_be_read_is_no_licence_to_go_on(tmp_path: Path, note: str) -> None:
     (tmp_path / "session.json").write_text(note, "utf-8")
-    with pytest.raises(BenchFolderOther), open_sweep(tmp_path, _SETUP, fresh=False):
+    with refused("BENCH_FOLDER_OTHER"), open_sweep(tmp_path, _SETUP, fresh=False):
         pass
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine", "utf-8")
-    with pytest.raises(BenchFolderOther), open_sweep(tmp_path, _SETUP, fresh=True):
+    with refused("BENCH_FOLDER_OTHER"), open_sweep(tmp_path, _SETUP, fresh=True):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -108,7 +109,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     with (
         open_sweep(tmp_path, _SETUP, fresh=False),
-        pytest.raises(BenchFolderBusy),
+        refused("BENCH_FOLDER_BUSY"),
         open_sweep(tmp_path, _SETUP, fresh=True),
     ):
         pass

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.flow.build import PROGRAMS, ProgramRefused, check_programs
+from patchkit.candidate.build import PROGRAMS, check_programs
 
 
 def test_upstreams_programs_are_taken() -> None:
@@ -16,5 +17,5 @@ def test_upstreams_programs_are_taken() -> None:
     ["", "install", "clean", "all", "--clean-first", "-j99", "../llama-cli", "llama-cli;x", "llama-x\n"],
 )
 def test_what_is_no_program_never_reaches_cmake(name: str) -> None:
-    with pytest.raises(ProgramRefused, match="is no program of upstream"):
+    with refused("PROGRAM_REFUSED", match="is no program of upstream"):
         check_programs(["llama-bench", name])

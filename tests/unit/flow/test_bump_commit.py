@@ -7,11 +7,11 @@ import subprocess
 import pytest
 from demo_world import git
 
-from patchkit.config.lock import load_lock
-from patchkit.errors import GitError
-from patchkit.flow.bump_commit import check_branch, check_committed, commit_lock
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
+from patchkit.base.errors import GitError
+from patchkit.base.reporter import NullReporter
+from patchkit.bump.commit import check_branch, check_committed, commit_lock
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import load_lock
 
 LOCK = """\
 version = 1

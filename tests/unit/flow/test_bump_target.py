@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
-from patchkit.config.lock import GitSource, Lock, Pin, SdistSource
-from patchkit.fetch.pin import UpstreamUrlUnused
-from patchkit.flow.bump_target import PinDiffers, find_target_pin, own_pin
+from patchkit.bump.target import find_target_pin, own_pin
+from patchkit.series.lock import GitSource, Lock, Pin, SdistSource
 
 PACKAGE = SdistSource(package="some", version="1", sha256="2" * 64, subdir="src", omit=())
 BARE = Pin(
@@ -34,13 +34,13 @@ def test_what_the_lock_has_is_what_results_rest_on():
 
 @pytest.mark.parametrize("other", [{"tree": "3" * 40}, {"commit": "b" * 40}])
 def test_another_tree_or_commit_under_the_same_build_is_refused(other):
-    with pytest.raises(PinDiffers) as caught:
+    with refused("PIN_DIFFERS") as caught:
         own_pin(lock_of(TOLD), replace(TOLD, **other))
     assert next(iter(other.values())) in caught.value.message
 
 
 def test_a_remote_and_source_packages_alone_contradict_each_other(tmp_path):
-    with pytest.raises(UpstreamUrlUnused):
+    with refused("UPSTREAM_URL_UNUSED"):
         find_target_pin(
             "b2",
             lock=lock_of(BARE),

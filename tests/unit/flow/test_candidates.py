@@ -7,20 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.config.lock import Pin, load_lock
-from patchkit.flow.candidates import (
-    CandidateBroken,
-    CandidateMissing,
-    find_candidate,
-    is_candidate,
-    read_candidate,
-)
-from patchkit.flow.diff import FileChange, PatchNotInCandidate, difference
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
-from patchkit.vcs.refs import delete_ref, list_refs, update_ref
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.diff import FileChange, difference
+from patchkit.candidate.find import find_candidate, is_candidate, read_candidate
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Pin, load_lock
+from patchkit.upstream.refs import delete_ref, list_refs, update_ref
 
 ROOT = Path(__file__).resolve().parents[3]
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
@@ -57,7 +52,7 @@ def test_the_order_and_repetition_of_archs_do_not_matter(workspace, candidate) -
 
 
 def test_a_candidate_that_was_not_made_is_named_with_those_that_were(workspace) -> None:
-    with pytest.raises(CandidateMissing, match="no candidate/gfx1151/b6900 yet") as caught:
+    with refused("CANDIDATE_MISSING", match="no candidate/gfx1151/b6900 yet") as caught:
         find_candidate(workspace, ["gfx1151"], PIN)
     assert caught.value.why == "the candidates made so far: candidate/gfx1100+gfx1151/b6900"
     assert caught.value.hint == "patchkit apply --arch gfx1151"
@@ -69,21 +64,21 @@ def test_the_next_command_makes_the_candidate_that_is_missing(made) -> None:
     default = load_lock(series.lock).pin(None)
     other = replace(default, build=default.build + 1)
     for pin, told in ((default, ""), (other, f" --upstream {other.name}")):
-        with pytest.raises(CandidateMissing) as caught:
+        with refused("CANDIDATE_MISSING") as caught:
             find_candidate(real, ["gfx1151"], pin)
         assert caught.value.hint == f"patchkit apply --arch gfx1151{told}"
 
 
 def test_an_empty_cache_has_no_candidate(workspace, tmp_path) -> None:
     empty = Workspace(series=workspace.series, cache_root=tmp_path / "none", reporter=NullReporter())
-    with pytest.raises(CandidateMissing) as caught:
+    with refused("CANDIDATE_MISSING") as caught:
         find_candidate(empty, ["gfx1151"], PIN)
     assert caught.value.why == "no candidate was made so far"
 
 
 def test_a_branch_without_its_pin_is_broken(made, workspace) -> None:
     delete_ref(made.repository, "refs/patchkit/pin/b6900", made.base)
-    with pytest.raises(CandidateBroken) as caught:
+    with refused("CANDIDATE_BROKEN") as caught:
         find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert caught.value.why == "the cache has no pin b6900"
 
@@ -101,7 +96,7 @@ def test_a_branch_that_patchkit_did_not_make_is_broken(made, workspace, how: str
     parents = ("-p", made.base) if how == "a foreign commit" else ()
     tip = made.repository.git.run("commit-tree", *parents, "-m", "mine", tree).decode().strip()
     update_ref(made.repository, REF, tip, made.commits[-1].commit)
-    with pytest.raises(CandidateBroken):
+    with refused("CANDIDATE_BROKEN"):
         find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
 
 
@@ -136,7 +131,7 @@ def test_a_part_is_what_one_patch_adds(made, candidate) -> None:
 
 
 def test_a_patch_that_is_not_there_is_an_error_with_those_that_are(made, candidate) -> None:
-    with pytest.raises(PatchNotInCandidate) as caught:
+    with refused("CANDIDATE_PATCH_MISSING") as caught:
         difference(made.repository, candidate, "third")
     assert caught.value.hint == "it has: first, second"
 
@@ -152,6 +147,6 @@ def test_a_candidate_of_other_gpus_is_broken(made, workspace) -> None:
     tree = made.repository.tree_of(made.base)
     out = made.repository.git.run("commit-tree", "-p", made.base, "-m", message, tree)
     update_ref(made.repository, REF, out.decode().strip(), made.commits[-1].commit)
-    with pytest.raises(CandidateBroken) as caught:
+    with refused("CANDIDATE_BROKEN") as caught:
         find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert caught.value.why == "its commits are for gfx942"

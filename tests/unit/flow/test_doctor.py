@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.flow import doctor
-from patchkit.flow.doctor import Check, run_doctor
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.cli import doctor
+from patchkit.cli.doctor import Check, run_doctor
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from patchkit.cli.explain_path import path_lines
-from patchkit.flow.explain_path import Line, PathReport, _Found, _spans
-from patchkit.recorder.kernels import read_name
-from patchkit.recorder.log import Kernel, Launch
+from patchkit.cli.verbs.explain import path_lines
+from patchkit.gates.explain import Line, PathReport, _Found, _spans
+from patchkit.gpu.log import Kernel, Launch
+from patchkit.gpu.names import read_name
 
 
 def _found(tokens: int, *names: str, is_supported: bool = True) -> _Found:

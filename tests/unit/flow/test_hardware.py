@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.flow import hardware
-from patchkit.flow.hardware import CPU_GATES, GPU_GATES, choose_hardware, proven_where
-from patchkit.report import NullReporter
-from patchkit.runner.choose import choose_runner
+from patchkit.base.reporter import NullReporter
+from patchkit.device.runner import choose_runner
+from patchkit.gates import hardware
+from patchkit.gates.hardware import CPU_GATES, GPU_GATES, choose_hardware, proven_where
 
 
 def test_without_the_gpu_every_row_says_what_is_missing(monkeypatch) -> None:

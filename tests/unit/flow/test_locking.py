@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import jinja2
 import pytest
+from refusing import refused
 
-from patchkit.flow.locking import LockInputUnusable, read_inputs
-from patchkit.render.environment import make_environment
-from patchkit.series_dir import SeriesDir
+from patchkit.candidate.locking import read_inputs
+from patchkit.edits.templates import make_environment
+from patchkit.series.folder import SeriesDir
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_link_does_not_bring_in_what_no_hash_covers(series: SeriesDir) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_a_name_that_the_lock_cannot_hold(series: SeriesDir) -> None:
     (series.root / "templates" / os.fsdecode(b"\xff.jinja")).write_text("text")
-    with pytest.raises(LockInputUnusable, match="is not UTF-8"):
+    with refused("LOCK_INPUT_UNUSABLE", match="is not UTF-8"):
         _inputs(series)
 
 
@@ -88,7 +89,7 @@ def test_a_file_that_cannot_be_read(series: SeriesDir, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(LockInputUnusable) as caught:
+    with refused("LOCK_INPUT_UNUSABLE") as caught:
         _inputs(series)
     assert caught.value.why is not None
     assert caught.value.why.endswith("Permission denied")

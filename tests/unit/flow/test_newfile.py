@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.manifest import NewFile, parse_patch
-from patchkit.config.profile import load_profile
-from patchkit.config.toml import parse_toml
-from patchkit.errors import ErrorGroup, Location, PatchkitError
-from patchkit.flow.newfile import check_place
-from patchkit.flow.place import PlacedPatch, place_patch
-from patchkit.flow.selection import Selected
-from patchkit.flow.upstream import UpstreamFiles
+from patchkit.base.errors import ErrorGroup, Location, PatchkitError
+from patchkit.edits.place import PlacedPatch, check_place, place_patch
+from patchkit.edits.tree import UpstreamFiles
+from patchkit.series.patch import NewFile, parse_patch
+from patchkit.series.profile import load_profile
+from patchkit.series.selection import Selected
+from patchkit.series.toml import parse_toml
 
 HOME = "ggml/src/ggml-cuda"
 TREE = (f"{HOME}/a.cu", f"{HOME}/CMakeLists.txt", f"{HOME}/instances/b.cu")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.config.series import load_series
-from patchkit.errors import PatchkitError
-from patchkit.flow.selection import Selected, select_patches
+from patchkit.base.errors import PatchkitError
+from patchkit.series.catalogue import load_series
+from patchkit.series.profile import load_profile
+from patchkit.series.selection import Selected, select_patches
 
 CONFIG, UNPRUNE = "wmma-tile-params", "tile-unprune"
 

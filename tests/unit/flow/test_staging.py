@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from patchkit.errors import ConfigError, ErrorGroup, Location
-from patchkit.flow.staging import name_series
-from patchkit.series_dir import SeriesDir
+from patchkit.base.errors import ConfigError, ErrorGroup, Location
+from patchkit.bump.staging import name_series
+from patchkit.series.folder import SeriesDir
 
 
 def test_every_part_of_an_error_names_the_series(tmp_path):

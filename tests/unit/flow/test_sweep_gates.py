@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from patchkit.errors import AnchorError, ErrorGroup, Location, ToolchainError
-from patchkit.flow.sweep_gates import Proof
-from patchkit.flow.verify import Report, Timed
+from patchkit.base.errors import AnchorError, ErrorGroup, Location, ToolchainError
+from patchkit.bump.sweep_gates import Proof
 from patchkit.gates.base import GateResult
+from patchkit.gates.verify import Report, Timed
 
 
 def report(*results):

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.rocm import places
-from patchkit.flow.check import Check
-from patchkit.flow.toolchain_check import check_toolchain
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.build.toolchain import places
+from patchkit.cli.doctor import Check, check_toolchain
 
 
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in ("patchkit.flow.toolchain_check", "patchkit.build.toolchain"):
+    for module in ("patchkit.cli.doctor", "patchkit.build.toolchain"):
         monkeypatch.setattr(f"{module}.places", lambda environ: places(environ, system=tmp_path / "system"))
 
     def checks(*archs: str, **environ: str) -> dict[str, Check]:

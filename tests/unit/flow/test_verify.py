@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.flow import verify
-from patchkit.flow.hardware import choose_hardware
-from patchkit.gates.base import GateError, GateResult
-from patchkit.report import NullReporter
+from patchkit.base.errors import GateError
+from patchkit.base.reporter import NullReporter
+from patchkit.gates import verify
+from patchkit.gates.base import GateResult
+from patchkit.gates.hardware import choose_hardware
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.reporter import NullReporter
 from patchkit.build.compile import CompiledKernel, CompiledUnit
 from patchkit.build.remarks import ResourceRemark
-from patchkit.config.profile import load_profile
-from patchkit.config.resource_rules import ResourceRules
-from patchkit.flow.context import make_guard
-from patchkit.gates.base import PatchPart, Subject
-from patchkit.report import NullReporter
+from patchkit.candidate.subject import PatchPart, Subject
+from patchkit.edits.context import make_guard
+from patchkit.series.profile import load_profile
+from patchkit.series.promises import ResourceRules
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = "ggml/src/ggml-cuda/k.cu"

@@ -6,12 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from refusing import refused
 
-from patchkit.gates.backend_ops_runs import Tools, _mode
-from patchkit.gates.hardware import DeviceMissing, machine_of
-from patchkit.programs.backend_ops import Choice, Stage
-from patchkit.programs.run import OutputGarbled, Place
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.build import machine_of
+from patchkit.device.backend_ops import Choice, Stage
+from patchkit.device.program import OutputGarbled, Place
+from patchkit.gates.backend_ops import Tools, _mode
 
 TALK = """\
 load_backend: loaded CPU backend from {reference}
@@ -57,12 +58,12 @@ def test_the_gpu_of_the_candidate_is_taken(look) -> None:
 
 def test_a_name_that_no_device_has_gives_no_rows_and_status_0(look) -> None:
     # As the real program answers to -b ROCm1 where there is one GPU: every device is skipped.
-    with pytest.raises(DeviceMissing, match="no row for the device ROCm0"):
+    with refused("DEVICE_MISSING", match="no row for the device ROCm0"):
         look(HEADER)
 
 
 def test_another_gpu_is_not_the_candidates(look) -> None:
-    with pytest.raises(DeviceMissing, match="the GPU here is not gfx1100") as caught:
+    with refused("DEVICE_MISSING", match="the GPU here is not gfx1100") as caught:
         look(HEADER + ROW, archs=("gfx1100",))
     assert "gfx1151 (0x1151)" in (caught.value.why or "")
 

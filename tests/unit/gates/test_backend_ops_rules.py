@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
-from patchkit.gates.backend_ops import allowed_nmse, judge_ops, judge_own
-from patchkit.gates.backend_ops_runs import OpsRun, OwnRun, ops_of
-from patchkit.gates.hardware import DeviceMissing, check_device, machine_of
-from patchkit.programs.attention import Measured, gate_cases
-from patchkit.programs.backend_ops import Row
+from patchkit.candidate.build import check_device, machine_of
+from patchkit.device.attention import Measured, gate_cases
+from patchkit.device.backend_ops import Row
+from patchkit.gates.backend_ops import OpsRun, OwnRun, allowed_nmse, judge_ops, judge_own, ops_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")
@@ -105,7 +105,7 @@ def test_another_gpu_than_the_candidates_is_refused(tmp_path) -> None:
     talk = "ggml_cuda_init: found 1 ROCm devices:\n  Device 0: AMD Radeon, gfx1151 (0x1151), VMM: no\n"
     check_device(machine_of("hip"), talk, ("gfx1151",), tmp_path)
     for other in (talk.replace("gfx1151", "gfx1100"), "", talk.replace("Device 0", "Device 1")):
-        with pytest.raises(DeviceMissing, match="the GPU here is not gfx1151"):
+        with refused("DEVICE_MISSING", match="the GPU here is not gfx1151"):
             check_device(machine_of("hip"), other, ("gfx1151",), tmp_path)
     check_device(machine_of("cpu"), "", ("gfx1151",), tmp_path)
     featured = "  Device 0: AMD Instinct, gfx90a:sramecc+:xnack- (0x90a), VMM: no\n"

@@ -9,25 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.bench.options import BenchPlan
-from patchkit.config.bench_rules import BenchRules, ExpectedGain
-from patchkit.errors import PatchkitError
-from patchkit.gates.base import GateResult, Subject
-from patchkit.gates.bench import BenchGate
-from patchkit.gates.bench_errors import (
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import DiskFull
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.subject import Subject
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.run import (
     BenchCrashed,
-    BenchDeviceWrong,
     BenchFailed,
     BenchGpuLost,
-    BenchHung,
     BenchOutOfMemory,
     BenchOutputUnreadable,
+    BenchSetup,
 )
-from patchkit.gates.bench_run import BenchSetup
-from patchkit.report import NullReporter
-from patchkit.runner.base import LocalRunner
-from patchkit.vcs.disk import DiskFull
+from patchkit.device.runner import LocalRunner
+from patchkit.gates.base import GateResult
+from patchkit.gates.bench import BenchGate
+from patchkit.series.promises import BenchRules, ExpectedGain
 
 _RECORDED = Path(__file__).parents[1] / "bench" / "recorded"
 
@@ -151,7 +151,7 @@ def test_a_program_that_ends_badly_has_its_own_error_and_its_output_is_kept(
 
 
 def test_a_program_that_hangs_is_stopped(bench) -> None:
-    with pytest.raises(BenchHung, match="did not end"):
+    with refused("BENCH_HUNG", match="did not end"):
         bench(trouble="sleep 600", timeout_s=0.5)
 
 
@@ -169,7 +169,7 @@ def test_an_interrupted_measurement_is_gone_on_with(bench, tmp_path: Path) -> No
 
 
 def test_a_run_on_another_device_proves_nothing(bench) -> None:
-    with pytest.raises(BenchDeviceWrong, match=r"ran on 'none' with CPU, not on ROCm0"):
+    with refused("BENCH_DEVICE_WRONG", match=r"ran on 'none' with CPU, not on ROCm0"):
         bench(device="ROCm0")
 
 

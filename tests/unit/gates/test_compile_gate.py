@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from patchkit.build.cmake import BuiltLibrary
-from patchkit.build.cmake_project import BuildFailed
+from patchkit.base.errors import Location
+from patchkit.build.cmake import BuildFailed, BuiltLibrary
 from patchkit.build.compile import CompileFailed
 from patchkit.build.remarks import Diagnostic
-from patchkit.errors import Location
 from patchkit.gates import compile as compile_gate
 from patchkit.gates.touched import Pair
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.sources import SourceTree
 from patchkit.build.toolchain import Toolchain
-from patchkit.gates import isolation
-from patchkit.gates.configurations import (
+from patchkit.build.units import SourceTree
+from patchkit.gates.isolation import gate as isolation
+from patchkit.gates.isolation.gate import Compared
+from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
+from patchkit.gates.isolation.readings import (
+    Case,
     Configuration,
     cuda_configurations,
     hip_configurations,
     musa_configurations,
     stand_in_headers,
 )
-from patchkit.gates.host_branch import HostExpressionForeign, closed_tree, dead_tree
-from patchkit.gates.isolation_report import Compared
-from patchkit.gates.readings import Case
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 _REGION = "#if defined(GGML_USE_HIP) && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gates.launch_runs import without_aborts
-from patchkit.recorder.cases import Case
-from patchkit.recorder.session import RecordedRunFailed
+from patchkit.gates.launch.runs import without_aborts
+from patchkit.gpu.cases import Case
+from patchkit.gpu.session import RecordedRunFailed
 
 
 def case(name, size):

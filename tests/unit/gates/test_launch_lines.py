@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.gates.launch_lines import aborting_lines, guarded_lines, other_lines, transitions
-from patchkit.gates.launch_rules import Broken
-from patchkit.gates.launch_runs import Comparison
-from patchkit.recorder.cases import Case, OpRow
-from patchkit.recorder.device import device_of
-from patchkit.recorder.kernels import read_name
-from patchkit.recorder.model_file import SmallModel
-from patchkit.recorder.runs import RecordedRun
-from patchkit.recorder.session import BenchRun
+from patchkit.gates.launch.rules import Broken
+from patchkit.gates.launch.runs import Comparison, aborting_lines, guarded_lines, other_lines, transitions
+from patchkit.gpu.cases import Case, OpRow
+from patchkit.gpu.device import device_of
+from patchkit.gpu.models import SmallModel
+from patchkit.gpu.names import read_name
+from patchkit.gpu.session import BenchRun, RecordedRun
+from patchkit.series.profile import load_profile
 
 _WMMA = ("_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc", "a/fattn-wmma-f16.cu")
 _TILE = ("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc", "a/tile.cu")

@@ -12,16 +12,21 @@ import pytest
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
-from patchkit.config.profile import load_profile
-from patchkit.gates.launch_compared import check_graphs
-from patchkit.gates.launch_geometry import Guarded
-from patchkit.gates.launch_matrices import about_matrices, check_matrices, matrix_lines, unshown_matrices
-from patchkit.gates.launch_runs import Comparison, bench_runs
-from patchkit.recorder.cases import OpRow
-from patchkit.recorder.device import device_of
-from patchkit.recorder.model_file import SmallModel
-from patchkit.recorder.runs import RecordedRun
-from patchkit.recorder.session import BenchRun
+from patchkit.gates.launch.gate import check_graphs
+from patchkit.gates.launch.geometry import Guarded
+from patchkit.gates.launch.runs import (
+    Comparison,
+    about_matrices,
+    bench_runs,
+    check_matrices,
+    matrix_lines,
+    unshown_matrices,
+)
+from patchkit.gpu.cases import OpRow
+from patchkit.gpu.device import device_of
+from patchkit.gpu.models import SmallModel
+from patchkit.gpu.session import BenchRun, RecordedRun
+from patchkit.series.profile import load_profile
 
 _UNIT = "ggml/src/ggml-cuda/template-instances/mmq-instance-q4_k.cu"
 _MMQ = "_Z9mul_mat_qIL9ggml_type12ELi64ELb0EEvPKc"

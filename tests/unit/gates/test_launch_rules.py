@@ -8,10 +8,8 @@ import pytest
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
-from patchkit.config.kernel_moves import KernelMove
-from patchkit.config.profile import load_profile
-from patchkit.gates.launch_geometry import TABLE_PATCH, Guarded
-from patchkit.gates.launch_rules import (
+from patchkit.gates.launch.geometry import TABLE_PATCH, Guarded
+from patchkit.gates.launch.rules import (
     DECODE_PATCH,
     CasePair,
     attention,
@@ -20,12 +18,14 @@ from patchkit.gates.launch_rules import (
     grouping_applies,
     upstream_own,
 )
-from patchkit.occupancy.table import wmma_table
-from patchkit.recorder.cases import Case, OpRow
-from patchkit.recorder.device import device_of
-from patchkit.recorder.kernels import read_name
-from patchkit.recorder.log import Kernel, Launch, Section
-from patchkit.recorder.runs import CaseRecord
+from patchkit.gpu.cases import Case, OpRow
+from patchkit.gpu.device import device_of
+from patchkit.gpu.log import Kernel, Launch, Section
+from patchkit.gpu.names import read_name
+from patchkit.gpu.session import CaseRecord
+from patchkit.kernels.wmma import wmma_table
+from patchkit.series.profile import load_profile
+from patchkit.series.promises import KernelMove
 
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _TILE_UNIT = "ggml/src/ggml-cuda/template-instances/fattn-tile-instance-dkq128-dv128.cu"

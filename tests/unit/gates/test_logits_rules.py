@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.gates.logits import Pair, allowed_distance, judge_logits
-from patchkit.gates.logits_text import TextPair, judge_text
-from patchkit.programs.logits import Distance, scenes
-from patchkit.programs.perplexity import Divergence
+from patchkit.device.logits import Distance, Divergence, scenes
+from patchkit.gates.logits import Pair, TextPair, allowed_distance, judge_logits, judge_text
 
 NEAR = Distance(
     rows=25,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.config.resource_rules import Allowance, ResourceRules
 from patchkit.gates import resources
-from patchkit.gates.kernel_rows import kernel_rows, variant_of
-from patchkit.occupancy.waves import limits_of
+from patchkit.gates.resources import kernel_rows, variant_of
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.promises import Allowance, ResourceRules
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.base import GateResult, Subject, Verdict
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.subject import Subject
+from patchkit.device.runner import LocalRunner
+from patchkit.gates.base import GateResult, Verdict
 from patchkit.gates.reuse import Reusing, machine_facts, model_identity
-from patchkit.report import NullReporter
-from patchkit.runner.base import LocalRunner
 
 _LOCAL = LocalRunner(reporter=NullReporter())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patchkit.gates.token_diff import differing_runs
+from patchkit.gates.isolation.readings import differing_runs
 
 
 def _text(*lines: str) -> bytes:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gating.changes import part_of
-from patchkit.gating.pull import Change
+from patchkit.pull.changes import Change, part_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
-from patchkit.errors import ExitCode
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.gating.errors import (
-    EntryRefused,
-    NoCommonCommit,
-    RefUnknown,
-    RepositoryAbsent,
-    RepositoryUnknown,
-)
-from patchkit.gating.pull import read_pull
-from patchkit.gating.side import read_side
-from patchkit.report import NullReporter
-from patchkit.vcs.repository import Repository
+from patchkit.base.reporter import NullReporter
+from patchkit.pull.changes import read_pull
+from patchkit.pull.side import read_side
+from patchkit.upstream.repository import Repository
 
 _WHO = {
     "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",
@@ -73,7 +67,7 @@ def test_a_folder_inside_the_clone_is_the_clone(clone: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nobody", "", "--upload-pack=true", "main\nmain", "HEAD:README.md"])
 def test_a_name_of_no_commit_is_refused(clone: Path, name: str) -> None:
-    with pytest.raises(RefUnknown, match="--head"):
+    with refused("GATE_REF_UNKNOWN", match="--head"):
         read_pull(clone, "main", name, NullReporter())
 
 
@@ -81,7 +75,7 @@ def test_histories_that_do_not_meet_are_told(clone: Path) -> None:
     git(clone, "checkout", "-q", "--orphan", "other")
     (clone / "README.md").write_text("another beginning\n")
     commit(clone)
-    with pytest.raises(NoCommonCommit) as caught:
+    with refused("GATE_NO_COMMON_COMMIT") as caught:
         read_pull(clone, "main", "other", NullReporter())
     assert "fetch-depth: 0" in str(caught.value.hint)
 
@@ -89,12 +83,12 @@ def test_histories_that_do_not_meet_are_told(clone: Path) -> None:
 def test_another_project_is_refused(clone: Path) -> None:
     git(clone, "rm", "-q", "-r", "arch_profiles")
     commit(clone)
-    with pytest.raises(RepositoryUnknown, match="is neither patchkit nor"):
+    with refused("GATE_REPOSITORY_UNKNOWN", match="is neither patchkit nor"):
         read_pull(clone, "HEAD~1", "HEAD", NullReporter())
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RepositoryAbsent, match="no git repository"):
+    with refused("GATE_REPOSITORY_ABSENT", match="no git repository"):
         read_pull(tmp_path, "main", "main", NullReporter())
 
 
@@ -107,7 +101,7 @@ def test_a_link_in_the_series_is_not_followed(clone: Path, tmp_path: Path) -> No
     secret = tmp_path / "secret"
     secret.write_text("secret")
     (clone / "patches" / "table.jinja").symlink_to(secret)
-    with pytest.raises(EntryRefused, match="is a symbolic link"):
+    with refused("GATE_ENTRY_REFUSED", match="is a symbolic link"):
         side_of(clone, tmp_path)
     assert not (tmp_path / "side").exists()
 
@@ -115,13 +109,13 @@ def test_a_link_in_the_series_is_not_followed(clone: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["a\nb.jinja", "a\\b.jinja", "a\x1bb"])
 def test_an_odd_name_in_the_series_is_refused(clone: Path, tmp_path: Path, name: str) -> None:
     (clone / "patches" / name).write_text("x")
-    with pytest.raises(EntryRefused, match="no name for a file"):
+    with refused("GATE_ENTRY_REFUSED", match="no name for a file"):
         side_of(clone, tmp_path)
 
 
 def test_a_file_beyond_all_measure_is_refused(clone: Path, tmp_path: Path) -> None:
     (clone / "patches" / "large").write_bytes(b"x" * (33 * 1024 * 1024))
-    with pytest.raises(EntryRefused, match="more than 33554432"):
+    with refused("GATE_ENTRY_REFUSED", match="more than 33554432"):
         side_of(clone, tmp_path)
 
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.flow.hardware import GPU_GATES, Hardware
-from patchkit.flow.verify import Report, Timed
 from patchkit.gates.base import GateResult
-from patchkit.gating.judge import _rows
-from patchkit.gating.needs import LADDER, Need
+from patchkit.gates.hardware import GPU_GATES, Hardware
+from patchkit.gates.verify import Report, Timed
+from patchkit.pull.judge import LADDER, Need, _rows
 
 NEEDS = tuple(Need(gate=name, needed=name != "bench", why="because") for name in LADDER)
 

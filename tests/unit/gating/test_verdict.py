@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import ConfigError, ExitCode, Location
-from patchkit.gates.isolation_errors import DeviceCodeDiffers, HostBranchLeaks, TokensDiffer, UnitListDiffers
-from patchkit.gating.blame import leaks_of
-from patchkit.gating.errors import LockOutdated, OwnTestsNeeded
-from patchkit.gating.judge import Outcome
-from patchkit.gating.outputs import append_summary, gate_sarif
-from patchkit.gating.pull import Change, Pull
-from patchkit.gating.text import gate_lines, gate_markdown
-from patchkit.gating.verdict import Finding, GateRow, Judged, Verdict
-from patchkit.report import NullReporter
-from patchkit.vcs.repository import Repository
+from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
+from patchkit.base.reporter import NullReporter
+from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
+from patchkit.pull.changes import Change, Pull
+from patchkit.pull.errors import OwnTestsNeeded
+from patchkit.pull.judge import Outcome, leaks_of
+from patchkit.pull.outputs import append_summary, gate_lines, gate_markdown, gate_sarif
+from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.upstream.repository import Repository
 
 LEAK = Finding(
     problem=TokensDiffer(
@@ -28,7 +26,7 @@ LEAK = Finding(
     leaks=("cuda sm_70 device",),
 )
 OWN = Finding(problem=OwnTestsNeeded("1 changed file of patchkit itself"))
-BEHIND = Finding(problem=LockOutdated("the lock is behind"))
+BEHIND = Finding(problem=ConfigError("the lock is behind", code="GATE_LOCK_OUTDATED"))
 ROWS = (
     GateRow(gate="anchors", state="passed", why="it changed", summary="2 edits", not_proven=("the rest",)),
     GateRow(gate="isolation", state="failed", why="it changed", summary="1 of 2 readings"),
@@ -173,11 +171,16 @@ READINGS = {
         (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
         (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
         (
-            UnitListDiffers("the candidate adds a.cu, which upstream's CMake compiles for musa"),
+            GateError(
+                "the candidate adds a.cu, which upstream's CMake compiles for musa", code="ISOLATION_UNITS"
+            ),
             ["musa, every GPU and both passes"],
         ),
         (
-            DeviceCodeDiffers("a.cu compiles to other code for gfx906, which no patch is for: b"),
+            GateError(
+                "a.cu compiles to other code for gfx906, which no patch is for: b",
+                code="ISOLATION_DEVICE_CODE",
+            ),
             ["hip gfx906 device"],
         ),
         (ConfigError("something else"), []),

@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusing import refused
 
-from patchkit.errors import ExitCode
-from patchkit.gguf_file.errors import GgufError, GgufPartMissing, GgufTruncated, GgufUnreadable
-from patchkit.gguf_file.header import LongArray, load_gguf, load_gguf_parts
-from patchkit.recorder.model_shape import ModelUnreadable, head_size_of
+from patchkit.base.errors import ExitCode
+from patchkit.base.gguf import (
+    GgufError,
+    GgufPartMissing,
+    GgufTruncated,
+    GgufUnreadable,
+    LongArray,
+    load_gguf,
+    load_gguf_parts,
+)
+from patchkit.gpu.models import head_size_of
 
 # Files that went wrong once or were made to: CODE-what.gguf. What hypothesis finds is added here.
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.gguf"))
@@ -153,6 +161,6 @@ def test_a_split_model_is_read_from_its_first_part(tmp_path, gguf_bytes):
 def test_the_head_size_of_a_damaged_model_is_an_error_of_the_gate(tmp_path, good):
     path = tmp_path / "m.gguf"
     path.write_bytes(good[:100])
-    with pytest.raises(ModelUnreadable) as caught:
+    with refused("MODEL_UNREADABLE") as caught:
         head_size_of(path)
     assert "ends too early" in (caught.value.why or "")

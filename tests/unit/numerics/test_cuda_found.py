@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.numerics.cuda import (
+from patchkit.base.reporter import NullReporter
+from patchkit.gates.numerics.cuda import (
     CudaHeadersMissing,
     NvccMissing,
     NvidiaGpuMissing,
     find_cuda,
     find_gpus,
 )
-from patchkit.report import NullReporter
 
 RELEASE = "Cuda compilation tools, release 13.0, V13.0.88"
 

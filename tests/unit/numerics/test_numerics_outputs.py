@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchkit.errors import PatchkitError
-from patchkit.numerics.manifest import MANIFEST, NotABundle, load_manifest
-from patchkit.numerics.outputs import OutputGarbled, parse_check, parse_ops, parse_perf
-from patchkit.numerics.results import ResultsMissing, load_results
-from patchkit.occupancy.wmma import WmmaVariant
+from patchkit.base.errors import PatchkitError
+from patchkit.gates.numerics.manifest import MANIFEST, NotABundle, load_manifest
+from patchkit.gates.numerics.outputs import (
+    OutputGarbled,
+    ResultsMissing,
+    load_results,
+    parse_check,
+    parse_ops,
+    parse_perf,
+)
+from patchkit.kernels.wmma import WmmaVariant
 
 _ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.numerics.build_text import BASE_UNITS, SELECTION, BuildInputs, base_sources, build_text
-from patchkit.numerics.cases import cases_for, check_cases, check_line, variant_of
-from patchkit.numerics.manifest import load_manifest
-from patchkit.numerics.outputs import parse_check
-from patchkit.numerics.sets import (
+from patchkit.gates.numerics.bundle import BASE_UNITS, SELECTION, BuildInputs, base_sources, build_text
+from patchkit.gates.numerics.cases import cases_for, check_cases, check_line, variant_of
+from patchkit.gates.numerics.manifest import load_manifest
+from patchkit.gates.numerics.outputs import parse_check
+from patchkit.gates.numerics.sets import (
     ALTERNATIVES,
     PLANTED,
     STATIC_LIMIT,
@@ -24,9 +23,10 @@ from patchkit.numerics.sets import (
     planted_program,
     rows_text,
 )
-from patchkit.occupancy.waves import limits_of
-from patchkit.occupancy.wmma import VARIANTS, WmmaVariant, violations
-from patchkit.recorder.cases import CASE_READER
+from patchkit.gpu.cases import CASE_READER
+from patchkit.kernels.occupancy import limits_of
+from patchkit.kernels.wmma import VARIANTS, WmmaVariant, violations
+from patchkit.series.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
@@ -101,7 +101,7 @@ def test_the_cases_cover_what_upstreams_do_not() -> None:
 
 
 def test_a_case_line_has_every_word_the_program_asks_for() -> None:
-    source = (ROOT / "patchkit" / "numerics" / "native" / "attention_check.cpp").read_text()
+    source = (ROOT / "patchkit" / "gates" / "numerics" / "native" / "attention_check.cpp").read_text()
     source += CASE_READER.read_text()
     asked = set(re.findall(r'\b(?:integer|real|text|type|is)\("(\w+)"\)', source))
     assert {"hsk", "type_k", "permute", "pattern"} <= asked

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.gates.base import GateResult
-from patchkit.gates.numerics_judge import judge_numerics
-from patchkit.numerics.manifest import load_manifest
-from patchkit.numerics.results import load_results
-from patchkit.numerics.sets import PLANTED
+from patchkit.gates.numerics.judge import judge_numerics
+from patchkit.gates.numerics.manifest import load_manifest
+from patchkit.gates.numerics.outputs import load_results
+from patchkit.gates.numerics.sets import PLANTED
 
 CHECK = "check-stride128-warps8"
 OPS = "ops-stride256-warps8"

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import HardwareLimits, limits_of
-from patchkit.occupancy.wmma import Accumulator, WmmaParams, WmmaVariant
+from patchkit.kernels.occupancy import HardwareLimits, limits_of
+from patchkit.kernels.wmma import Accumulator, WmmaParams, WmmaVariant
+from patchkit.series.profile import load_profile
 
 PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
 

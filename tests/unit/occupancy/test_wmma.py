@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from patchkit.occupancy.wmma import (
+from patchkit.kernels.wmma import (
     UPSTREAM,
     VARIANTS,
     WmmaParams,

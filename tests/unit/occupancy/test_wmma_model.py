@@ -6,15 +6,18 @@ import dataclasses
 
 import pytest
 
-from patchkit.occupancy.model import (
+from patchkit.kernels.occupancy import resident_blocks
+from patchkit.kernels.wmma import (
+    UPSTREAM,
+    VARIANTS,
     NoLegalParameters,
+    WmmaParams,
+    WmmaVariant,
     candidate_params,
     choose_params,
     estimate_vgprs,
     estimate_waves,
 )
-from patchkit.occupancy.waves import resident_blocks
-from patchkit.occupancy.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant
 
 
 def fitted(compiled, limits):

@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.config.profile import TunedWmma, load_profile
-from patchkit.errors import ErrorGroup, Location
-from patchkit.occupancy.table import IllegalTuning, TunedVariantUnknown, wmma_table
-from patchkit.occupancy.waves import limits_of, resident_blocks
-from patchkit.occupancy.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, violations
+from patchkit.base.errors import ErrorGroup, Location
+from patchkit.kernels.occupancy import limits_of, resident_blocks
+from patchkit.kernels.wmma import (
+    UPSTREAM,
+    VARIANTS,
+    TunedVariantUnknown,
+    WmmaParams,
+    WmmaVariant,
+    violations,
+    wmma_table,
+)
+from patchkit.series.profile import TunedWmma, load_profile
 
 PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
 PLACE = Location(path="gfx1151.toml", line=40, column=1)
@@ -90,7 +97,7 @@ def test_tuned_rows_that_break_rules_are_all_named_with_a_way_out() -> None:
     with pytest.raises(ErrorGroup, match="gfx1151: 2 tuned rows cannot be used") as caught:
         wmma_table(with_rows(tuned(112, 32, "f16", 128, 8), tuned(64, 16, "f16", 32, 2, 99)))
     first, second = caught.value.errors
-    assert isinstance(first, IllegalTuning)
+    assert first.code == "WMMA_ILLEGAL"
     assert first.message == "gfx1151: the tuned row for head size 112, 32 columns, f16 breaks C8"
     assert first.where == (PLACE,)
     assert first.why == "C8: 69120 bytes of LDS are more than 65536"

@@ -9,19 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.errors import ExitCode
-from patchkit.proc import (
+from patchkit.base.errors import ExitCode
+from patchkit.base.process import (
     Completed,
     ToolCrashed,
     ToolFailed,
     ToolMissing,
-    ToolNotStarted,
     ToolTimeout,
     run_tool,
     tool_environment,
 )
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
 
 
 class Listener(NullReporter):
@@ -96,7 +96,7 @@ def test_a_program_installed_beside_patchkit_is_found_last(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     beside, system = tmp_path / "venv", tmp_path / "system"
-    monkeypatch.setattr("patchkit.proc.sysconfig.get_path", lambda _: str(tmp_path / "venv"))
+    monkeypatch.setattr("patchkit.base.process.sysconfig.get_path", lambda _: str(tmp_path / "venv"))
     for folder, name in ((beside, "both"), (system, "both"), (beside, "one")):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(f"#!/bin/sh\necho {folder.name}\n")
@@ -131,14 +131,14 @@ def test_a_file_that_is_no_program_is_not_started(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_bytes(b"\x7fELFgarbage")
     tool.chmod(0o755)
-    with pytest.raises(ToolNotStarted) as caught:
+    with refused("TOOL_NOT_STARTED") as caught:
         run_tool([str(tool)], reporter=NullReporter())
     assert "Exec format error" in caught.value.message
     assert caught.value.where[0].path == str(tool)
 
 
 def test_a_missing_working_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolNotStarted) as caught:
+    with refused("TOOL_NOT_STARTED") as caught:
         run_tool(["true"], cwd=tmp_path / "absent", reporter=NullReporter())
     assert caught.value.where[0].path == str(tmp_path / "absent")
 
@@ -188,7 +188,8 @@ def test_a_timeout_ends_the_children_too(tmp_path: Path, deaf: bool) -> None:
 def test_ctrl_c_ends_the_whole_group(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     program = (
-        "import sys\nfrom patchkit.proc import run_tool\nfrom patchkit.report import NullReporter\n"
+        "import sys\nfrom patchkit.base.process import run_tool\n"
+        "from patchkit.base.reporter import NullReporter\n"
         f"run_tool([sys.executable, '-c', {_PARENT.format(path=str(path), deaf=False)!r}],"
         " reporter=NullReporter())"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.programs.backend_ops import Choice, loaded_backends, parse_rows
-from patchkit.programs.run import OutputGarbled
+from patchkit.device.backend_ops import Choice, loaded_backends, parse_rows
+from patchkit.device.program import OutputGarbled
 
 HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
 PASSED = '"CPU","FLASH_ATTN_EXT","hsk=64,kv=113","test","1","",""\n'

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from patchkit.programs.attention import gate_cases, parse_measured
-from patchkit.programs.logits import parse_distance, scenes
-from patchkit.programs.perplexity import parse_divergence
-from patchkit.programs.run import OutputGarbled
+from patchkit.device.attention import gate_cases, parse_measured
+from patchkit.device.logits import parse_distance, parse_divergence, scenes
+from patchkit.device.program import OutputGarbled
 
 CASES = gate_cases()[:2]
 DONE = "own-0 done rows=8 nmse=3.303e-04 worst=5.8e-04 at=0,5,0 finite=1\n"

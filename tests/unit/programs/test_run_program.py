@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.programs import run as run_module
-from patchkit.programs.run import (
+from patchkit.base.files import DiskFull
+from patchkit.base.reporter import NullReporter
+from patchkit.device import program as run_module
+from patchkit.device.program import (
     DeviceLost,
     Place,
     ProgramCrashed,
@@ -23,8 +25,6 @@ from patchkit.programs.run import (
     ProgramOutOfMemory,
     run_program,
 )
-from patchkit.report import NullReporter
-from patchkit.vcs.disk import DiskFull
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) ->
 _INTERRUPTED = """
 import sys
 from pathlib import Path
-from patchkit.programs.run import Place, run_program
-from patchkit.report import NullReporter
+from patchkit.device.program import Place, run_program
+from patchkit.base.reporter import NullReporter
 place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
 run_program("one", ["/bin/sh", "-c", "echo part; sleep 600"], place=place, timeout_s=60)
 """

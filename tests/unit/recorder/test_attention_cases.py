@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.recorder.cases import (
+from patchkit.gpu.cases import (
     CaseNotUnderstood,
     SupportMalformed,
     case_line,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from patchkit.recorder.log import RecordingUnreadable, parse_recording, sections_of
+from patchkit.gpu.log import RecordingUnreadable, parse_recording, sections_of
 
 
 def _lines(*events: dict[str, object]) -> list[str]:

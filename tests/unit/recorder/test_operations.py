@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from patchkit.recorder.kernels import read_name
-from patchkit.recorder.log import Kernel, Launch, parse_recording
-from patchkit.recorder.operations import (
+from patchkit.gpu.log import Kernel, Launch, parse_recording
+from patchkit.gpu.names import read_name
+from patchkit.gpu.operations import (
     BATCHES,
     operation_cases,
     operation_line,
@@ -14,7 +14,7 @@ from patchkit.recorder.operations import (
     precision_of,
     route_of,
 )
-from patchkit.recorder.runs import RecordingIncomplete
+from patchkit.gpu.session import RecordingIncomplete
 
 
 def _launch(mangled: str, unit: str = "x.cu") -> Launch:

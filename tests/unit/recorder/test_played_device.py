@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.config.facts import FactNotForDecisions
-from patchkit.config.profile import load_profile
-from patchkit.recorder.device import device_of, device_text
+from patchkit.gpu.device import device_of, device_text
+from patchkit.series.facts import FactNotForDecisions
+from patchkit.series.profile import load_profile
 
 
 def test_gfx1151_is_played_as_rocm_reports_it(checkout):

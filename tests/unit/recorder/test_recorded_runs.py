@@ -9,26 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
+from patchkit.base.process import ToolFailed, ToolStopped
+from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
 from patchkit.build.toolchain import Toolchain
-from patchkit.config.profile import load_profile
-from patchkit.proc import ToolFailed, ToolStopped
-from patchkit.recorder.cases import Case, SupportMalformed
-from patchkit.recorder.device import device_of
-from patchkit.recorder.library import HostLibrary, LinkFailed, RecorderLacksCalls, _link_error
-from patchkit.recorder.log import RecordingUnreadable, parse_recording
-from patchkit.recorder.programs import Programs, c_compiler, cxx_compiler
-from patchkit.recorder.runs import RecordingIncomplete, case_records
-from patchkit.recorder.session import (
+from patchkit.gpu.cases import Case, SupportMalformed
+from patchkit.gpu.device import device_of
+from patchkit.gpu.log import RecordingUnreadable, parse_recording
+from patchkit.gpu.programs import Programs, c_compiler, cxx_compiler
+from patchkit.gpu.runtime import HostLibrary, _link_error, build_driver
+from patchkit.gpu.session import (
     Figures,
     RecordedRunFailed,
     RecordedRunHangs,
-    RecorderMisconfigured,
+    RecordingIncomplete,
     Session,
+    case_records,
 )
-from patchkit.recorder.stubs import build_driver
-from patchkit.report import NullReporter
+from patchkit.series.profile import load_profile
 
 _CASES = [
     Case(id="one", head_size=64, head_size_v=64, kv_heads=2, gqa=4, kv=256, tokens=1),
@@ -173,13 +173,13 @@ def test_another_bad_end_is_a_failed_run(session):
 
 
 def test_a_refused_configuration_is_told_apart(session):
-    with pytest.raises(RecorderMisconfigured) as caught:
+    with refused("RECORDER_MISCONFIGURED") as caught:
         session("echo 'launch recorder: no' >&2; exit 86").run_cases(_CASES)
     assert "launch recorder: no" in (caught.value.why or "")
 
 
 def test_a_program_that_does_not_end_is_stopped_and_the_case_named(session, monkeypatch):
-    monkeypatch.setattr("patchkit.recorder.session._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("patchkit.gpu.session._TIMEOUT_S", 1.0)
     script = """echo '{"mark":"case two"}' >> "$PATCHKIT_RECORDER_LOG"; echo stuck >&2; exec sleep 600"""
     with pytest.raises(RecordedRunHangs) as caught:
         session(script).run_cases(_CASES)
@@ -259,13 +259,13 @@ def test_missing_stubs_are_named():
         "ld.lld: error: undefined symbol: hipblasOther"
     )
     error = _link_error(ToolFailed("clang ended with status 1", why=why))
-    assert isinstance(error, RecorderLacksCalls)
+    assert error.code == "RECORDER_LACKS_CALLS"
     assert "hipFancyNewCall, hipblasOther" in error.message
 
 
 def test_another_link_error_stays_what_it_is():
     error = _link_error(ToolFailed("clang ended with status 1", why="undefined symbol: ggml_new_thing"))
-    assert isinstance(error, LinkFailed)
+    assert error.code == "HOST_LINK_FAILED"
     assert "ggml_new_thing" in (error.why or "")
 
 

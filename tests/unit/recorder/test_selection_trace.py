@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
-from patchkit.recorder.branches import SelectionUnreadable, decisions
-from patchkit.recorder.trace import Place
-from patchkit.source import SourceText
+from patchkit.base.source import SourceText
+from patchkit.gpu.selection import Place, decisions
 
 _CODE = b"""\
 static int choose(int a, int b) {
@@ -123,6 +123,6 @@ def test_a_default_is_named():
 
 @pytest.mark.parametrize("function", ["missing", "choose"])
 def test_a_function_that_is_not_there_or_did_not_run_is_an_error(function):
-    with pytest.raises(SelectionUnreadable) as caught:
+    with refused("SELECTION_UNREADABLE") as caught:
         decisions([], _SOURCE, function, _ACTIVE)
     assert function in caught.value.message

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import gguf
 
-from patchkit.recorder.model_file import SmallModel, model_file
-from patchkit.report import NullReporter
+from patchkit.base.reporter import NullReporter
+from patchkit.gpu.models import SmallModel, model_file
 
 
 def test_the_model_is_what_it_is_asked_to_be(tmp_path):

@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.config.manifest import Patch, parse_patch
-from patchkit.config.toml import parse_toml
-from patchkit.errors import Location, RenderError
-from patchkit.render.bounds import MAX_OUTPUT
-from patchkit.render.renderer import (
-    ContextMismatch,
+from patchkit.base.errors import Location, RenderError
+from patchkit.edits.templates import (
+    MAX_OUTPUT,
     PatchRenderer,
-    TemplateFailed,
     TemplateForbidden,
     TemplateMissing,
-    TemplateNotText,
     TemplateSyntax,
-    TemplateTooLarge,
-    TemplateUndefined,
-    TemplateUnreadable,
 )
+from patchkit.series.patch import Patch, parse_patch
+from patchkit.series.toml import parse_toml
 
 HERE = Location(path="patches/0001-p/patch.toml", line=9, column=1)
 
@@ -132,7 +127,7 @@ def test_numbers_are_printed_and_formats_work(renderer):
     "text", ["@{ nothing }@", "@{ guard.nothing }@", "@{ unused }@", "@% for a in b %@@% endfor %@"]
 )
 def test_undefined_values_are_errors(renderer, text):
-    with pytest.raises(TemplateUndefined) as caught:
+    with refused("TEMPLATE_UNDEFINED") as caught:
         renderer.text("line\n" + text, HERE)
     assert caught.value.where[-1] == HERE
     assert caught.value.where[0].label is not None
@@ -191,7 +186,7 @@ def test_filters_that_can_blow_up_do_not_exist(renderer, name):
 
 @pytest.mark.parametrize("name", ["lipsum()", "namespace()", "cycler(1)", "joiner()", "dict()"])
 def test_globals_other_than_range_do_not_exist(renderer, name):
-    with pytest.raises(TemplateUndefined):
+    with refused("TEMPLATE_UNDEFINED"):
         renderer.text("@{ " + name + " }@", HERE)
 
 
@@ -212,7 +207,7 @@ PRINTED = "@{ 'x' * 90000 }@" * 20
     "text", [DOUBLING, BLOCKS, TREE, LOOPS, SILENT, CALLER, JOINED, PRINTED, "x" * MAX_OUTPUT + "x"]
 )
 def test_what_would_not_end_stops(renderer, text):
-    with pytest.raises(TemplateTooLarge):
+    with refused("TEMPLATE_TOO_LARGE"):
         renderer.text(text, HERE)
 
 
@@ -222,20 +217,20 @@ def test_a_budget_is_for_one_rendering(renderer):
 
 
 def test_macros_that_call_themselves_for_ever_fail(renderer):
-    with pytest.raises(TemplateFailed) as caught:
+    with refused("TEMPLATE_FAILED") as caught:
         renderer.text("@% macro m() %@@{ m() }@@% endmacro %@@{ m() }@", HERE)
     assert "RecursionError" in caught.value.message
 
 
 @pytest.mark.parametrize("value", ["none", "true", "archs", "guard", "[1]", "{}", "[none]|join"])
 def test_only_text_and_numbers_are_printed(renderer, value):
-    with pytest.raises(TemplateNotText):
+    with refused("TEMPLATE_NOT_TEXT"):
         renderer.text("@{ " + value + " }@", HERE)
 
 
 def test_a_python_error_in_a_template_names_its_line(folders, renderer):
     (folders[0] / "a.jinja").write_text("one\n@{ 1 // 0 }@\n")
-    with pytest.raises(TemplateFailed) as caught:
+    with refused("TEMPLATE_FAILED") as caught:
         renderer.file("a.jinja", HERE)
     assert "ZeroDivisionError" in caught.value.message
     place = caught.value.where[0]
@@ -298,7 +293,7 @@ def test_a_link_inside_the_folders_is_followed(folders, renderer):
 )
 def test_files_that_are_no_text_are_named(folders, renderer, data, why):
     (folders[0] / "a.jinja").write_bytes(data)
-    with pytest.raises(TemplateUnreadable) as caught:
+    with refused("TEMPLATE_UNREADABLE") as caught:
         renderer.file("a.jinja", HERE)
     assert why in str(caught.value.why)
     assert Path(caught.value.where[0].path).name == "a.jinja"
@@ -312,7 +307,7 @@ def test_a_file_that_may_not_be_read_is_named(folders, renderer, monkeypatch):
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(TemplateUnreadable) as caught:
+    with refused("TEMPLATE_UNREADABLE") as caught:
         renderer.file("a.jinja", HERE)
     assert caught.value.why == "Permission denied"
 
@@ -351,7 +346,7 @@ def test_declared_and_used_names_agree(folders):
     ],
 )
 def test_names_that_do_not_agree_are_listed(folders, context, text, problem):
-    with pytest.raises(ContextMismatch) as caught:
+    with refused("TEMPLATE_CONTEXT") as caught:
         check(folders, context, EDIT.format(n=1) + f'text = "{text}"')
     assert problem in caught.value.message
     assert caught.value.hint is not None

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import Location, PatchkitError
-from patchkit.flow.verify import Report, Timed
-from patchkit.gates.base import GateError, GateResult
-from patchkit.reports.evidence import parse_evidence
-from patchkit.reports.model import Evidence
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.gates.base import GateResult
+from patchkit.gates.verify import Report, Timed
+from patchkit.report.evidence import parse_evidence
+from patchkit.report.model import Evidence
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"

@@ -9,13 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.reports.document import parse_document
-from patchkit.reports.errors import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
-from patchkit.reports.evidence import parse_evidence
-from patchkit.reports.model import Evidence, Problem, parse_place
-from patchkit.reports.page import html_report
-from patchkit.reports.sections import tables_of
-from patchkit.reports.sweep import sweep_tables
+from patchkit.report.document import (
+    EvidenceContradicts,
+    EvidenceMalformed,
+    EvidenceUnreadable,
+    parse_document,
+)
+from patchkit.report.evidence import parse_evidence
+from patchkit.report.html import html_report
+from patchkit.report.model import Evidence, Problem, parse_place
+from patchkit.report.sections import tables_of
+from patchkit.report.sweep import sweep_tables
 
 
 def test_a_key_repeated_among_very_many_is_found() -> None:

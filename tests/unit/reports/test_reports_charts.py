@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from patchkit.reports.charts import curve_charts, strip_chart
-from patchkit.reports.document import parse_document
-from patchkit.reports.model import Evidence
-from patchkit.reports.section_bench import Curve, Point, Strip, bench_of
+from patchkit.report.document import parse_document
+from patchkit.report.html import curve_charts, strip_chart
+from patchkit.report.model import Evidence
+from patchkit.report.sections import Curve, Point, Strip, bench_of
 
 
 def _strip(change: float, low: float, high: float) -> Strip:

@@ -7,8 +7,14 @@ import math
 
 import pytest
 
-from patchkit.reports.document import FILE_BYTES, TEXT_LENGTH, harmless, parse_document
-from patchkit.reports.errors import EvidenceMalformed, EvidenceUnreadable
+from patchkit.report.document import (
+    FILE_BYTES,
+    TEXT_LENGTH,
+    EvidenceMalformed,
+    EvidenceUnreadable,
+    harmless,
+    parse_document,
+)
 
 
 def _node(value: object):

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.gates.base import GateResult
-from patchkit.reports.errors import EvidenceAbsent, EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
-from patchkit.reports.evidence import load_evidence, parse_evidence
-from patchkit.reports.model import Evidence, parse_place
-from patchkit.reports.sections import provenance, tables_of
+from patchkit.report.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.report.evidence import load_evidence, parse_evidence
+from patchkit.report.model import Evidence, parse_place
+from patchkit.report.sections import provenance, tables_of
 
 
 def test_the_whole_ladder_is_read(whole: Evidence) -> None:
@@ -99,7 +100,7 @@ def test_a_finding_keeps_its_fingerprint_when_lines_move(failing_folder: Path) -
 
 
 def test_a_folder_without_a_report_is_absent_evidence(tmp_path: Path) -> None:
-    with pytest.raises(EvidenceAbsent) as caught:
+    with refused("EVIDENCE_ABSENT") as caught:
         load_evidence(tmp_path)
     assert "patchkit verify" in (caught.value.hint or "")
 

@@ -7,9 +7,9 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
-from patchkit.reports.junit import junit_report
-from patchkit.reports.model import Evidence
-from patchkit.reports.sarif import SCHEMA, sarif_report
+from patchkit.report.junit import junit_report
+from patchkit.report.model import Evidence
+from patchkit.report.sarif import SCHEMA, sarif_report
 
 
 def _suite(evidence: Evidence) -> ET.Element:

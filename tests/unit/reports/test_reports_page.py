@@ -12,15 +12,16 @@ from pathlib import Path
 import html5lib
 import pytest
 
-import patchkit.reports
-from patchkit.gates.base import GateError, GateResult
-from patchkit.reports.evidence import parse_evidence
-from patchkit.reports.model import Evidence
-from patchkit.reports.page import html_report
-from patchkit.reports.sections import tables_of
-from patchkit.reports.sweep import sweep_tables
+import patchkit.report
+from patchkit.base.errors import GateError
+from patchkit.gates.base import GateResult
+from patchkit.report.evidence import parse_evidence
+from patchkit.report.html import html_report
+from patchkit.report.model import Evidence
+from patchkit.report.sections import tables_of
+from patchkit.report.sweep import sweep_tables
 
-STYLE = (Path(patchkit.reports.__file__).parent / "page" / "style.css").read_text("utf-8")
+STYLE = (Path(patchkit.report.__file__).parent / "page" / "style.css").read_text("utf-8")
 SWEEP = {
     "archs": ["gfx1151"],
     "patches": ["one", "two"],
@@ -272,7 +273,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
 def test_a_template_never_prints_nothing_for_a_name_it_lacks(tmp_path: Path) -> None:
     from jinja2 import UndefinedError
 
-    from patchkit.render.html import render_page
+    from patchkit.report.html import render_page
 
     (tmp_path / "a.html").write_text("<p title='{{ here }}'>{{ there }}</p>")
     with pytest.raises(UndefinedError):
@@ -319,8 +320,8 @@ def test_colours_have_the_contrast_that_wcag_asks_for_at_level_aa(scheme: str) -
 
 
 def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Evidence) -> None:
-    from patchkit.reports.page import _MOST_STATES
-    from patchkit.reports.section_resources import STATES
+    from patchkit.report.html import _MOST_STATES
+    from patchkit.report.sections import STATES
 
     orders = max(len(table.orders) for gate in whole.gates for table in tables_of(gate))
     assert set(re.findall(r"input\.o(\d):checked\) tbody\.o\1 ", STYLE.replace(",", " "))) == set(

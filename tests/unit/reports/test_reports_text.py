@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from patchkit.reports.markdown import cell, escaped, markdown_report, markdown_table
-from patchkit.reports.model import Evidence
-from patchkit.reports.tables import Row, Table, columns
-from patchkit.reports.terminal import terminal_report
+from patchkit.report.markdown import cell, escaped, markdown_report, markdown_table
+from patchkit.report.model import Evidence
+from patchkit.report.tables import Row, Table, columns
+from patchkit.report.terminal import terminal_report
 
 
 def test_the_terminal_names_what_was_not_proven_before_what_was(whole: Evidence) -> None:
@@ -121,7 +121,7 @@ def test_the_summary_stays_below_what_github_takes(whole: Evidence) -> None:
     )
     short = markdown_report(replace(whole, gates=gates))
     assert len(short.encode()) < 1_000_000
-    from patchkit.reports.model import Problem
+    from patchkit.report.model import Problem
 
     huge = replace(isolation, problems=tuple(Problem(code="X", message=text) for text in problem_texts))
     cut = markdown_report(replace(whole, gates=(huge,)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.proc import Completed, ToolMissing, ToolTimeout
-from patchkit.report import NullReporter
-from patchkit.runner.base import Job, LocalRunner
-from patchkit.runner.choose import choose_runner
-from patchkit.runner.errors import (
+from patchkit.base.process import Completed, ToolMissing, ToolTimeout
+from patchkit.base.reporter import NullReporter
+from patchkit.device.runner import (
+    Job,
+    LocalRunner,
     RunnerAuthFailed,
     RunnerDiskFull,
     RunnerFailed,
@@ -19,12 +20,13 @@ from patchkit.runner.errors import (
     RunnerLost,
     RunnerToolMissing,
     RunnerUnreachable,
-    RunnerUrlBad,
+    SshRunner,
+    choose_runner,
+    content_key,
     is_connection_loss,
+    parse_target,
     runner_failure,
 )
-from patchkit.runner.placing import content_key
-from patchkit.runner.ssh import SshRunner, parse_target
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_a_url_names_user_host_port_and_folder(
     ["", "box", "http://box", "ssh://", "ssh://me:secret@box", "ssh://box:port", "ssh://-oProxyCommand=x", "ssh://b?x"],
 )  # fmt: skip
 def test_other_urls_are_refused(url: str) -> None:
-    with pytest.raises(RunnerUrlBad):
+    with refused("RUNNER_URL_BAD"):
         choose_runner(url, config=None, environ={}, reporter=NullReporter())
 
 

@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import PatchkitError
-from patchkit.proc import Completed, ToolCrashed
-from patchkit.sdk.apt_errors import apt_error
-from patchkit.sdk.errors import AptFailed, MirrorUnreachable, PackageDamaged, PackageMissing, SignatureBad
-from patchkit.vcs.disk import DiskFull
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import DiskFull
+from patchkit.base.process import Completed, ToolCrashed
+from patchkit.build.sdk.apt import apt_error
+from patchkit.build.sdk.errors import (
+    AptFailed,
+    MirrorUnreachable,
+    PackageDamaged,
+    PackageMissing,
+    SignatureBad,
+)
 
 
 def error(stderr: str, returncode: int = 100) -> PatchkitError:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.report import NullReporter
-from patchkit.sdk.apt import Wanted
-from patchkit.sdk.compiler import Compiler, find_compiler, parts_to_unpack
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.apt import Wanted
+from patchkit.build.sdk.parts import Compiler, find_compiler, parts_to_unpack
 
 
 def put_clang(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.sdk.flags import hip_arguments, leading_number, wave_size
+from patchkit.build.sdk.flags import hip_arguments, leading_number, wave_size
 
 
 def arguments(**changes: object) -> list[str]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.sdk.errors import RocWmmaMismatch
-from patchkit.sdk.rocwmma import teach_archs
+from patchkit.build.sdk.errors import RocWmmaMismatch
+from patchkit.build.sdk.rocwmma import teach_archs
 
 CONFIG = b"""#if defined(__gfx908__) && ROCWMMA_DEVICE_COMPILE
 #define ROCWMMA_ARCH_GFX908 __gfx908__

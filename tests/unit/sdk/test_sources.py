@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.sdk.errors import AptSourceBad, MirrorMissing
-from patchkit.sdk.sources import Entry, choose_mirror, load_entries, parse_list, parse_sources
+from patchkit.build.sdk.errors import MirrorMissing
+from patchkit.build.sdk.parts import Entry, choose_mirror, load_entries, parse_list, parse_sources
 
 DEBIAN = "http://mirror.example/debian"
 
@@ -61,7 +62,7 @@ def test_files_are_read_in_apts_order(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.list").write_bytes(b"deb \xff\xfe")
-    with pytest.raises(AptSourceBad) as caught:
+    with refused("SDK_APT_SOURCE_BAD") as caught:
         load_entries(tmp_path / "none", tmp_path)
     assert caught.value.where[0].path == str(tmp_path / "bad.list")
 

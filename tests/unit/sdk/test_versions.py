@@ -3,11 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.sdk.errors import BitcodeTooNew, VersionsDisagree
-from patchkit.sdk.pins import load_pins
-from patchkit.sdk.versions import (
+from patchkit.base.reporter import NullReporter
+from patchkit.build.sdk.errors import VersionsDisagree
+from patchkit.build.sdk.pins import load_pins
+from patchkit.build.sdk.versions import (
     bitcode_llvm,
     check_bitcode,
     check_majors,
@@ -33,7 +34,7 @@ def test_bitcode_is_read_by_its_own_llvm_and_newer_ones() -> None:
     folder = Path("/p/lib/clang/21/amdgcn/bitcode")
     check_bitcode(folder, "21.0.1")
     check_bitcode(folder, "22.1.8")
-    with pytest.raises(BitcodeTooNew) as caught:
+    with refused("SDK_BITCODE_TOO_NEW") as caught:
         check_bitcode(folder, "20.1.8")
     assert "clang-21" in (caught.value.hint or "")
 

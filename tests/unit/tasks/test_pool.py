@@ -6,11 +6,10 @@ import os
 import threading
 
 import pytest
+from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.tasks.cluster import cluster_pool
-from patchkit.tasks.errors import SchedulerAddress, SchedulerUnreachable, WorkerLost
-from patchkit.tasks.pool import cores, local_pool, open_pool, run_tasks
+from patchkit.base.jobs import cluster_pool, cores, local_pool, open_pool, run_tasks
+from patchkit.base.reporter import NullReporter
 
 
 def _square(number: int) -> int:
@@ -76,7 +75,7 @@ def test_leaving_the_loop_early_stops_the_rest() -> None:
 
 
 def test_a_process_that_dies_is_an_error_that_says_so() -> None:
-    with local_pool("processes", 1) as pool, pytest.raises(WorkerLost, match="died"):
+    with local_pool("processes", 1) as pool, refused("WORKER_LOST", match="died"):
         list(_run(pool, _die, [7]))
 
 
@@ -86,11 +85,11 @@ def test_there_is_at_least_one_core() -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])
 def test_an_address_that_is_none_is_refused(address) -> None:
-    with pytest.raises(SchedulerAddress, match="no address"), cluster_pool(address):
+    with refused("SCHEDULER_ADDRESS", match="no address"), cluster_pool(address):
         pass
 
 
 def test_nobody_at_the_address_is_an_error(monkeypatch) -> None:
-    monkeypatch.setattr("patchkit.tasks.cluster._CONNECT_S", 0.5)
-    with pytest.raises(SchedulerUnreachable, match="no Dask scheduler"), cluster_pool("tcp://127.0.0.1:9"):
+    monkeypatch.setattr("patchkit.base.jobs._CONNECT_S", 0.5)
+    with refused("SCHEDULER_UNREACHABLE", match="no Dask scheduler"), cluster_pool("tcp://127.0.0.1:9"):
         pass

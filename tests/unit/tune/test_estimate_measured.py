@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 from strix_halo import CUS, LIMITS
 
-from patchkit.tune.estimate import estimate
+from patchkit.tune.cost import estimate
 from patchkit.tune.family import Traits
 from patchkit.tune.isa import LoopMix
 from patchkit.tune.outcome import Figures

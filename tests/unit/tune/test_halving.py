@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from patchkit.bench.statistics import compare
-from patchkit.tune.halving import FIRST_ROUNDS, RUNGS, race
+from patchkit.device.bench.statistics import compare
+from patchkit.tune.device import FIRST_ROUNDS, RUNGS, race
 
 MOST = FIRST_ROUNDS * 2 ** (RUNGS - 1)
 

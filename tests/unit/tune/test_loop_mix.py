@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+from refusing import refused
 
-from patchkit.build.assembly import AssemblyMalformed
 from patchkit.tune.isa import loop_lines, mix_of
 
 # Made by hand in the layout of clang 22: a prologue, a small loop, the main loop with an inner one, an end.
@@ -62,5 +61,5 @@ def test_without_a_loop_the_whole_body_counts() -> None:
 
 
 def test_a_kernel_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(AssemblyMalformed, match="_Z5otherv"):
+    with refused("ASSEMBLY_MALFORMED", match="_Z5otherv"):
         mix_of(ASSEMBLY, "_Z5otherv")

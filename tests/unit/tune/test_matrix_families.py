@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import limits_of
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.profile import load_profile
 from patchkit.tune import mma, mmq
-from patchkit.tune.bounds import binding_bounds
-from patchkit.tune.errors import KernelNotFound, KernelUntunable
-from patchkit.tune.family import Candidate
+from patchkit.tune.family import Candidate, binding_bounds
 from patchkit.tune.table import local_includes, table_rows, with_own_row
 
 # In upstream's form, with rows of our own.
@@ -126,7 +125,7 @@ def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> No
     "data", [MMA.replace(b"_rdna", b"_volta"), MMA.replace(b"bool use_sparse", b"bool mla")]
 )
 def test_a_build_without_the_attention_table_cannot_be_tuned(limits, data) -> None:
-    with pytest.raises(KernelUntunable) as caught:
+    with refused("TUNE_KERNEL_UNTUNABLE") as caught:
         mma.make_mma_family(limits, data)
     assert caught.value.hint is not None
     assert "b11549" in caught.value.hint
@@ -173,12 +172,12 @@ def test_without_the_newer_parameter_the_kernel_is_named_without_it(matrix, limi
 
 
 def test_a_table_that_is_not_there_is_an_error(limits, matrix) -> None:
-    with pytest.raises(KernelNotFound, match="rdna3_5"):
+    with refused("TUNE_KERNEL_NOT_FOUND", match="rdna3_5"):
         list(table_rows("x.cuh", KERNEL, "ggml_cuda_mmq_get_config_rdna3_5", "CASE"))
-    with pytest.raises(KernelNotFound):
+    with refused("TUNE_KERNEL_NOT_FOUND"):
         with_own_row("x.cuh", CONFIG + CONFIG, "ggml_cuda_mmq_get_config_rdna3_5", "CASE", ["1"])
     empty = {**matrix.files, mmq.config_file("rdna3_5"): CONFIG.replace(b"CASE", b"ROW")}
-    with pytest.raises(KernelNotFound, match="no rows"):
+    with refused("TUNE_KERNEL_NOT_FOUND", match="no rows"):
         mmq.make_mmq_family(limits, empty, "rdna3_5")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tomllib
 
 import pytest
+from refusing import refused
 
-from patchkit.config.profile import load_profile
-from patchkit.tune.errors import ProfileNotWritten
+from patchkit.base.files import DiskDenied, DiskRefused
+from patchkit.series.profile import load_profile
 from patchkit.tune.profile_text import WmmaLine, replace_rows, row_text, write_profile
-from patchkit.vcs.disk import DiskDenied, DiskRefused
 
 TEXT = """arch = "gfx1151"
 # a comment
@@ -69,7 +69,7 @@ def test_every_character_of_a_source_survives() -> None:
     ],
 )
 def test_a_text_that_cannot_be_changed_so_is_refused(text, why) -> None:
-    with pytest.raises(ProfileNotWritten) as caught:
+    with refused("TUNE_PROFILE_NOT_WRITTEN") as caught:
         replace_rows(text, [_row()], "x.toml")
     assert caught.value.why is not None
     assert any(word in caught.value.why for word in why.split("|"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.build.toolchain import RocWmma, Toolchain
-from patchkit.flow.tune_headers import HeaderSets, HeadersUnusable, choose_headers, own_headers
-from patchkit.flow.tune_record import Record, RecordedHeaders, RecordStale
-from patchkit.flow.tune_request import TuneRequest
+from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
+from patchkit.tune.record import Record, RecordedHeaders
+from patchkit.tune.request import TuneRequest
 
 REQUEST = TuneRequest(arch="gfx1151")
 
@@ -87,12 +88,12 @@ def test_headers_that_no_record_knows_are_held_against_the_table(toolchain, tmp_
 
 
 def test_a_record_of_which_nothing_is_here_is_stale(toolchain) -> None:
-    with pytest.raises(RecordStale, match="none of the headers"):
+    with refused("TUNE_RECORD_STALE", match="none of the headers"):
         choose_headers(toolchain(), REQUEST, _record(("an older stand-in", "11")))
 
 
 def test_a_folder_without_rocwmma_is_refused(toolchain, tmp_path) -> None:
-    with pytest.raises(HeadersUnusable):
+    with refused("TUNE_HEADERS_UNUSABLE"):
         choose_headers(toolchain(), TuneRequest(arch="gfx1151", headers=(str(tmp_path),)), None)
 
 

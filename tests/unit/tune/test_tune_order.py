@@ -6,12 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 from strix_halo import CUS, LIMITS, LOOP
 
-from patchkit.occupancy.waves import resident_waves
-from patchkit.tune.cost import front, margin, not_worse, rank, rank_key
-from patchkit.tune.errors import NothingCompiled
-from patchkit.tune.estimate import estimate, tail_share
+from patchkit.kernels.occupancy import resident_waves
+from patchkit.tune.cost import estimate, front, margin, not_worse, rank, rank_key, tail_share
 from patchkit.tune.family import Candidate, Traits
 from patchkit.tune.outcome import Failure, Figures, as_launched, outcome_from_json, outcome_to_json
 from patchkit.tune.search import choose
@@ -175,7 +174,7 @@ def test_what_did_not_compile_is_reported_and_not_ranked() -> None:
 
 
 def test_upstream_that_does_not_compile_is_an_error() -> None:
-    with pytest.raises(NothingCompiled, match="upstream's own"):
+    with refused("TUNE_NOTHING_COMPILED", match="upstream's own"):
         _choose({0: Failure(code="COMPILE_FAILED", message="no"), 1: _figures()})
 
 

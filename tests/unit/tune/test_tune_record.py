@@ -7,14 +7,19 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
+from refusing import refused
 from strix_halo import LOOP
 
-from patchkit.flow.tune import TableIncomplete, write_table
-from patchkit.flow.tune_record import (
+from patchkit.base.reporter import NullReporter
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import SeriesDir
+from patchkit.tune.cost import Judged
+from patchkit.tune.family import Candidate
+from patchkit.tune.outcome import Failure, Figures
+from patchkit.tune.record import (
     LeftOut,
     Record,
     RecordedHeaders,
-    RecordUnreadable,
     load_record,
     merge,
     parse_record,
@@ -24,13 +29,8 @@ from patchkit.flow.tune_record import (
     sources_digest,
     write_record,
 )
-from patchkit.flow.tune_report import Basis, TuneReport
-from patchkit.flow.workspace import Workspace
-from patchkit.report import NullReporter
-from patchkit.series_dir import SeriesDir
-from patchkit.tune.cost import Judged
-from patchkit.tune.family import Candidate
-from patchkit.tune.outcome import Failure, Figures
+from patchkit.tune.report import Basis, TuneReport
+from patchkit.tune.run import write_table
 from patchkit.tune.search import Verdict
 
 FIGURES = Figures(
@@ -91,13 +91,13 @@ def test_the_bytes_do_not_depend_on_the_order_of_work() -> None:
 )
 def test_what_is_not_a_record_is_an_error(tmp_path, change) -> None:
     data = json.dumps({**json.loads(render_record(RECORD)), **change}).encode()
-    with pytest.raises(RecordUnreadable) as caught:
+    with refused("TUNE_RECORD_UNREADABLE") as caught:
         parse_record(data, "x.json")
     assert caught.value.where[0].path == "x.json"
     path = record_path(tmp_path, "gfx1151", "wmma", 6900)
     path.parent.mkdir()
     path.write_bytes(b"[")
-    with pytest.raises(RecordUnreadable):
+    with refused("TUNE_RECORD_UNREADABLE"):
         load_record(tmp_path, "gfx1151", "wmma", 6900)
 
 
@@ -172,7 +172,7 @@ def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, che
     profile = checkout / "arch_profiles" / "gfx1151.toml"
     before = profile.read_bytes()
     assert not write_table(workspace, report, date(2027, 1, 1))
-    with pytest.raises(TableIncomplete, match="not made here") as caught:
+    with refused("TUNE_TABLE_INCOMPLETE", match="not made here") as caught:
         write_table(workspace, replace(report, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
     assert "2.2.1" in (caught.value.why or "")
     assert profile.read_bytes() == before

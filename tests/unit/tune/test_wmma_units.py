@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from refusing import refused
 
-from patchkit.config.profile import load_profile
-from patchkit.occupancy.waves import limits_of
-from patchkit.occupancy.wmma import VARIANTS, WmmaParams, legal_params
-from patchkit.source import SourceText
-from patchkit.tune.errors import KernelNotFound
+from patchkit.base.source import SourceText
+from patchkit.kernels.occupancy import limits_of
+from patchkit.kernels.wmma import VARIANTS, WmmaParams, legal_params
+from patchkit.series.profile import load_profile
 from patchkit.tune.family import Candidate
 from patchkit.tune.wmma import WmmaFamily, cut_behind, name_of, variant_of
 
@@ -89,7 +89,7 @@ def test_each_table_has_every_variant_that_the_setting_is_legal_for(family, aske
 
 @pytest.mark.parametrize("text", [b"", KERNEL + KERNEL])
 def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
-    with pytest.raises(KernelNotFound, match="flash_attn_ext_f16"):
+    with refused("TUNE_KERNEL_NOT_FOUND", match="flash_attn_ext_f16"):
         cut_behind(SourceText("x.cu", text), "flash_attn_ext_f16")
 
 

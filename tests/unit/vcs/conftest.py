@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.report import Advance
-from patchkit.vcs.fastimport import CommitStream, Written
-from patchkit.vcs.repository import Repository, create_repository
+from patchkit.base.reporter import Advance
+from patchkit.upstream.commits import CommitStream, Written
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 

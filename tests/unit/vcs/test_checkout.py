@@ -13,26 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.errors import CacheError
-from patchkit.vcs.carry import carry, cut_history
-from patchkit.vcs.checkout import (
-    Checkout,
-    CheckoutChanged,
-    CheckoutDiffers,
-    CheckoutForeign,
-    CheckoutMoved,
-    CheckoutOld,
-)
-from patchkit.vcs.checkout import checkout as check_out
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.disk import DiskNotDirectory
-from patchkit.vcs.export import format_patches
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.place import PlaceUnusable
-from patchkit.vcs.repository import Repository, create_repository
-from patchkit.vcs.resume import UpdateNoteBad
-from patchkit.vcs.runner import ObjectDamaged
+from patchkit.base.errors import CacheError
+from patchkit.base.files import DiskNotDirectory
+from patchkit.upstream.checkout import Checkout, carry, cut_history
+from patchkit.upstream.checkout import checkout as check_out
+from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.git import ObjectDamaged
+from patchkit.upstream.handover import PlaceUnusable, format_patches
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 BRANCH = "candidate/gfx1151/b1"
@@ -197,7 +187,7 @@ def test_an_ignored_file_in_the_way_is_not_overwritten(
     grown = write_commits(repo, root.commit, [NewCommit(message="m", changes={"x.o": b"2"})], date=DATE)
     work = checkout(repo, root.commit, tmp_path / "work").directory
     (work / "x.o").write_bytes(b"mine")
-    with pytest.raises(CheckoutChanged, match="in the way"):
+    with refused("CHECKOUT_CHANGED", match="in the way"):
         checkout(repo, grown[0].commit, work)
     assert (work / "x.o").read_bytes() == b"mine"
     (work / "x.o").unlink()
@@ -215,17 +205,17 @@ def test_folders_with_other_content_are_refused_untouched(
     work = tmp_path / "work"
     work.mkdir()
     (work / "mine.txt").write_text("mine")
-    with pytest.raises(CheckoutForeign):
+    with refused("CHECKOUT_FOREIGN"):
         checkout(repo, base.commit, work)
     plain_git(work, "init", "-q")
-    with pytest.raises(CheckoutForeign):
+    with refused("CHECKOUT_FOREIGN"):
         checkout(repo, base.commit, work)
     assert (work / "mine.txt").read_text() == "mine"
 
 
 def test_a_file_in_the_place_of_the_folder(repo: Repository, base: Written, tmp_path: Path) -> None:
     (tmp_path / "work").write_text("mine")
-    with pytest.raises(CheckoutForeign):
+    with refused("CHECKOUT_FOREIGN"):
         checkout(repo, base.commit, tmp_path / "work")
     with pytest.raises(DiskNotDirectory):
         checkout(repo, base.commit, tmp_path / "work" / "below")
@@ -237,7 +227,7 @@ def test_a_clone_of_the_users_is_foreign(
 ) -> None:
     repo.git.run("update-ref", "refs/heads/main", base.commit)
     plain_git(tmp_path, "clone", "-q", "-b", "main", str(repo.path), "work")
-    with pytest.raises(CheckoutForeign):
+    with refused("CHECKOUT_FOREIGN"):
         checkout(repo, base.commit, tmp_path / "work")
 
 
@@ -252,7 +242,7 @@ def test_work_of_the_user_is_refused_and_kept(
     else:
         target.write_bytes(b"mine")
     before = _files(work)
-    with pytest.raises(CheckoutChanged) as caught:
+    with refused("CHECKOUT_CHANGED") as caught:
         checkout(repo, tip, work)
     assert [place.path for place in caught.value.where] == [str(target)]
     assert _files(work) == before
@@ -272,7 +262,7 @@ def test_commits_of_the_user_are_refused_and_kept(
     plain_git(work, "add", "mine")
     plain_git(work, "commit", "-q", "-m", "mine")
     mine = plain_git(work, "rev-parse", "HEAD").strip()
-    with pytest.raises(CheckoutMoved, match="not at the commit") as caught:
+    with refused("CHECKOUT_MOVED", match="not at the commit") as caught:
         checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "HEAD").strip() == mine
     _follow(caught.value.hint)
@@ -286,7 +276,7 @@ def test_a_branch_of_the_users_and_a_detached_head_are_refused(
     work = checkout(repo, base.commit, tmp_path / "work").directory
     for words, why in ((("-c", "mine"), "on the branch mine"), (("--detach",), "HEAD is detached")):
         plain_git(work, "switch", "-q", *words)
-        with pytest.raises(CheckoutMoved, match="not at the commit") as caught:
+        with refused("CHECKOUT_MOVED", match="not at the commit") as caught:
             checkout(repo, tip, work)
         assert why in (caught.value.why or "")
         assert plain_git(work, "rev-parse", "HEAD").strip() == base.commit
@@ -302,7 +292,7 @@ def test_stashes_and_other_branches_are_there_after_an_update(
     plain_git(work, "branch", "mine")
     (work / "README.md").write_text("mine")
     (work / "untracked").write_text("mine")
-    with pytest.raises(CheckoutChanged) as caught:
+    with refused("CHECKOUT_CHANGED") as caught:
         checkout(repo, tip, work)
     _follow((caught.value.hint or "").replace("--checkout; or", "--checkout, or", 1))
     refs = plain_git(work, "show-ref", "stash", "mine")
@@ -321,7 +311,7 @@ def test_another_branch_is_checked_out_beside_the_first(
     assert plain_git(work, "branch", "--show-current").strip() == other
     assert plain_git(work, "rev-parse", BRANCH).strip() == base.commit
     plain_git(work, "branch", "-q", "-f", BRANCH, tip)
-    with pytest.raises(CheckoutMoved, match=f"the branch {BRANCH}") as caught:
+    with refused("CHECKOUT_MOVED", match=f"the branch {BRANCH}") as caught:
         checkout(repo, base.commit, work)
     assert plain_git(work, "rev-parse", "HEAD", BRANCH).split() == [tip, tip]
     _follow(caught.value.hint)
@@ -335,7 +325,7 @@ def test_git_in_the_middle_of_something_is_left_alone(
 ) -> None:
     work = checkout(repo, base.commit, tmp_path / "work").directory
     (work / ".git" / state).write_text(f"{base.commit}\n")
-    with pytest.raises(CheckoutChanged, match="in the middle"):
+    with refused("CHECKOUT_CHANGED", match="in the middle"):
         checkout(repo, tip, work)
     assert (work / ".git" / state).exists()
     assert not (work / "src" / "new.cuh").exists()
@@ -352,7 +342,7 @@ def test_attributes_and_settings_of_the_user_change_no_byte(
     plain_git(work, "config", "filter.mine.smudge", "sed s/o/0/")
     own = work / ".git" / "info" / "attributes"
     own.write_bytes(attributes)
-    with pytest.raises(CheckoutChanged, match="not as patchkit wrote it"):
+    with refused("CHECKOUT_CHANGED", match="not as patchkit wrote it"):
         checkout(repo, grown[0].commit, work)
     assert own.read_bytes() == attributes
     own.unlink()
@@ -367,7 +357,7 @@ def test_a_setting_that_changes_what_git_writes_is_found_out(
     plain_git(work, "config", "core.symlinks", "false")
     commit = write_commits(repo, base.commit, [NewCommit(message="m", changes={"x": b"1"})], date=DATE)
     linked = _linked(repo, commit[0].commit)
-    with pytest.raises(CheckoutDiffers, match="other came out") as caught:
+    with refused("CHECKOUT_DIFFERS", match="other came out") as caught:
         checkout(repo, linked, work)
     assert str(work / ".git" / "config") in (caught.value.why or "")
 
@@ -385,13 +375,13 @@ def test_a_worktree_of_the_cache_is_told_apart_and_kept(
 ) -> None:
     for name in ("work", "other"):
         plain_git(repo.path, "worktree", "add", "-q", "--detach", str(tmp_path / name), base.commit)
-    with pytest.raises(CheckoutOld) as caught:
+    with refused("CHECKOUT_OLD") as caught:
         checkout(repo, tip, tmp_path / "work")
     assert plain_git(tmp_path / "work", "rev-parse", "HEAD").strip() == base.commit
     _follow(caught.value.hint)
     assert checkout(repo, tip, tmp_path / "work").changed
     shutil.rmtree(repo.path / "worktrees")
-    with pytest.raises(CheckoutOld) as caught:
+    with refused("CHECKOUT_OLD") as caught:
         checkout(repo, tip, tmp_path / "other")
     assert "is gone" in (caught.value.why or "")
     assert (tmp_path / "other" / "README.md").exists()
@@ -432,7 +422,7 @@ def test_a_folder_of_the_user_with_the_partial_name_is_kept(
     partial = tmp_path / ".work.patchkit-partial"
     partial.mkdir()
     (partial / "mine").write_text("mine")
-    with pytest.raises(CheckoutForeign, match="in the way"):
+    with refused("CHECKOUT_FOREIGN", match="in the way"):
         checkout(repo, base.commit, tmp_path / "work")
     assert (partial / "mine").read_text() == "mine"
 
@@ -488,7 +478,7 @@ def test_commits_made_after_the_kill_are_kept(
     (work / ".git" / "index.lock").unlink()
     plain_git(work, "commit", "-q", "--allow-empty", "-m", "mine")
     mine = plain_git(work, "rev-parse", "HEAD")
-    with pytest.raises(CheckoutMoved):
+    with refused("CHECKOUT_MOVED"):
         checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "HEAD", BRANCH) == mine * 2
 
@@ -500,7 +490,7 @@ def test_edits_made_after_the_kill_are_kept(
     work = _interrupted(repo, base.commit, tip, tmp_path / "work")
     (work / name).write_bytes(b"mine")
     before = _files(work)
-    with pytest.raises(CheckoutChanged) as caught:
+    with refused("CHECKOUT_CHANGED") as caught:
         checkout(repo, tip, work)
     assert name in (caught.value.why or "")
     assert _files(work) == before
@@ -508,7 +498,7 @@ def test_edits_made_after_the_kill_are_kept(
 
 def test_a_damaged_note_is_reported(repo: Repository, base: Written, tip: str, tmp_path: Path) -> None:
     work = _interrupt(checkout(repo, base.commit, tmp_path / "work").directory, "", "")
-    with pytest.raises(UpdateNoteBad):
+    with refused("CHECKOUT_NOTE_BAD"):
         checkout(repo, tip, work)
 
 

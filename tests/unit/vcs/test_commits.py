@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.vcs.commits import EmptyCommit, NewCommit, TargetNotFile, TargetPathBad, write_commits
-from patchkit.vcs.disk import DiskFull, DiskNotDirectory, disk_error
-from patchkit.vcs.fastimport import CommitStream, Written, git_date
-from patchkit.vcs.repository import ObjectMissing, Repository, create_repository
+from patchkit.base.files import DiskFull, DiskNotDirectory, disk_error
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.commits import CommitStream, NewCommit, Written, git_date, write_commits
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 SERIES = (
@@ -75,7 +75,7 @@ def test_the_same_in_two_repositories_two_locales_two_umasks(
     "path", ["/etc/x", "a/../b", "./a", "a//b", "", "a/", ".git/config", "x/.GIT/y", "a\0b"]
 )
 def test_paths_no_tree_may_have(repo: Repository, base: Written, path: str) -> None:
-    with pytest.raises(TargetPathBad):
+    with refused("COMMIT_PATH_BAD"):
         write_commits(repo, base.commit, [NewCommit(message="m", changes={path: b""})], date=DATE)
 
 
@@ -89,14 +89,14 @@ def test_paths_no_tree_may_have(repo: Repository, base: Written, path: str) -> N
     ],
 )
 def test_only_files_are_replaced(repo: Repository, base: Written, path: str, says: str) -> None:
-    with pytest.raises(TargetNotFile, match=says):
+    with refused("COMMIT_TARGET_NOT_FILE", match=says):
         write_commits(repo, base.commit, [NewCommit(message="m", changes={path: b""})], date=DATE)
 
 
 def test_a_later_commit_cannot_turn_a_new_file_into_a_folder_or_back(repo: Repository, base: Written) -> None:
     file, below = NewCommit(message="a", changes={"n": b""}), NewCommit(message="b", changes={"n/x": b""})
     for series in ([file, below], [below, file]):
-        with pytest.raises(TargetNotFile):
+        with refused("COMMIT_TARGET_NOT_FILE"):
             write_commits(repo, base.commit, series, date=DATE)
 
 
@@ -104,14 +104,14 @@ def test_a_submodule_is_not_replaced(repo: Repository, base: Written) -> None:
     listing = repo.git.run("ls-tree", base.tree) + f"160000 commit {base.commit}\tsub\n".encode()
     tree = repo.git.run("mktree", stdin=listing).decode().strip()
     commit = repo.git.run("commit-tree", tree, "-m", "m").decode().strip()
-    with pytest.raises(TargetNotFile, match="a submodule"):
+    with refused("COMMIT_TARGET_NOT_FILE", match="a submodule"):
         write_commits(repo, commit, [NewCommit(message="m", changes={"sub": b""})], date=DATE)
 
 
 def test_an_empty_commit_and_a_missing_base(repo: Repository, base: Written) -> None:
-    with pytest.raises(EmptyCommit):
+    with refused("COMMIT_EMPTY"):
         write_commits(repo, base.commit, [NewCommit(message="m", changes={})], date=DATE)
-    with pytest.raises(ObjectMissing):
+    with refused("GIT_OBJECT_MISSING"):
         write_commits(repo, "1" * 40, SERIES, date=DATE)
 
 

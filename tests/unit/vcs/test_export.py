@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.errors import CacheError
-from patchkit.vcs.checkout import checkout
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.disk import DiskNotDirectory
-from patchkit.vcs.export import ExportForeign, ExportNothing, format_patches
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.place import PlaceUnusable
-from patchkit.vcs.repository import Repository
+from patchkit.base.errors import CacheError
+from patchkit.base.files import DiskNotDirectory
+from patchkit.upstream.checkout import checkout
+from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.handover import PlaceUnusable, format_patches
+from patchkit.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 
@@ -97,7 +96,7 @@ def test_content_of_the_user_is_refused_and_kept(
     name = "0001-0001-one-table.patch" if how == "edited" else "mine.txt"
     (out / name).write_bytes(b"mine")
     before = _content(out)
-    with pytest.raises(ExportForeign) as caught:
+    with refused("EXPORT_FOREIGN") as caught:
         format_patches(repo, base.commit, tip.commit, out)
     assert caught.value.where[0].path == str(out / name)
     assert _content(out) == before
@@ -113,7 +112,7 @@ def test_a_file_in_the_place_of_the_folder(
 
 
 def test_no_commits_is_an_error_and_leaves_nothing(repo: Repository, base: Written, tmp_path: Path) -> None:
-    with pytest.raises(ExportNothing):
+    with refused("EXPORT_NOTHING"):
         format_patches(repo, base.commit, base.commit, tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"cache"}
 
@@ -143,7 +142,7 @@ def test_a_folder_of_ordinary_files_with_their_sums_is_kept(
     digest = hashlib.sha256(b"mine").hexdigest()
     (out / "SHA256SUMS").write_text(f"{digest}  0001-thesis.patch\n")
     before = _content(out)
-    with pytest.raises(ExportForeign):
+    with refused("EXPORT_FOREIGN"):
         format_patches(repo, base.commit, tip.commit, out)
     assert _content(out) == before
 
@@ -158,7 +157,7 @@ def test_sums_that_name_other_files_are_not_patchkits(
     with (out / "SHA256SUMS").open("a") as sums:
         sums.write(f"{digest}  {name}\n")
     before = _content(out)
-    with pytest.raises(ExportForeign):
+    with refused("EXPORT_FOREIGN"):
         format_patches(repo, base.commit, tip.commit, out)
     assert _content(out) == before
 
@@ -185,7 +184,7 @@ def test_a_link_in_the_place_of_a_patch_is_foreign(
     first, _ = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
     first.rename(tmp_path / "mine")
     first.symlink_to(tmp_path / "mine")
-    with pytest.raises(ExportForeign):
+    with refused("EXPORT_FOREIGN"):
         format_patches(repo, base.commit, tip.commit, tmp_path / "out")
     assert first.is_symlink()
 

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.errors import CacheError
-from patchkit.vcs.disk import DiskDenied, DiskFull, DiskNotDirectory, DiskRefused, write_whole
-from patchkit.vcs.output import check_output, write_output
+from patchkit.base.errors import CacheError
+from patchkit.base.files import (
+    DiskDenied,
+    DiskFull,
+    DiskNotDirectory,
+    DiskRefused,
+    check_output,
+    write_output,
+    write_whole,
+)
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.errors import CacheError
-from patchkit.fetch.cache import open_cache
-from patchkit.report import NullReporter
-from patchkit.vcs.commits import NewCommit, write_commits
-from patchkit.vcs.fastimport import Written
-from patchkit.vcs.ownership import CacheAltered, CacheForeign
-from patchkit.vcs.repository import Repository, create_repository, open_repository
+from patchkit.base.errors import CacheError
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.repository import Repository, create_repository, open_repository
 
 REPORTER = NullReporter()
 
@@ -38,7 +37,7 @@ def test_a_repository_of_the_user_is_refused_and_kept(
         "hold": lambda: cache.hold(REPORTER).__enter__(),
         "create": lambda: create_repository(mine, REPORTER),
     }
-    with pytest.raises(CacheForeign):
+    with refused("CACHE_FOREIGN"):
         take[how]()
     assert _content(tmp_path) == before
 
@@ -53,7 +52,7 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 def test_a_folder_of_the_user_with_the_name_of_a_half_made_one_is_kept(tmp_path: Path) -> None:
     (tmp_path / "upstream.git.partial").mkdir()
     (tmp_path / "upstream.git.partial" / "mine").write_text("mine")
-    with pytest.raises(CacheForeign):
+    with refused("CACHE_FOREIGN"):
         create_repository(tmp_path / "upstream.git", REPORTER)
     assert _content(tmp_path) == {"upstream.git.partial/mine": b"mine"}
 
@@ -81,7 +80,7 @@ def test_settings_that_could_change_bytes_or_run_programs_are_refused(
     repo: Repository, plain_git: Callable[..., str], key: str, value: str
 ) -> None:
     plain_git(repo.path.parent, "config", "--file", str(repo.path / "config"), key, value)
-    with pytest.raises(CacheAltered) as caught:
+    with refused("CACHE_ALTERED") as caught:
         open_repository(repo.path, REPORTER)
     assert key.lower() in (caught.value.why or "").lower()
     command = caught.value.hint or ""
@@ -103,7 +102,7 @@ def test_other_attributes_are_refused_and_written_anew_once_removed(repo: Reposi
     attributes = repo.path / "info" / "attributes"
     wanted = attributes.read_bytes()
     attributes.write_bytes(b"* filter=x\n")
-    with pytest.raises(CacheAltered) as caught:
+    with refused("CACHE_ALTERED") as caught:
         open_repository(repo.path, REPORTER)
     assert (caught.value.hint or "").startswith(f"rm {attributes}")
     attributes.unlink()

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
-from patchkit.report import NullReporter
-from patchkit.vcs.orphan import write_note_commit, write_orphan
-from patchkit.vcs.push import PushShallow, push_refs
-from patchkit.vcs.repository import Repository, create_repository
+from patchkit.base.reporter import NullReporter
+from patchkit.upstream.commits import write_note_commit, write_orphan
+from patchkit.upstream.push import push_refs
+from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
 
@@ -54,7 +55,7 @@ def test_a_remote_without_the_history_is_not_given_half_of_it(
 ) -> None:
     empty = tmp_path / "empty.git"
     plain_git(tmp_path, "init", "-q", "--bare", str(empty))
-    with pytest.raises(PushShallow) as caught:
+    with refused("PUSH_SHALLOW") as caught:
         _push(shallow[0], empty, shallow[1])
     assert "fork of llama.cpp" in (caught.value.hint or "")
     assert not plain_git(empty, "for-each-ref")

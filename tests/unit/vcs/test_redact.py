@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.errors import SourceError
-from patchkit.fetch.gitremote import fetch_commit
-from patchkit.vcs.redact import redacted
-from patchkit.vcs.repository import Repository
+from patchkit.base.errors import SourceError
+from patchkit.upstream.git import redacted
+from patchkit.upstream.remote import fetch_commit
+from patchkit.upstream.repository import Repository
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-
-from patchkit.wmma_layout.ir import Constant, IrUnsupported, Operand, Operation, Shape
-from patchkit.wmma_layout.ir_text import parse_functions
+from refusing import refused
+from stand_in_proof.ir import Constant, Operand, Operation, Shape
+from stand_in_proof.ir_text import parse_functions
 
 HEAD = "define protected void @f(ptr addrspace(1) noundef readonly captures(none) %0, i32 noundef %1)"
 
@@ -121,7 +121,7 @@ def test_constants_are_bits(written: str, elements: tuple[int | None, ...]) -> N
     ],
 )
 def test_what_is_not_understood_is_refused(line: str, what: str) -> None:
-    with pytest.raises(IrUnsupported) as caught:
+    with refused("IR_UNSUPPORTED") as caught:
         _parse("%4 = add i32 %1, 1", line, before="%struct.two = type { half, half }")
     assert what in caught.value.message
     assert line in caught.value.message

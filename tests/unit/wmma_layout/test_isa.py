@@ -7,8 +7,7 @@ import itertools
 import random
 
 import pytest
-
-from patchkit.wmma_layout.isa import (
+from stand_in_proof.isa import (
     LANES,
     SIZE,
     CopiesDiffer,

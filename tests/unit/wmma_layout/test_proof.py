@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from patchkit.wmma_layout.cases import all_cases, fill_name, function_names, source
-from patchkit.wmma_layout.ir_text import parse_functions
-from patchkit.wmma_layout.proof import prove
+from stand_in_proof.cases import all_cases, fill_name, function_names, source
+from stand_in_proof.ir_text import parse_functions
+from stand_in_proof.proof import prove
 
 # A correct fill for gfx12, row by row: lane % 16 is the column, rows follow from lane / 16 * 8 on.
 FILL = """\

@@ -1,1 +1,0 @@
-"""From the words of a patch to exact spans of upstream's code, or an error that shows the nearest places."""

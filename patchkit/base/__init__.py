@@ -1,0 +1,1 @@
+"""What every package stands on: errors, files, processes, text, the reporter, jobs."""

@@ -1,0 +1,194 @@
+"""Files that the user named: written whole or not at all, and never instead of something that is no file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from patchkit.base.errors import CacheError, Location
+
+
+class DiskFull(CacheError):
+    """No space, no quota, or a file size limit is left to write with."""
+
+    code = "DISK_FULL"
+
+
+class DiskReadOnly(CacheError):
+    """The file system is mounted read-only."""
+
+    code = "DISK_READ_ONLY"
+
+
+class DiskDenied(CacheError):
+    """The permissions of a file or folder forbid the access."""
+
+    code = "DISK_DENIED"
+
+
+class DiskNotDirectory(CacheError):
+    """A file stands where a folder is needed."""
+
+    code = "DISK_NOT_DIRECTORY"
+
+
+class DiskRefused(CacheError):
+    """Any other refusal of the system."""
+
+    code = "DISK_REFUSED"
+
+
+_ELSEWHERE = "name another folder with --cache-dir"
+_FULL = "free some space there, or {elsewhere}"
+_READ_ONLY = "{elsewhere}"
+_DENIED = "check its owner with: ls -ld {path}"
+_NOT_DIRECTORY = "move the file away, or {elsewhere}"
+
+_NO_REASON = "look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}"
+
+# git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
+_ROOM_BYTES = 4_000_000
+
+_BY_ERRNO: dict[int, tuple[type[CacheError], str]] = {
+    errno.ENOSPC: (DiskFull, _FULL),
+    errno.EDQUOT: (DiskFull, _FULL),
+    errno.EFBIG: (DiskFull, _FULL),
+    errno.EROFS: (DiskReadOnly, _READ_ONLY),
+    errno.EACCES: (DiskDenied, _DENIED),
+    errno.EPERM: (DiskDenied, _DENIED),
+    errno.ENOTDIR: (DiskNotDirectory, _NOT_DIRECTORY),
+    errno.EEXIST: (DiskNotDirectory, _NOT_DIRECTORY),
+}
+
+# git runs under LC_ALL=C, so these are the texts of strerror(3) in glibc and musl.
+_BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
+    "No space left on device": (DiskFull, _FULL),
+    "Out of diskspace": (DiskFull, _FULL),
+    "Disk quota exceeded": (DiskFull, _FULL),
+    "Quota exceeded": (DiskFull, _FULL),
+    "File too large": (DiskFull, _FULL),
+    "Read-only file system": (DiskReadOnly, _READ_ONLY),
+    "Permission denied": (DiskDenied, _DENIED),
+    "Operation not permitted": (DiskDenied, _DENIED),
+    "insufficient permission": (DiskDenied, _DENIED),
+    "Not a directory": (DiskNotDirectory, _NOT_DIRECTORY),
+    # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
+    # was full need not be so any more.
+    "unable to write file": (DiskRefused, _NO_REASON),
+}
+
+
+def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError:
+    """The error of our own for ``error``, met while ``doing`` ("creating the cache") at ``path``.
+
+    ``elsewhere`` says how the user names another place.
+    """
+    kind, hint = _BY_ERRNO.get(error.errno or 0, (DiskRefused, "check with: ls -ld {path}"))
+    return kind(
+        f"{doing} failed: {error.strerror or error}",
+        where=Location(path=str(path)),
+        hint=hint.format(path=path, elsewhere=elsewhere),
+    )
+
+
+def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
+    """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
+    for words, (kind, hint) in _BY_TEXT.items():
+        if words in text:
+            line = next(line for line in text.splitlines() if words in line)
+            return kind(
+                f"{doing} failed: {words}",
+                where=Location(path=str(path)),
+                why=line.strip(),
+                hint=hint.format(path=path, elsewhere=elsewhere),
+            )
+    return None
+
+
+def is_full(path: Path) -> bool:
+    """Whether the disk of a folder has no room for another file of source code."""
+    try:
+        return shutil.disk_usage(path).free < _ROOM_BYTES
+    except OSError:
+        return False
+
+
+@contextmanager
+def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
+    """Turn every ``OSError`` of the block into one of the errors above."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error, path, doing, elsewhere) from error
+
+
+def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELSEWHERE) -> None:
+    """Put a file of patchkit's own in its place in one step, in a folder that is made when it is not there.
+
+    A reader sees the file that was there or the new one, whatever ends the writing; text becomes UTF-8.
+
+    Raises:
+        CacheError: the disk refused; ``doing`` and ``elsewhere`` as in :func:`disk_error`.
+    """
+    with disk_errors(path, doing, elsewhere):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+OTHER_FILE = "name another file"
+_SYSTEM = ("/dev/", "/proc/")
+
+
+def write_output(path: Path, data: bytes, doing: str, elsewhere: str = OTHER_FILE) -> None:
+    """Write ``data`` whole or not at all; a symbolic link stays one, and its target is written.
+
+    Raises:
+        CacheError: the disk refused; ``doing`` and ``elsewhere`` as in
+            :func:`patchkit.base.files.disk_error`.
+    """
+    with disk_errors(path, doing, elsewhere):
+        if _is_written_through(path):
+            path.write_bytes(data)
+            return
+        target = Path(os.path.realpath(path))
+        # A name of its own length: that of a file may be as long as the file system allows.
+        partial = target.with_name(f".patchkit-{os.getpid()}.partial")
+        try:
+            partial.write_bytes(data)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends: bool = False) -> None:
+    """Raise now what writing, or appending, would raise after an hour's work. Raises CacheError."""
+    with disk_errors(path, doing, elsewhere):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        target = path if _is_written_through(path) else Path(os.path.realpath(path))
+        if any(above.is_file() for above in target.parents):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent))
+        if not target.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", str(target.parent))
+        in_place = target.exists() and (appends or _is_written_through(path))
+        # A rename would replace a file that its owner made read-only.
+        touched = [one for one in (target, None if in_place else target.parent) if one and one.exists()]
+        refused = next((one for one in touched if not os.access(one, os.W_OK)), None)
+        if refused is not None:
+            # access(2) does not say why, and the ways out differ.
+            is_read_only = bool(os.statvfs(refused).f_flag & os.ST_RDONLY)
+            code = errno.EROFS if is_read_only else errno.EACCES
+            raise OSError(code, os.strerror(code), str(refused))
+
+
+def _is_written_through(path: Path) -> bool:
+    return str(path).startswith(_SYSTEM) or (path.exists() and not path.is_file())

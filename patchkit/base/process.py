@@ -1,0 +1,266 @@
+"""Running programs that are not git: compilers, package clients, what was built."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.reporter import Reporter
+
+_STDERR_LINES = 40  # of the end of stderr, kept in a message
+_LOOK_S = 0.2  # between two looks at whether the tool should end
+_GRACE_S = 2.0  # between asking a process group to stop and killing it
+
+# Of the caller's environment; everything else would make a run depend on who runs it.
+_KEPT = ("PATH", "HOME", "TMPDIR")
+
+
+class ToolMissing(ToolchainError):
+    """There is no such program."""
+
+    code = "TOOL_MISSING"
+
+
+class ToolFailed(ToolchainError):
+    """A tool that must succeed ended with another status than 0."""
+
+    code = "TOOL_FAILED"
+
+
+class ToolTimeout(ToolchainError):
+    """A tool took too long and was stopped, with its children."""
+
+    code = "TOOL_TIMEOUT"
+
+
+class ToolCrashed(ToolchainError):
+    """A signal ended the tool: it crashed, or something killed it."""
+
+    code = "TOOL_CRASHED"
+
+
+class ToolStopped(ToolchainError):
+    """Another part of patchkit asked the tool to end: something else failed, or the user pressed Ctrl-C."""
+
+    code = "TOOL_STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """How a tool ended: ``returncode`` (negative: ended by that signal), its output and wall time."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+def run_tool(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout_s: float | None = None,
+    check: bool = True,
+    reporter: Reporter,
+    stop: threading.Event | None = None,
+) -> Completed:
+    """Run a tool to its end, in the environment of :func:`tool_environment`.
+
+    Args:
+        argv: the program and its arguments; without a slash the program is looked for on PATH.
+        cwd: the folder to run in, by default the current one.
+        env: variables on top of the scrubbed environment.
+        stdin: what it reads; nothing by default.
+        timeout_s: seconds until it is stopped; by default it may take forever.
+        check: whether an end with another status than 0 raises. The other errors are raised always.
+        reporter: hears the command, quoted so that it can be pasted.
+        stop: set by another thread, it ends the tool; Ctrl-C reaches the main thread only.
+
+    Raises:
+        ToolMissing: no such program.
+        TOOL_NOT_STARTED: the system refused to start it.
+        ToolTimeout: it was stopped after ``timeout_s``.
+        ToolFailed: it ended with another status than 0 (only with ``check``).
+        ToolCrashed: a signal ended it (only with ``check``).
+        ToolStopped: ``stop`` was set.
+    """
+    environment = {**tool_environment(os.environ), **(env or {})}
+    program = _find(argv[0], environment)
+    reporter.command(shlex.join(argv))
+    began = time.monotonic()
+    process = _start([program, *argv[1:]], cwd, environment, feed=stdin is not None)
+    stdout, stderr = _communicate(process, argv, stdin, timeout_s, stop)
+    completed = Completed(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=stdout,
+        stderr=stderr,
+        seconds=time.monotonic() - began,
+    )
+    if check and completed.returncode != 0:
+        raise tool_failure(completed)
+    return completed
+
+
+def run_logged(
+    argv: Sequence[str],
+    *,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    reporter: Reporter,
+    stop: threading.Event | None = None,
+) -> Completed:
+    """Run a tool whose output goes to open files as it comes: what it wrote stays, however it ends.
+
+    The result's ``stdout`` and ``stderr`` are empty, its status is the caller's to look at. Both files may
+    be one. The other arguments are those of :func:`run_tool`.
+
+    Raises:
+        ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`run_tool`.
+    """
+    environment = {**tool_environment(os.environ), **(env or {})}
+    program = _find(argv[0], environment)
+    reporter.command(shlex.join(argv))
+    began = time.monotonic()
+    process = _start([program, *argv[1:]], cwd, environment, feed=False, into=(stdout, stderr))
+    _communicate(process, argv, None, timeout_s, stop)
+    return Completed(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=b"",
+        stderr=b"",
+        seconds=time.monotonic() - began,
+    )
+
+
+def _start(
+    argv: Sequence[str],
+    cwd: Path | None,
+    environment: Mapping[str, str],
+    *,
+    feed: bool,
+    into: tuple[IO[bytes], IO[bytes]] | None = None,
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
+            argv,
+            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdout=into[0] if into else subprocess.PIPE,
+            stderr=into[1] if into else subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        path = os.fsdecode(error.filename or argv[0])
+        raise ToolchainError(
+            f"{argv[0]} could not be started: {error.strerror or error}",
+            code="TOOL_NOT_STARTED",
+            where=Location(path=path),
+            hint=f"look at it with: ls -ld {shlex.quote(path)}",
+        ) from error
+
+
+def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What every tool gets of ``environ``, and messages in English for whoever parses them.
+
+    Programs that were installed beside patchkit (cmake, ninja) are found last on PATH: its environment
+    need not be activated.
+    """
+    path = os.pathsep.join([environ.get("PATH", os.defpath), sysconfig.get_path("scripts")])
+    return {**{name: environ[name] for name in _KEPT if name in environ}, "PATH": path, "LC_ALL": "C"}
+
+
+def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:
+    """The error for a tool that did not end with status 0: what it was, and the end of its stderr."""
+    name = Path(completed.argv[0]).name
+    why = _tail(completed.stderr) or "it wrote nothing to stderr"
+    hint = f"the command was: {shlex.join(completed.argv)}"
+    if completed.returncode < 0:
+        return ToolCrashed(f"{name} was ended by {_signal_name(-completed.returncode)}", why=why, hint=hint)
+    return ToolFailed(f"{name} ended with status {completed.returncode}", why=why, hint=hint)
+
+
+def _find(program: str, environment: Mapping[str, str]) -> str:
+    found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    if found is None:
+        place = "there" if os.sep in program else f"on PATH ({environment.get('PATH', 'not set')})"
+        raise ToolMissing(
+            f"there is no program '{program}'",
+            why=f"nothing that can be executed is {place}",
+            hint="install it, or put its folder on PATH, and run the command again",
+        )
+    return os.path.abspath(found)  # noqa: PTH100  # ``cwd`` must not change what is run; no link is followed
+
+
+def _communicate(
+    process: subprocess.Popen[bytes],
+    argv: Sequence[str],
+    stdin: bytes | None,
+    timeout_s: float | None,
+    stop: threading.Event | None,
+) -> tuple[bytes, bytes]:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            wait_s = left if stop is None else min(_LOOK_S, _LOOK_S if left is None else left)
+            try:
+                return process.communicate(stdin, timeout=wait_s)
+            except subprocess.TimeoutExpired as error:
+                stdin = None  # it is being fed already
+                if stop is not None and stop.is_set():
+                    raise ToolStopped(f"{Path(argv[0]).name} was stopped") from error
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise ToolTimeout(
+                        f"{Path(argv[0]).name} did not end within {timeout_s:g} s, and was stopped",
+                        why=_tail(error.stderr or b"") or "it wrote nothing to stderr",
+                        hint=f"the command was: {shlex.join(argv)}",
+                    ) from error
+    except BaseException:
+        _stop(process)  # Ctrl-C reaches patchkit only: the tool sits in a session of its own
+        raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the whole group; the last signal cannot be refused, and goes out even if the leader is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what stdin still held has no reader
+                stream.close()
+
+
+def _tail(stderr: bytes) -> str:
+    return "\n".join(stderr.decode("utf-8", "replace").splitlines()[-_STDERR_LINES:]).strip()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal between the named two
+        return f"signal {number}"

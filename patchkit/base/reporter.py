@@ -1,0 +1,60 @@
+"""How long work tells what it does, without knowing about terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+
+class Advance(Protocol):
+    """Moves a progress bar: ``done`` of ``total`` units (``None``: total unknown)."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Move to ``done``."""
+
+
+class Reporter(Protocol):
+    """Receives what a person watching would want to know. Calls must be cheap."""
+
+    def step(self, text: str) -> None:
+        """A new unit of work begins."""
+
+    def info(self, text: str) -> None:
+        """Something worth reading, not a problem."""
+
+    def warn(self, text: str) -> None:
+        """Something that changes what the result is worth."""
+
+    def command(self, text: str) -> None:
+        """An outside command about to run, quoted so that it can be pasted."""
+
+    def progress(self, text: str, unit: str) -> AbstractContextManager[Advance]:
+        """A bar for the duration of the context; ``unit`` is ``bytes`` or a plural noun."""
+        ...
+
+
+class NullReporter:
+    """Says nothing."""
+
+    def step(self, text: str) -> None:
+        """Ignore."""
+
+    def info(self, text: str) -> None:
+        """Ignore."""
+
+    def warn(self, text: str) -> None:
+        """Ignore."""
+
+    def command(self, text: str) -> None:
+        """Ignore."""
+
+    @contextmanager
+    def progress(self, text: str, unit: str) -> Iterator[Advance]:
+        """Count nothing."""
+        del text, unit
+
+        def advance(done: int, total: int | None = None) -> None:
+            del done, total
+
+        yield advance

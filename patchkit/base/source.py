@@ -1,0 +1,79 @@
+"""Source text as bytes, with positions a person can read."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+from patchkit.base.errors import Location
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Bytes ``[start, end)`` of one source text; empty when both are equal."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"not a span: [{self.start}, {self.end})")
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def contains(self, other: Span) -> bool:
+        """Whether ``other`` lies wholly inside this span."""
+        return self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """The bytes of one file and where its lines start.
+
+    ``path`` is relative to the root of the tree it came from, with forward slashes.
+    """
+
+    path: str
+    data: bytes
+    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts = [0]
+        position = self.data.find(b"\n")
+        while position != -1:
+            starts.append(position + 1)
+            position = self.data.find(b"\n", position + 1)
+        object.__setattr__(self, "_starts", tuple(starts))
+
+    @property
+    def newline(self) -> bytes:
+        r"""``\r\n`` when the first line ends so, else ``\n``."""
+        first = self.data.find(b"\n")
+        return b"\r\n" if first > 0 and self.data[first - 1 : first] == b"\r" else b"\n"
+
+    def line_of(self, offset: int) -> int:
+        """Line number of a byte offset, from 1."""
+        return bisect.bisect_right(self._starts, offset)
+
+    def line_span(self, line: int) -> Span:
+        """The whole line, its newline included."""
+        start = self._starts[line - 1]
+        end = self._starts[line] if line < len(self._starts) else len(self.data)
+        return Span(start, end)
+
+    def line_end(self, offset: int) -> int:
+        r"""Where the line of ``offset`` ends, before its ``\n`` or ``\r\n``."""
+        span = self.line_span(self.line_of(offset))
+        text = self.text(span)
+        return max(offset, span.start + len(text.removesuffix(b"\n").removesuffix(b"\r")))
+
+    def locate(self, offset: int, label: str | None = None) -> Location:
+        """``path:line:column`` of a byte offset."""
+        line = self.line_of(offset)
+        column = offset - self._starts[line - 1] + 1
+        return Location(path=self.path, line=line, column=column, label=label)
+
+    def text(self, span: Span) -> bytes:
+        """The bytes of a span."""
+        return self.data[span.start : span.end]

@@ -1,1 +1,0 @@
-"""Reading llama-bench, judging two builds by it, showing several side by side; no program is run here."""

@@ -1,0 +1,304 @@
+"""The ordinary apt client, in a folder of its own: it reads the machine's settings and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import PatchkitError
+from patchkit.base.files import disk_errors
+from patchkit.base.process import Completed, ToolCrashed, ToolMissing, ToolTimeout, run_tool, tool_failure
+from patchkit.base.reporter import Reporter
+from patchkit.build.sdk.errors import (
+    AptFailed,
+    AptMissing,
+    MirrorUnreachable,
+    PackageDamaged,
+    PackageMissing,
+    PackagesSlow,
+    SignatureBad,
+    refusal_in,
+)
+
+_SIGNATURE = (
+    "is not signed",
+    "NO_PUBKEY",
+    "BADSIG",
+    "EXPKEYSIG",
+    "REVKEYSIG",
+    "EXPSIG",
+    "signatures were invalid",
+    "couldn't be verified",
+    "Clearsigned file isn't valid",
+    "No valid signature",
+    "Missing key",
+    "Sub-process /usr/bin/sqv returned",
+    "is not valid yet",
+    "Release file for",  # ... is expired
+)
+_DAMAGED = ("Hash Sum mismatch", "unexpected size", "Hashes of received file")
+_UNREACHABLE = (
+    "Could not resolve",
+    "Temporary failure resolving",
+    "Could not connect",
+    "Connection failed",
+    "Connection refused",
+    "Connection timed out",
+    "Unable to connect",
+    "Cannot initiate the connection",
+    "Network is unreachable",
+    "Something wicked happened",
+)
+_LACKS = re.compile(r"Unable to locate package (\S+)|Package '?([^\s']+)'? has no installation candidate")
+_MISSING = (
+    "does not have a Release file",
+    "404",
+    "File not found",
+    "Can't find a source to download",
+    "doesn't have the component",
+)
+_OTHER_SUITE = "name another suite: patchkit sdk install --suite sid"
+
+# apt tries on after an error, and each of these may bring others with it: the cause comes first.
+_ORDER: tuple[tuple[tuple[str, ...], type[PatchkitError], str, str], ...] = (
+    (
+        _SIGNATURE,
+        SignatureBad,
+        "{what} is not signed by a key that this machine trusts for it",
+        "bring the keys up to date (package debian-archive-keyring), or use a mirror that serves them whole",
+    ),
+    (_DAMAGED, PackageDamaged, "{what} is not what the signed index says", "try again, or another mirror"),
+    (
+        _UNREACHABLE,
+        MirrorUnreachable,
+        "the mirror of {what} cannot be reached",
+        "check the network and the proxy, and that apt-get update works",
+    ),
+    (_MISSING, PackageMissing, "{what} is not there", _OTHER_SUITE),
+)
+
+
+def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
+    """The error for a failed run of apt.
+
+    Args:
+        done: how it ended.
+        what: was being fetched, for the message.
+        folder: where it wrote.
+    """
+    failure = tool_failure(done)
+    text = done.stderr.decode("utf-8", "replace")
+    refused = refusal_in(failure, folder, f"fetching {what}")
+    if refused is not None and "/etc/apt" not in text:
+        return refused
+    if isinstance(failure, ToolCrashed):
+        return failure
+    lacking = sorted({name for pair in _LACKS.findall(text) for name in pair if name})
+    if lacking:
+        return PackageMissing(f"{what} lacks {', '.join(lacking)}", hint=_OTHER_SUITE)
+    for words, kind, message, hint in _ORDER:
+        lines = [line for line in text.splitlines() if any(word in line for word in words)]
+        if lines:
+            return kind(message.format(what=what), why=_short(lines), hint=hint)
+    return AptFailed(f"apt failed over {what}", why=failure.why, hint=failure.hint)
+
+
+def _short(lines: list[str]) -> str:
+    """The lines, each once, without apt's marks."""
+    return "\n".join(dict.fromkeys(re.sub(r"^[EW]: ", "", line).strip() for line in lines[:5]))
+
+
+_UPDATE_S = 180.0
+_DOWNLOAD_S = 600.0
+_ANSWER_S = 60.0
+_BATCH_BYTES = 10_000_000
+
+# The machine's settings that reach it to its mirror. Hooks and the like stay out.
+_KEPT = re.compile(
+    r"Acquire::(?:https?|ftp|tor|mirror|ForceIPv[46]|Check-Valid-Until|Check-Date|Max-ValidTime|Min-ValidTime)"
+    r"\b.*"
+)
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A package that can be downloaded; ``size`` in bytes."""
+
+    name: str
+    version: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """apt with the configuration file ``conf``; ``proxies`` are variables of the caller's."""
+
+    folder: Path
+    proxies: Mapping[str, str]
+    reporter: Reporter
+
+    def update(self, what: str) -> None:
+        """Fetch and verify the index; ``what`` names it in messages.
+
+        Raises:
+            SignatureBad, MirrorUnreachable, PackageMissing, PackagesSlow, AptFailed: see there.
+            CacheError: the disk refused.
+        """
+        self._run(["apt-get", "update"], what, _UPDATE_S)
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """The packages of the index whose names begin so."""
+        done = self._run(["apt-cache", "pkgnames", prefix], "the package index", _ANSWER_S)
+        return tuple(sorted(done.stdout.decode("utf-8", "replace").split()))
+
+    def find(self, names: Sequence[str], what: str) -> tuple[Wanted, ...]:
+        """The candidates of exactly these packages, without what they depend on.
+
+        Raises:
+            PackageMissing: the index lacks one.
+        """
+        done = self._run(["apt-get", "download", "--print-uris", *names], what, _ANSWER_S)
+        found = _parse_uris(done.stdout)
+        missing = sorted(set(names) - {one.name for one in found})
+        if missing:
+            raise PackageMissing(
+                f"{what} lacks {', '.join(missing)}",
+                hint="another suite may have them: patchkit sdk install --suite sid",
+            )
+        return found
+
+    def closure(self, names: Sequence[str], what: str) -> tuple[Wanted, ...]:
+        """The candidates of these packages and of all that they depend on."""
+        argv = ["apt-get", "install", "--print-uris", "--no-install-recommends", "-y", *names]
+        return _parse_uris(self._run(argv, what, _ANSWER_S).stdout)
+
+    def download(self, wanted: Sequence[Wanted], into: Path, what: str) -> None:
+        """Download packages into a folder, each checked against the index."""
+        with disk_errors(into, "creating a folder for packages"):
+            into.mkdir(parents=True, exist_ok=True)
+        done, total = 0, sum(one.size for one in wanted)
+        with self.reporter.progress(f"downloading {what}", "bytes") as advance:
+            advance(0, total)
+            for batch in _batches(wanted):
+                names = [f"{one.name}={one.version}" for one in batch]
+                self._run(["apt-get", "download", *names], what, _DOWNLOAD_S, cwd=into)
+                done += sum(one.size for one in batch)
+                advance(done, total)
+
+    def _run(self, argv: list[str], what: str, timeout_s: float, cwd: Path | None = None) -> Completed:
+        env = {**self.proxies, "APT_CONFIG": str(self.folder / "apt.conf")}
+        try:
+            done = run_tool(
+                argv,
+                cwd=cwd or self.folder,
+                env=env,
+                timeout_s=timeout_s,
+                check=False,
+                reporter=self.reporter,
+            )
+        except ToolMissing as error:
+            raise _no_apt(argv[0]) from error
+        except ToolTimeout as error:
+            raise PackagesSlow(
+                f"{what} did not come within {timeout_s:g} s", why=error.why, hint="try again later"
+            ) from error
+        if done.returncode != 0:
+            raise apt_error(done, what, self.folder)
+        return done
+
+
+def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], reporter: Reporter) -> Client:
+    """A client that keeps everything below ``folder``.
+
+    Args:
+        folder: made if need be.
+        sources: text of its one ``.sources`` file.
+        environ: proxies are taken from it.
+        reporter: hears the commands.
+
+    Raises:
+        AptMissing: there is no apt.
+    """
+    settings = [line for line in ask_config(["dump"], reporter).splitlines() if _KEPT.fullmatch(line)]
+    own = {
+        "Dir::State": folder / "state",
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": os.devnull,  # as if nothing were installed
+        "Dir::Cache": folder / "cache",
+        "Dir::Cache::archives": folder / "archives",
+        "Dir::Log": folder / "log",
+        "Dir::Etc::main": os.devnull,
+        "Dir::Etc::parts": os.devnull,
+        "Dir::Etc::preferences": os.devnull,
+        "Dir::Etc::preferencesparts": os.devnull,
+        "Dir::Etc::sourcelist": folder / "patchkit.sources",
+        "Dir::Etc::sourceparts": os.devnull,
+        "Acquire::Languages": "none",
+        "Acquire::PDiffs": "false",
+        "Acquire::Retries": "2",
+        "Acquire::AllowInsecureRepositories": "false",
+        "Acquire::AllowDowngradeToInsecureRepositories": "false",
+        "Acquire::AllowWeakRepositories": "false",
+        "APT::Get::AllowUnauthenticated": "false",
+        "APT::Update::Error-Mode": "any",
+        "APT::Sandbox::User": "root",  # only root would change it, to a user who may not write here
+        "Debug::NoLocking": "true",  # nobody else has this folder; dpkg's own lock is not ours to take
+        "quiet": "2",
+    }
+    text = "\n".join([*settings, *(f'{name} "{value}";' for name, value in own.items())]) + "\n"
+    with disk_errors(folder, "preparing apt"):
+        for name in ("state", "lists/partial", "cache", "archives/partial", "log"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "apt.conf").write_text(text, encoding="utf-8")
+        (folder / "patchkit.sources").write_text(sources, encoding="utf-8")
+    proxies = {name: value for name, value in environ.items() if name.lower() in _PROXIES}
+    return Client(folder=folder, proxies=proxies, reporter=reporter)
+
+
+def ask_config(arguments: list[str], reporter: Reporter) -> str:
+    """What ``apt-config`` prints: the machine's own settings.
+
+    Raises:
+        AptMissing: there is no apt.
+    """
+    try:
+        done = run_tool(["apt-config", *arguments], timeout_s=_ANSWER_S, reporter=reporter)
+    except ToolMissing as error:
+        raise _no_apt("apt-config") from error
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _no_apt(program: str) -> AptMissing:
+    return AptMissing(
+        f"there is no {program} on this machine",
+        why="the SDK is made of Debian's packages, and apt is what verifies them",
+        hint="use a Debian machine or container, or install ROCm and set ROCM_PATH",
+    )
+
+
+def _batches(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, ...]]:
+    """Packages to fetch with one run of apt: enough that its start does not count, few enough to show."""
+    batch: list[Wanted] = []
+    for one in wanted:
+        batch.append(one)
+        if sum(each.size for each in batch) >= _BATCH_BYTES:
+            yield tuple(batch)
+            batch = []
+    if batch:
+        yield tuple(batch)
+
+
+def _parse_uris(output: bytes) -> tuple[Wanted, ...]:
+    r"""Lines of ``'URI' name_version_arch.deb size digest``; a colon in a version is written as %3a."""
+    wanted = []
+    for line in output.decode("utf-8", "replace").splitlines():
+        found = re.fullmatch(r"'[^']*' ([^_\s]+)_([^_\s]+)_\S+\.deb (\d+)(?: \S+)?\s*", line)
+        if found is not None:
+            version = urllib.parse.unquote(found[2])
+            wanted.append(Wanted(name=found[1], version=version, size=int(found[3])))
+    return tuple(wanted)

@@ -1,0 +1,586 @@
+"""Installing, showing and removing the SDK prefix."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import Location, PatchkitError, SourceError, ToolchainError
+from patchkit.base.files import disk_errors
+from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
+from patchkit.build.sdk.errors import (
+    DownloadTooBig,
+    PackageMissing,
+    RocWmmaMismatch,
+    SmokeFailed,
+    VersionsDisagree,
+    refusal_in,
+)
+from patchkit.build.sdk.flags import hip_arguments, leading_number
+from patchkit.build.sdk.parts import (
+    Compiler,
+    Entry,
+    build_stubs,
+    choose_mirror,
+    find_compiler,
+    load_entries,
+    obtain_compiler,
+    unpack,
+)
+from patchkit.build.sdk.pins import Pins, load_pins
+from patchkit.build.sdk.prefix import (
+    STANDIN,
+    Package,
+    Prefix,
+    Record,
+    current_prefix,
+    sdk_folder,
+    write_record,
+)
+from patchkit.build.sdk.rocwmma import obtain_rocwmma
+from patchkit.build.sdk.versions import (
+    bitcode_llvm,
+    check_bitcode,
+    check_majors,
+    hip_version,
+    rocwmma_version,
+)
+
+_FORWARD = 'include("${{CMAKE_CURRENT_LIST_DIR}}/{path}")\n'
+
+
+def complete_layout(root: Path) -> None:
+    """Add what is expected below ``root``, once packages and stubs are there.
+
+    - ``bin``: the package files of HIP check that it is there, though nothing of it is used.
+    - ``lib/lib*.so``: clang links HIP programs with ``-L<root>/lib -lamdhip64``; CMake tells from such a
+      link what the compiler is.
+    - ``lib/cmake``: older CMake looks for hip-lang only there (measured: 3.25 does, 4.4 does not).
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    with disk_errors(root, "completing the prefix"):
+        (root / "bin").mkdir(exist_ok=True)
+        lib = root / "lib"
+        for multiarch in sorted(lib.glob("*-linux-gnu*")):
+            for library in sorted(multiarch.glob("lib*.so")):
+                link = lib / library.name
+                link.unlink(missing_ok=True)
+                link.symlink_to(f"{multiarch.name}/{library.name}")
+            for package in sorted((multiarch / "cmake").glob("*/*.cmake")):
+                _forward(package, lib / "cmake" / package.parent.name / package.name, multiarch.name)
+
+
+def _forward(package: Path, forwarder: Path, multiarch: str) -> None:
+    if not package.name.endswith(("-config.cmake", "-config-version.cmake", "Config.cmake")):
+        return  # included by those
+    forwarder.parent.mkdir(parents=True, exist_ok=True)
+    path = f"../../{multiarch}/cmake/{package.parent.name}/{package.name}"
+    forwarder.write_text(_FORWARD.format(path=path), encoding="ascii")
+
+
+_COMPILE_S = 120.0
+
+_PROGRAM = """#include <hip/hip_runtime.h>
+#include <hip/hip_fp16.h>
+#include <hipblas/hipblas.h>
+__global__ void scale(float * x, const __half * y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { x[i] = sqrtf(x[i]) * __half2float(y[i]) + __shfl_xor(x[i], 1, 32); }
+}
+extern "C" hipblasStatus_t patchkit_smoke(float * x, const __half * y, int n, hipblasHandle_t * handle) {
+    scale<<<(n + 31) / 32, 32, 0, 0>>>(x, y, n);
+    return hipGetLastError() == hipSuccess ? hipblasCreate(handle) : HIPBLAS_STATUS_NOT_INITIALIZED;
+}
+"""
+
+_WMMA_PROGRAM = """#include <hip/hip_runtime.h>
+#include <hip/hip_fp16.h>
+#include <rocwmma/rocwmma.hpp>
+using namespace rocwmma;
+__global__ void product(const __half * a, const __half * b, float * c) {
+    fragment<matrix_a, 16, 16, 16, __half, row_major> fa;
+    fragment<matrix_b, 16, 16, 16, __half, col_major> fb;
+    fragment<accumulator, 16, 16, 16, float> fc;
+    fill_fragment(fc, 0.0f);
+    load_matrix_sync(fa, a, 16);
+    load_matrix_sync(fb, b, 16);
+    mma_sync(fc, fa, fb, fc);
+    store_matrix_sync(c, fc, 16, mem_row_major);
+}
+"""
+
+
+def smoke(
+    clang: Path, flags: Sequence[str], libraries: Path, scratch: Path, *, wmma: bool, reporter: Reporter
+) -> None:
+    """Compile a kernel for device and host, link it, and compile one that uses rocWMMA.
+
+    Args:
+        clang: the compiler.
+        flags: of :func:`patchkit.build.sdk.flags.hip_arguments`, for both passes.
+        libraries: the folder of the stubs.
+        scratch: where to write.
+        wmma: whether rocWMMA is to be tried.
+        reporter: hears the commands.
+
+    Raises:
+        SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
+        SmokeFailed: it does not compile, or not link.
+    """
+    flags = [*flags, "-w"]  # warnings of vendors' headers are not the question
+    _compile(clang, [*flags, "-c", "-o", "smoke.o", "-"], _PROGRAM, scratch, reporter)
+    link = ["--hip-link", *(flag for flag in flags if flag.startswith(("--rocm", "--hip", "--offload")))]
+    link += ["-shared", "-fuse-ld=lld", "-Wl,-z,defs", "--rtlib=compiler-rt", "-unwindlib=libgcc"]
+    link += ["-o", "smoke.so", "smoke.o", f"-L{libraries}", "-lamdhip64", "-lhipblas"]
+    _compile(clang, link, None, scratch, reporter)
+    if wmma:
+        _compile(
+            clang,
+            [*flags, "--cuda-device-only", "-O1", "-S", "-o", "wmma.s", "-"],
+            _WMMA_PROGRAM,
+            scratch,
+            reporter,
+        )
+
+
+def _compile(
+    clang: Path, arguments: list[str], program: str | None, scratch: Path, reporter: Reporter
+) -> None:
+    try:
+        run_tool(
+            [str(clang), *arguments],
+            cwd=scratch,
+            stdin=program.encode("ascii") if program is not None else None,
+            timeout_s=_COMPILE_S,
+            reporter=reporter,
+        )
+    except (ToolFailed, ToolCrashed) as error:
+        refused = refusal_in(error, scratch, "compiling a kernel")
+        if refused is not None:
+            raise refused from error
+        why = error.why or ""
+        missing = [
+            line for line in why.splitlines() if "fatal error: 'c" in line and "file not found" in line
+        ]
+        if missing:
+            raise ToolchainError(
+                "this machine has no C++ standard library headers",
+                code="SDK_CXX_HEADERS_MISSING",
+                why=missing[0],
+                hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
+            ) from error
+        raise SmokeFailed(
+            "the new prefix does not compile a HIP kernel, and was not kept",
+            where=Location(path=str(clang)),
+            why=why,
+            hint=error.hint,
+        ) from error
+
+
+RocWmmaChoice = Literal["auto", "git", "stand-in"]
+_BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to install.
+
+    ``environ`` gives PATH and proxies, ``suites`` overrides the pins', ``entries`` the mirrors that this
+    machine's apt is set up with.
+    """
+
+    cache_root: Path
+    pins: Pins
+    environ: Mapping[str, str]
+    suites: tuple[str, ...] = ()
+    rocwmma: RocWmmaChoice = "auto"
+    rocwmma_url: str | None = None
+    again: bool = False
+    entries: tuple[Entry, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetched:
+    """Packages that were unpacked, the suite they came from, and their compiler."""
+
+    suite: str
+    packages: tuple[Package, ...]
+    compiler: Compiler
+
+
+def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
+    """Fill the empty folder ``new``, and say what is in it.
+
+    Raises:
+        PatchkitError: one of :mod:`patchkit.build.sdk.errors`, of the disk, or of a tool.
+    """
+    scratch = new / "scratch"
+    with disk_errors(scratch, "creating a prefix"):
+        scratch.mkdir()
+    fetched = _fetch(new, scratch, request, reporter)
+    root = new / "usr"
+    hip, device_libs, device_libs_version = _check(new, fetched, request.pins)
+    clang = new / fetched.compiler.path
+    reporter.step("building stub libraries")
+    stubs = build_stubs(root, clang, reporter)
+    complete_layout(root)
+    kind, rocwmma_version = _rocwmma(new, scratch, request, reporter)
+    reporter.step(f"compiling a kernel for {request.pins.smoke_arch}")
+    flags = hip_arguments(
+        root=root,
+        device_libs=device_libs,
+        clang_version=fetched.compiler.version,
+        hip_version=hip,
+        arch=request.pins.smoke_arch,
+        which="both",
+        rocwmma=new / "rocwmma" if kind == "git" else STANDIN,
+    )
+    libraries = next(path.parent for path in sorted(root.glob("lib/**/libamdhip64.so")))
+    wmma = kind == "git" or (STANDIN / "rocwmma" / "rocwmma.hpp").is_file()
+    smoke(clang, flags, libraries, scratch, wmma=wmma, reporter=reporter)
+    with disk_errors(scratch, "creating a prefix"):
+        shutil.rmtree(scratch)
+    record = Record(
+        suite=fetched.suite,
+        packages=fetched.packages,
+        compiler=fetched.compiler.path,
+        compiler_version=fetched.compiler.version,
+        compiler_packages=fetched.compiler.packages,
+        hip_version=hip,
+        device_libs=str(device_libs.relative_to(new)),
+        device_libs_version=device_libs_version,
+        rocwmma_kind=kind,
+        rocwmma_version=rocwmma_version,
+        stubs=stubs,
+        downloaded=sum(one.size for one in (*fetched.packages, *fetched.compiler.packages)),
+    )
+    write_record(new, record)
+    return record
+
+
+def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _Fetched:
+    entries = _entries(reporter) if request.entries is None else request.entries
+    mirror = choose_mirror(entries)
+    suites = request.suites or request.pins.suites
+    for number, suite in enumerate(suites, start=1):
+        client = make_client(
+            scratch / suite,
+            mirror.for_suite(suite).as_stanza(),
+            environ=request.environ,
+            reporter=reporter,
+        )
+        reporter.step(f"reading the package index of {suite}")
+        what = f"the suite {suite}"
+        try:
+            client.update(what)
+            wanted = client.find(request.pins.packages, what)
+            candidates = _device_libs(client, request.pins, what)
+        except PackageMissing as error:
+            if number == len(suites):
+                raise
+            reporter.info(f"{error.message}; trying {suites[number]}")
+            continue
+        compiler, device_libs = _compiler(new, scratch, candidates, entries, request, reporter)
+        wanted = (*wanted, device_libs)
+        _check_size(wanted, request.pins)
+        client.download(wanted, new / "debs", f"{len(wanted)} packages of {suite}")
+        packages = unpack(new / "debs", wanted, new, reporter)
+        with disk_errors(new, "unpacking packages"):
+            (new / "debs").rmdir()
+        return _Fetched(suite=suite, packages=packages, compiler=compiler)
+    raise PackageMissing("no suite is named to take packages from", hint="name one with --suite")
+
+
+def _entries(reporter: Reporter) -> tuple[Entry, ...]:
+    """The machine's sources, from where its apt says that they are."""
+    text = ask_config(
+        ["shell", "MAIN", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"], reporter
+    )
+    paths = dict(line.replace("'", "").partition("=")[::2] for line in text.splitlines())
+    return load_entries(Path(paths.get("MAIN", "/")), Path(paths.get("PARTS", "/nowhere")))
+
+
+def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
+    """The packages of device bitcode, that of the newest LLVM first."""
+    prefix = pins.device_libs_prefix
+    names = [name for name in client.names(prefix) if name.removeprefix(prefix).isdecimal()]
+    if not names:
+        raise PackageMissing(
+            f"{what} lacks {prefix}<LLVM version>",
+            hint="another suite may have it: patchkit sdk install --suite sid",
+        )
+    found = client.find(names, what)
+    return tuple(sorted(found, key=lambda one: -int(one.name.removeprefix(prefix))))
+
+
+def _compiler(
+    new: Path,
+    scratch: Path,
+    device_libs: tuple[Wanted, ...],
+    entries: tuple[Entry, ...],
+    request: Request,
+    reporter: Reporter,
+) -> tuple[Compiler, Wanted]:
+    """A compiler and the newest device libs that it can read."""
+    pins = request.pins
+    llvm_of = {one: int(one.name.removeprefix(pins.device_libs_prefix)) for one in device_libs}
+    oldest = min(llvm_of.values())
+    minimum = max(pins.minimum_clang, oldest)
+    compiler, complaints = find_compiler(
+        request.environ, minimum=minimum, arch=pins.smoke_arch, reporter=reporter
+    )
+    if compiler is None:
+        reporter.info("no installed compiler serves; the distribution's goes into the prefix")
+        for complaint in complaints:
+            reporter.info(complaint)
+        stanzas = "\n".join(entry.as_stanza() for entry in entries)
+        client = make_client(scratch / "machine", stanzas, environ=request.environ, reporter=reporter)
+        reporter.step("reading the package index of this machine's suites")
+        client.update("the machine's own suites")
+        compiler = obtain_compiler(
+            client, new, minimum=pins.minimum_clang, at_least=oldest, complaints=complaints
+        )
+    readable = [one for one in device_libs if llvm_of[one] <= leading_number(compiler.version)]
+    return compiler, readable[0] if readable else device_libs[-1]
+
+
+def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
+    total = sum(one.size for one in wanted)
+    if total > pins.download_limit:
+        largest = max(wanted, key=lambda one: one.size)
+        raise DownloadTooBig(
+            f"the packages are {total / 1e6:.0f} MB, at most {pins.download_limit / 1e6:.0f} MB expected",
+            why=f"the largest is {largest.name} with {largest.size / 1e6:.0f} MB",
+            hint="the suite has changed its packages; try another with --suite",
+        )
+
+
+def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
+    """The versions of HIP and of the device libs, and where these are, if all fits together."""
+    found = hip_version(new / "usr" / "include")
+    bitcode = [path.parent for path in sorted(new.glob(_BITCODE))]
+    if found is None or not bitcode:
+        part = "HIP headers" if found is None else "device libs"
+        raise VersionsDisagree(
+            f"the packages hold no {part} where they are looked for",
+            why="they are laid out in a way that patchkit does not know",
+            hint="the suite has changed its packages; try another with --suite",
+        )
+    newest = max(bitcode, key=lambda path: bitcode_llvm(path) or 0)
+    versions = {one.name: one.version for one in fetched.packages}
+    device_libs_version = next(
+        version for name, version in versions.items() if name.startswith(pins.device_libs_prefix)
+    )
+    parts = {"device libs": device_libs_version}
+    for name, package in (("hipBLAS headers", "libhipblas-dev"), ("rocBLAS headers", "librocblas-dev")):
+        if package in versions:
+            parts[name] = versions[package]
+    check_majors(found, parts, pins.goes_with_hip, new)
+    check_bitcode(newest, fetched.compiler.version)
+    return found, newest, device_libs_version
+
+
+def _rocwmma(
+    new: Path, scratch: Path, request: Request, reporter: Reporter
+) -> tuple[Literal["git", "stand-in"], str]:
+    pin = request.pins.rocwmma
+    if request.rocwmma != "stand-in":
+        reporter.step("fetching rocWMMA")
+        url = request.rocwmma_url or pin.url
+        try:
+            return "git", obtain_rocwmma(pin, url, new / "rocwmma", scratch, reporter)
+        except SourceError as error:
+            if request.rocwmma == "git" or isinstance(error, RocWmmaMismatch):
+                raise
+            reporter.warn(f"rocWMMA is patchkit's stand-in header: {error.message}")
+    return "stand-in", rocwmma_version(STANDIN)
+
+
+def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
+    """The prefix of this cache, and whether it was made now: one that is whole is kept as it is.
+
+    Raises:
+        PatchkitError: one of :mod:`patchkit.build.sdk.errors`; nothing half-made stays visible.
+    """
+    folder = sdk_folder(request.cache_root)
+    with disk_errors(folder, "creating the SDK folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder, reporter):
+        _sweep(folder, reporter)
+        if not request.again:
+            with contextlib.suppress(PatchkitError):  # a damaged one is made anew
+                present = current_prefix(request.cache_root)
+                if present is not None:
+                    return present, False
+        with disk_errors(folder, "creating a prefix"):
+            new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+            new.chmod(0o755)
+        try:
+            record = make_prefix(new, request, reporter)
+            return _publish(new, record, folder, reporter), True
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
+    """Remove every prefix of this cache; the folders that went."""
+    folder = sdk_folder(cache_root)
+    if not folder.is_dir():
+        return ()
+    with _locked(folder, reporter):
+        _sweep(folder, reporter)
+        gone = []
+        with disk_errors(folder, "removing the SDK"):
+            (folder / "current").unlink(missing_ok=True)
+            for path in sorted(folder.iterdir()):
+                if path.is_dir() and not path.is_symlink():
+                    _discard(path)
+                    gone.append(path)
+    return tuple(gone)
+
+
+def _publish(new: Path, record: Record, folder: Path, reporter: Reporter) -> Prefix:
+    """Give the prefix its name, and make it the current one; older ones go.
+
+    Where it replaces one of the same name there is none for a moment: a run that is killed just then
+    leaves a link to nothing, which reads as a damaged prefix.
+    """
+    path = folder / record.id
+    with disk_errors(path, "publishing the prefix"):
+        if path.exists():  # a damaged one of the same content, or a killed run's whole one
+            _discard(path)
+        new.rename(path)
+        link = folder / f".current-{os.getpid()}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(path.name)
+        link.replace(folder / "current")
+        for other in sorted(folder.iterdir()):
+            if other != path and other.is_dir() and not other.is_symlink():
+                reporter.info(f"removing the older prefix {other.name}")
+                _discard(other)
+    return Prefix(path=path, record=record)
+
+
+def _sweep(folder: Path, reporter: Reporter) -> None:
+    """Remove what killed runs left. The lock is held: nobody is making anything here now.
+
+    A package client that outlived its patchkit may still write there; what it writes goes next time.
+    """
+    with disk_errors(folder, "removing what a killed run left"):
+        for path in sorted(folder.glob(".*")):
+            reporter.info(f"removing what a killed run left: {path.name}")
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _discard(path: Path) -> None:
+    """Remove a prefix: out of sight in one step, then file by file."""
+    gone = path.with_name(f".old-{path.name}")
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)  # what stays is swept by the next run
+
+
+@contextmanager
+def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
+    with disk_errors(folder, "locking the SDK folder"):
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                reporter.info("waiting for another patchkit that is installing or removing the SDK")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdkState:
+    """The prefix, if there is one, and whether it was made just now."""
+
+    prefix: Prefix | None
+    made: bool = False
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        if self.prefix is None:
+            return {"installed": False}
+        return {
+            "installed": True,
+            "made": self.made,
+            "prefix": str(self.prefix.path),
+            "root": str(self.prefix.root),
+            "clang": str(self.prefix.clang),
+            "record": self.prefix.record.as_json(),
+        }
+
+    def lines(self) -> tuple[str, ...]:
+        """For a person."""
+        if self.prefix is None:
+            return ("no SDK is installed", "get it with: patchkit sdk install")
+        record = self.prefix.record
+        origin = "in the prefix" if record.compiler_packages else "installed on this machine"
+        packages = f"{len(record.packages)} of {record.suite}"
+        if record.compiler_packages:
+            packages += f", and {len(record.compiler_packages)} of this machine's suites for the compiler"
+        return (
+            f"SDK         {self.prefix.path}",
+            f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
+            f"HIP         {record.hip_version}, device libs {record.device_libs_version}",
+            f"compiler    clang {record.compiler_version}, {origin}: {self.prefix.clang}",
+            f"rocWMMA     {record.rocwmma_kind} {record.rocwmma_version}",
+            f"stubs       {', '.join(record.stubs)}",
+        )
+
+
+def run_sdk_install(
+    cache_root: Path,
+    *,
+    environ: Mapping[str, str],
+    suites: tuple[str, ...],
+    rocwmma: RocWmmaChoice,
+    rocwmma_url: str | None,
+    again: bool,
+    reporter: Reporter,
+) -> SdkState:
+    """Install the SDK unless it is there; raises the errors of :func:`patchkit.build.sdk.install.install`."""
+    request = Request(
+        cache_root=cache_root,
+        pins=load_pins(),
+        environ=environ,
+        suites=suites,
+        rocwmma=rocwmma,
+        rocwmma_url=rocwmma_url,
+        again=again,
+    )
+    prefix, made = install(request, reporter)
+    return SdkState(prefix=prefix, made=made)
+
+
+def sdk_status(cache_root: Path) -> SdkState:
+    """What is installed; raises PrefixDamaged."""
+    return SdkState(prefix=current_prefix(cache_root))
+
+
+def run_sdk_remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
+    """Remove every prefix; the folders that went."""
+    return remove(cache_root, reporter)

@@ -1,0 +1,149 @@
+"""An installed prefix, and the record of what is in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import Location
+from patchkit.base.files import disk_errors
+from patchkit.build.sdk.errors import PrefixDamaged
+
+RocWmmaKind = Literal["rocm", "git", "stand-in"]
+
+# Raised when what an installation makes changes: a prefix of another format is made anew.
+FORMAT = 3
+
+# Our own header: part of patchkit, not of a prefix.
+STANDIN = Path(__file__).resolve().parent / "standin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package that was unpacked: ``sha256`` and ``size`` in bytes are those of its file."""
+
+    name: str
+    version: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What ``sdk.json`` says. Paths are relative to the prefix, but for an installed compiler's."""
+
+    suite: str
+    packages: tuple[Package, ...]
+    compiler: str
+    compiler_version: str
+    compiler_packages: tuple[Package, ...]
+    hip_version: str
+    device_libs: str
+    device_libs_version: str
+    rocwmma_kind: Literal["git", "stand-in"]
+    rocwmma_version: str
+    stubs: tuple[str, ...]
+    downloaded: int
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    @property
+    def id(self) -> str:
+        """Twelve hex digits over everything that decides what is in the prefix."""
+        content = {**self.as_json(), "downloaded": None}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix:
+    """A prefix and where it is."""
+
+    path: Path
+    record: Record
+
+    @property
+    def root(self) -> Path:
+        """The folder with ``include/hip``: what ROCM_PATH would name."""
+        return self.path / "usr"
+
+    @property
+    def clang(self) -> Path:
+        """The compiler, installed or in the prefix."""
+        return self.path / self.record.compiler
+
+    @property
+    def device_libs(self) -> Path:
+        """The folder of ``ocml.bc``."""
+        return self.path / self.record.device_libs
+
+    @property
+    def rocwmma(self) -> Path:
+        """The folder that holds ``rocwmma/rocwmma.hpp``."""
+        return self.path / "rocwmma" if self.record.rocwmma_kind == "git" else STANDIN
+
+
+def sdk_folder(cache_root: Path) -> Path:
+    """Where the prefixes of a cache are."""
+    return cache_root / "sdk"
+
+
+def current_prefix(cache_root: Path) -> Prefix | None:
+    """The prefix to use; None when none is installed.
+
+    Raises:
+        PrefixDamaged: it lacks something, or the compiler it was made for is gone.
+    """
+    link = sdk_folder(cache_root) / "current"
+    try:
+        name = link.readlink()
+    except OSError:
+        return None
+    path = link.parent / name
+    prefix = load_prefix(path)
+    if prefix is None:
+        raise _damaged(path, "it has no sdk.json of this version of patchkit")
+    for needed in (
+        prefix.root / "include" / "hip" / "hip_runtime.h",
+        prefix.device_libs / "ocml.bc",
+        prefix.clang,
+        prefix.rocwmma / "rocwmma",
+    ):
+        if not needed.exists():
+            raise _damaged(needed, "it is gone")
+    return prefix
+
+
+def load_prefix(path: Path) -> Prefix | None:
+    """The prefix at ``path``; None when it is not complete, or of another format."""
+    try:
+        data = json.loads((path / "sdk.json").read_bytes())
+        if data.pop("format") != FORMAT:
+            return None
+        for name in ("packages", "compiler_packages"):
+            data[name] = tuple(Package(**package) for package in data[name])
+        data["stubs"] = tuple(data["stubs"])
+        return Prefix(path=path, record=Record(**data))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write ``sdk.json`` into a prefix that is being made; it is written last."""
+    text = json.dumps(record.as_json(), indent=2, sort_keys=True) + "\n"
+    with disk_errors(path, "writing sdk.json"):
+        (path / "sdk.json").write_text(text, encoding="utf-8")
+
+
+def _damaged(path: Path, why: str) -> PrefixDamaged:
+    return PrefixDamaged(
+        "the SDK prefix is damaged",
+        where=Location(path=str(path)),
+        why=why,
+        hint="make it anew: patchkit sdk install",
+    )

@@ -1,0 +1,116 @@
+"""Which versions are there, and which of them work together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.process import run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.sdk.errors import VersionsDisagree
+from patchkit.build.sdk.flags import leading_number
+
+_ANSWER_S = 30.0  # for questions that take a compiler milliseconds
+
+
+def hip_version(include: Path) -> str | None:
+    """The version in ``hip/hip_version.h``, such as 6.4.43484; None without one."""
+    try:
+        text = (include / "hip" / "hip_version.h").read_text("utf-8", errors="replace")
+    except OSError:
+        return None
+    parts = []
+    for name in ("MAJOR", "MINOR", "PATCH"):
+        found = re.search(rf"^#define HIP_VERSION_{name}\s+(\d+)", text, re.MULTILINE)
+        if found is None:
+            return None
+        parts.append(found[1])
+    return ".".join(parts)
+
+
+def rocwmma_version(include: Path) -> str:
+    """The version in the header's own version file, such as 1.6.0; ``unknown`` without one."""
+    for name in ("rocwmma-version.hpp", "internal/rocwmma-version.hpp"):
+        try:
+            text = (include / "rocwmma" / name).read_text("utf-8", errors="replace")
+        except OSError:
+            continue
+        parts = [re.search(rf"ROCWMMA_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
+        if all(parts):
+            return ".".join(part[1] for part in parts if part is not None)
+    return "unknown"
+
+
+def clang_version(clang: Path, reporter: Reporter) -> str | None:
+    """What the compiler says it is, such as 22.1.8; None when it is no clang.
+
+    Raises:
+        ToolchainError: it could not be run, or failed.
+    """
+    done = run_tool([str(clang), "--version"], timeout_s=_ANSWER_S, reporter=reporter)
+    found = re.search(rb"clang version (\d+(?:\.\d+)+)", done.stdout)
+    return found[1].decode("ascii") if found is not None else None
+
+
+def known_archs(clang: Path, reporter: Reporter) -> frozenset[str]:
+    """The gfx ids that the compiler can make code for; empty when it was built without AMDGPU."""
+    done = run_tool(
+        [str(clang), "--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus"],
+        timeout_s=_ANSWER_S,
+        check=False,
+        reporter=reporter,
+    )
+    return frozenset(
+        re.findall(r"\bgfx[0-9a-f]{3,4}\b", (done.stdout + done.stderr).decode("utf-8", "replace"))
+    )
+
+
+def bitcode_llvm(device_libs: Path) -> int | None:
+    """The LLVM that the folder of the device libs is named after; None when it is named after none."""
+    numbers = re.findall(r"/(?:llvm-|clang/)(\d+)/", f"{device_libs}/")
+    return int(numbers[-1]) if numbers else None
+
+
+def check_bitcode(device_libs: Path, clang: str) -> None:
+    """Refuse device libs that are newer than the clang of that version.
+
+    Raises:
+        SDK_BITCODE_TOO_NEW: they are.
+    """
+    written_by = bitcode_llvm(device_libs)
+    if written_by is not None and written_by > leading_number(clang):
+        raise ToolchainError(
+            f"clang {clang} cannot read the device libs of LLVM {written_by}",
+            code="SDK_BITCODE_TOO_NEW",
+            where=Location(path=str(device_libs)),
+            why="bitcode is read by the LLVM that wrote it and by newer ones",
+            hint=f"install clang-{written_by}, lld-{written_by} and llvm-{written_by}, or newer ones",
+        )
+
+
+def check_majors(
+    hip: str, parts: Mapping[str, str], accepted: Mapping[str, tuple[int, ...]], where: Path
+) -> None:
+    """Refuse parts whose major version is not known to work with the HIP headers'.
+
+    Args:
+        hip: version of the HIP headers.
+        parts: name of a part (``device libs``) and its version.
+        accepted: major version of HIP and the majors that go with it; its own always does.
+        where: the prefix, for the message.
+
+    Raises:
+        VersionsDisagree: a part is of another major version.
+    """
+    major = leading_number(hip)
+    allowed = {major, *accepted.get(str(major), ())}
+    wrong = {name: version for name, version in parts.items() if leading_number(version) not in allowed}
+    if wrong:
+        raise VersionsDisagree(
+            f"the HIP headers are {hip}, but " + ", ".join(f"the {n} are {v}" for n, v in wrong.items()),
+            where=Location(path=str(where)),
+            why=f"known to work with HIP {major}: {', '.join(str(one) for one in sorted(allowed))}",
+            hint="the suite may be in the middle of a transition: try again later, or with --suite",
+        )

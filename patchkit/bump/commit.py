@@ -1,0 +1,131 @@
+"""The result of a bump as one commit on a branch of the repository that holds the series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import GitError, Location
+from patchkit.base.reporter import Reporter
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Lock, format_lock
+from patchkit.upstream.commits import NewCommit, write_commits
+from patchkit.upstream.git import IDENTITY_EMAIL, Git
+from patchkit.upstream.refs import read_ref, update_ref
+from patchkit.upstream.repository import Repository
+
+_MOST_SHOWN = 8
+_READ = (".toml", ".jinja")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BumpCommitted:
+    """The branch that was made, in which repository; no ``branch`` where HEAD has this lock already."""
+
+    repository: Path
+    branch: str | None
+    commit: str
+
+
+def find_home(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, str]:
+    """The repository around the series, its HEAD commit, and the path of the lock in it.
+
+    Raises BUMP_SERIES_NOT_IN_GIT.
+    """
+    git = Git(reporter=reporter, work_tree=None)
+    folder = str(series.patches)
+    found = git.attempt("-C", folder, "rev-parse", "--absolute-git-dir", "--show-prefix", "HEAD^{commit}")
+    lines = found.stdout.decode("utf-8", "surrogateescape").splitlines()
+    if found.status != 0 or len(lines) != 3:  # noqa: PLR2004 - as asked for
+        raise GitError(
+            f"{series.root} is in no git repository with a commit",
+            code="BUMP_SERIES_NOT_IN_GIT",
+            where=Location(path=str(series.root)),
+            why=found.stderr.strip() or None,
+            hint="leave out --commit: the lock is then written in place",
+        )
+    return Repository(path=Path(lines[0]), reporter=reporter), lines[2], f"{lines[1]}{series.lock.name}"
+
+
+def check_committed(series: SeriesDir, reporter: Reporter) -> None:
+    """Whether HEAD has the series as it is.
+
+    Raises:
+        BUMP_SERIES_NOT_IN_GIT, BUMP_SERIES_NOT_COMMITTED, GitError: it has not.
+    """
+    find_home(series, reporter)
+    git = Git(reporter=reporter, work_tree=None)
+    folders = [str(each) for each in (series.patches, series.templates, series.profiles) if each.is_dir()]
+    args = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *folders)
+    out = git.run("-C", str(series.root), *args).decode("utf-8", "surrogateescape")
+    rows = [(row[:2], row[3:]) for row in out.split("\0") if row]
+    # What git does not track counts when patchkit reads it, and not when an editor left it there.
+    changed = [name for state, name in rows if state != "??" or name.endswith(_READ)]
+    if changed:
+        raise GitError(
+            f"{len(changed)} file{'s'[: len(changed) > 1]} of the series are not as HEAD has them",
+            code="BUMP_SERIES_NOT_COMMITTED",
+            where=[Location(path=name) for name in changed[:_MOST_SHOWN]],
+            why="the lock on the branch would be of patches that the branch does not have",
+            hint="commit them first, or leave out --commit",
+        )
+
+
+def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
+    """Whether the branch can be made, or replaced without a loss.
+
+    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, GitError.
+    """
+    home, head, _ = find_home(series, reporter)
+    ref = f"refs/heads/{branch}"
+    where = Location(path=str(home.path))
+    if read_ref(home, ref) is None:
+        above = branch.partition("/")[0]
+        if read_ref(home, f"refs/heads/{above}") is not None:
+            raise GitError(
+                f"the branch {branch} cannot be made, because there is a branch {above}",
+                code="BUMP_BRANCH_TAKEN",
+                where=where,
+                why="git keeps branches as files: one cannot be below another",
+                hint=f"rename it: git branch -m {above} NEW-NAME; or leave out --commit",
+            )
+        return
+    folder = home.git.run("for-each-ref", "--format=%(worktreepath)", ref).decode("utf-8", "replace").strip()
+    if folder:
+        raise GitError(
+            f"the branch {branch} is checked out",
+            code="BUMP_BRANCH_TAKEN",
+            where=Location(path=folder),
+            why="it would move under your files",
+            hint="go to another branch (git switch -), or leave out --commit",
+        )
+    makers = home.git.run("log", "--format=%ce", f"{head}..{ref}").decode("utf-8", "replace").splitlines()
+    others = sorted({each for each in makers if each != IDENTITY_EMAIL})
+    if others:
+        raise GitError(
+            f"the branch {branch} has commits that patchkit did not make",
+            code="BUMP_BRANCH_TAKEN",
+            where=where,
+            why=f"by {', '.join(others)}; a bump puts one commit of its own in the place of the branch",
+            hint=f"merge them, or keep them: git branch -m {branch} NEW-NAME",
+        )
+
+
+def commit_lock(
+    series: SeriesDir, lock: Lock, *, branch: str, message: str, date: str, reporter: Reporter
+) -> BumpCommitted:
+    """Commit the lock on top of HEAD and point ``branch`` at it; nothing where HEAD has this lock.
+
+    The date is given, so that the same bump on the same HEAD is the same commit.
+
+    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, REF_MOVED, GitError, CacheError.
+    """
+    home, head, path = find_home(series, reporter)
+    data = format_lock(lock).encode()
+    if home.read_blobs(head, [path] if home.find_entries(head, [path]) else []).get(path) == data:
+        return BumpCommitted(repository=home.path, branch=None, commit=head)
+    check_branch(series, branch, reporter)
+    (made,) = write_commits(home, head, [NewCommit(message=message, changes={path: data})], date=date)
+    ref = f"refs/heads/{branch}"
+    update_ref(home, ref, made.commit, read_ref(home, ref))
+    return BumpCommitted(repository=home.path, branch=branch, commit=made.commit)

@@ -1,0 +1,213 @@
+"""Taking the last rendering out of a new upstream, the whole series from its end to its beginning.
+
+Never patch by patch: where patches overlap, the earlier one cannot be taken out before the later one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import Reporter
+from patchkit.base.source import SourceText, Span
+from patchkit.bump.classes import Agreement
+from patchkit.cpp.directives import Group
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.upstream.git import Git
+
+_MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuses above
+_SHOWN = 40  # lines of a difference
+
+
+def merge_file(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> tuple[bytes, int]:
+    """The merged bytes and the number of conflicts.
+
+    Raises GIT_FAILED for what is no conflict, CacheError when there is no room for temporary files.
+    """
+    if base in (ours, theirs):
+        return (theirs if ours == base else ours), 0
+    with (
+        disk_errors(Path(tempfile.gettempdir()), "writing temporary files"),
+        tempfile.TemporaryDirectory(prefix="patchkit-merge-") as folder,
+    ):
+        names = []
+        for name, data in (("ours", ours), ("base", base), ("theirs", theirs)):
+            (Path(folder) / name).write_bytes(data)
+            names.append(str(Path(folder) / name))
+        git = Git(reporter=reporter)
+        args = ("merge-file", "-p", "-q", *names)
+        done = git.attempt(*args)
+        if not 0 <= done.status <= _MOST_CONFLICTS:
+            raise git.failure(args, done)
+        return done.stdout, done.status
+
+
+def compare_derivations(
+    before: Mapping[str, bytes],
+    after: Mapping[str, bytes],
+    current: Mapping[str, bytes],
+    structural: Mapping[str, bytes],
+    reporter: Reporter,
+) -> Agreement:
+    """Hold the structural result against the merge of the last rendering.
+
+    Args:
+        before: edited files of the old upstream, without the patch; a file the patch adds is not there.
+        after: the same files with it, and those it adds.
+        current: edited files of the new upstream, without the patch.
+        structural: what placing by structure made of them.
+        reporter: hears about git.
+    """
+    lines: list[str] = []
+    verdict = "agree"
+    for path in sorted({*after, *structural}):
+        base, ours = before.get(path), current.get(path)
+        if path not in after or path not in structural or (base is None) != (ours is None):
+            verdict = "does not apply" if verdict == "agree" else verdict
+            lines.append(f"{path}: only one of the two changes it")
+            continue
+        if base is None or ours is None:
+            merged, conflicts = after[path], 0  # a file of ours alone
+        else:
+            merged, conflicts = merge_file(ours, base, after[path], reporter)
+        if conflicts:
+            verdict = "does not apply" if verdict == "agree" else verdict
+            lines.append(f"{path}: the textual merge has {conflicts} conflicts")
+        elif not same_tokens(path, merged, structural[path]):
+            verdict = "differ"
+            lines += _difference(path, merged, structural[path])
+    if verdict == "agree":
+        return Agreement(verdict="agree")
+    return Agreement(verdict="differ" if verdict == "differ" else "does not apply", lines=tuple(lines))
+
+
+def same_tokens(path: str, one: bytes, other: bytes) -> bool:
+    """Whether two versions of a file are the same code: layout and comments do not count."""
+    if one == other:
+        return True
+    texts = (SourceText(path, one), SourceText(path, other))
+    digests = {parse_scopes(text).digest(Span(0, len(text.data))) for text in texts}
+    return len(digests) == 1
+
+
+def _difference(path: str, textual: bytes, structural: bytes) -> list[str]:
+    rows = list(
+        difflib.unified_diff(
+            textual.decode("utf-8", "replace").splitlines(),
+            structural.decode("utf-8", "replace").splitlines(),
+            f"{path} (textual merge)",
+            f"{path} (by structure)",
+            lineterm="",
+            n=2,
+        )
+    )
+    return rows[:_SHOWN] + ([f"... and {len(rows) - _SHOWN} lines more"] if len(rows) > _SHOWN else [])
+
+
+Form = Literal["guarded", "bare"]
+_Read = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One patch: its files before and after (those it adds: after only) and the guards' ``conditions``."""
+
+    id: str
+    before: Mapping[str, bytes]
+    after: Mapping[str, bytes]
+    conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOut:
+    """The new upstream without what was in; ``files`` has None for a file that is gone then."""
+
+    files: Mapping[str, bytes | None]
+    found: tuple[tuple[str, Form], ...]
+
+
+def take_out(steps: Sequence[Step], upstream: Mapping[str, bytes], reporter: Reporter) -> TakenOut:
+    """Take every step that is in out of ``upstream``, last step first.
+
+    Raises what :func:`patchkit.bump.derive.merge_file` raises.
+    """
+    current: dict[str, bytes | None] = {}
+    found: list[tuple[str, Form]] = []
+    conditions = frozenset(condition for step in steps for condition in step.conditions)
+
+    def read(path: str) -> bytes | None:
+        return current[path] if path in current else upstream.get(path)
+
+    for step in reversed(steps):
+        forms: tuple[Form, ...] = ("guarded", "bare")
+        for form in forms:
+            without = _without(step, form, conditions, read, reporter)
+            if without:
+                current |= without
+                found.append((step.id, form))
+                break
+    return TakenOut(files=current, found=tuple(reversed(found)))
+
+
+def _without(
+    step: Step, form: Form, conditions: frozenset[str], read: _Read, reporter: Reporter
+) -> dict[str, bytes | None] | None:
+    """The files of upstream without this step; None when it is not in, or not as a whole."""
+    changed: dict[str, bytes | None] = {}
+    for path, after in step.after.items():
+        ours = read(path)
+        if ours is None:
+            return None
+        before = step.before.get(path)
+        if before is None:
+            expected = bare(path, after, conditions) if form == "bare" else after
+            if not same_tokens(path, ours, expected):
+                return None
+            changed[path] = None
+            continue
+        if form == "bare":
+            after, before = bare(path, after, conditions), bare(path, before, conditions)  # noqa: PLW2901
+        merged, conflicts = merge_file(ours, after, before, reporter)
+        if conflicts or merged == ours:
+            return None
+        changed[path] = merged
+    return changed or None
+
+
+def bare(path: str, data: bytes, conditions: frozenset[str]) -> bytes:
+    """A file with the text of our generated regions in the place of the regions.
+
+    ``#if condition`` keeps its first branch, ``#if !(condition)`` its second or nothing; others stay.
+    """
+    wanted = {_spelled(f"#if {text}") for text in conditions}
+    unwanted = {_spelled(f"#if !({text})") for text in conditions}
+    while True:
+        source = SourceText(path, data)
+        for group in parse_scopes(source).groups:
+            condition = b"#" + group.branches[0].directive.condition
+            if condition in wanted:
+                keep = source.text(group.branches[0].body)
+            elif condition in unwanted:
+                keep = source.text(group.branches[1].body) if len(group.branches) > 1 else b""
+            else:
+                continue
+            data = _replaced(source, group, keep)
+            break
+        else:
+            return data
+
+
+def _replaced(source: SourceText, group: Group, keep: bytes) -> bytes:
+    first = source.line_span(source.line_of(group.span.start)).start
+    last = source.line_span(source.line_of(group.endif.span.end)).end
+    return source.data[:first] + keep + source.data[last:]
+
+
+def _spelled(line: str) -> bytes:
+    (directive,) = parse_scopes(SourceText("condition", line.encode() + b"\n")).directives
+    return b"#" + directive.condition

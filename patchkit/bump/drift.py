@@ -1,0 +1,149 @@
+"""Where the places of an edit went between two upstreams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from patchkit.base.source import Span
+from patchkit.bump.classes import Drift, Move
+from patchkit.candidate.retarget import Alignment, UnitList, align, list_units, nameless_digest
+from patchkit.cpp.scopes import Entity, ScopeMap
+from patchkit.edits.resolve import Anchor
+
+_SHOWN = 12  # units of each side; the digests cover all of them
+
+
+def find_drift(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> Drift | None:
+    """What changed between two versions of one function as upstream has them; None when nothing did."""
+    (old_scopes, old_entity), (new_scopes, new_entity) = old, new
+    if old_entity.digest == new_entity.digest:
+        return None
+    if old_entity.name != new_entity.name:
+        digests = nameless_digest(old_scopes, old_entity), nameless_digest(new_scopes, new_entity)
+        if digests[0] == digests[1]:
+            return None
+    before = list_units(old_scopes, old_entity.span).texts
+    after = list_units(new_scopes, new_entity.span).texts
+    removed: list[str] = []
+    added: list[str] = []
+    for first, second in align(before, after).changed:
+        removed += before[first.start : first.stop]
+        added += after[second.start : second.stop]
+    return Drift(
+        file=new_scopes.source.path,
+        entity=new_entity.name,
+        before=old_entity.digest,
+        after=new_entity.digest,
+        removed=_cut(removed),
+        added=_cut(added),
+    )
+
+
+def _cut(units: list[str]) -> tuple[str, ...]:
+    if len(units) <= _SHOWN:
+        return tuple(units)
+    return (*units[: _SHOWN - 1], f"... and {len(units) - _SHOWN + 1} more")
+
+
+_HEAD_ENDS = frozenset({b";", b"{", b"}"})
+_MOVES_SHOWN = 160  # characters of a statement
+
+_How = Literal["nesting", "order", "statement"]
+
+
+def find_moves(old: tuple[ScopeMap, Anchor], new: tuple[ScopeMap, Anchor]) -> Iterator[Move]:
+    """The moves of one edit, at most one for each of its places.
+
+    Both anchors are of the same edit and have the same number of places.
+    """
+    (old_scopes, before), (new_scopes, after) = old, new
+    if before.entity is None or after.entity is None:
+        return
+    left = list_units(old_scopes, before.entity.span)
+    right = list_units(new_scopes, after.entity.span)
+    aligned = align(left.texts, right.texts)
+    for place, target in zip(before.spans, after.spans, strict=False):
+        found = _compare((old_scopes, before, place, left), (new_scopes, after, target, right), aligned)
+        if found is not None:
+            how, detail = found
+            yield Move(
+                edit=before.edit.id,
+                how=how,
+                before=old_scopes.source.locate(place.start),
+                after=new_scopes.source.locate(target.start),
+                detail=detail,
+            )
+
+
+_Side = tuple[ScopeMap, Anchor, Span, UnitList]
+
+
+def _compare(old: _Side, new: _Side, aligned: Alignment) -> tuple[_How, str] | None:
+    around, now_around = _surroundings(*old[:3]), _surroundings(*new[:3])
+    rank, now_rank = old[3].at(old[2].start), new[3].at(new[2].start)
+    if rank is None or now_rank is None:
+        return None
+    if aligned.same.get(rank) == now_rank and around == now_around:
+        return None
+    if around != now_around:
+        gone = [head for head in around if head not in now_around]
+        come = [head for head in now_around if head not in around]
+        return "nesting", f"around it no longer {_listed(gone)}, now {_listed(come)}"
+    if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
+        return "order", f"statement {rank + 1} of its function before, {now_rank + 1} now"
+    was, now = old[3].texts[rank], new[3].texts[now_rank]
+    return "statement", f"its statement was '{_moves_cut(was)}' and is '{_moves_cut(now)}'"
+
+
+def _corresponds(aligned: Alignment, rank: int, now: int) -> bool:
+    return any(rank in left and now in right for left, right in aligned.changed)
+
+
+def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[str, ...]:
+    """Heads of the blocks and the ``#if`` branches around a place, outermost first, without its function."""
+    if anchor.entity is None:
+        return ()
+    whole = anchor.entity.span
+    heads: list[tuple[int, str]] = []
+    position: int | None = scopes.first_from(span.start)
+    if position is not None and position < len(scopes.code):
+        position = scopes.parents[position]
+        while position is not None and scopes.code[position].span.start >= whole.start:
+            brace = scopes.code[position]
+            if brace.text == b"{" and brace.span.end != anchor.entity.body.start:
+                heads.append((brace.span.start, _head(scopes, position, whole)))
+            position = scopes.parents[position]
+    for group in scopes.groups:
+        if whole.contains(group.span):
+            heads += [
+                (branch.directive.span.start, "#" + branch.directive.condition.decode("utf-8", "replace"))
+                for branch in group.branches
+                if branch.body.contains(span)
+            ]
+    return tuple(text for _, text in sorted(heads))
+
+
+def _head(scopes: ScopeMap, brace: int, whole: Span) -> str:
+    words: list[bytes] = []
+    position = brace - 1
+    while position >= 0 and scopes.code[position].span.start >= whole.start:
+        text = scopes.code[position].text
+        if text in _HEAD_ENDS and not _inside_brackets(scopes, position, brace):
+            break
+        words.append(text)
+        position -= 1
+    return b" ".join(reversed(words)).decode("utf-8", "replace")
+
+
+def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
+    """Whether a ``;`` belongs to the head itself: ``for (a; b; c) {``."""
+    return scopes.parents[position] != scopes.parents[brace]
+
+
+def _listed(heads: Sequence[str]) -> str:
+    return ", ".join(f"'{_moves_cut(head)}'" for head in heads) or "anything else"
+
+
+def _moves_cut(text: str) -> str:
+    return text if len(text) <= _MOVES_SHOWN else f"{text[:_MOVES_SHOWN]}..."

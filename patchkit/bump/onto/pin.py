@@ -1,0 +1,247 @@
+"""A commit of the user's clone as a pin: which one is meant, and the upstream build it stands on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.bump.target import catalogue_pins
+from patchkit.candidate.apply import candidate_ref
+from patchkit.candidate.records import recall
+from patchkit.candidate.workspace import Workspace
+from patchkit.edits.tree import OPTIONS_FILE
+from patchkit.series.lock import Lock, Pin
+from patchkit.series.patch import Patch
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.clone import Clone, Commit, open_clone, read_commit, read_file
+from patchkit.upstream.git import IDENTITY_EMAIL
+from patchkit.upstream.refs import list_refs
+
+_TAG = re.compile(r"b([1-9][0-9]{0,8})")
+_VERSION = re.compile(rb"^[ \t]*set\(GGML_VERSION_(MAJOR|MINOR|PATCH)[ \t]+([0-9]{1,6})\)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildFound:
+    """Builds that a commit can stand on, both ends included; ``high`` None: any newer one.
+
+    ``told`` says by what it is known.
+    """
+
+    low: int
+    high: int | None
+    told: str
+
+    def has(self, build: int) -> bool:
+        """Whether the commit can stand on that build."""
+        return self.low <= build and (self.high is None or build <= self.high)
+
+    def __str__(self) -> str:
+        if self.high == self.low:
+            return f"b{self.low}"
+        return f"b{self.low} or newer" if self.high is None else f"b{self.low} to b{self.high}"
+
+
+def ggml_version(cmake: bytes) -> str | None:
+    """``0.9.4`` from ggml/CMakeLists.txt; None where it is not written there (builds before 6400 or so)."""
+    parts = {name.decode(): value.decode() for name, value in _VERSION.findall(cmake)}
+    found = [parts.get(name) for name in ("MAJOR", "MINOR", "PATCH")]
+    return ".".join(part for part in found if part is not None) if None not in found else None
+
+
+def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence[Pin]) -> BuildFound | None:
+    """The builds that the commit can stand on; None when nothing tells.
+
+    Asked in this order: is its tree that of a known pin; which tag ``b<number>``, or commit of a known pin,
+    lies below it; what does ggml's version say.
+    """
+    for pin in pins:
+        if commit.tree == pin.tree or commit.sha == pin.commit:
+            return BuildFound(low=pin.build, high=pin.build, told=pin.name)
+    likely = by_version(version, pins) if version is not None else None
+    below = _below(clone, commit, pins)
+    if below is None:
+        return likely
+    build, name = below
+    since = clone.count(f"{name}..{commit.sha}")
+    told = f"b{build} and {since} commit{'s'[: since != 1]}" if since else f"b{build}"
+    # What no remote has is the user's own. Of the rest nothing tells whose it is; it may be upstream's.
+    has_remote = bool(clone.ask("for-each-ref", "--count=1", "refs/remotes"))
+    own = clone.count(commit.sha, "--not", name, "--remotes") if since and has_remote else 0
+    high = build + since - own
+    if likely is not None and likely.high is not None and build <= likely.high < high:
+        high = likely.high
+    return BuildFound(low=build, high=high, told=told)
+
+
+def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str] | None:
+    """The newest upstream build in the history of the commit, and what git calls it."""
+    known: dict[int, str] = {}
+    for pin in pins:
+        if pin.commit is not None and pin.commit_object is not None:
+            ancestor = clone.git.attempt("merge-base", "--is-ancestor", pin.commit, commit.sha)
+            if ancestor.status == 0:
+                known[pin.build] = pin.commit
+    listed = clone.ask("for-each-ref", f"--merged={commit.sha}", "--format=%(refname)", "refs/tags/b*")
+    for ref in listed:
+        named = _TAG.fullmatch(ref.removeprefix("refs/tags/"))
+        if named is not None:
+            known[int(named[1])] = ref
+    return max(known.items()) if known else None
+
+
+def by_version(version: str, pins: Iterable[Pin]) -> BuildFound | None:
+    """The builds that ggml's version stands for: those between the known ones of an older and a newer one."""
+    mine = _numbers(version)
+    known = [(_numbers(pin.ggml), pin.build) for pin in pins if pin.ggml is not None]
+    older = [build for number, build in known if number < mine]
+    newer = [build for number, build in known if number > mine]
+    if not older:
+        return None
+    same = [build for number, build in known if number == mine]
+    high = min(newer) - 1 if newer else None
+    # Of the newest known version on, every build is newer than the last one that has it.
+    low = max(same) if high is None and same else max(older) + 1
+    return BuildFound(low=low, high=high, told=f"ggml {version} in its CMake file")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def require_one(
+    found: BuildFound | None, patches: Sequence[Patch], clone: Clone, commit: Commit
+) -> BuildFound:
+    """The range, if each of the patches is for all of its builds or for none.
+
+    Raises ONTO_BUILD_UNKNOWN.
+    """
+    if found is None:
+        raise _unknown(
+            clone, commit, "no tag b<number> lies below it, and ggml's version is not that of a known build"
+        )
+    for patch in patches:
+        first, last = patch.builds.first, patch.builds.last
+        covered = first <= found.low and (last is None or (found.high is not None and found.high <= last))
+        apart = (found.high is not None and found.high < first) or (last is not None and last < found.low)
+        if not covered and not apart:
+            until = f"to b{last}" if last is not None else "on"
+            raise _unknown(
+                clone, commit, f"{found} by {found.told}, and '{patch.id}' is for b{first} {until}"
+            )
+    return found
+
+
+def _unknown(clone: Clone, commit: Commit, why: str) -> UsageError:
+    return UsageError(
+        f"which upstream build is {commit.sha[:12]} made from?",
+        code="ONTO_BUILD_UNKNOWN",
+        where=Location(path=str(clone.top)),
+        why=why,
+        hint="say the newest upstream build that is in it: --as-build bNUMBER; or have its tags fetched: "
+        f"{clone.command} fetch --tags origin",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Onto:
+    """A commit of the user's clone: any revision that git reads there.
+
+    ``as_build`` is the user's word for the upstream build below it.
+    """
+
+    revision: str
+    directory: Path
+    as_build: int | None = None
+
+
+def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
+    """The commit as a pin, taken to stand on that upstream build."""
+    return Pin(
+        build=build,
+        commit=commit.sha,
+        tree=commit.tree,
+        committed=commit.date,
+        commit_object=commit.raw,
+        sources=(),
+        clone=clone.top,
+    )
+
+
+def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin:
+    """The pin of a commit, as the candidate for ``archs`` on it was made.
+
+    That candidate's own last commit means the same: HEAD is there after the branch was merged. Without a
+    candidate it is a pin on which none can be found. Raises what reading the clone raises.
+    """
+    clone = open_clone(onto.directory, workspace.reporter)
+    commit = read_commit(clone, onto.revision)
+    repository = open_cache(workspace.cache_root).peek(workspace.reporter)
+    refs = list_refs(repository, "refs") if repository is not None else {}
+    wanted = candidate_ref(tuple(sorted(set(archs))), f"onto-{commit.sha[:12]}")
+    folder = wanted.rpartition("/")[0]
+    own = [ref for ref in refs if ref.startswith(f"{folder}/onto-") and refs[ref] == commit.sha]
+    for ref in (wanted, *own):
+        made = recall(repository, ref, refs) if repository is not None else None
+        if made is not None and made.commit is not None:
+            base = commit if made.commit == commit.sha else read_commit(clone, made.commit)
+            return replace(pin_of(clone, base, made.build), followed=made.followed)
+    return pin_of(clone, commit, onto.as_build or 0)
+
+
+def build_of(
+    onto: Onto, clone: Clone, commit: Commit, lock: Lock, workspace: Workspace, patches: Sequence[Patch]
+) -> BuildFound:
+    """The upstream build, as far as it must be known to tell which of the patches are for it.
+
+    Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
+    """
+    pins = (*lock.pins, *catalogue_pins(workspace.series.patches / "upstreams.toml"))
+    version = ggml_version(read_file(clone, commit, OPTIONS_FILE) or b"")
+    if onto.as_build is not None:
+        likely = by_version(version, pins) if version is not None else None
+        if likely is not None and not likely.has(onto.as_build):
+            workspace.reporter.warn(f"--as-build b{onto.as_build}, but {likely.told} is of {likely}")
+        return BuildFound(low=onto.as_build, high=onto.as_build, told=f"b{onto.as_build}, as you said")
+    return require_one(find_build(clone, commit, version, pins), patches, clone, commit)
+
+
+def refuse_other_code(clone: Clone, commit: Commit, revision: str, folders: Sequence[str]) -> None:
+    """Refuse a commit of something else than llama.cpp, and one that is patched already.
+
+    Raises ONTO_NOT_LLAMA_CPP, ONTO_PATCHED.
+    """
+    names = [folder.rstrip("/") for folder in folders]
+    if not any(clone.ask("cat-file", "-t", f"{commit.sha}:{name}") == ("tree",) for name in names):
+        raise UsageError(
+            f"{commit.sha[:12]} of {clone.top} has none of the folders that are patched",
+            code="ONTO_NOT_LLAMA_CPP",
+            where=Location(path=str(clone.top)),
+            why=f"it has no {' and no '.join(names)}",
+            hint="--repo DIR names your clone of llama.cpp, --onto REV the commit in it",
+        )
+    made = _made_by_patchkit(commit)
+    if made is None:
+        return
+    base = commit
+    while _made_by_patchkit(base) is not None:
+        base = read_commit(clone, f"{base.sha}^")
+    raise UsageError(
+        f"'{revision}' has patchkit's commits already; the last is '{made}'",
+        code="ONTO_PATCHED",
+        where=Location(path=str(clone.top)),
+        why=f"they stand on {base.sha[:12]}",
+        hint=f"to make them anew: --onto {base.sha[:12]} --replace, from another branch than the one to move",
+    )
+
+
+def _made_by_patchkit(commit: Commit) -> str | None:
+    """The patch that a commit is of; None for a commit of anybody else."""
+    head, _, message = commit.raw.partition(b"\n\n")
+    if f"<{IDENTITY_EMAIL}>".encode() not in head.rpartition(b"\ncommitter ")[2]:
+        return None
+    found = [line[13:] for line in message.split(b"\n") if line.startswith(b"Patchkit-Id: ")]
+    return found[0].decode("utf-8", "replace") if found else None

@@ -1,0 +1,321 @@
+"""Every patch classed on a commit of the user's clone, and the plan of those that can be placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from patchkit.base.errors import (
+    AnchorError,
+    ErrorGroup,
+    GitError,
+    Location,
+    PatchkitError,
+    SourceError,
+    UsageError,
+)
+from patchkit.bump.classes import GOOD, Classified
+from patchkit.bump.classify import Comparison, classify_series
+from patchkit.bump.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
+from patchkit.candidate.following import Rendering, followed_by, followed_series, render_series
+from patchkit.candidate.plan import Plan, PlannedPatch, Request, planned_patch, with_opt_ins
+from patchkit.candidate.workspace import Workspace
+from patchkit.edits.tree import UpstreamFiles, read_upstream
+from patchkit.series.catalogue import Series, load_series
+from patchkit.series.lock import Lock, Pin, load_lock
+from patchkit.series.patch import Patch
+from patchkit.series.profile import ArchProfile, load_profile
+from patchkit.series.selection import Selected, opted_in, select_patches
+from patchkit.upstream.cache import Cache
+from patchkit.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
+from patchkit.upstream.pin import obtain
+from patchkit.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Finds the last renderings; ``used`` names the pins that were compared with, so far."""
+
+    workspace: Workspace
+    cache: Cache
+    clone: Clone
+    lock: Lock
+    series: Series
+    profiles: tuple[ArchProfile, ...]
+    used: list[str] = field(default_factory=list)
+
+    def renderings(self, chosen: Sequence[Selected], build: int, request: Request) -> Mapping[str, Rendering]:
+        """By patch. A pin that cannot be had is told, and its patches are compared with nothing."""
+        wanted = [each.patch for each in chosen if each.targets]
+        found: dict[str, Rendering] = {}
+        for pin in sorted(self.lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
+            if not any(each.id not in found and each.builds.covers(pin.build) for each in wanted):
+                continue
+            try:
+                found = {**self._on(pin, request), **found}
+            except (SourceError, GitError, ErrorGroup) as error:
+                self.workspace.reporter.warn(
+                    f"{pin.name} cannot be had to compare with, so nothing tells whether a place moved: "
+                    f"{error.message}"
+                )
+                continue
+            self.used.append(pin.name)
+        return found
+
+    def _on(self, pin: Pin, request: Request) -> dict[str, Rendering]:
+        reporter = self.workspace.reporter
+        with self.cache.hold(reporter) as repository:
+            fetched = self._from_clone(pin, repository)
+            base = obtain(pin, cache=self.cache, fetched=fetched, reporter=reporter).commit
+            series = followed_series(self.series, pin)
+            chosen = select_patches(
+                series, self.profiles, pin.build, only=(), without=request.without, with_=request.with_
+            )
+            upstream = read_upstream(repository, base, series.folders)
+        rendered = render_series(chosen, upstream, self.workspace.series)
+        return {each.patch.id: each for each in rendered if each.placed is not None}
+
+    def _from_clone(self, pin: Pin, repository: Repository) -> str | None:
+        """The pin's commit, copied from the clone if that has it whole: then nothing is downloaded."""
+        if pin.commit is None or pin.commit_object is None or repository.has_object(f"{pin.tree}^{{tree}}"):
+            return None
+        commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
+        if not self.clone.ask("rev-parse", "--verify", "--quiet", f"{pin.commit}^{{commit}}"):
+            return None
+        try:
+            copy_commit(self.clone, commit, repository)
+        except GitError:
+            return None
+        return pin.commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OntoPlan:
+    """What would be made. ``verdicts`` has one entry per patch of the series.
+
+    ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts that were left
+    out on request. ``is_head``: the clone has the commit checked out.
+    """
+
+    plan: Plan
+    clone: Clone
+    commit: Commit
+    build: BuildFound
+    verdicts: tuple[Classified, ...]
+    reference: tuple[str, ...]
+    dropped: tuple[str, ...]
+    opt_in: tuple[str, ...]
+    is_head: bool
+
+    @property
+    def in_range(self) -> frozenset[str]:
+        """Patches that these GPUs would get on this build: those that are in, or have a reason not to be."""
+        return frozenset(
+            each.id
+            for each in self.verdicts
+            if each.patch_class in GOOD
+            or (each.patch_class not in {"off", "out of era"} and self._covers(each.id))
+        )
+
+    def _covers(self, name: str) -> bool:
+        patch = self.plan.series.patch(name)
+        return patch is not None and patch.builds.covers(self.plan.pin.build)
+
+    @property
+    def opt_in_here(self) -> tuple[str, ...]:
+        """Patches for this build that these GPUs get only when they are asked for."""
+        named = {name for each in self.plan.profiles for name in each.patches_by_default("opt-in")}
+        return tuple(sorted(name for name in named if self._covers(name)))
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            **self.plan.as_json(),
+            "onto": {
+                "repository": str(self.clone.top),
+                "commit": self.commit.sha,
+                "build": {"low": self.build.low, "high": self.build.high, "known_by": self.build.told},
+                "compared_with": list(self.reference),
+                "dropped": list(self.dropped),
+                "opt_in": list(self.opt_in),
+                "opt_in_here": list(self.opt_in_here),
+            },
+            "classes": [verdict.as_json() for verdict in self.verdicts],
+        }
+
+
+def plan_onto(
+    request: Request, onto: Onto, workspace: Workspace, cache: Cache, *, drop_conflicts: bool = False
+) -> OntoPlan:
+    """Copy the commit into the cache, class every patch on it, and plan. The clone is only read.
+
+    What cannot be placed is in ``plan.errors``, or left out with ``drop_conflicts``. Raises as
+    :func:`patchkit.bump.onto.apply.run_onto`.
+    """
+    series_dir = workspace.series
+    lock = load_lock(series_dir.lock)
+    series = load_series(series_dir.patches)
+    archs = tuple(sorted(set(request.archs)))
+    profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
+    clone = open_clone(onto.directory, workspace.reporter)
+    commit = read_commit(clone, onto.revision)
+    refuse_other_code(clone, commit, onto.revision, series.folders)
+    build = build_of(onto, clone, commit, lock, workspace, _relevant(series, profiles, request))
+    pin = pin_of(clone, commit, build.low)
+    request = with_opt_ins(request, series, profiles, pin.build)
+    chosen = select_patches(
+        series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
+    )
+    reference = Reference(
+        workspace=workspace, cache=cache, clone=clone, lock=lock, series=series, profiles=profiles
+    )
+    with cache.hold(workspace.reporter) as repository:
+        obtain(pin, cache=cache, reporter=workspace.reporter)
+        files = read_upstream(repository, commit.sha, series.folders)
+    verdicts, renderings = classify_series(
+        Comparison(
+            series=series_dir,
+            build=pin.build,
+            chosen=chosen,
+            files=files,
+            last=reference.renderings(chosen, pin.build, request),
+            reporter=workspace.reporter,
+        )
+    )
+    _refuse_patched(chosen, verdicts, files, commit)
+    in_range = {each.patch.id for each in chosen if each.targets}
+    conflicts = tuple(
+        each
+        for each in verdicts
+        if each.patch_class == "conflict" or (each.patch_class == "retired" and each.id in in_range)
+    )
+    dropped = tuple(each.id for each in conflicts) if drop_conflicts else ()
+    pin = replace(pin, followed=followed_by(series, renderings))
+    errors = () if drop_conflicts else _errors(conflicts, commit)
+    steps = tuple((each.selected, each.placed) for each in renderings if each.placed is not None)
+    plan = Plan(
+        pin=pin,
+        base=commit.sha,
+        archs=archs,
+        patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
+        errors=errors,
+        profiles=profiles,
+        series=series,
+        lock=lock,
+        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
+        steps=() if errors else steps,
+    )
+    return OntoPlan(
+        plan=plan,
+        clone=clone,
+        commit=commit,
+        build=build,
+        verdicts=verdicts,
+        reference=tuple(reference.used),
+        dropped=dropped,
+        opt_in=opted_in(profiles, [rendering.patch.id for rendering in renderings]),
+        is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
+    )
+
+
+def _refuse_patched(
+    chosen: Iterable[Selected], verdicts: Iterable[Classified], files: UpstreamFiles, commit: Commit
+) -> None:
+    """Refuse a commit that has a part of what would be put in: it would be there twice, and compile.
+
+    A patch that is there whole is known by taking it out again, and left out. Here a function has our guard,
+    and the patch is not there whole. Raises ONTO_PATCHED.
+    """
+    classes = {each.id: each.patch_class for each in verdicts}
+    found: dict[str, str] = {}
+    for selected in chosen:
+        patch = selected.patch
+        if not selected.targets or classes[patch.id] not in {*GOOD, "conflict"}:
+            continue
+        for edit in patch.edits:
+            if edit.function is None or edit.file not in files.base:
+                continue
+            scopes = files.upstream_scopes(edit.file)
+            for entity in scopes.entities:
+                text = scopes.source.data[entity.span.start : entity.span.end]
+                if entity.answers_to(edit.function) and _is_guarded(selected, text):
+                    found.setdefault(f"{entity.name} in {edit.file}", patch.id)
+    if found:
+        raise UsageError(
+            f"{commit.sha[:12]} has changes of patchkit already",
+            code="ONTO_PATCHED",
+            where=[Location(path=place, label=patch) for place, patch in found.items()],
+            why="these functions have code for the same GPUs, under the guard that patchkit writes; "
+            "it would be there twice",
+            hint="name your commit without them: --onto REV; or take them out first, with git revert or "
+            "git rebase --onto (git log --committer=patchkit finds them)",
+        )
+
+
+def _is_guarded(selected: Selected, text: bytes) -> bool:
+    """Whether a line asks for a GPU of the patch and for everything that its guard asks for besides."""
+    macros = [f"defined({macro})".encode() for macro in selected.patch.guard_macros]
+    gpus = [f"defined({profile.device_macro})".encode() for profile in selected.targets]
+    return any(
+        all(macro in line for macro in macros) and any(gpu in line for gpu in gpus)
+        for line in text.splitlines()
+    )
+
+
+def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request) -> list[Patch]:
+    """Patches that these GPUs get at some build: whose range must be decided."""
+    found = []
+    for patch in series.patches:
+        choices = {each.patches[patch.id].default for each in profiles if patch.id in each.patches}
+        asked = "opt-in" in choices and (request.with_opt_in or patch.id in request.with_)
+        left_out = patch.id in request.without or (request.only and patch.id not in request.only)
+        if ("on" in choices or asked) and not left_out:
+            found.append(patch)
+    return found
+
+
+def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitError, ...]:
+    """What is in the way, causes before what follows from them, and last what to do."""
+    found: list[PatchkitError] = []
+    for verdict in sorted(conflicts, key=lambda each: not each.problems):
+        found += verdict.problems
+        if not verdict.problems:
+            lines = verdict.agreement.lines if verdict.agreement is not None else ()
+            found.append(
+                AnchorError(
+                    f"{verdict.id}: {verdict.reason}", code="ONTO_CONFLICT", why="\n".join(lines) or None
+                )
+            )
+    if conflicts:
+        without = " ".join(f"--without {each.id}" for each in conflicts)
+        found.append(
+            AnchorError(
+                f"on {commit.sha[:12]} these patches cannot be placed: "
+                f"{', '.join(each.id for each in conflicts)}",
+                code="ONTO_CONFLICT",
+                why="\n".join(f"{each.id} ({each.patch_class}): {each.reason}" for each in conflicts),
+                hint=f"no branch was made. Leave them out by name: {without}; or whatever does not fit: "
+                "--drop-conflicts; patchkit plan with the same options shows both sides",
+            )
+        )
+    return tuple(found)
+
+
+def _planned(
+    chosen: Iterable[Selected],
+    verdicts: Iterable[Classified],
+    renderings: Iterable[Rendering],
+    *,
+    is_failed: bool,
+) -> Iterable[PlannedPatch]:
+    """Each patch of the series, as ``plan`` shows it."""
+    made = {each.patch.id: each for each in renderings}
+    told = {each.id: each for each in verdicts}
+    for selected in chosen:
+        verdict, rendering = told[selected.patch.id], made.get(selected.patch.id)
+        if rendering is not None:
+            yield planned_patch(rendering.selected, rendering.placed, "apply")
+            continue
+        reason = selected.reason or f"{verdict.patch_class}: {verdict.reason}"
+        failed = is_failed and verdict.patch_class in {"conflict", "retired"} and bool(selected.targets)
+        yield planned_patch(replace(selected, reason=reason), None, "failed" if failed else "skipped")

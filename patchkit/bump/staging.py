@@ -1,0 +1,206 @@
+"""Room for a bump to work in: a copy of the series with its next lock, and what to put back if it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import ConfigError, ErrorGroup, GitError, Location, PatchkitError
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import Reporter
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Lock, format_lock, load_lock, write_lock
+from patchkit.upstream.cache import Cache
+from patchkit.upstream.refs import delete_ref, read_ref, update_ref
+from patchkit.upstream.repository import Repository
+
+_JOURNAL = "bump.journal"
+_PREFIX = "bump-"
+_PARTS = ("patches", "templates", "arch_profiles")
+
+
+@contextmanager
+def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDir]:
+    """A copy of the series with ``lock`` in the place of its own; gone when the context ends.
+
+    An error that leaves the context names the files of the series, see :func:`name_series`. Stages of
+    processes that are gone are removed. Raises CacheError.
+    """
+    with disk_errors(cache.root, "making room for the bump"):
+        cache.root.mkdir(parents=True, exist_ok=True)
+        for remains in cache.root.glob(f"{_PREFIX}*"):
+            if remains.is_dir() and not _is_alive(remains.name):
+                shutil.rmtree(remains, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=cache.root))
+    try:
+        with disk_errors(folder, "making room for the bump"):
+            for name in _PARTS:
+                if (series.root / name).is_dir():
+                    shutil.copytree(series.root / name, folder / name)
+            (folder / "templates").mkdir(exist_ok=True)
+        stage = SeriesDir(root=folder, origin=series.origin)
+        write_lock(stage.lock, lock)
+        yield stage
+    except PatchkitError as error:
+        name_series(error, stage=folder, series=series)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def name_series(error: PatchkitError, *, stage: Path, series: SeriesDir) -> None:
+    """Let an error found on a stage name the files that the stage is a copy of: those a person can open."""
+
+    def renamed(text: str) -> str:
+        return text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}")
+
+    error.message = renamed(error.message)
+    error.args = (error.message,)
+    error.where = tuple(replace(place, path=renamed(place.path)) for place in error.where)
+    error.why = error.why and renamed(error.why)
+    error.hint = error.hint and renamed(error.hint)
+    for member in error.errors if isinstance(error, ErrorGroup) else ():
+        name_series(member, stage=stage, series=series)
+
+
+def _is_alive(name: str) -> bool:
+    """Whether the process that a stage is named after still runs; it, or another one of its number."""
+    number = name.removeprefix(_PREFIX).partition("-")[0]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def publish(
+    cache: Cache,
+    repository: Repository,
+    series: SeriesDir,
+    stage: SeriesDir,
+    refs: Mapping[str, str],
+    before: bytes,
+    finish: Callable[[], None],
+) -> None:
+    """Move the refs, then the lock; all of it, or nothing.
+
+    Args:
+        cache: held by the caller.
+        repository: of the cache.
+        series: whose lock must still be ``before``.
+        stage: has the next lock.
+        refs: new object ids by full name.
+        before: the lock as it was when the work began.
+        finish: puts the next lock where it belongs; what it raises undoes the rest.
+
+    Raises:
+        BUMP_SERIES_CHANGED: series or lock are not what the stage was copied from.
+        REF_MOVED, GitError, CacheError, LOCK_NOT_WRITTEN: nothing was changed.
+    """
+    _refuse_changes(series, stage, before)
+    lock = load_lock(stage.lock)
+    old = {name: read_ref(repository, name) for name in refs}
+    journal = cache.root / _JOURNAL
+    with disk_errors(journal, "writing the journal"):
+        partial = journal.with_name(f".{_JOURNAL}.partial")
+        rows = {name: {"old": old[name], "new": refs[name]} for name in refs}
+        text = format_lock(lock)
+        partial.write_text(json.dumps({"refs": rows, "lock": str(series.lock), "text": text}), "utf-8")
+        partial.replace(journal)
+    try:
+        for name, new in refs.items():
+            if old[name] != new:
+                update_ref(repository, name, new, old[name])
+        finish()
+    except BaseException:
+        _put_back(repository, rows)
+        journal.unlink(missing_ok=True)
+        raise
+    journal.unlink(missing_ok=True)
+
+
+def recover(cache: Cache, repository: Repository, reporter: Reporter) -> None:
+    """Put back the refs of a bump that was killed between moving them and writing the lock.
+
+    The caller holds the cache. Raises GitError, CacheError.
+    """
+    journal = cache.root / _JOURNAL
+    if not journal.is_file():
+        return
+    with suppress(ValueError, KeyError, TypeError):
+        found = json.loads(journal.read_text("utf-8"))
+        lock = Path(found["lock"])
+        if not lock.is_file() or lock.read_text("utf-8") != found["text"]:
+            reporter.warn("a bump was killed while it published; its refs are put back")
+            _put_back(repository, found["refs"])
+    journal.unlink(missing_ok=True)
+
+
+def _put_back(repository: Repository, rows: Mapping[str, Mapping[str, str | None]]) -> None:
+    for name, row in rows.items():
+        new, old = row["new"], row["old"]
+        if new is None or new == old or read_ref(repository, name) != new:
+            continue
+        with suppress(GitError):
+            if old is None:
+                delete_ref(repository, name, new)
+            else:
+                update_ref(repository, name, old, new)
+
+
+def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
+    changed = [] if series.lock.read_bytes() == before else [series.lock]
+    for name in _PARTS:
+        for path in sorted((stage.root / name).rglob("*")):
+            original = series.root / path.relative_to(stage.root)
+            if path.is_file() and original != series.lock:
+                same = original.is_file() and original.read_bytes() == path.read_bytes()
+                changed += [] if same else [original]
+    if changed:
+        raise ConfigError(
+            f"{changed[0].name} changed while the bump was working",
+            code="BUMP_SERIES_CHANGED",
+            where=[Location(path=str(path)) for path in changed[:8]],
+            why="what was proven was made of the files as they were",
+            hint="run the bump again",
+        )
+
+
+def put_back_ref(repository: Repository, name: str, had: str | None) -> None:
+    """Put a ref back to where it was before this run, or remove it; for a bump that fails."""
+    now = read_ref(repository, name)
+    with suppress(PatchkitError):
+        if had is not None and now != had:
+            update_ref(repository, name, had, now)
+        elif had is None and now is not None:
+            delete_ref(repository, name, now)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Whether what a run made is to stay."""
+
+    kept: bool = False
+
+
+@contextmanager
+def undone(cache: Cache, reporter: Reporter, ref: str, had: str | None) -> Iterator[Outcome]:
+    """Puts the ref of the new pin back to where it was, unless the bump is done."""
+    outcome = Outcome()
+    try:
+        yield outcome
+    except KeyboardInterrupt as stop:
+        stop.add_note("lock and branches are as they were")
+        raise
+    finally:
+        if not outcome.kept:
+            with cache.hold(reporter) as repository:
+                put_back_ref(repository, ref, had)

@@ -1,0 +1,362 @@
+"""A sweep for people: a matrix for the terminal, the same as a Markdown table, and what is behind it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import InternalError, PatchkitError, UsageError
+from patchkit.base.jobs import cores, open_pool, run_tasks
+from patchkit.base.reporter import NullReporter
+from patchkit.bump.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
+from patchkit.bump.classify import Comparison, classify_series
+from patchkit.bump.target import own_pin
+from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
+from patchkit.candidate.workspace import Workspace
+from patchkit.edits.tree import read_upstream
+from patchkit.series.catalogue import Series, load_series
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Pin, load_lock
+from patchkit.series.profile import load_profile
+from patchkit.series.selection import Selected
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import find_pinned, obtain
+from patchkit.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One pin and the class of every patch on it; ``before`` is the build it was compared with."""
+
+    pin: Pin
+    before: int | None
+    verdicts: tuple[Classified, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """Between ``good`` and ``bad`` (builds, neighbours in the sweep) a patch became ``patch_class``.
+
+    ``commit`` is upstream's when the two builds are one commit apart.
+    """
+
+    patch: str
+    good: int
+    bad: int
+    patch_class: PatchClass
+    reason: str
+    commit: UpstreamCommit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """The matrix; ``breaks`` are by patch, in order of builds."""
+
+    archs: tuple[str, ...]
+    patches: tuple[str, ...]
+    rows: tuple[Row, ...]
+    breaks: tuple[Break, ...]
+
+    def count(self, patch_class: PatchClass) -> int:
+        """How many cells have that class."""
+        return sum(verdict.patch_class == patch_class for row in self.rows for verdict in row.verdicts)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "archs": list(self.archs),
+            "patches": list(self.patches),
+            "pins": [
+                {
+                    "build": row.pin.build,
+                    "commit": row.pin.commit,
+                    "tree": row.pin.tree,
+                    "compared_with": row.before,
+                    "patches": [verdict.as_json() for verdict in row.verdicts],
+                }
+                for row in self.rows
+            ],
+            "breaks": [
+                {
+                    "patch": each.patch,
+                    "good": each.good,
+                    "bad": each.bad,
+                    "class": each.patch_class,
+                    "reason": each.reason,
+                    "upstream_commit": str(each.commit) if each.commit is not None else None,
+                }
+                for each in self.breaks
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One job: neighbouring pins, ascending, and the one in front of them to compare the first with."""
+
+    series: SeriesDir
+    cache_root: Path
+    archs: tuple[str, ...]
+    with_: tuple[str, ...]
+    before: Pin | None
+    pins: tuple[Pin, ...]
+
+
+def run_sweep(
+    workspace: Workspace,
+    pins: Sequence[Pin],
+    *,
+    archs: Sequence[str],
+    with_: Sequence[str] = (),
+    jobs: int | None = None,
+    scheduler: str | None = None,
+) -> Sweep:
+    """Classify the series on every pin.
+
+    Args:
+        workspace: the series, and the cache that gets the trees it lacks.
+        pins: in any order; one of a build counts.
+        archs: the GPUs of one candidate.
+        with_: opt-in patches to take in.
+        jobs: processes of this machine, by default one per core.
+        scheduler: address of a Dask scheduler whose workers see the same folders.
+
+    Raises:
+        SWEEP_EMPTY: no pins.
+        PIN_DIFFERS: the lock has another tree under one of the builds.
+        SourceError, GitError, CacheError: a tree could not be had.
+        ErrorGroup, ConfigError: the series cannot be read.
+        SCHEDULER_UNREACHABLE and its kind, WORKER_LOST.
+    """
+    lock = load_lock(workspace.series.lock)
+    # The cache keeps one base for a build: the lock's own, so that a sweep moves nothing of it. What was
+    # followed is the corpus's to say: with the lock's new name for a function, what moved would look clean.
+    own = {pin.build: replace(own_pin(lock, pin), followed=pin.followed) for pin in pins}
+    ordered = sorted(own.values(), key=lambda pin: pin.build)
+    if not ordered:
+        raise UsageError(
+            "there is no pin to sweep over",
+            code="SWEEP_EMPTY",
+            hint="widen --from and --to, or name --corpus FILE",
+        )
+    series = load_series(workspace.series.patches)
+    named = tuple(sorted(set(archs)))
+    for arch in named:
+        load_profile(workspace.series.profiles, arch)  # a wrong name is told here, not by a worker
+    cache = open_cache(workspace.cache_root)
+    for pin in ordered:
+        obtain(pin, cache=cache, reporter=workspace.reporter)
+    workers = jobs or cores()
+    size = max(2, math.ceil(len(ordered) / (2 * workers))) if scheduler is None else 2
+    chunks = _chunks(workspace, ordered, size, named, tuple(with_))
+    rows: list[Row] = []
+    with open_pool(scheduler, kind="processes", workers=min(workers, len(chunks))) as pool:
+        for _, done in run_tasks(
+            pool, classify_chunk, chunks, reporter=workspace.reporter, what="sweeping", unit="runs of pins"
+        ):
+            rows += done
+    rows = _joined(chunks, rows)
+    return Sweep(
+        archs=named,
+        patches=tuple(patch.id for patch in series.patches),
+        rows=tuple(rows),
+        breaks=find_breaks(rows),
+    )
+
+
+def _joined(chunks: Sequence[Chunk], rows: Sequence[Row]) -> list[Row]:
+    """All rows by build, as one job for all of them would give them.
+
+    A job does not see what the one before it followed: where that was something, it is done again.
+    """
+    found = {row.pin.build: row for row in rows}
+    for chunk in chunks:
+        before = found[chunk.before.build].pin if chunk.before is not None else None
+        if before is not None and before != chunk.before:
+            found |= {row.pin.build: row for row in classify_chunk(replace(chunk, before=before))}
+    return [row for _, row in sorted(found.items())]
+
+
+def _chunks(
+    workspace: Workspace, pins: Sequence[Pin], size: int, archs: tuple[str, ...], with_: tuple[str, ...]
+) -> list[Chunk]:
+    return [
+        Chunk(
+            series=workspace.series,
+            cache_root=open_cache(workspace.cache_root).root,
+            archs=archs,
+            with_=with_,
+            before=pins[first - 1] if first else None,
+            pins=tuple(pins[first : first + size]),
+        )
+        for first in range(0, len(pins), size)
+    ]
+
+
+def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
+    """The rows of one chunk; runs in a process of its own, and only reads.
+
+    Raises SWEEP_PIN_VANISHED, ErrorGroup, GitError, CacheError.
+    """
+    series = load_series(chunk.series.patches)
+    repository = open_cache(chunk.cache_root).peek(NullReporter())
+    if repository is None:
+        raise InternalError(
+            f"there is no cache at {chunk.cache_root}",
+            code="SWEEP_PIN_VANISHED",
+            hint="workers need the same folders",
+        )
+    choose = _chooser(chunk, series)
+    last: dict[str, Rendering] = {}
+    before = chunk.before
+    if before is not None:
+        files = read_upstream(repository, _commit(repository, before), series.folders)
+        made = render_series(choose(before), files, chunk.series)
+        last = {each.patch.id: each for each in made if each.placed is not None}
+    rows: list[Row] = []
+    for pin in chunk.pins:
+        files = read_upstream(repository, _commit(repository, pin), series.folders)
+        verdicts, renderings = classify_series(
+            Comparison(
+                series=chunk.series,
+                build=pin.build,
+                chosen=choose(pin),
+                files=files,
+                last=last,
+                reporter=NullReporter(),
+            )
+        )
+        pin = replace(pin, followed=followed_by(series, renderings))  # noqa: PLW2901 - so that gates can plan it
+        rows.append(Row(pin=pin, before=before.build if before is not None else None, verdicts=verdicts))
+        # What is not in now keeps its last rendering: it may come back.
+        last = last | {each.patch.id: each for each in renderings}
+        before = pin
+    return tuple(rows)
+
+
+def _chooser(chunk: Chunk, series: Series) -> Callable[[Pin], tuple[Selected, ...]]:
+    profiles = tuple(load_profile(chunk.series.profiles, arch) for arch in chunk.archs)
+    return lambda pin: select_on(series, profiles, pin, chunk.with_)
+
+
+def _commit(repository: Repository, pin: Pin) -> str:
+    found = find_pinned(repository, pin)
+    if found is None:
+        raise InternalError(
+            f"{pin.name} is not in {repository.path}", code="SWEEP_PIN_VANISHED", hint="run the command again"
+        )
+    return found.commit
+
+
+def find_breaks(rows: Sequence[Row]) -> tuple[Break, ...]:
+    """Every step from a good class to another, by patch."""
+    found: list[Break] = []
+    for left, right in itertools.pairwise(rows):
+        classes = {verdict.id: verdict.patch_class for verdict in left.verdicts}
+        found += [
+            Break(
+                patch=verdict.id,
+                good=left.pin.build,
+                bad=right.pin.build,
+                patch_class=verdict.patch_class,
+                reason=verdict.reason,
+            )
+            for verdict in right.verdicts
+            if classes[verdict.id] in GOOD and verdict.patch_class not in GOOD
+        ]
+    return tuple(sorted(found, key=lambda each: (each.patch, each.bad)))
+
+
+def pins_of(path: Path) -> tuple[Pin, ...]:
+    """The pins of a file in the form of a lock. Raises the errors of reading one."""
+    return load_lock(path).pins
+
+
+_CELLS = {"conflict": "CONFLICT", "out of era": "era", "off": "-"}
+
+
+def text_matrix(sweep: Sweep) -> list[str]:
+    """Pins as rows, patches as columns; below, the breaks and what a person has to look at."""
+    head = ["pin", *sweep.patches]
+    table = [[row.pin.name, *_cells(row)] for row in sweep.rows]
+    widths = [max(len(line[column]) for line in [head, *table]) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+             for line in [head, *table]]  # fmt: skip
+    return [*lines, "", _counts(sweep), *_behind(sweep)]
+
+
+def markdown_matrix(sweep: Sweep) -> list[str]:
+    """The same as a table of Markdown; what is behind it is a block of text, in which no mark-up counts."""
+    lines = [f"| pin | {' | '.join(sweep.patches)} |", f"|---{'|---' * len(sweep.patches)}|"]
+    lines += [f"| {row.pin.name} | {' | '.join(_cells(row))} |" for row in sweep.rows]
+    behind = [line for line in _behind(sweep) if line.strip()]
+    runs = [len(run) for line in behind for run in re.findall("`+", line)]
+    fence = "`" * max(3, *(run + 1 for run in runs)) if runs else "```"
+    return [*lines, "", _counts(sweep), *(("", f"{fence}text", *behind, fence) if behind else ())]
+
+
+def _cells(row: Row) -> list[str]:
+    return [_cell(verdict) for verdict in row.verdicts]
+
+
+def _cell(verdict: Classified) -> str:
+    mark = "*" if verdict.drift else ""
+    return _CELLS.get(verdict.patch_class, verdict.patch_class) + mark
+
+
+def _counts(sweep: Sweep) -> str:
+    counts = [f"{count} {name}" for name in PATCH_CLASSES if (count := sweep.count(name))]
+    return f"{', '.join(counts)}; era: out of its declared builds, -: off, *: the edited function changed"
+
+
+def _behind(sweep: Sweep) -> Iterator[str]:
+    for each in sweep.breaks:
+        by = f" by {each.commit}" if each.commit is not None else ""
+        yield f"{each.patch}: good until b{each.good}, {each.patch_class} at b{each.bad}{by}: {each.reason}"
+    changed = [(row, verdict) for row in sweep.rows for verdict in row.verdicts
+               if verdict.patch_class in GOOD and (verdict.moves or verdict.drift)]  # fmt: skip
+    if changed:
+        yield ""
+        yield "placed, but not as on the pin before (each place and change: --json):"
+    for row, verdict in changed:
+        yield f"  {row.pin.name} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
+    for row in sweep.rows:
+        for verdict in row.verdicts:
+            if verdict.patch_class in {"conflict", "upstreamed", "superseded"}:
+                yield ""
+                yield from detail_lines(row.pin.name, verdict)
+
+
+def detail_lines(pin: str, verdict: Classified) -> Iterator[str]:
+    """One patch on one pin in full: reason, proof, moves, drift, both sides of each problem, intent."""
+    yield f"{pin} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
+    for sentence in verdict.proof:
+        yield f"  proof: {sentence}"
+    for gone in verdict.gone:
+        if gone.commit is not None:
+            yield f"  {gone} was taken away by {gone.commit}"
+    for move in verdict.moves:
+        yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
+    for drift in verdict.drift:
+        yield f"  changed upstream: {drift.entity} in {drift.file}"
+        yield from (f"    by {commit}" for commit in drift.commits)
+        yield from (f"    - {unit}" for unit in drift.removed)
+        yield from (f"    + {unit}" for unit in drift.added)
+    for problem in verdict.problems:
+        yield from _problem_lines(problem)
+    if verdict.patch_class == "conflict":
+        yield f"  intent: {' '.join(verdict.intent.split())}"
+
+
+def _problem_lines(problem: PatchkitError) -> Iterator[str]:
+    yield f"  {problem.code}: {problem.message}"
+    for place in problem.where:
+        yield f"    {place}{f': {place.label}' if place.label else ''}"
+    if problem.why:
+        yield from (f"    {line}" for line in problem.why.splitlines())
+    if problem.hint:
+        yield f"    hint: {problem.hint}"

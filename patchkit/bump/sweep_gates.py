@@ -1,0 +1,149 @@
+"""The gates that compile, on every pin of a sweep where something is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
+from patchkit.build.toolchain import check_archs, find_toolchain
+from patchkit.bump.classes import GOOD
+from patchkit.bump.staging import open_stage
+from patchkit.bump.sweep import Row, Sweep
+from patchkit.candidate.apply import candidate_ref, write_plan
+from patchkit.candidate.find import read_candidate
+from patchkit.candidate.plan import Request, plan_with
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates.verify import Report, run_verify
+from patchkit.series.lock import Lock, load_lock
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import pin_ref
+
+GATES = ("isolation", "compile", "resources", "launch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the gates say of one pin; without a ``report`` they could not be run, and ``error`` says why.
+
+    Without ``patches`` there is nothing for them to say.
+    """
+
+    build: int
+    patches: tuple[str, ...]
+    report: Report | None
+    error: PatchkitError | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no patch is in: the row is upstream itself, no gate was run, and none passed."""
+        return not self.patches
+
+    @property
+    def failed(self) -> bool:
+        """Whether one of them failed or could not run: nothing shows then that clean or moved is right."""
+        return not self.nothing and (self.report is None or self.report.failed)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        found: dict[str, object] = {"build": self.build, "patches": list(self.patches)}
+        if self.nothing:
+            return found | {"ok": False, "nothing_to_prove": True}
+        if self.report is not None:
+            return found | self.report.as_json()
+        error = self.error
+        told = None if error is None else {"code": error.code, "message": error.message, "hint": error.hint}
+        return found | {"ok": False, "error": told}
+
+    def lines(self) -> list[str]:
+        """One line per gate that was to run, with the problems of those that failed below."""
+        if self.nothing:
+            return [f"b{self.build}  nothing to prove: no patch is in, no gate was run"]
+        if self.report is None:
+            return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
+        lines: list[str] = []
+        for gate in self.report.gates:
+            if gate.result.gate in GATES:
+                verdict = f"{gate.result.verdict:<8} {gate.result.gate}"
+                lines.append(f"b{self.build}  {verdict}: {gate.result.summary}")
+                lines += [f"    {line}" for problem in gate.result.problems for line in _told(problem)]
+        return lines
+
+
+def _told(error: PatchkitError | None) -> list[str]:
+    if error is None:
+        return []
+    return [
+        f"{each.code}: {each.message}" + (f" ({each.where[0]})" if each.where else "")
+        for each in members_of(error)
+    ]
+
+
+def prove_rows(
+    workspace: Workspace, sweep: Sweep, *, with_: Sequence[str], environ: Mapping[str, str]
+) -> Iterator[Proof]:
+    """Run the gates on each row that has a patch in, in order; no compiler is needed when none has.
+
+    What keeps one row from being proven (no plan, a baseline that does not compile) is in its proof.
+
+    Raises:
+        ToolchainMissing, SDK_COMPILER_LACKS_ARCH, UsageError, CacheError: no row could be proven.
+        GitError: git refused.
+    """
+    if any(_placed(row) for row in sweep.rows):
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+        check_archs(toolchain, sweep.archs, workspace.reporter)
+    cache = open_cache(workspace.cache_root)
+    lock = load_lock(workspace.series.lock)
+    pins = {pin.build: pin for pin in lock.pins} | {row.pin.build: row.pin for row in sweep.rows}
+    lock = replace(lock, pins=tuple(pins.values()))
+    with open_stage(workspace.series, cache, lock) as series:
+        stage = replace(workspace, series=series)
+        for row in sweep.rows:
+            placed = _placed(row)
+            if not placed:
+                yield Proof(build=row.pin.build, patches=(), report=None)
+                continue
+            try:
+                yield _prove(stage, sweep.archs, row, placed, lock, with_, environ)
+            except (UsageError, CacheError, GitError):
+                raise
+            except PatchkitError as error:
+                yield Proof(build=row.pin.build, patches=placed, report=None, error=error)
+
+
+def _placed(row: Row) -> tuple[str, ...]:
+    return tuple(each.id for each in row.verdicts if each.patch_class in GOOD)
+
+
+def _prove(
+    stage: Workspace,
+    archs: tuple[str, ...],
+    row: Row,
+    placed: tuple[str, ...],
+    lock: Lock,
+    with_: Sequence[str],
+    environ: Mapping[str, str],
+) -> Proof:
+    cache = open_cache(stage.cache_root)
+    wanted = tuple(each for each in with_ if each in placed)
+    request = Request(archs=archs, upstream=row.pin.name, only=placed, with_=wanted)
+    with cache.hold(stage.reporter) as repository:
+        plan = plan_with(request, stage, cache, lock)
+        if plan.errors:
+            raise ErrorGroup(f"the series cannot be applied to {row.pin.name}", plan.errors)
+        commits, _ = write_plan(plan, repository, unlocked=False)
+        ref = candidate_ref(archs, row.pin.name)
+        tip = commits[-1].commit if commits else plan.base
+        candidate = read_candidate(repository, ref, {ref: tip, pin_ref(row.pin): plan.base})
+    stage.reporter.info(f"gates on {row.pin.name}")
+    report = run_verify(
+        stage,
+        archs=archs,
+        upstream=row.pin.name,
+        only=GATES,
+        full=False,
+        environ=environ,
+        candidate=candidate,
+    )
+    return Proof(build=row.pin.build, patches=placed, report=report)

@@ -1,0 +1,1 @@
+"""A candidate: planned, committed, found again, compared, built."""

@@ -1,0 +1,296 @@
+"""``build``: baseline and candidate, compiled for this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
+from patchkit.build.cmake import BuildFailed
+from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.build.parts import BackendName
+from patchkit.build.sides import BuiltSide, Workshop
+from patchkit.build.toolchain import Toolchain, find_toolchain
+from patchkit.candidate.find import Candidate, check_candidate, find_candidate
+from patchkit.candidate.records import Wish
+from patchkit.candidate.subject import Subject, make_subject
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.lock import PinWanted, load_lock
+
+_DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
+
+
+class CandidateBuildFailed(GateError):
+    """The baseline builds and the candidate does not."""
+
+    code = "CANDIDATE_BUILD_FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """``device`` is the name that ggml gives it; programs skip every other one."""
+
+    backend: BackendName
+    device: str
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether no GPU takes part, so that no line of a GPU patch runs."""
+        return self.backend == "cpu"
+
+    def gate_name(self, name: str) -> str:
+        """A gate's name on this machine: on the CPU it is another gate, which proves nothing of a GPU."""
+        return f"{name}@cpu" if self.is_cpu else name
+
+    @property
+    def note(self) -> str:
+        """What a run on the CPU proves, and what it does not; empty for a GPU."""
+        if not self.is_cpu:
+            return ""
+        return "on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Both trees, built."""
+
+    before: BuiltSide
+    after: BuiltSide
+
+
+def machine_of(backend: BackendName) -> Machine:
+    """The first device of a backend."""
+    return Machine(backend=backend, device=_DEVICES[backend])
+
+
+def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] = GATE_PROGRAMS) -> Sides:
+    """Build both trees, sharing what no patch changes.
+
+    Raises:
+        CandidateBuildFailed: only the candidate does not build.
+        The errors of :func:`patchkit.build.machine.build_side` for everything else.
+    """
+    workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
+
+    def build(root: Path, tree: str) -> BuiltSide:
+        return build_side(
+            Source(
+                root=root,
+                tree=tree,
+                build=subject.build,
+                commit=subject.base[:9] or subject.baseline_tree[:9],
+            ),
+            backend,
+            archs=subject.archs,
+            toolchain=subject.toolchain,
+            programs=programs,
+            workshop=workshop,
+        )
+
+    subject.reporter.step(f"building the baseline for {backend}")
+    before = build(subject.baseline, subject.baseline_tree)
+    subject.reporter.step(f"building the candidate for {backend}")
+    try:
+        after = build(subject.candidate, subject.candidate_tree)
+    except BuildFailed as error:
+        raise _blamed(error, subject) from error
+    return Sides(before=before, after=after)
+
+
+def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
+    """The GPU that a backend reports is one of the candidate's. Raises DEVICE_MISSING.
+
+    ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr; for some
+    GPUs the name carries features (``gfx90a:sramecc+:xnack-``).
+    """
+    if machine.backend != "hip":
+        return
+    lines = [line.strip() for line in talk.splitlines() if line.strip().startswith("Device ")]
+    first = next((line for line in lines if line.startswith("Device 0:")), "")
+    if not any(re.search(rf"\b{re.escape(arch)}\b", first) for arch in archs):
+        raise ToolchainError(
+            f"the GPU here is not {' or '.join(archs)}",
+            code="DEVICE_MISSING",
+            where=Location(path=str(where)),
+            why=first or "the HIP backend reported no device",
+            hint="patchkit verify --no-gpu, or run it on the machine with that GPU",
+        )
+
+
+def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
+    """Where the output of a gate's programs is kept: beside its evidence."""
+    return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.backend}"
+
+
+def sides_evidence(sides: Sides) -> dict[str, object]:
+    """Which parts were built, and which both sides share."""
+    shared = {built.part.key for built in sides.before.parts} & {
+        built.part.key for built in sides.after.parts
+    }
+    return {
+        side: [
+            {
+                "part": built.part.name,
+                "key": built.part.key,
+                "shared": built.part.key in shared,
+                "log": str(built.log),
+                "compiler": built.part.compiler,
+            }
+            for built in one.parts
+        ]
+        for side, one in (("baseline", sides.before), ("candidate", sides.after))
+    }
+
+
+def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
+    places = []
+    for found in error.where:
+        path = _below(found.path, subject.candidate)
+        patches = ", ".join(subject.patches_of(path, found.line))
+        places.append(
+            Location(path=path, line=found.line, column=found.column, label=patches or None),
+        )
+    blamed = next((place.label for place in places if place.label), None)
+    return CandidateBuildFailed(
+        f"the candidate does not build, the baseline does: {error.message}",
+        where=places,
+        why=f"the nearest patch is {blamed}\n{error.why}" if blamed else error.why,
+        hint=error.hint,
+    )
+
+
+def _below(path: str, root: Path) -> str:
+    """A path of the tree, whether the compiler saw it through the link ``source`` or directly."""
+    for before in (f"{root}/", "/source/"):
+        _, found, rest = path.partition(before)
+        if found:
+            return rest
+    return path.removeprefix("../source/")
+
+
+# What a user wants to run; the gates need only the first two.
+PROGRAMS = (*GATE_PROGRAMS, "llama-cli", "llama-server", "llama-perplexity")
+
+# As upstream names its programs. Its CMake has targets that are none, and some of them do harm: "install"
+# writes to the system, "clean" throws builds away; and what begins with a dash is an option of cmake.
+_PROGRAM = re.compile(r"(?:llama|test)-[A-Za-z0-9_-]{1,60}|rpc-server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """Both sides, ready to run."""
+
+    branch: str
+    backend: BackendName
+    build: int
+    sides: Sides
+    programs: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "ok": True,
+            "branch": self.branch,
+            "backend": self.backend,
+            "build": self.build,
+            "programs": list(self.programs),
+            "baseline": self._side(self.sides.before),
+            "candidate": self._side(self.sides.after),
+        }
+
+    def _side(self, side: BuiltSide) -> dict[str, object]:
+        return {
+            "tree": side.tree,
+            "folder": str(side.folder),
+            "parts": [
+                {
+                    "part": built.part.name,
+                    "folder": str(built.folder),
+                    "log": str(built.log),
+                    "seconds": built.seconds,
+                    "ccache": built.uses_ccache,
+                    "shared": self.is_shared(built.part.key),
+                }
+                for built in side.parts
+            ],
+        }
+
+    def is_shared(self, key: str) -> bool:
+        """Whether both sides have the part."""
+        return all(any(built.part.key == key for built in side.parts) for side in self._both)
+
+    @property
+    def _both(self) -> tuple[BuiltSide, BuiltSide]:
+        return self.sides.before, self.sides.after
+
+
+def prepare_subject(
+    workspace: Workspace,
+    archs: Sequence[str],
+    upstream: PinWanted,
+    backend: BackendName,
+    environ: Mapping[str, str],
+    wish: Wish | None = None,
+) -> tuple[Subject, Candidate]:
+    """The candidate with its trees exported; for HIP with the toolchain to compile with.
+
+    With a ``wish`` it must be of the series in use, and have the patches that the wish names.
+
+    Raises:
+        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to build.
+        CANDIDATE_OTHER_SERIES: the one there is was made of something else.
+        ToolchainMissing: no HIP compiler.
+    """
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    repository, candidate = find_candidate(workspace, archs, pin)
+    if wish is not None:
+        check_candidate(workspace, candidate, pin, wish)
+    toolchain: Toolchain | None = None
+    if backend == "hip":
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    return make_subject(workspace, repository, candidate, toolchain), candidate
+
+
+def check_programs(programs: Sequence[str]) -> None:
+    """Refuse what is not the name of a program, before anything is configured. Raises PROGRAM_REFUSED."""
+    for name in programs:
+        if _PROGRAM.fullmatch(name) is None:
+            raise UsageError(
+                f"--program {name[:60]!r} is no program of upstream",
+                code="PROGRAM_REFUSED",
+                why="they are called llama-NAME or test-NAME, or rpc-server",
+                hint=f"--program takes one of: {', '.join(PROGRAMS)}; or another of upstream's",
+            )
+
+
+def run_build(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: PinWanted,
+    backend: BackendName,
+    programs: Sequence[str] = PROGRAMS,
+    environ: Mapping[str, str],
+    wish: Wish | None = None,
+) -> BuildReport:
+    """Build both sides in ``<cache>/builds``; a second time only what is missing.
+
+    Raises:
+        PROGRAM_REFUSED: a name is not one of a program.
+        CandidateBuildFailed: the candidate does not build, the baseline does.
+        COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: nothing can be built.
+        The errors of :func:`prepare_subject`.
+        CacheError: the disk refused.
+    """
+    check_programs(programs)
+    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ, wish)
+    sides = build_sides(subject, backend, programs)
+    return BuildReport(
+        branch=candidate.branch,
+        backend=backend,
+        build=candidate.build,
+        sides=sides,
+        programs=tuple(programs),
+    )

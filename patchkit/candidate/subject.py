@@ -1,0 +1,187 @@
+"""From a candidate in the cache to what gates look at: exported trees, patches, and whose line is whose.
+
+Everything is read from the candidate itself, not planned anew: a gate judges the bytes that would be
+published. What git says decides which files changed and which patch a line comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patchkit.base.errors import GitError, Location
+from patchkit.base.reporter import Reporter
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.tree import export_tree
+from patchkit.candidate.find import Candidate, CandidateCommit
+from patchkit.candidate.workspace import Workspace
+from patchkit.edits.context import make_guard
+from patchkit.edits.guard import Guard
+from patchkit.series.catalogue import Series, load_series
+from patchkit.series.patch import Patch
+from patchkit.series.profile import ArchProfile, list_profiles, load_profile
+from patchkit.series.promises import BenchRules, KernelMove, ResourceRules
+from patchkit.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchPart:
+    """One patch of the candidate: its commit, guard, and the files it changes (``touched``) and adds."""
+
+    id: str
+    commit: str
+    guard: Guard
+    touched: tuple[str, ...]
+    new_files: tuple[str, ...]
+    resources: ResourceRules = field(default_factory=ResourceRules)
+    bench: BenchRules = field(default_factory=BenchRules)
+    moves: tuple[KernelMove, ...] = ()
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The GPUs the patch is live on."""
+        return tuple(target.arch for target in self.guard.targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One candidate.
+
+    ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
+    commit. ``archs`` are the GPUs
+    the candidate is for, ``profiles`` all that there are. ``authors`` says, per changed file of the
+    candidate, which patch each line comes from (None: upstream); index 0 is line 1.
+    """
+
+    baseline: Path
+    baseline_tree: str
+    candidate: Path
+    candidate_tree: str
+    build: int
+    archs: tuple[str, ...]
+    patches: tuple[PatchPart, ...]
+    profiles: Mapping[str, ArchProfile]
+    authors: Mapping[str, tuple[str | None, ...]]
+    toolchain: Toolchain | None
+    cache_root: Path
+    reporter: Reporter
+    base: str = ""
+
+    @property
+    def changed_files(self) -> tuple[str, ...]:
+        """Every file a patch changes or adds, sorted."""
+        return tuple(sorted({path for patch in self.patches for path in (*patch.touched, *patch.new_files)}))
+
+    def patches_of(self, path: str, line: int | None = None) -> tuple[str, ...]:
+        """The patch a line comes from, or the nearest one within the file; else all that change the file."""
+        lines = self.authors.get(path, ())
+        if line is not None and lines:
+            near = [(abs(at - line), name) for at, name in enumerate(lines, start=1) if name is not None]
+            if near:
+                return (min(near)[1],)
+        return tuple(patch.id for patch in self.patches if path in patch.touched or path in patch.new_files)
+
+
+_PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"
+
+
+def make_subject(
+    workspace: Workspace, repository: Repository, candidate: Candidate, toolchain: Toolchain | None
+) -> Subject:
+    """Export both trees into ``<cache>/trees`` and read the rest from git.
+
+    Raises:
+        CANDIDATE_PATCH_UNKNOWN: series and candidate do not belong together.
+        TREE_ENTRY_REFUSED, CacheError, GitError: exporting failed.
+        ConfigError: the series or a profile is not what it must be.
+    """
+    series = load_series(workspace.series.patches)
+    folder = workspace.series.profiles
+    profiles = {arch: load_profile(folder, arch) for arch in list_profiles(folder)}
+    trees = workspace.cache_root / "trees"
+    baseline = export_tree(repository, candidate.base, trees)
+    tip = export_tree(repository, candidate.tip, trees)
+    parts = tuple(
+        _part(repository, _patch_of(series, candidate, made), made, profiles) for made in candidate.commits
+    )
+    return Subject(
+        baseline=baseline.root,
+        baseline_tree=baseline.tree,
+        candidate=tip.root,
+        candidate_tree=tip.tree,
+        build=candidate.build,
+        archs=candidate.archs,
+        patches=parts,
+        profiles=profiles,
+        authors=_authors(repository, candidate, parts, tip.root),
+        toolchain=toolchain,
+        cache_root=workspace.cache_root,
+        reporter=workspace.reporter,
+        base=candidate.base,
+    )
+
+
+def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit) -> Patch:
+    patch = series.patch(made.id)
+    if patch is None:
+        raise GitError(
+            f"{candidate.branch} has a commit of patch '{made.id}', which the series does not have",
+            code="CANDIDATE_PATCH_UNKNOWN",
+            where=Location(path=candidate.ref),
+            why="the candidate was made from another series, or the patch was renamed since",
+            hint=f"patchkit apply {' '.join(f'--arch {arch}' for arch in candidate.archs)}",
+        )
+    return patch
+
+
+def _part(
+    repository: Repository, patch: Patch, made: CandidateCommit, profiles: Mapping[str, ArchProfile]
+) -> PatchPart:
+    trailers = repository.git.run("log", "-1", _PROFILES, made.commit, "--").decode("utf-8", "replace")
+    targets = [profiles[line.split()[0]] for line in trailers.splitlines() if line.strip()]
+    out = repository.git.run(
+        "diff-tree", "-r", "-z", "--no-renames", "--name-status", f"{made.commit}^", made.commit
+    )
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    changes = list(zip(fields[0::2], fields[1::2], strict=False))
+    return PatchPart(
+        id=patch.id,
+        commit=made.commit,
+        guard=make_guard(patch.guard_macros, targets),
+        touched=tuple(path for state, path in changes if state != "A"),
+        new_files=tuple(path for state, path in changes if state == "A"),
+        resources=patch.resources,
+        bench=patch.bench,
+        moves=patch.moves,
+    )
+
+
+def _authors(
+    repository: Repository, candidate: Candidate, parts: Sequence[PatchPart], root: Path
+) -> dict[str, tuple[str | None, ...]]:
+    by_commit = {part.commit: part.id for part in parts}
+    paths = sorted({path for part in parts for path in (*part.touched, *part.new_files)})
+    found: dict[str, tuple[str | None, ...]] = {}
+    for path in paths:
+        if not (root / path).is_file():
+            continue
+        out = repository.git.run(
+            "blame", "--porcelain", "-s", f"{candidate.base}..{candidate.tip}", "--", path
+        )
+        found[path] = tuple(by_commit.get(sha) for sha in _blamed(out))
+    return found
+
+
+def _blamed(porcelain: bytes) -> list[str]:
+    """The commit of each line: its header is a hash and two or three numbers, its text begins with a tab."""
+    commits: list[str] = []
+    current = ""
+    for line in porcelain.split(b"\n"):
+        if line.startswith(b"\t"):
+            commits.append(current)
+            continue
+        words = line.split(b" ")
+        if len(words) in {3, 4} and len(words[0]) == 40 and words[1].isdigit():  # noqa: PLR2004 - as above
+            current = words[0].decode("ascii")
+    return commits

@@ -1,0 +1,285 @@
+"""Whether this machine has what patchkit needs, and what a build of llama.cpp will need."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import CacheError, ErrorGroup, Location, PatchkitError, ToolchainError
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import NullReporter, Reporter
+from patchkit.build.sdk.prefix import current_prefix
+from patchkit.build.sdk.versions import known_archs
+from patchkit.build.toolchain import (
+    Found,
+    RocWmma,
+    Toolchain,
+    ToolchainMissing,
+    find_toolchain,
+    knows_arch,
+    look_at,
+    places,
+    rocwmma_for,
+)
+from patchkit.candidate.listing import load_catalogue
+from patchkit.cpp.libclang import library_version
+from patchkit.device.gpus import detect_gpus
+from patchkit.series.folder import find_series_dir
+from patchkit.upstream.git import check_git, damaged
+from patchkit.upstream.refs import list_refs
+from patchkit.upstream.repository import Repository, open_repository
+
+State = Literal["ok", "absent", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding; ``error`` is there when it failed, ``hint`` says how to get what is absent."""
+
+    name: str
+    state: State
+    detail: str
+    hint: str | None = None
+    error: PatchkitError | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "detail": self.detail,
+            "hint": self.hint,
+            "code": self.error.code if self.error is not None else None,
+        }
+
+
+_INSTALL = "patchkit sdk install"
+
+
+def check_toolchain(
+    cache_root: Path, *, archs: tuple[str, ...], environ: Mapping[str, str], reporter: Reporter
+) -> tuple[Check, ...]:
+    """The checks, for building for ``archs``."""
+    checks = [_rocm(look_at(place, environ)) for place in places(environ)]
+    if not checks:
+        detail = "no ROCm in ROCM_PATH, /opt, Python's packages or the distribution's"
+        hint = f"a GPU needs it to run; to compile without, {_INSTALL}"
+        checks = [Check(name="rocm", state="absent", detail=detail, hint=hint)]
+    checks.append(_sdk(cache_root))
+    try:
+        toolchain = find_toolchain(cache_root, environ, _Quiet(reporter))
+    except ToolchainMissing as error:
+        checks.append(Check(name="hip toolchain", state="absent", detail=error.message, hint=error.hint))
+    except PatchkitError as error:
+        checks.append(_failed("hip toolchain", error))
+    else:
+        checks += [_toolchain(toolchain, archs, reporter), *(_rocwmma(toolchain, arch) for arch in archs)]
+    return tuple(checks)
+
+
+class _Quiet(NullReporter):
+    """Hands on the commands only: what is passed over has a check of its own."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def command(self, text: str) -> None:
+        """Echo it."""
+        self._reporter.command(text)
+
+
+def _rocm(found: Found) -> Check:
+    place = found.place
+    detail = f"{place.root} ({place.origin})"
+    if found.lacks:
+        lacks = f"{detail} lacks {' and '.join(found.lacks)}"
+        hint = f"install ROCm's development packages, or {_INSTALL}"
+        return Check(name="rocm", state="absent", detail=lacks, hint=hint)
+    return Check(name="rocm", state="ok", detail=f"{found.version or found.hip_version}, {detail}")
+
+
+def _sdk(cache_root: Path) -> Check:
+    try:
+        prefix = current_prefix(cache_root)
+    except PatchkitError as error:
+        return _failed("sdk", error)
+    if prefix is None:
+        return Check(
+            name="sdk", state="absent", detail="not installed", hint=f"to compile without ROCm: {_INSTALL}"
+        )
+    return Check(name="sdk", state="ok", detail=f"{prefix.path} ({prefix.record.suite})")
+
+
+def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter) -> Check:
+    what = f"{toolchain.kind}: clang {toolchain.clang_version}, HIP {toolchain.hip_version}"
+    try:
+        unknown = sorted(set(archs) - known_archs(toolchain.clang, reporter))
+    except PatchkitError as error:
+        return _failed("hip toolchain", error)
+    if unknown:
+        detail = f"{what}; its compiler does not know {', '.join(unknown)}"
+        hint = f"use a newer ROCm, or without ROCM_PATH: {_INSTALL} --again"
+        return Check(name="hip toolchain", state="absent", detail=detail, hint=hint)
+    return Check(name="hip toolchain", state="ok", detail=f"{what} ({toolchain.clang})")
+
+
+def _rocwmma(toolchain: Toolchain, arch: str) -> Check:
+    own, chosen = toolchain.rocwmma, rocwmma_for(toolchain, arch)
+    if own is not None and own == chosen and own.kind != "stand-in":
+        return Check(name="rocwmma", state="ok", detail=f"{_named(own)} knows {arch}")
+    if chosen is None and toolchain.kind == "sdk":
+        return Check(name="rocwmma", state="absent", detail=f"{arch}: no rocWMMA here knows it")
+    if own is None:
+        why = "there is none"
+    elif own.kind == "stand-in":
+        why = "the SDK was installed without it"
+    else:
+        why = f"{_named(own)} does not know {arch}" if not knows_arch(own, arch) else _named(own)
+    with_what = f"; patchkit's stand-in header {chosen.version} is used" if chosen is not None else ""
+    if toolchain.kind == "rocm":
+        hint = "install rocWMMA's development package (rocwmma-dev) of a ROCm that knows the GPU"
+    else:
+        hint = f"{_INSTALL} --again, where rocWMMA's repository can be reached (or with --rocwmma-url)"
+    return Check(name="rocwmma", state="absent", detail=f"{arch}: {why}{with_what}", hint=hint)
+
+
+def _named(rocwmma: RocWmma) -> str:
+    return f"{rocwmma.kind} {rocwmma.version}"
+
+
+def _failed(name: str, error: PatchkitError) -> Check:
+    places_named = "".join(f" ({place})" for place in error.where[:1])
+    detail = f"{error.message}{places_named}"
+    return Check(name=name, state="failed", detail=detail, hint=error.hint, error=error)
+
+
+_DEFAULT_ARCH = "gfx1151"
+_PYTHONS = ((3, 11), (3, 13))  # pyproject.toml, requires-python
+
+# Measured at build 6900: the source package is 26 MB, its unpacked tree 101 MB, the repository with the
+# pin and a candidate 30 MB; the rest is room for more pins.
+_FREE_BYTES = 300_000_000
+_SHOWN = 5  # lines of git fsck
+
+
+def run_doctor(
+    *,
+    series_dir: Path | None,
+    cache_root: Path,
+    environ: Mapping[str, str],
+    reporter: Reporter,
+    archs: tuple[str, ...] = (),
+) -> tuple[Check, ...]:
+    """Every check, in the order in which their failures would stop a run.
+
+    ``archs`` are the GPUs to build for; by default those of this machine, else gfx1151.
+    """
+    archs = archs or detect_gpus() or (_DEFAULT_ARCH,)
+    return (
+        _required("python", _python),
+        _required("git", lambda: "git {}.{}".format(*check_git(reporter))),
+        _required("libclang", lambda: library_version().strip()),
+        _required("cache", lambda: _cache(cache_root)),
+        _required("series", lambda: _series(series_dir)),
+        _pins(cache_root, reporter),
+        _gpu(),
+        _tool("cmake", ("cmake",), environ, "python -m pip install cmake, or the package of your system"),
+        *check_toolchain(cache_root, archs=archs, environ=environ, reporter=reporter),
+    )
+
+
+def _required(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name=name, state="ok", detail=look())
+    except ErrorGroup as group:
+        detail = f"{group.message}: {len(group.errors)} errors"
+        return Check(name=name, state="failed", detail=detail, hint=group.errors[0].hint, error=group)
+    except PatchkitError as error:
+        places = "".join(f" ({place})" for place in error.where[:1])
+        return Check(
+            name=name, state="failed", detail=f"{error.message}{places}", hint=error.hint, error=error
+        )
+
+
+def _python() -> str:
+    version = sys.version_info[:2]
+    first, last = _PYTHONS
+    if not first <= version <= last:
+        raise ToolchainError(
+            f"Python {version[0]}.{version[1]} is not supported",
+            code="PYTHON_UNSUPPORTED",
+            where=Location(path=sys.executable),
+            hint=f"use Python {first[0]}.{first[1]} to {last[0]}.{last[1]}",
+        )
+    return f"{platform.python_version()} ({sys.executable})"
+
+
+def _cache(root: Path) -> str:
+    with disk_errors(root, "writing to the cache folder"):
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root) as probe:
+            probe.write(b"patchkit doctor")
+            probe.flush()
+        free = shutil.disk_usage(root).free
+    if free < _FREE_BYTES:
+        raise CacheError(
+            f"only {free / 1e6:.0f} MB are free, a pin needs {_FREE_BYTES / 1e6:.0f} MB",
+            code="CACHE_LOW_SPACE",
+            where=Location(path=str(root)),
+            hint="free some space there, or name another folder with --cache-dir",
+        )
+    return f"{root} ({free / 1e9:.1f} GB free)"
+
+
+def _series(explicit: Path | None) -> str:
+    series = find_series_dir(explicit)
+    catalogue = load_catalogue(series)
+    counts = (
+        f"{len(catalogue.patches)} patches, {len(catalogue.profiles)} GPUs, {len(catalogue.lock.pins)} pins"
+    )
+    return f"{counts} in {series.root} ({series.origin})"
+
+
+def _pins(cache_root: Path, reporter: Reporter) -> Check:
+    prefix = "refs/patchkit/pin/"
+    try:
+        repository = open_repository(cache_root / "upstream.git", reporter)
+        refs = list_refs(repository, prefix) if repository is not None else {}
+        if repository is not None:
+            _verify(repository)
+    except PatchkitError as error:
+        return Check(name="pins", state="failed", detail=error.message, hint=error.hint, error=error)
+    if not refs:
+        return Check(name="pins", state="absent", detail="none cached", hint="patchkit apply fetches the pin")
+    names = ", ".join(name.removeprefix(prefix) for name in refs)
+    return Check(name="pins", state="ok", detail=f"cached: {names}")
+
+
+def _verify(repository: Repository) -> None:
+    """Have git read every object (2 s at build 6900); raises ObjectDamaged with what it says."""
+    finished = repository.git.attempt("fsck", "--full", "--no-dangling", "--no-progress")
+    if finished.status != 0:
+        text = (finished.stderr + finished.stdout.decode("utf-8", "replace")).strip()
+        raise damaged(repository.path, "\n".join(text.splitlines()[:_SHOWN]) or "git fsck found errors")
+
+
+def _gpu() -> Check:
+    found = detect_gpus()
+    if not found:
+        hint = "name one with --arch; the kernel driver amdgpu lists them under the kfd topology"
+        return Check(name="gpu", state="absent", detail="no AMD GPU on this machine", hint=hint)
+    return Check(name="gpu", state="ok", detail=", ".join(found))
+
+
+def _tool(name: str, programs: tuple[str, ...], environ: Mapping[str, str], hint: str) -> Check:
+    for program in programs:
+        path = shutil.which(program, path=environ.get("PATH"))
+        if path is not None:
+            return Check(name=name, state="ok", detail=path)
+    return Check(name=name, state="absent", detail=f"no {' or '.join(programs)} on PATH", hint=hint)

@@ -1,0 +1,71 @@
+"""``patchkit build``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from patchkit.cli.request import CandidateChoice, candidate_options, program_options
+from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.build.parts import BackendName
+    from patchkit.build.sides import BuiltSide
+    from patchkit.candidate.build import BuildReport
+
+
+@verb(
+    "build",
+    example=(
+        "patchkit build --arch gfx1151",
+        "patchkit build --arch gfx1151 --backend cpu --json",
+    ),
+)
+@candidate_options
+@program_options
+def command(
+    settings: Settings,
+    choice: CandidateChoice,
+    backend: BackendName,
+    programs: tuple[str, ...],
+) -> None:
+    """Build the baseline and the candidate, side by side.
+
+    What no patch changes is built once for both; an interrupted build goes on where it was. The folders,
+    with the whole log of Ninja and the compilers, are in the cache folder and are printed.
+    """
+    from patchkit.candidate.build import PROGRAMS, run_build
+
+    workspace = settings.workspace()
+    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
+    report = run_build(
+        workspace,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
+        wish=choice.wish,
+        backend=backend,
+        programs=programs or PROGRAMS,
+        environ=os.environ,
+    )
+    if settings.json:
+        settings.terminal.document(report.as_json())
+    else:
+        settings.terminal.data("\n".join(_lines(report)))
+
+
+def _lines(report: BuildReport) -> list[str]:
+    lines = [f"{report.branch}, build {report.build}, for {report.backend}"]
+    for name, side in (("baseline", report.sides.before), ("candidate", report.sides.after)):
+        lines += _side(name, side, report)
+    lines += ["", "Built is not proven: patchkit verify"]
+    return lines
+
+
+def _side(name: str, side: BuiltSide, report: BuildReport) -> list[str]:
+    lines = ["", f"{name}: {side.folder}"]
+    for built in side.parts:
+        took = f"{built.seconds:.0f} s" if built.seconds else "was there"
+        shared = ", one for both sides" if report.is_shared(built.part.key) else ""
+        ccache = ", with ccache" if built.uses_ccache else ""
+        lines.append(f"  {built.part.name:<9}{took}{ccache}{shared}; log: {built.log}")
+    return lines

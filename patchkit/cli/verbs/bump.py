@@ -1,0 +1,167 @@
+"""``patchkit bump``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+import click
+
+from patchkit.base.errors import ErrorGroup, ExitCode
+from patchkit.cli.complaint import complain
+from patchkit.cli.settings import TEXT, Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.bump.commit import BumpCommitted
+    from patchkit.bump.run import Bump
+    from patchkit.candidate.workspace import Workspace
+    from patchkit.series.lock import Pin
+
+
+class _Options(TypedDict):
+    to: str
+    archs: tuple[str, ...]
+    with_: tuple[str, ...]
+    without: tuple[str, ...]
+    drop_conflicts: bool
+    source: Literal["auto", "git", "sdist"]
+    upstream_url: str | None
+    no_verify: bool
+    keep_default: bool
+    commit: bool
+
+
+@verb(
+    "bump",
+    example=(
+        "patchkit bump --to b11549",
+        "patchkit bump --to latest --upstream-url ~/llama.cpp --commit",
+        "patchkit bump --to b7551 --without tile-config-guard",
+    ),
+)
+@click.option(
+    "--to",
+    type=TEXT,
+    default="latest",
+    show_default=True,
+    metavar="PIN",
+    help="A build, a commit, or latest.",
+)
+@click.option(
+    "--arch",
+    "archs",
+    multiple=True,
+    metavar="GFX",
+    help="One candidate's GPUs (default: all in the lock, with each set of opt-in patches that it has).",
+)
+@click.option(
+    "--with",
+    "with_",
+    multiple=True,
+    metavar="ID",
+    help="Add a patch that is opt-in; then this candidate only, and no other set of the lock.",
+)
+@click.option("--without", multiple=True, metavar="ID", help="Leave a patch out, and accept that it is lost.")
+@click.option(
+    "--drop-conflicts",
+    is_flag=True,
+    help="Leave out patches in conflict and what requires them; ends with exit code 9.",
+)
+@click.option(
+    "--source",
+    type=click.Choice(["auto", "git", "sdist"]),
+    default="auto",
+    show_default=True,
+    help="Where the new pin comes from.",
+)
+@click.option("--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to ask for builds.")
+@click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
+@click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
+@click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
+def command(settings: Settings, **options: Unpack[_Options]) -> int:
+    """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
+
+    All or nothing: when a patch needs a person (exit code 3), a gate fails (1), or a candidate would have
+    fewer patches than before (9), lock and branches stay as they are. A patch is not missed when it is proven
+    that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
+    cache folder.
+    """
+    from patchkit.bump.commit import check_committed
+    from patchkit.bump.report import bump_json, bump_lines, ending_lines, keep_report
+    from patchkit.bump.request import BumpRequest
+    from patchkit.bump.run import run_bump
+    from patchkit.gates.verify import failures
+
+    workspace = settings.workspace()
+    if options["commit"]:
+        check_committed(workspace.series, workspace.reporter)  # told before the work, not after it
+    request = BumpRequest(
+        to=options["to"],
+        archs=options["archs"],
+        with_=options["with_"],
+        without=options["without"],
+        drop_conflicts=options["drop_conflicts"],
+        commit=options["commit"],
+        source=options["source"],
+        upstream_url=options["upstream_url"],
+        verify=not options["no_verify"],
+        keep_default=options["keep_default"],
+    )
+    branch = _Branch(workspace)
+    wanted = options["commit"]
+    bump = run_bump(
+        request,
+        workspace,
+        os.environ,
+        check=branch.check if wanted else None,
+        finish=branch.make if wanted else None,
+    )
+    kept = keep_report(bump, workspace.cache_root)
+    document = bump_json(bump) | {"report": str(kept)}
+    if branch.made is not None:
+        document |= {"commit": {"branch": branch.made.branch, "commit": branch.made.commit}}
+    lines = [*bump_lines(bump), *ending_lines(bump, branch.made)]
+    terminal = settings.terminal
+    if settings.json:
+        terminal.document(document)
+    else:
+        terminal.data("\n".join([*lines, f"report: {kept}"]))
+        problems = [
+            problem for each in bump.made if each.report is not None for problem in failures(each.report)
+        ]
+        if problems:
+            terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+    return _exit_code(bump)
+
+
+def _exit_code(bump: Bump) -> ExitCode:
+    if bump.state == "done":
+        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.made) else ExitCode.OK
+    codes = {"blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED, "fewer": ExitCode.FEWER_PATCHES}
+    return codes[bump.state]
+
+
+class _Branch:
+    """The branch of ``--commit``: checked when the pin is known, made at the end."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.made: BumpCommitted | None = None
+
+    def check(self, new: Pin) -> None:
+        from patchkit.bump.commit import check_branch
+
+        check_branch(self._workspace.series, f"bump/{new.name}", self._workspace.reporter)
+
+    def make(self, done: Bump) -> None:
+        from patchkit.bump.commit import commit_lock
+        from patchkit.bump.report import bump_message
+
+        self.made = commit_lock(
+            self._workspace.series,
+            done.lock,
+            branch=f"bump/{done.new.name}",
+            message=bump_message(done),
+            date=done.new.committed,
+            reporter=self._workspace.reporter,
+        )

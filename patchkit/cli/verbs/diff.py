@@ -1,0 +1,31 @@
+"""``patchkit diff``."""
+
+from __future__ import annotations
+
+import click
+
+from patchkit.cli.request import CandidateChoice, candidate_options
+from patchkit.cli.settings import Settings, verb
+
+
+@verb(
+    "diff",
+    example=("patchkit diff --arch gfx1151", "patchkit diff --arch gfx1151 --patch tile-unprune --stat"),
+)
+@candidate_options
+@click.option("--patch", metavar="ID", help="Only what this patch adds.")
+@click.option("--stat", is_flag=True, help="Only the files and the counts of lines.")
+def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, stat: bool) -> None:
+    """Show what the candidate changes in upstream, as git writes it."""
+    from patchkit.candidate.diff import make_diff
+
+    workspace = settings.workspace()
+    chosen = choice.choose(workspace)
+    shown = make_diff(workspace, archs=chosen.archs, upstream=chosen.upstream, patch=patch)
+    if settings.json:
+        settings.terminal.document(shown.as_json())
+    elif stat:
+        rows = [f"+{change.added:<6d} -{change.removed:<6d} {change.path}" for change in shown.files]
+        settings.terminal.data("\n".join([*rows, f"{len(rows)} files, {shown.base[:12]}..{shown.tip[:12]}"]))
+    else:
+        settings.terminal.raw(shown.text)

@@ -1,0 +1,172 @@
+"""``patchkit estimate``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from patchkit.base.errors import UsageError
+from patchkit.cli.settings import FOLDER, Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.estimate.run import Estimate, Row
+
+_KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
+_TOKENS = click.IntRange(min=0, max=2**16)
+_SPEED = click.FloatRange(min=0, min_open=True, max=1e9)
+_MAX_DEPTH = 2**24
+_MAX_DEPTHS = 64
+
+
+class EstimateOptions(TypedDict):
+    """The options as click hands them over."""
+
+    model: Path | None
+    shape: Path | None
+    depth: str
+    kv_type: str
+    prompt: int
+    generated: int
+    ubatch: int
+    bandwidth: float | None
+    tflops: float | None
+    bench: Path | None
+
+
+@verb(
+    "estimate",
+    example=(
+        "patchkit estimate --arch gfx1151 --model model.gguf",
+        "patchkit estimate --arch gfx1151 --model model.gguf --depth 0,65536 --kv-type q8_0 --json",
+        "patchkit estimate --arch gfx1151 --shape benchmarks/shapes/gpt-oss-20b-f16.toml --bench run.jsonl",
+    ),
+)
+@click.option("--arch", required=True, metavar="GFX", help="A GPU that has a profile.")
+@click.option("--model", type=FOLDER, metavar="FILE.gguf", help="The model; its header is read, no data.")
+@click.option("--shape", type=FOLDER, metavar="FILE.toml", help="A description of the model instead.")
+@click.option(
+    "--depth", default="0,1024,4096,16384,65536", show_default=True, help="Tokens in the KV cache before."
+)
+@click.option("--kv-type", type=click.Choice(_KV), default="f16", show_default=True, help="Of K and V.")
+@click.option(
+    "--pp", "prompt", type=_TOKENS, default=512, show_default=True, help="Tokens of a prompt; 0: none."
+)
+@click.option("--tg", "generated", type=_TOKENS, default=128, show_default=True, help="Generated; 0: none.")
+@click.option(
+    "--ubatch",
+    type=click.IntRange(min=1, max=2**20),
+    default=512,
+    show_default=True,
+    help="As llama-bench -ub.",
+)
+@click.option("--bandwidth", type=_SPEED, metavar="GB/S", help="Yours, instead of the profile's.")
+@click.option("--tflops", type=_SPEED, metavar="TFLOPS", help="Yours, instead of the profile's.")
+@click.option(
+    "--bench", type=FOLDER, metavar="FILE.jsonl", help="What llama-bench -o jsonl measured, beside it."
+)
+def command(settings: Settings, arch: str, **options: Unpack[EstimateOptions]) -> None:
+    """Show how fast a model can be on a GPU at most, and how much of the time is attention.
+
+    A roofline: the bytes that must be read and the operations that must be done, by the sizes in the
+    model's file, against the bandwidth and the peak in the GPU's profile. Nothing is run.
+    """
+    from patchkit.estimate.run import EstimateRequest, make_estimate
+    from patchkit.series.folder import find_series_dir
+
+    if (options["model"] is None) == (options["shape"] is None):
+        raise UsageError(
+            "one model is needed", code="MODEL_NOT_NAMED", hint="--model FILE.gguf, or --shape FILE.toml"
+        )
+    speeds = (options["bandwidth"], options["tflops"])
+    if not (options["prompt"] or options["generated"]) or any(
+        s is not None and math.isnan(s) for s in speeds
+    ):
+        raise UsageError(
+            "there is nothing to estimate",
+            code="NOTHING_TO_ESTIMATE",
+            hint="--pp 512 --tg 128, and speeds as numbers",
+        )
+    found = make_estimate(
+        find_series_dir(settings.series_dir),
+        EstimateRequest(
+            arch=arch,
+            depths=_depths(options["depth"]),
+            model=options["model"],
+            shape=options["shape"],
+            kv=options["kv_type"],
+            prompt=options["prompt"],
+            generated=options["generated"],
+            batch=options["ubatch"],
+            bandwidth=options["bandwidth"],
+            compute=options["tflops"],
+            bench=options["bench"],
+        ),
+    )
+    if settings.json:
+        settings.terminal.document(found.as_json())
+    else:
+        settings.terminal.data("\n".join(_lines(found)))
+
+
+def _depths(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) <= _MAX_DEPTHS and all(
+        part.isascii() and part.isdecimal() and len(part) < 9 and int(part) <= _MAX_DEPTH  # noqa: PLR2004  of it
+        for part in parts
+    ):
+        return tuple(sorted({int(part) for part in parts}))
+    raise UsageError(
+        f"--depth {text[:60]!r} is no list of depths",
+        code="DEPTH_MALFORMED",
+        why=f"up to {_MAX_DEPTHS} numbers from 0 to {_MAX_DEPTH} with commas between",
+        hint="--depth 0,4096,65536",
+    )
+
+
+def _lines(found: Estimate) -> Iterator[str]:
+    model = found.model
+    experts = f", {model.experts_used} of {model.experts} experts" if model.experts else ""
+    windowed = sum(layer.window is not None for layer in model.layers)
+    some = f" ({windowed} with a window)" if windowed else ""
+    yield f"{model.name} on {found.arch}, {found.kv} KV"
+    size = f"{model.bytes / 2**20:.2f} MiB, {model.values / 1e9:.2f} B parameters"
+    yield f"  {size}, {len(model.layers)} layers{some}{experts}"
+    yield f"  from: {model.source}"
+    yield from (f"  note: {note}" for note in model.notes)
+    yield f"  bandwidth {found.peaks.bandwidth}"
+    yield f"  compute   {found.peaks.compute}"
+    yield ""
+    has_measured = any(row.measured is not None for row in found.rows)
+    head = f"{'test':<16} {'t/s at most':>11}  {'bound by':<8} {'MB/token':>9} {'GMAC/token':>10}"
+    head += f" {'attention':>9} {'gain':>7}"
+    yield head + (f"  {'measured':>9} {'bound/m.':>8} {'attn. >=':>8} {'gain':>7}" if has_measured else "")
+    yield from (_row(row) for row in found.rows)
+    yield ""
+    yield "attention: its share of the time; gain: the factor if attention took no time at all (Amdahl)."
+    yield "A bound, no forecast: activations, softmax, launches and what kernels fall short of are not in it."
+    if has_measured:
+        yield "Right of 'measured': the same by what was measured: what depth costs is attention."
+
+
+def _row(row: Row) -> str:
+    bound = row.bound
+    text = (
+        f"{bound.test.name:<16} {bound.rate:>11.2f}  {bound.limit:<8} "
+        f"{bound.bytes / bound.test.tokens / 1e6:>9.1f} {bound.macs / bound.test.tokens / 1e9:>10.3f} "
+        f"{bound.share:>9.1%} {_factor(bound.gain):>7}"
+    )
+    measured = row.measured
+    if measured is None:
+        return text
+    return (
+        f"{text}  {measured.rate:>9.2f} {bound.rate / measured.rate:>8.2f} "
+        f"{measured.share:>8.1%} {_factor(measured.gain):>7}"
+    )
+
+
+def _factor(value: float) -> str:
+    return f"x{value:.2f}" if math.isfinite(value) else "any"

@@ -1,0 +1,333 @@
+"""``patchkit explain``."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from patchkit.base.errors import UsageError
+from patchkit.cli.request import CandidateChoice, Chosen, candidate_options
+from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.gates.explain import Line, PathReport, Span
+
+_WIDTH = 96
+
+
+def path_lines(report: PathReport) -> Iterator[str]:
+    """The report, line by line."""
+    from patchkit.gates.explain import NOT_KNOWN
+
+    yield f"which kernels run, {report.branch} (build {report.build})"
+    yield f"with {report.tools}"
+    for gpu, mine in groupby(report.lines, key=lambda line: line.gpu):
+        kept = list(mine)
+        changed = sum(line.is_changed for line in kept)
+        yield ""
+        yield f"{gpu}: {len(kept)} operations and types; the patches change the kernels of {changed}"
+        for op in dict.fromkeys(line.op for line in kept):
+            yield from _operation(op, [line for line in kept if line.op == op])
+    yield ""
+    yield from (f"remark: {remark}" for remark in report.remarks)
+    yield "not known from host code:"
+    yield from (f"  {each}" for each in NOT_KNOWN)
+
+
+def _operation(op: str, lines: list[Line]) -> Iterator[str]:
+    sizes = ", ".join(dict.fromkeys(line.sizes for line in lines))
+    yield ""
+    yield f"  {op} ({sizes}), by tokens in the batch"
+    blocks: dict[object, list[Line]] = {}
+    for line in lines:
+        alike = tuple(span.alike for span in line.after), tuple(span.alike for span in line.before)
+        blocks.setdefault(alike, []).append(line)
+    for block in blocks.values():
+        first = block[0]
+        separator = ", " if " " in first.what else " "
+        yield from _wrapped(separator.join(line.what for line in block))
+        yield from _spans(first.after)
+        if first.is_changed:
+            yield "      before the patches:"
+            yield from _spans(first.before)
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    words, current = text.split(" "), ""
+    for word in words:
+        if current and len(current) + len(word) >= _WIDTH:
+            yield f"    {current}"
+            current = ""
+        current = f"{current} {word}".strip()
+    yield f"    {current}"
+
+
+def _spans(spans: tuple[Span, ...]) -> Iterator[str]:
+    for span in spans:
+        (low, high), route, precision = span.alike
+        batch = f"{low}" if low == high else f"{low}-{high}"
+        yield f"      {batch:>8}  {', '.join(route) or 'not supported: the CPU computes it'}"
+        yield from (f"                {each}" for each in precision)
+
+
+if TYPE_CHECKING:
+    from patchkit.build.compile import CompiledKernel
+    from patchkit.gates.explain import Account, Explanation
+    from patchkit.gpu.cases import Case
+    from patchkit.gpu.log import Launch
+    from patchkit.series.lock import PinWanted
+
+_COUNT = click.IntRange(min=1)
+_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+
+
+class ShapeOptions(TypedDict):
+    """The values of the shape as click hands them over."""
+
+    head_size: str | None
+    gqa: int
+    kv_heads: int
+    kv: int | None
+    tokens: int
+    kind: str
+    max_bias: float
+    softcap: float
+    no_mask: bool
+    sinks: bool
+
+
+@verb(
+    "explain",
+    example=(
+        "patchkit explain --arch gfx1151 --head-size 128 --gqa 4 --kv 65536 --tokens 1",
+        "patchkit explain --arch gfx1151 --head-size 64 --gqa 1 --kv 4096 --tokens 512 --type q8_0 --json",
+        "patchkit explain --arch gfx1151 --path",
+        "patchkit explain --arch gfx1151 --path --gpu gfx1100 --gpu gfx1201 --json",
+    ),
+)
+@candidate_options
+@click.option("--path", is_flag=True, help="Every operation of a model instead of one shape of attention.")
+@click.option("--gpu", "others", multiple=True, metavar="GFX", help="With --path: another GPU, too.")
+@click.option("--head-size", metavar="D", help="Values per head; 576/512 where K and V differ.")
+@click.option("--gqa", type=_COUNT, default=1, show_default=True, help="Query heads per KV head.")
+@click.option("--kv-heads", type=_COUNT, default=8, show_default=True, help="KV heads.")
+@click.option("--kv", type=_COUNT, help="Tokens in the KV cache.")
+@click.option("--tokens", type=_COUNT, default=1, show_default=True, help="Tokens in the batch; 1: decode.")
+@click.option(
+    "--type", "kind", type=click.Choice(_TYPES), default="f16", show_default=True, help="Of K and V."
+)
+@click.option("--no-mask", is_flag=True, help="Without attention mask.")
+@click.option("--sinks", is_flag=True, help="With attention sinks.")
+@click.option("--max-bias", type=float, default=0.0, show_default=True, help="ALiBi.")
+@click.option("--softcap", type=float, default=0.0, show_default=True, help="Cap of the logits.")
+def command(
+    settings: Settings,
+    choice: CandidateChoice,
+    path: bool,  # noqa: FBT001  click passes by name
+    others: tuple[str, ...],
+    **shape: Unpack[ShapeOptions],
+) -> None:
+    """Show which attention kernel a shape gets, before and after the patches, and why.
+
+    The selection of the candidate runs on the launch recorder; what is shown as the reason are the branches
+    it took. Registers and LDS come from compiling the kernels that it chose.
+
+    With --path: which kernels run for every operation of a language model, by type of the weights and
+    batch, and in which numbers they compute, before and after the patches.
+    """
+    if path:
+        _show_paths(settings, choice, others, shape)
+        return
+    if others:
+        raise UsageError(
+            "--gpu goes with --path",
+            code="SHAPE_NOT_STATED",
+            hint="patchkit explain --arch GFX --path --gpu ...",
+        )
+    from patchkit.gates.explain import explain_case
+
+    case = _case(shape)
+    workspace = settings.workspace()
+    arch, upstream = _one(choice.choose(workspace))
+    found = explain_case(workspace, arch=arch, case=case, upstream=upstream, environ=os.environ)
+    if settings.json:
+        settings.terminal.document(found.as_json())
+    else:
+        settings.terminal.data("\n".join(_lines(found)))
+
+
+def _one(chosen: Chosen) -> tuple[str, PinWanted]:
+    """The one GPU that is asked about, and the pin; raises SHAPE_NOT_STATED."""
+    if len(chosen.archs) != 1:
+        raise UsageError(
+            f"explain looks at one GPU at a time, not at {' and '.join(chosen.archs)}",
+            code="SHAPE_NOT_STATED",
+            hint="with --path others can be compared: --gpu GFX",
+        )
+    return chosen.archs[0], chosen.upstream
+
+
+def _show_paths(
+    settings: Settings, choice: CandidateChoice, others: tuple[str, ...], shape: ShapeOptions
+) -> None:
+
+    from patchkit.gates.explain import explain_paths
+
+    if shape["head_size"] is not None or shape["kv"] is not None:
+        raise UsageError(
+            "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
+        )
+    workspace = settings.workspace()
+    arch, upstream = _one(choice.choose(workspace))
+    report = explain_paths(workspace, arch=arch, others=others, upstream=upstream, environ=os.environ)
+    if settings.json:
+        settings.terminal.document(report.as_json())
+    else:
+        settings.terminal.data("\n".join(path_lines(report)))
+
+
+def _case(shape: ShapeOptions) -> Case:
+    from patchkit.gpu.cases import Case, whole_blocks
+
+    head_size, kv = shape["head_size"], shape["kv"]
+    if head_size is None or kv is None:
+        raise UsageError(
+            "a shape of attention is --head-size and --kv",
+            code="SHAPE_NOT_STATED",
+            hint="--head-size 128 --kv 65536 --tokens 1, or --path for every operation",
+        )
+    size, size_v = _sizes(head_size)
+    kind = shape["kind"]
+    padded = whole_blocks(size, kind), whole_blocks(size_v, kind)
+    if padded != (size, size_v):
+        text = str(padded[0]) if padded[0] == padded[1] else f"{padded[0]}/{padded[1]}"
+        raise UsageError(
+            f"there is no {kind} KV cache for head size {head_size}",
+            code="HEAD_SIZE_NOT_IN_BLOCKS",
+            why=f"a row has to be whole blocks of {whole_blocks(1, kind)} values",
+            hint=f"--head-size {text}, which is what upstream's own test rounds it to, or --type f16",
+        )
+    case = Case(
+        id="explained",
+        head_size=size,
+        head_size_v=size_v,
+        kv_heads=shape["kv_heads"],
+        gqa=shape["gqa"],
+        kv=kv,
+        tokens=shape["tokens"],
+        mask=not shape["no_mask"],
+        sinks=shape["sinks"],
+        max_bias=shape["max_bias"],
+        softcap=shape["softcap"],
+        type_k=kind,
+        type_v=kind,
+    )
+    _refuse_impossible(case)
+    return case
+
+
+def _refuse_impossible(case: Case) -> None:
+    """Raises SHAPE_IMPOSSIBLE before anything is built for the shape."""
+    from patchkit.gpu.device import MEMORY_BYTES
+
+    if not (math.isfinite(case.max_bias) and math.isfinite(case.softcap)):
+        raise UsageError(
+            "--max-bias and --softcap must be numbers",
+            code="SHAPE_IMPOSSIBLE",
+            hint="leave them out for none",
+        )
+    if case.bytes > MEMORY_BYTES:
+        raise UsageError(
+            f"{case} with {case.kv_heads} KV heads needs {case.bytes / 2**30:.0f} GiB",
+            code="SHAPE_IMPOSSIBLE",
+            why=f"the GPU that is played has {MEMORY_BYTES // 2**30} GiB",
+            hint="a smaller --kv, --tokens or --kv-heads",
+        )
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    parts = text.split("/")
+    if len(parts) in {1, 2} and all(part.isdecimal() and int(part) > 0 for part in parts):
+        return int(parts[0]), int(parts[-1])
+    raise UsageError(
+        f"--head-size {text!r} is no head size",
+        code="HEAD_SIZE_MALFORMED",
+        hint="--head-size 128, or --head-size 576/512 for K and V",
+    )
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    yield f"{found.case} on {found.arch}, {found.branch}"
+    yield f"with {found.tools}"
+    yield ""
+    yield from _verdict(found)
+    for account in found.accounts:
+        yield ""
+        yield from _account(account)
+
+
+def _verdict(found: Explanation) -> Iterator[str]:
+    """What changes, and at which branch."""
+    before, after = (_families(account) for account in found.accounts)
+    yield f"{before} before the patches, {after} after" if before != after else f"{before}, before and after"
+    if found.turn is not None:
+        old, new = found.turn
+        yield f"  the selection turns at {new.where.path}:{new.where.line} (before: line {old.where.line})"
+
+
+def _attention(account: Account) -> list[Launch]:
+    return [launch for launch in account.selection.launches if launch.kernel.family != "other"]
+
+
+def _families(account: Account) -> str:
+    kinds = dict.fromkeys(
+        f"{launch.kernel.family.upper()}{' (its code is a trap)' if _is_trap(launch, account) else ''}"
+        for launch in _attention(account)
+    )
+    return " and ".join(kinds) or ("nothing" if account.selection.is_supported else "not supported")
+
+
+def _is_trap(launch: Launch, account: Account) -> bool:
+    code = account.code.get(launch.kernel.name.mangled)
+    return code is not None and code.is_trap
+
+
+def _account(account: Account) -> Iterator[str]:
+    kernels = ", ".join(
+        f"{launch.kernel.name} ({launch.kernel.family.upper()})" for launch in _attention(account)
+    )
+    nothing = "not supported: the CPU computes it"
+    yield f"{account.side} the patches: {kernels or nothing}"
+    told = account.selection.decisions
+    yield f"  why ({told[0].where.path})" if told else "  why: nothing was decided"
+    for decision in told:
+        line = f"    {decision.where.line:>5}"
+        if decision.kind == "return":
+            yield f"{line}  return {decision.text}"
+            continue
+        yield f"{line}  {decision.kind} ({decision.text})"
+        behind = f", by {decision.decided_by}" if decision.decided_by else ""
+        yield f"           {decision.outcome}{behind}"
+    if account.selection.launches:
+        yield "  launches"
+    for launch in account.selection.launches:
+        yield from _launch(launch, account.code.get(launch.kernel.name.mangled))
+
+
+def _launch(launch: Launch, code: CompiledKernel | None) -> Iterator[str]:
+    grid, block = ("x".join(map(str, size)) for size in (launch.grid, launch.block))
+    yield f"    {launch.kernel.name}"
+    resident = f", {launch.resident} blocks per multiprocessor" if launch.resident is not None else ""
+    yield f"      grid {grid} of {block} ({launch.threads} threads), dynamic LDS {launch.lds} bytes{resident}"
+    if code is not None:
+        figures = code.figures
+        trap = "; ITS BODY IS A TRAP" if code.is_trap else ""
+        yield (
+            f"      {figures.vgprs} VGPRs, {figures.sgprs} SGPRs, {figures.vgpr_spills} spilled, "
+            f"static LDS {figures.lds_bytes} bytes, {figures.waves} waves/SIMD{trap}"
+        )

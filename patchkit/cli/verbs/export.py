@@ -1,0 +1,34 @@
+"""``patchkit export``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from patchkit.cli.request import CandidateChoice, candidate_options
+from patchkit.cli.settings import FOLDER, Settings, verb
+
+
+@verb("export", example=("patchkit export --arch gfx1151 patches-gfx1151",))
+@candidate_options
+@click.argument("directory", type=FOLDER, metavar="DIR")
+def command(settings: Settings, choice: CandidateChoice, directory: Path) -> None:
+    """Write the candidate into DIR as files for plain git am, the same bytes on every run.
+
+    DIR must be new, empty, or hold an unchanged earlier export.
+    """
+    from patchkit.candidate.diff import run_export
+
+    workspace = settings.workspace()
+    chosen = choice.choose(workspace)
+    written = run_export(workspace, archs=chosen.archs, upstream=chosen.upstream, directory=directory)
+    if settings.json:
+        settings.terminal.document(written.as_json())
+        return
+    lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}"]
+    lines += [f"  {path.name}" for path in written.files]
+    pattern = f"{shlex.quote(str(written.directory))}/*.patch"
+    lines += ["", f"on upstream's {written.base[:12]}:  git am --keep-cr {pattern}"]
+    settings.terminal.data("\n".join(lines))

@@ -1,0 +1,68 @@
+"""``patchkit list``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.candidate.listing import Catalogue
+    from patchkit.series.patch import Patch
+
+
+@verb("list", example=("patchkit list", "patchkit list --json"))
+def command(settings: Settings) -> None:
+    """List the patches of the series in order, and the GPUs with what is on for each."""
+    from patchkit.candidate.listing import load_catalogue
+
+    catalogue = load_catalogue(settings.workspace().series)
+    if settings.json:
+        settings.terminal.document(_document(catalogue))
+    else:
+        settings.terminal.data(_text(catalogue), fit=True)
+
+
+def _document(catalogue: Catalogue) -> dict[str, object]:
+    return {
+        "patches": [
+            {
+                "id": patch.id,
+                "number": patch.number,
+                "title": patch.title,
+                "status": patch.status,
+                "builds": {"first": patch.builds.first, "last": patch.builds.last},
+            }
+            for patch in catalogue.patches
+        ],
+        "archs": [
+            {
+                "arch": profile.arch,
+                "families": list(profile.families),
+                "patches": {
+                    patch.id: catalogue.standing(patch.id, profile.arch) for patch in catalogue.patches
+                },
+            }
+            for profile in catalogue.profiles
+        ],
+    }
+
+
+def _text(catalogue: Catalogue) -> str:
+    lines = [
+        f"{patch.number:04d}  {patch.id:<20}  {_builds(patch):<13}  {patch.title}"
+        for patch in catalogue.patches
+    ]
+    lines += ["", f"of the patches for b{catalogue.lock.default}, the default:"]
+    for profile in catalogue.profiles:
+        part = profile.facts.report("part")
+        on = catalogue.count("on", profile.arch)
+        opt_in = catalogue.count("opt-in", profile.arch)
+        standing = [f"{on} on"] * bool(on) + [f"{opt_in} opt-in"] * bool(opt_in)
+        patches = ", ".join(standing) or "none"
+        lines.append(f"{profile.arch:<8}  {patches:<10}  {part.value if part else ''}")
+    return "\n".join(lines)
+
+
+def _builds(patch: Patch) -> str:
+    return f"b{patch.builds.first}-" + (f"b{patch.builds.last}" if patch.builds.last is not None else "")

@@ -1,0 +1,61 @@
+"""``patchkit package``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from patchkit.cli.request import CandidateChoice, candidate_options, program_options
+from patchkit.cli.settings import FOLDER, Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.build.parts import BackendName
+
+
+@verb(
+    "package",
+    example=(
+        "patchkit package --arch gfx1151 --out dist",
+        "patchkit package --arch gfx1151 --backend cpu --program llama-bench --json",
+    ),
+)
+@candidate_options
+@program_options
+@click.option("--out", type=FOLDER, default=".", metavar="DIR", help="Where the wheel goes (default: here).")
+def command(
+    settings: Settings,
+    choice: CandidateChoice,
+    backend: BackendName,
+    programs: tuple[str, ...],
+    out: Path,
+) -> None:
+    """Make a wheel of the candidate's programs.
+
+    pip installs it; llama-bench, llama-server and the others then run by their names. The wheel is named
+    after the GPU and the build, and says which gates these bytes have passed.
+    """
+    from patchkit.candidate.build import PROGRAMS
+    from patchkit.publish.package import run_package
+
+    workspace = settings.workspace()
+    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
+    report = run_package(
+        workspace,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
+        wish=choice.wish,
+        backend=backend,
+        programs=programs or PROGRAMS,
+        out=out,
+        environ=os.environ,
+    )
+    if settings.json:
+        settings.terminal.document(report.as_json())
+    else:
+        settings.terminal.data(
+            f"{report.wheel}\n{report.size_bytes / 1e6:.1f} MB, sha256 {report.sha256}\n{report.proof}\n"
+            f"install it: pip install {report.wheel}"
+        )

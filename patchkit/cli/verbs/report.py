@@ -1,0 +1,123 @@
+"""``patchkit report``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from patchkit.base.errors import ExitCode
+from patchkit.cli.gate_options import check_beside_document
+from patchkit.cli.request import CandidateChoice, candidate_options
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
+
+if TYPE_CHECKING:
+    from patchkit.report.model import Evidence
+    from patchkit.report.write import Format
+
+# As patchkit.report.write.FORMATS, which --help need not import; a test holds them together.
+_FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
+
+
+@verb(
+    "report",
+    example=(
+        "patchkit report --arch gfx1151",
+        "patchkit report candidate/gfx1151/b6900 --format html --out report.html",
+        "patchkit report ./evidence --format sarif --out patchkit.sarif",
+    ),
+)
+@click.argument("where", required=False, type=TEXT, metavar="[EVIDENCE_DIR|CANDIDATE]")
+@candidate_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="terminal",
+    show_default=True,
+    help="What to make of the evidence.",
+)
+@click.option(
+    "--sweep",
+    type=FOLDER,
+    metavar="FILE",
+    help="Also show this matrix of patchkit sweep --json; not as junit or sarif.",
+)
+@click.option("--out", type=FOLDER, metavar="FILE", help="Write there instead of to stdout.")
+def command(
+    settings: Settings,
+    where: str | None,
+    choice: CandidateChoice,
+    form: str,
+    sweep: Path | None,
+    out: Path | None,
+) -> int:
+    """Make a report of what verify found: of a folder of evidence, or of a candidate.
+
+    Nothing is run and nothing is judged anew. Exit code 0 also for a candidate that failed: the report says
+    so. But for --format terminal, paths of this machine's cache and home read as $PATCHKIT_CACHE and $HOME.
+    With --json, stdout has what is in the evidence, gate by gate, without the long tables.
+    """
+    from patchkit.report.write import (
+        check_apart,
+        check_sweep_shown,
+        check_writable,
+        find_evidence,
+        make_report,
+        read_evidence,
+        read_sweep,
+        write_report,
+    )
+
+    if sweep is not None:
+        check_sweep_shown(cast("Format", form), is_made=out is not None or not settings.json)
+    if out is not None:
+        check_beside_document(settings, out)
+        check_writable(out)
+    workspace = settings.workspace()
+    if where is None:
+        chosen = choice.choose(workspace, check=False)  # what was found then is still what was found
+        folder, branch = find_evidence(workspace, None, archs=chosen.archs, upstream=chosen.upstream)
+    else:
+        folder, branch = find_evidence(workspace, where, archs=(), upstream=None)
+    if out is not None:
+        check_apart(out, [*folder.glob("*.json"), *([sweep] if sweep is not None else [])])
+    evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal", of=branch)
+    if out is not None or not settings.json:
+        matrix = read_sweep(sweep) if sweep is not None else ()
+        text = make_report(evidence, cast("Format", form), version=version_of("patchkit"), sweep=matrix)
+        if out is not None:
+            write_report(out, text)
+        else:
+            settings.terminal.raw(text.encode("utf-8", "backslashreplace"))
+    if settings.json:
+        settings.terminal.document(_document(evidence) | {"written": str(out) if out is not None else None})
+    return ExitCode.OK
+
+
+def _document(evidence: Evidence) -> dict[str, object]:
+    return {
+        "ok": evidence.ok,
+        "nothing_to_prove": evidence.nothing is not None,
+        "headline": evidence.headline,
+        "branch": evidence.branch,
+        "tip": evidence.tip,
+        "tree": evidence.tree,
+        "gates": [
+            {"gate": gate.name, "verdict": gate.verdict, "summary": gate.summary, "seconds": gate.seconds}
+            for gate in evidence.gates
+        ],
+        "problems": [
+            {
+                "gate": gate.name,
+                "code": one.code,
+                "message": one.message,
+                "where": [str(at) for at in one.places],
+            }
+            for gate, one in evidence.problems
+        ],
+        "not_proven": [{"gate": gate, "what": told} for gate, told in evidence.open],
+        "evidence": evidence.folder,
+    }

@@ -1,0 +1,84 @@
+"""The one door to libclang.
+
+Pitfalls of libclang 18.1.1, each held by a test in ``tests/contract``: offsets are bytes; the wheel
+has no resource headers; a missing header is fatal and silences later diagnostics unless the
+unexposed KeepGoing flag is set; ``unsaved_files`` takes bytes; the wheel knows gfx1151 but not
+gfx1152, gfx1153 and gfx950.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from clang import cindex
+
+from patchkit.base.errors import ToolchainError
+from patchkit.base.source import Span
+
+KEEP_GOING = 0x200
+"""CXTranslationUnit_KeepGoing (clang-c/Index.h), not exposed by the bindings."""
+PREPROCESSING_RECORD = 0x01
+"""CXTranslationUnit_DetailedPreprocessingRecord (clang-c/Index.h); skipped ranges need it."""
+SINGLE_FILE = 0x400
+"""CXTranslationUnit_SingleFileParse (clang-c/Index.h): includes are not followed."""
+
+
+def parse_unit(
+    path: str, args: Sequence[str], files: Mapping[str, bytes], flags: int
+) -> cindex.TranslationUnit:
+    """Parse ``files[path]`` with the compiler arguments ``args``; every other file comes from ``files`` too.
+
+    Raises :class:`LIBCLANG_UNAVAILABLE` or :class:`LIBCLANG_PARSE`.
+    """
+    try:
+        index = cindex.Index.create()
+    except (cindex.LibclangError, OSError) as exc:
+        raise ToolchainError(
+            "libclang does not load",
+            code="LIBCLANG_UNAVAILABLE",
+            why=str(exc),
+            hint="reinstall it: pip install --force-reinstall libclang==18.1.1",
+        ) from exc
+    try:
+        return index.parse(path, args=list(args), unsaved_files=list(files.items()), options=flags)
+    except cindex.TranslationUnitLoadError as exc:
+        raise ToolchainError(
+            f"libclang could not parse {path}",
+            code="LIBCLANG_PARSE",
+            why=str(exc),
+            hint="patchkit doctor",
+        ) from exc
+
+
+class _RangeList(ctypes.Structure):
+    """CXSourceRangeList of clang-c/CXSourceLocation.h, which the bindings do not declare."""
+
+    _fields_: ClassVar = [("count", ctypes.c_uint), ("ranges", ctypes.POINTER(cindex.SourceRange))]
+
+
+def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
+    """What the preprocessor left out of a file: each from its ``#if`` or ``#else`` to the next of its group.
+
+    The unit must have been parsed with PREPROCESSING_RECORD.
+    """
+    library = cindex.conf.lib
+    get, dispose = library.clang_getSkippedRanges, library.clang_disposeSourceRangeList
+    get.argtypes, get.restype = [cindex.TranslationUnit, cindex.File], ctypes.POINTER(_RangeList)
+    dispose.argtypes, dispose.restype = [ctypes.POINTER(_RangeList)], None
+    found = get(unit, cindex.File.from_name(unit, path))
+    try:
+        ranges = [found.contents.ranges[i] for i in range(found.contents.count)]
+        return tuple(Span(each.start.offset, each.end.offset) for each in ranges)
+    finally:
+        dispose(found)
+
+
+def library_version() -> str:
+    """Version text of the loaded library, e.g. ``clang 18.1.1``."""
+    unit = parse_unit("/version.cpp", ["-xc++"], {"/version.cpp": b"char v[] = __clang_version__;\n"}, 0)
+    for cursor in unit.cursor.walk_preorder():
+        if cursor.kind == cindex.CursorKind.STRING_LITERAL:
+            return "clang " + str(cursor.spelling).strip('" ')
+    return "clang (unknown version)"

@@ -1,0 +1,413 @@
+"""The entities of a file: functions, records and macros with their spans, seen in every branch.
+
+This works on tokens only, so code under a false ``#if`` is as visible as any other; the AST
+(:mod:`patchkit.cpp.ast`) confirms what it sees of it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.directives import Directive, Group, find_groups, split_directives
+from patchkit.cpp.lexer import Token, TokenKind, lex
+
+OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}
+CLOSING = frozenset(OPENING.values())
+
+
+@dataclass(slots=True)
+class _Frame:
+    """Bracket stack at an ``#if`` and at the end of its first branch."""
+
+    at_if: list[int]
+    after_first: list[int] | None = None
+
+
+@dataclass(slots=True)
+class _Matcher:
+    code: Sequence[Token]
+    stack: list[int] = field(default_factory=list)
+    frames: list[_Frame] = field(default_factory=list)
+    twins: dict[int, list[int]] = field(default_factory=dict)
+    match: dict[int, int] = field(default_factory=dict)
+
+    def directive(self, keyword: bytes) -> None:
+        if keyword in (b"if", b"ifdef", b"ifndef"):
+            self.frames.append(_Frame(list(self.stack)))
+        elif keyword in (b"else", b"elif", b"elifdef", b"elifndef") and self.frames:
+            self._end_branch(self.frames[-1])
+            self.stack = list(self.frames[-1].at_if)
+        elif keyword == b"endif" and self.frames:
+            self.stack = self._end_branch(self.frames.pop())
+
+    def _end_branch(self, frame: _Frame) -> list[int]:
+        """The stack that counts behind the group: that of the first branch."""
+        if frame.after_first is None:
+            frame.after_first = list(self.stack)
+        for kept, other in zip(frame.after_first, self.stack, strict=False):
+            if kept != other:
+                self.twins.setdefault(kept, []).append(other)
+        return frame.after_first
+
+    def token(self, index: int) -> None:
+        text = self.code[index].text
+        if text == b"}":
+            self._drop_unclosed()
+        if text in OPENING:
+            self.stack.append(index)
+        elif text in CLOSING and self.stack and OPENING[self.code[self.stack[-1]].text] == text:
+            opening = self.stack.pop()
+            self.match[index] = opening
+            for candidate in (opening, *self.twins.get(opening, ())):
+                self.match[candidate] = index
+
+    def _drop_unclosed(self) -> None:
+        """Prose under ``#if 0`` may open a parenthesis for good; a ``}`` must still find its ``{``."""
+        kept = len(self.stack)
+        while kept and self.code[self.stack[kept - 1]].text != b"{":
+            kept -= 1
+        if kept:
+            del self.stack[kept:]
+
+
+def match_brackets(code: Sequence[Token], directives: Sequence[Directive]) -> dict[int, int]:
+    """Positions of matching brackets, both ways; unbalanced ones are absent."""
+    matcher = _Matcher(code)
+    pending = iter(directives)
+    upcoming = next(pending, None)
+    for index, token in enumerate(code):
+        while upcoming is not None and upcoming.span.start < token.span.start:
+            matcher.directive(upcoming.keyword)
+            upcoming = next(pending, None)
+        matcher.token(index)
+    return matcher.match
+
+
+_RECORDS = frozenset({b"struct", b"class", b"union", b"enum"})
+_ATTRIBUTES = frozenset({b"__attribute__", b"throw"})  # not keywords everywhere, never a function's name
+_VIRTUAL = frozenset({b"final", b"override"})
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """``parameters`` is the position of a function's ``(`` and ``None`` for everything else.
+
+    An ``initializer`` is a value, which leaves the declaration going on behind its ``}``.
+    """
+
+    kind: Literal["function", "record", "namespace", "initializer", "other"]
+    name: str
+    parameters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The top-level tokens of a header; ``positions`` are theirs in the file's code."""
+
+    positions: tuple[int, ...]
+    texts: tuple[bytes, ...]
+    kinds: tuple[TokenKind, ...]
+
+    def is_name(self, rank: int) -> bool:
+        return 0 <= rank < len(self.kinds) and self.kinds[rank] is TokenKind.IDENTIFIER
+
+    def before_angles(self, rank: int) -> int:
+        """The rank in front of the ``<...>`` that ends at ``rank``; ``rank`` itself when none does."""
+        depth = 0
+        for back in range(rank, -1, -1):
+            text = self.texts[back]
+            depth += text.count(b">") if text in (b">", b">>") else -(text == b"<")
+            if depth <= 0:
+                return back - (back < rank)
+        return rank
+
+
+def classify_header(code: Sequence[Token], match: Mapping[int, int], start: int, brace: int) -> Declared:
+    """What ``code[start:brace]`` followed by ``{`` declares."""
+    positions = tuple(_top_level(code, match, start, brace))
+    header = _Header(
+        positions, tuple(code[i].text for i in positions), tuple(code[i].kind for i in positions)
+    )
+    texts = header.texts
+    if b"=" in texts and b"operator" not in texts:
+        return Declared("initializer", "")
+    if b"namespace" in texts:
+        spaces = [t for t in texts if t not in (b"namespace", b"inline", b"::")]
+        return Declared("namespace", b"::".join(spaces).decode("utf-8", "replace"))
+    if texts[:1] == (b"extern",) and b"(" not in texts:
+        return Declared("namespace", "")
+    return _record(header) or _function(header) or Declared("other", "")
+
+
+def _top_level(code: Sequence[Token], match: Mapping[int, int], start: int, brace: int) -> Iterator[int]:
+    position = start
+    while position < brace:
+        text = code[position].text
+        if text == b"template":
+            position = _after_angles(code, match, position + 1, brace)
+            continue
+        yield position
+        if text in (b"(", b"[", b"{") and position < match.get(position, position) < brace:
+            position = match[position]
+            yield position
+        position += 1
+
+
+def _after_angles(code: Sequence[Token], match: Mapping[int, int], position: int, brace: int) -> int:
+    depth = 0
+    while position < brace:
+        text = code[position].text
+        if text in (b"(", b"["):
+            position = max(position, match.get(position, position))
+        elif text == b"<":
+            depth += 1
+        elif text in (b">", b">>"):
+            depth -= len(text)
+            if depth <= 0:
+                return position + 1
+        elif depth == 0:
+            return position
+        position += 1
+    return position
+
+
+def _record(header: _Header) -> Declared | None:
+    """``struct ATTRIBUTE(16) name : base {`` and its like, but no function that returns a struct."""
+    texts = header.texts
+    first = next((rank for rank, text in enumerate(texts) if text in _RECORDS), None)
+    if first is None or b"->" in texts[:first]:
+        return None
+    end = texts.index(b":", first) if b":" in texts[first:] else len(texts)
+    end = texts.index(b"<", first, end) if b"<" in texts[first:end] else end
+    groups = [rank for rank in range(first, end) if texts[rank] == b")"]
+    names = [
+        rank
+        for rank in range(first, end)
+        if header.is_name(rank) and texts[rank] not in _VIRTUAL and texts[rank + 1 : rank + 2] != (b"(",)
+    ]
+    if groups and (not names or names[-1] < groups[-1]):
+        return None  # the name is in front of the parentheses: a function
+    name = texts[names[-1]].decode("utf-8", "replace") if names else "(anonymous)"
+    return Declared("record" if texts[first] != b"enum" else "other", name)
+
+
+def _function(header: _Header) -> Declared | None:
+    candidates: list[Declared] = []
+    texts = header.texts
+    for rank, text in enumerate(texts):
+        if candidates and text == b"->":
+            break
+        if candidates and text == b":":
+            if header.is_name(len(texts) - 1) or texts[-1] in (b">", b">>"):
+                return Declared("initializer", "")  # a(x), b{: the constructor's body comes later
+            break
+        name = _name_before(header, rank) if text == b"(" else None
+        if name is not None:
+            candidates.append(Declared("function", name, header.positions[rank]))
+    plain = [each for each in candidates if not (each.name.startswith("__") or each.name.isupper())]
+    return next(reversed(plain or candidates), None)
+
+
+def _name_before(header: _Header, rank: int) -> str | None:
+    """The possibly qualified name in front of the ``(`` at ``rank``."""
+    first = _operator_before(header, rank)
+    if first is not None:
+        symbol = header.texts[first + 1 : rank]
+        if not symbol:
+            return None  # operator()(...): the name is in front of the second pair
+        word = symbol[0].isalpha()
+        last = b"operator" + (b" " if word else b"") + (b" " if word else b"").join(symbol)
+    else:
+        first = rank - 1
+        if first >= 0 and header.texts[first] in (b">", b">>"):
+            first = header.before_angles(first)  # a specialisation: name<args>(
+        if not header.is_name(first) or header.texts[first] in _ATTRIBUTES:
+            return None
+        last = header.texts[first]
+        if first > 0 and header.texts[first - 1] == b"~":
+            first -= 1
+            last = b"~" + last
+    return b"::".join((*_qualifiers(header, first), last)).decode("utf-8", "replace")
+
+
+def _operator_before(header: _Header, rank: int) -> int | None:
+    """Rank of the ``operator`` whose name ends in front of ``rank``."""
+    texts = header.texts
+    if b"operator" not in texts[:rank]:
+        return None
+    first = rank - 1 - texts[:rank][::-1].index(b"operator")
+    between = texts[first + 1 : rank]
+    return first if b")" not in between or between == (b"(", b")") else None
+
+
+def _qualifiers(header: _Header, rank: int) -> list[bytes]:
+    """``a`` and ``b`` of ``a::b<T>::name`` with ``name`` at ``rank``."""
+    found: list[bytes] = []
+    while rank >= 2 and header.texts[rank - 1] == b"::":  # noqa: PLR2004 - a name and its ::
+        rank = header.before_angles(rank - 2)
+        if not header.is_name(rank):
+            break
+        found.insert(0, header.texts[rank])
+    return found
+
+
+EntityKind = Literal["function", "record", "macro"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A named definition. ``span`` covers it whole, ``body`` what is inside its braces.
+
+    ``name`` is qualified by enclosing namespaces and records (``ns::f``); ``digest`` is the sha256
+    of its code tokens, so comments and layout do not change it.
+    """
+
+    kind: EntityKind
+    name: str
+    span: Span
+    header: Span
+    parameters: Span
+    body: Span
+    digest: str
+
+    def answers_to(self, name: str) -> bool:
+        """Whether ``name`` is the full name or its last components."""
+        return self.name == name or self.name.endswith("::" + name)
+
+
+class ScopeMap:
+    """Everything structural about one source text. Built once by :func:`parse_scopes`."""
+
+    def __init__(self, source: SourceText) -> None:
+        self.source = source
+        self.code, self.directives = split_directives(source, lex(source))
+        self.match = match_brackets(self.code, self.directives)
+
+    @cached_property
+    def parents(self) -> tuple[int | None, ...]:
+        """For each code position, the position of the bracket directly around it."""
+        around: list[int | None] = []
+        stack: list[int] = []
+        for position in range(len(self.code)):
+            while stack and self.match[stack[-1]] <= position:
+                stack.pop()
+            around.append(stack[-1] if stack else None)
+            if self.match.get(position, -1) > position:
+                stack.append(position)
+        return tuple(around)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Conditional groups, in order."""
+        return find_groups(self.source, self.directives)
+
+    @cached_property
+    def entities(self) -> tuple[Entity, ...]:
+        """Functions, records and macros, in order of their start."""
+        found = [*_walk(self, 0, len(self.code), ""), *_macros(self)]
+        return tuple(sorted(found, key=lambda entity: (entity.span.start, -entity.span.end)))
+
+    def code_in(self, span: Span) -> range:
+        """Positions of the code tokens that lie wholly inside ``span``."""
+        first = self.first_from(span.start)
+        last = bisect.bisect_right(self.code, span.end, lo=first, key=lambda token: token.span.end)
+        return range(first, last)
+
+    def first_from(self, offset: int) -> int:
+        """Position of the first code token at or behind ``offset``."""
+        return bisect.bisect_left(self.code, offset, key=lambda token: token.span.start)
+
+    def enclosing(self, span: Span) -> Entity | None:
+        """The innermost function, record or macro that contains ``span``."""
+        around = [entity for entity in self.entities if entity.span.contains(span)]
+        return max(around, key=lambda entity: entity.span.start, default=None)
+
+    def digest(self, span: Span) -> str:
+        """sha256 over code tokens and directives in ``span``; layout and comments do not count."""
+        pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
+        pieces += [
+            (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)
+        ]
+        state = hashlib.sha256()
+        for _, text in sorted(pieces):
+            state.update(text + b"\x00")
+        return state.hexdigest()
+
+
+def parse_scopes(source: SourceText) -> ScopeMap:
+    """Lex and structure one file. Raises what :func:`patchkit.cpp.lexer.lex` raises."""
+    return ScopeMap(source)
+
+
+def _macros(scopes: ScopeMap) -> Iterator[Entity]:
+    for line in scopes.directives:
+        if line.keyword != b"define" or not line.tokens:
+            continue
+        name = line.tokens[0]
+        body_start = line.tokens[1].span.start if len(line.tokens) > 1 else line.span.end
+        state = hashlib.sha256(line.condition)
+        yield Entity(
+            "macro",
+            name.text.decode("utf-8", "replace"),
+            line.span,
+            Span(line.span.start, name.span.end),
+            Span(name.span.end, name.span.end),
+            Span(min(body_start, line.span.end), line.span.end),
+            state.hexdigest(),
+        )
+
+
+def _walk(scopes: ScopeMap, first: int, last: int, prefix: str) -> Iterator[Entity]:
+    """Entities among the declarations of one scope: positions ``[first, last)`` of the code."""
+    start = position = first
+    while position < last:
+        text = scopes.code[position].text
+        closing = scopes.match.get(position, position)
+        if text == b"{" and position < closing < last:
+            declared = classify_header(scopes.code, scopes.match, start, position)
+            if declared.kind in ("function", "record"):
+                yield _entity(scopes, start, position, closing, declared, prefix)
+            if declared.kind in ("namespace", "record"):
+                inner = prefix + declared.name + "::" if declared.name else prefix
+                yield from _walk(scopes, position + 1, closing, inner)
+            position = closing + 1
+            if declared.kind != "initializer":
+                start = position
+        elif text in (b"(", b"[") and closing > position:
+            position = closing + 1
+        else:
+            position += 1
+            if text in (b";", b"}", b"{") or (text == b":" and _is_access(scopes.code, position - 2)):
+                start = position
+
+
+def _is_access(code: tuple[Token, ...], position: int) -> bool:
+    return position >= 0 and code[position].text in (b"public", b"private", b"protected")
+
+
+def _entity(
+    scopes: ScopeMap, start: int, brace: int, closing: int, declared: Declared, prefix: str
+) -> Entity:
+    code = scopes.code
+    span = Span(code[start].span.start, code[closing].span.end)
+    opening = declared.parameters
+    parameters = (
+        Span(code[opening].span.start, code[scopes.match[opening]].span.end)
+        if opening is not None
+        else Span(code[brace].span.start, code[brace].span.start)
+    )
+    return Entity(
+        "function" if declared.kind == "function" else "record",
+        prefix + declared.name,
+        span,
+        Span(span.start, code[brace].span.start),
+        parameters,
+        Span(code[brace].span.end, code[closing].span.start),
+        scopes.digest(span),
+    )

@@ -1,1 +1,0 @@
-"""C++ structure: tokens, scopes and the AST, all behind our own frozen records."""

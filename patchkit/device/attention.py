@@ -1,0 +1,135 @@
+"""Our attention cases on one device, held against the definition in double precision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import Location
+from patchkit.base.files import disk_errors
+from patchkit.build.sides import BuiltSide
+from patchkit.device.program import OutputGarbled, Place, Ran, run_program
+from patchkit.gpu.cases import Case, case_line
+
+# D of K and V: every head size that the selection of build 6900 knows; 576/512 is the DeepSeek MLA pair.
+_HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
+# 1 is decode; 2 and 3 the edge of the vector kernel, 33 that of 32 columns; from 1024 on masks are scanned.
+_TOKENS = (1, 2, 3, 33, 512, 1024)
+_FEW = 33
+_KV, _DEEP_KV, _ODD_KV = 4096, 16384, 4160  # the last is no multiple of 256: another branch of the selection
+_BLOCK = {"f16": 1, "q8_0": 32}
+_SOFTCAP_SIZES = frozenset({128, 256})  # of the others every kernel is a trap, see patchkit.gpu.cases
+_DONE = re.compile(
+    r"(?P<id>\S+) done rows=(?P<rows>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
+    r"at=(?P<at>[\d,]+) finite=(?P<finite>[01])"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One case on one device; ``rows`` were compared, ``worst_at`` is a token, head and sequence."""
+
+    case: Case
+    is_supported: bool
+    rows: int = 0
+    nmse: float = 0.0
+    worst: float = 0.0
+    worst_at: str = ""
+    is_finite: bool = True
+
+
+def gate_cases() -> tuple[Case, ...]:
+    """The cases of the gate: every head size and batch at depth 4096, grouping, types, and each option."""
+    return tuple(replace(case, id=f"own-{number}") for number, case in enumerate(_cases()))
+
+
+def _cases() -> Iterator[Case]:
+    for size, size_v in _HEAD_SIZES:
+        plain = Case(id="", head_size=size, head_size_v=size_v, kv_heads=2, gqa=4, kv=_KV, tokens=1)
+        for tokens in _TOKENS:
+            for kind, block in _BLOCK.items():
+                if size % block == 0 and size_v % block == 0:
+                    # Fewer heads for long batches: on a CPU the whole list must stay within minutes.
+                    gqa = 4 if tokens <= _FEW else 2
+                    yield replace(plain, tokens=tokens, gqa=gqa, type_k=kind, type_v=kind)
+        for gqa in (1, 8, 16):
+            for tokens in (1, 3, _FEW):
+                yield replace(plain, gqa=gqa, tokens=tokens)
+        yield replace(plain, kv=_DEEP_KV)
+        yield replace(plain, kv=_ODD_KV)
+        yield replace(plain, kv=_ODD_KV, tokens=_FEW)
+        yield from _options(plain)
+
+
+def _options(plain: Case) -> Iterator[Case]:
+    for tokens in (1, _FEW):
+        case = replace(plain, tokens=tokens)
+        yield replace(case, mask=False)
+        yield replace(case, sinks=True)
+        yield replace(case, max_bias=8.0)
+        yield replace(case, precise=False)
+        yield replace(case, sequences=3)
+        if case.head_size in _SOFTCAP_SIZES:
+            yield replace(case, softcap=10.0)
+
+
+def run_attention(
+    driver: Path,
+    side: BuiltSide,
+    *,
+    device: str,
+    cases: Sequence[Case],
+    name: str,
+    timeout_s: float,
+    place: Place,
+) -> tuple[Ran, tuple[Measured, ...]]:
+    """Compute and compare each case.
+
+    Raises:
+        OutputGarbled: a case is missing, or a line is none of the driver's.
+        The errors of :func:`run_program`; ProgramFailed when there is no such device.
+    """
+    file = place.folder / f"{name}.cases"
+    with disk_errors(place.folder, "writing attention cases"):
+        place.folder.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(case_line(case) for case in cases), "ascii")
+    argv = [str(driver), str(side.module), device, str(file)]
+    ran = run_program(name, argv, place=place, timeout_s=timeout_s)
+    return ran, parse_measured(ran.text(), cases, where=str(ran.stdout))
+
+
+def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Measured, ...]:
+    """What the driver printed, one line per case, in the order of the cases.
+
+    Raises:
+        OutputGarbled: a line does not read as expected, or is missing.
+    """
+    lines = text.splitlines()
+    found = []
+    for number, case in enumerate(cases, start=1):
+        line = lines[number - 1] if number <= len(lines) else ""
+        match = _DONE.fullmatch(line)
+        if line == f"{case.id} unsupported":
+            found.append(Measured(case=case, is_supported=False))
+        elif match is not None and match["id"] == case.id:
+            found.append(
+                Measured(
+                    case=case,
+                    is_supported=True,
+                    rows=int(match["rows"]),
+                    nmse=float(match["nmse"]),
+                    worst=float(match["worst"]),
+                    worst_at=match["at"],
+                    is_finite=match["finite"] == "1",
+                )
+            )
+        else:
+            raise OutputGarbled(
+                f"the line of case {case} cannot be read" if line else f"the line of case {case} is missing",
+                where=Location(path=where, line=number),
+                why=f"the line: {line[:160]!r}",
+                hint="run the command again; the output is kept in that file",
+            )
+    return tuple(found)

@@ -1,0 +1,184 @@
+"""Upstream's test-backend-ops: its command line, its table, and the two devices that it compares."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import Location
+from patchkit.base.files import disk_errors
+from patchkit.build.sides import BuiltSide, put_file
+from patchkit.device.program import OutputGarbled, Place, Ran, run_program
+
+Mode = Literal["test", "support"]
+
+PROGRAM = "test-backend-ops"
+# Without -b, CPU devices are skipped; with a name that no device has, everything is, with status 0.
+_COLUMNS = frozenset({"op_name", "op_params", "supported", "error_message"})
+_HEADER = '"op_name"'
+_LOADED = "load_backend: loaded "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table. ``said`` is what was printed before it, as the size of an error."""
+
+    op: str
+    params: str
+    is_supported: bool
+    error: str
+    device: str
+    said: str = ""
+
+    @property
+    def case(self) -> str:
+        """The operation and its variables."""
+        return f"{self.op}({self.params})"
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether it ran and was right."""
+        return self.is_supported and not self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which cases: exact names of operations (none: all), and a pattern over their variables or none.
+
+    Names are understood by every build (since between 11063 and 11549 ``-o`` takes patterns, too). Names of
+    variables differ between builds (``type_KV``, later ``type_K`` and ``type_V``), and so must the pattern.
+    """
+
+    ops: tuple[str, ...]
+    pattern: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options for it."""
+        ops = ["-o", ",".join(self.ops)] if self.ops else []
+        return [*ops, *(["-p", self.pattern] if self.pattern else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A folder in which test-backend-ops finds the reference first; ``module`` is loaded beside it."""
+
+    program: Path
+    module: Path
+    reference: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes ggml load the module too."""
+        return {"GGML_BACKEND_PATH": str(self.module)}
+
+
+def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
+    """The programs and libraries of ``side``, with the CPU backend of ``reference``.
+
+    Hard links: ggml looks beside the program's real path. Raises CacheError when the disk refuses.
+    """
+    with disk_errors(folder, "preparing test-backend-ops"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(side.folder.iterdir()):
+            is_backend = path.name.startswith(("libggml-cpu", "libggml-hip", "libggml-cuda"))
+            if path.name == PROGRAM or (path.name.startswith("lib") and not is_backend):
+                put_file(path, folder / path.name)
+        put_file(reference.cpu, folder / reference.cpu.name)
+    return Stage(program=folder / PROGRAM, module=side.module, reference=folder / reference.cpu.name)
+
+
+def run_mode(
+    stage: Stage, mode: Mode, *, name: str, choice: Choice, device: str, timeout_s: float, place: Place
+) -> Ran:
+    """Run the program in one mode; status 1 of ``test`` says that a case failed, and is no error here.
+
+    ``-j`` of later builds is not used: rows would come in any order.
+
+    Raises:
+        OutputGarbled: another library was loaded than asked for.
+        The errors of :func:`run_program`.
+    """
+    ran = run_program(
+        name,
+        [str(stage.program), mode, *choice.words, "-b", device, "--output", "csv"],
+        place=place,
+        env=stage.environment,
+        timeout_s=timeout_s,
+        accept=frozenset({0, 1}) if mode == "test" else frozenset({0}),
+    )
+    loaded = [path for _, path in loaded_backends(ran.talk())]
+    wanted = [str(stage.reference), str(stage.module)]
+    if sorted(loaded) != sorted(wanted) or loaded[0] != wanted[0]:
+        raise OutputGarbled(
+            f"{PROGRAM} did not load the two backends that were to be compared",
+            where=Location(path=str(ran.stderr)),
+            why=f"loaded: {', '.join(loaded) or 'none'}; wanted: {', '.join(wanted)}",
+            hint=f"see what it says with: {' '.join(ran.argv)}",
+        )
+    return ran
+
+
+def loaded_backends(talk: str) -> tuple[tuple[str, str], ...]:
+    """Name and file of each backend, in the order of ``load_backend: loaded CPU backend from ...``."""
+    found = []
+    for line in talk.splitlines():
+        if line.startswith(_LOADED):
+            name, _, path = line.removeprefix(_LOADED).partition(" backend from ")
+            found.append((name, path.strip()))
+    return tuple(found)
+
+
+def parse_rows(text: str, *, where: str) -> tuple[Row, ...]:
+    """The rows in order. What the program printed in front of a row belongs to that row.
+
+    Raises:
+        OutputGarbled: there is no table, a column is missing, or a line is no row of it.
+    """
+    lines = text.splitlines()
+    begin = next((at for at, line in enumerate(lines) if line.startswith('"') and _HEADER in line), None)
+    if begin is None:
+        raise _garbled(where, 1, "there is no table", lines[0] if lines else "")
+    header = next(csv.reader([lines[begin]]))
+    if not set(header) >= _COLUMNS:
+        raise _garbled(where, begin + 1, "the table lacks a column", lines[begin])
+    rows = []
+    said: list[str] = []
+    for number, line in enumerate(lines[begin + 1 :], start=begin + 2):
+        talk, quote, rest = line.partition('"')
+        values = next(csv.reader(io.StringIO(quote + rest)), []) if quote else []
+        if not values:
+            said.append(line)
+            continue
+        if len(values) != len(header) or not line.endswith('"'):
+            raise _garbled(where, number, "a row is cut off or garbled", line)
+        rows.append(_row(dict(zip(header, values, strict=True)), " ".join([*said, talk]).strip(), where))
+        said = []
+    return tuple(rows)
+
+
+def _row(values: Mapping[str, str], said: str, where: str) -> Row:
+    if values["supported"] not in {"0", "1"}:
+        raise _garbled(where, 0, "a row says neither supported nor not", str(values))
+    is_supported = values["supported"] == "1"
+    return Row(
+        op=values["op_name"],
+        params=values["op_params"],
+        is_supported=is_supported,
+        error=values["error_message"] if is_supported else "",
+        device=values.get("backend_name", ""),
+        said=said,
+    )
+
+
+def _garbled(where: str, line: int, what: str, text: str) -> OutputGarbled:
+    return OutputGarbled(
+        f"what {PROGRAM} printed cannot be read: {what}",
+        where=Location(path=where, line=line or None),
+        why=f"the line: {text[:160]!r}",
+        hint="run the command again; its output is kept in that file",
+    )

@@ -1,0 +1,1 @@
+"""llama-bench: measuring in rounds, reading its rows, statistics and tables."""

@@ -1,0 +1,154 @@
+"""``bench run``: baselines and candidate measured by one command that can be stopped and run again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.build.parts import BackendName
+from patchkit.candidate.build import machine_of, prepare_subject
+from patchkit.candidate.records import Wish
+from patchkit.candidate.workspace import Workspace
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.sweep import BenchArm, Sweep, build_arms, open_sweep, refuse_other_folder
+from patchkit.device.bench.tables import Table
+from patchkit.device.gpus import detect_gpus
+from patchkit.device.runner import LocalRunner, Runner
+from patchkit.gpu.models import SmallModel, head_size_of, model_file
+from patchkit.series.lock import PinWanted
+
+_FORMAT = 1  # of the folder; a change makes every old one another measurement
+# As the bench gate's own, when the user has no model: see patchkit/gates/bench.py.
+_SMALL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRunRequest:
+    """``plan`` says what to measure: its ``repetitions`` are calls of llama-bench per label and depth.
+
+    ``backend`` None: HIP, if the GPU is here. ``model`` None: a small one with random weights. ``out`` None:
+    a folder in the cache. ``timeout_s`` is per call. ``wish``: what the candidate must be made of.
+    """
+
+    archs: tuple[str, ...]
+    upstream: PinWanted
+    plan: BenchPlan
+    backend: BackendName | None = None
+    model: Path | None = None
+    out: Path | None = None
+    fresh: bool = False
+    timeout_s: float = 3600.0
+    wish: Wish | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRunReport:
+    """``files`` by label; ``measured`` and ``kept`` are calls of llama-bench now and before."""
+
+    table: Table
+    folder: Path
+    files: Mapping[str, Path]
+    arms: Mapping[str, str]
+    model: str
+    measured: int
+    kept: int
+    conditions: tuple[str, ...]
+
+
+def run_bench(
+    workspace: Workspace, request: BenchRunRequest, runner: Runner, environ: Mapping[str, str]
+) -> BenchRunReport:
+    """Build, measure what is missing, and compare.
+
+    Raises:
+        MODEL_MISSING, MODEL_UNREADABLE: there is no such model, or it is none.
+        DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
+        CANDIDATE_MISSING and what building raises: see :func:`patchkit.candidate.build.run_build`.
+        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
+        BenchFailed and its like, BENCH_TESTS_UNASKED: a call did not end well; what was measured is kept.
+        CacheError: the disk refused.
+    """
+    if request.model is not None:
+        if not request.model.is_file():
+            raise UsageError(
+                "there is no such model",
+                code="MODEL_MISSING",
+                where=Location(path=str(request.model)),
+                hint="--model names a GGUF",
+            )
+        head_size_of(request.model)
+    if request.out is not None:
+        refuse_other_folder(request.out)  # before hours of building
+    backend = request.backend or _backend_here(request.archs, runner)
+    subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
+    arms = build_arms(subject, backend)
+    machine = machine_of(backend)
+    small = SmallModel(head_size=64) if machine.is_cpu else _SMALL
+    model = request.model or model_file(small, workspace.cache_root, workspace.reporter)
+    setup = _setup(request, arms, backend, model, runner)
+    root = request.out or workspace.cache_root / "bench" / _key(setup)
+    with open_sweep(root, setup, fresh=request.fresh) as folder:
+        sweep = Sweep(
+            plan=request.plan,
+            archs=subject.archs,
+            arms=arms,
+            machine=machine,
+            model=model,
+            timeout_s=request.timeout_s,
+            folder=folder,
+            runner=runner,
+            reporter=workspace.reporter,
+        )
+        measured, kept = sweep.measure()
+        files = sweep.gather()
+        return BenchRunReport(
+            table=sweep.table(files),
+            folder=folder.root,
+            files=files,
+            arms={arm.label: arm.what for arm in arms},
+            model=model.name if request.model else "patchkit's small model with random weights",
+            measured=measured,
+            kept=kept,
+            conditions=sweep.conditions(),
+        )
+
+
+def _backend_here(archs: Sequence[str], runner: Runner) -> BackendName:
+    """HIP, where the GPU is; another machine is taken to have it. Raises DEVICE_MISSING."""
+    found = detect_gpus()
+    if not isinstance(runner, LocalRunner) or set(found) & set(archs):
+        return "hip"
+    raise ToolchainError(
+        f"this machine has no {' or '.join(archs)} to measure on",
+        code="DEVICE_MISSING",
+        why=f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU",
+        hint="patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works",
+    )
+
+
+def _setup(
+    request: BenchRunRequest, arms: Sequence[BenchArm], backend: BackendName, model: Path, runner: Runner
+) -> dict[str, object]:
+    """What every run of a folder has in common; depths and repetitions may be added to later."""
+    plan, state = request.plan, model.stat()
+    return {
+        "format": _FORMAT,
+        "arms": {arm.label: arm.as_json() for arm in arms},
+        "archs": list(request.archs),
+        "backend": backend,
+        "model": [model.name, state.st_size, state.st_mtime_ns if request.model else 0],
+        "prompts": list(plan.prompts),
+        "generated": list(plan.generated),
+        "batch": [plan.batch, plan.micro_batch],
+        "cache_type": plan.cache_type,
+        "threads": plan.threads,
+        "runner": runner.name,
+    }
+
+
+def _key(setup: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,201 @@
+"""``bench compare``: files of llama-bench side by side, as a table and as a picture."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import check_output, write_output
+from patchkit.device.bench.plots import PLOT_FORMATS, PlotFormat, draw_plot
+from patchkit.device.bench.rows import BenchRow, parse_rows
+from patchkit.device.bench.tables import Series, Table, compare_series
+
+# A row has some 1500 bytes (build 6900 to 11549). A sweep of 5 depths in 5 repetitions has 50 of them.
+_MOST_BYTES = 16 * 2**20
+_MOST_ROWS = 2000
+_MOST_SAMPLES = 10_000
+_MEASURE = "measure again: llama-bench ... -o jsonl > FILE, without 2>&1"
+
+
+def load_rows(path: Path) -> tuple[BenchRow, ...]:
+    """Every row of a file, at least one.
+
+    Raises:
+        BENCH_FILE_MISSING, BENCH_FILE_TOO_LARGE, BENCH_FILE_ENCODING, BENCH_FILE_EMPTY: as they say.
+        BenchGarbage, BenchTruncated, BenchFieldMissing: a line is not what llama-bench writes.
+    """
+    text = _text(path, _bytes(path))
+    rows = parse_rows(text, str(path), hint=_MEASURE)
+    samples = sum(len(row.samples_ns) for row in rows)
+    if not rows:
+        raise UsageError(
+            "there is no result of llama-bench in the file",
+            code="BENCH_FILE_EMPTY",
+            where=Location(path=str(path)),
+            hint=_MEASURE,
+        )
+    if len(rows) > _MOST_ROWS or samples > _MOST_SAMPLES:
+        raise _too_large(path, f"it has {len(rows)} rows with {samples} repetitions")
+    return rows
+
+
+def _bytes(path: Path) -> bytes:
+    """The content, read no further than one byte beyond what is accepted; a device or pipe is never read."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(
+                f"{path.name or path} is no file",
+                code="BENCH_FILE_MISSING",
+                where=Location(path=str(path)),
+                hint=f"ls -ld {path}",
+            )
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise UsageError(
+            "the file cannot be read",
+            code="BENCH_FILE_MISSING",
+            where=Location(path=str(path)),
+            why=getattr(error, "strerror", None) or str(error),
+            hint="name files that llama-bench wrote with -o jsonl",
+        ) from error
+    if len(content) > _MOST_BYTES:
+        raise _too_large(path, f"it has more than {_MOST_BYTES // 2**20} MiB")
+    return content
+
+
+def _text(path: Path, content: bytes) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UsageError(
+            "the file is UTF-16, not UTF-8",
+            code="BENCH_FILE_ENCODING",
+            where=Location(path=str(path), line=1),
+            why="older PowerShells write that when output is redirected with '>'",
+            hint=f"iconv -f UTF-16 -t UTF-8 {path} > {path.stem}.utf8.jsonl",
+        )
+    content = content.removeprefix(codecs.BOM_UTF8)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            "the file is not UTF-8",
+            code="BENCH_FILE_ENCODING",
+            where=Location(path=str(path), line=content.count(b"\n", 0, error.start) + 1),
+            why=f"byte 0x{content[error.start]:02x}: {error.reason}",
+            hint=_MEASURE,
+        ) from error
+    # An editor may have taken the last line's end; a row that was cut off does not end with its brace.
+    return f"{text}\n" if text.endswith("}") else text
+
+
+def _too_large(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "the file is larger than any measurement",
+        code="BENCH_FILE_TOO_LARGE",
+        where=Location(path=str(path)),
+        why=f"{why}; accepted are {_MOST_ROWS} rows, {_MOST_SAMPLES} repetitions, {_MOST_BYTES // 2**20} MiB",
+        hint="split it, or name another file",
+    )
+
+
+_ELSEWHERE = "name another file with --plot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest:
+    """``labels`` empty: the files' names; ``baseline`` None: the first label; ``across`` as in tables."""
+
+    files: tuple[Path, ...]
+    labels: tuple[str, ...] = ()
+    baseline: str | None = None
+    across: tuple[str, ...] = ()
+    plot: Path | None = None
+
+
+def run_bench_compare(request: CompareRequest) -> Table:
+    """Read, compare, and draw if that was asked for.
+
+    Raises:
+        BENCH_LABELS_CLASH, BENCH_PLOT_FORMAT_UNKNOWN: before anything is read.
+        BENCH_FILE_MISSING and its like, BenchGarbage and its like: a file is not what it must be.
+        BENCH_NOTHING_SHARED, BENCH_AMBIGUOUS: there is nothing to compare.
+        PLOTTING_MISSING: matplotlib is not installed.
+        CacheError: the disk refused the picture.
+    """
+    labels = _labels(request)
+    base = _base(labels, request.baseline)
+    if request.plot is not None:
+        _format(request.plot)
+        check_output(request.plot, "writing the picture", _ELSEWHERE)
+    series = [
+        Series(label=label, source=str(path), rows=load_rows(path))
+        for label, path in zip(labels, request.files, strict=True)
+    ]
+    table = compare_series(series, base=base, across=request.across)
+    if request.plot is not None:
+        write_plot(table, request.plot)
+    return table
+
+
+def write_plot(table: Table, path: Path) -> None:
+    """Draw into a file, which is there whole or not at all.
+
+    Raises:
+        BENCH_PLOT_FORMAT_UNKNOWN, PLOTTING_MISSING, CacheError: as they say.
+    """
+    data = draw_plot(table, _format(path))
+    write_output(path, data, "writing the picture", _ELSEWHERE)
+
+
+def _labels(request: CompareRequest) -> tuple[str, ...]:
+    labels = request.labels or tuple(path.name.removesuffix(".jsonl") for path in request.files)
+    if len(labels) != len(request.files):
+        raise UsageError(
+            f"{len(request.files)} files have {len(labels)} labels",
+            code="BENCH_LABELS_CLASH",
+            hint="give --label once per file, in their order, or not at all",
+        )
+    odd = next((label for label in labels if not label.strip() or not label.isprintable()), None)
+    if odd is not None:
+        raise UsageError(
+            f"{odd!r} is no label",
+            code="BENCH_LABELS_CLASH",
+            hint="--label takes a word for the title of a column",
+        )
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        places = zip(labels, request.files, strict=True)
+        raise UsageError(
+            f"two files have the label '{twice}'",
+            code="BENCH_LABELS_CLASH",
+            where=[Location(path=str(path)) for label, path in places if label == twice],
+            hint="name them apart: --label ONE --label OTHER, in the order of the files",
+        )
+    return labels
+
+
+def _base(labels: Sequence[str], named: str | None) -> int:
+    if named is None:
+        return 0
+    if named not in labels:
+        raise UsageError(
+            f"no file has the label '{named}'",
+            code="BENCH_LABELS_CLASH",
+            hint=f"--baseline takes one of: {', '.join(labels)}",
+        )
+    return labels.index(named)
+
+
+def _format(path: Path) -> PlotFormat:
+    for form in PLOT_FORMATS:
+        if path.suffix.lower() == f".{form}":
+            return form
+    raise UsageError(
+        f"'{path.name}' does not say what kind of picture it should be",
+        code="BENCH_PLOT_FORMAT_UNKNOWN",
+        where=Location(path=str(path)),
+        hint=f"name it with {' or '.join(f'.{form}' for form in PLOT_FORMATS)} at the end",
+    )

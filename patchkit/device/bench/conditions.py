@@ -1,0 +1,89 @@
+"""In what state the machine was while it measured: temperatures, clocks, load.
+
+Read through the runner by one small shell script, since the machine may be another one; what a system does
+not tell is said to be missing. The figures explain a result, they never change one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.device.runner import Job, Runner
+
+_PATIENCE_S = 20.0
+
+# One "name value" per line. hwmon gives millidegrees; amdgpu's freq1_input is the shader clock in Hz, cpufreq
+# gives kHz. Globs that fit nothing stay as they are and are no files.
+_SCRIPT = r"""
+for h in /sys/class/hwmon/hwmon*; do
+  n=$(cat "$h/name" 2>/dev/null) || continue
+  for f in "$h"/temp*_input; do
+    [ -r "$f" ] && v=$(cat "$f" 2>/dev/null) && echo "temp_mC:$n:${f##*/} $v"; done
+  for f in "$h"/freq1_input; do [ -r "$f" ] && v=$(cat "$f" 2>/dev/null) && echo "clock_Hz:$n $v"; done
+  for f in "$h"/power1_average "$h"/power1_input; do
+    [ -r "$f" ] && v=$(cat "$f" 2>/dev/null) && echo "power_uW:$n $v"; done
+done
+for f in /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq; do
+  [ -r "$f" ] && v=$(cat "$f" 2>/dev/null) && echo "cpu_kHz:${f%/cpufreq*} $v"; done
+for f in /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor; do
+  [ -r "$f" ] && echo "governor $(cat "$f")"; done
+for f in /sys/class/drm/card*/device/power_dpm_force_performance_level; do
+  [ -r "$f" ] && echo "dpm:${f%/device*} $(cat "$f")"; done
+[ -r /proc/loadavg ] && echo "load $(cut -d' ' -f1 /proc/loadavg)"
+echo "cpus $(getconf _NPROCESSORS_ONLN)"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """One look; ``values`` by name as the script gives them, words for the settings."""
+
+    values: dict[str, str]
+
+    def numbers(self, prefix: str) -> list[float]:
+        """Every figure whose name begins so."""
+        found = []
+        for name, value in self.values.items():
+            if name.startswith(prefix):
+                try:
+                    found.append(float(value))
+                except ValueError:
+                    continue
+        return found
+
+
+def read_conditions(runner: Runner, tag: str) -> Conditions:
+    """Look at the machine now; a system that tells nothing gives nothing."""
+    done = runner.run(Job(argv=("sh", "-c", _SCRIPT), tag=f"conditions-{tag}", timeout_s=_PATIENCE_S))
+    rows = (line.rpartition(" ") for line in done.stdout.decode("utf-8", "replace").splitlines())
+    return Conditions(values={name: value for name, _, value in rows if name})
+
+
+def summarise(looks: Sequence[Conditions]) -> tuple[str, ...]:
+    """Lines for a person: ranges over all looks, and what the machine does not tell."""
+    lines = []
+    for prefix, what, scale, unit in (
+        ("temp_mC:", "temperatures", 1e-3, "degrees C"),
+        ("clock_Hz:", "GPU clock", 1e-6, "MHz"),
+        ("power_uW:", "power", 1e-6, "W"),
+        ("cpu_kHz:", "CPU clock", 1e-3, "MHz"),
+    ):
+        values = [value * scale for look in looks for value in look.numbers(prefix)]
+        if values:
+            lines.append(f"{what} {min(values):.0f} to {max(values):.0f} {unit}")
+        else:
+            lines.append(f"{what}: the system does not tell")
+    loads, cpus = ([v for look in looks for v in look.numbers(name)] for name in ("load", "cpus"))
+    if loads and cpus:
+        lines.append(f"load {min(loads):.1f} to {max(loads):.1f} on {cpus[0]:.0f} CPUs")
+        if statistics.median(loads) > cpus[0]:
+            lines.append("other programs used the machine: expect wide intervals")
+    words = {
+        f"{name.partition(':')[0]} {value}"
+        for look in looks
+        for name, value in look.values.items()
+        if name.startswith(("governor", "dpm"))
+    }
+    return (*lines, *sorted(words))

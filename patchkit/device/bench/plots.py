@@ -1,0 +1,156 @@
+"""Speed against depth as a picture: a panel per kind of test, a line per label, and intervals.
+
+matplotlib is optional and imported when a picture is drawn: it costs half a second, and most commands draw
+none. Equal tables give equal bytes with one version of it: no date, no random ids, no settings of the user's.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from patchkit.base.errors import ToolchainError
+from patchkit.device.bench.rows import BenchModel
+from patchkit.device.bench.tables import Cell, Line, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PlotFormat = Literal["svg", "png"]
+PLOT_FORMATS: tuple[PlotFormat, ...] = ("svg", "png")
+
+# Okabe and Ito's colours, told apart by most eyes; black is left out, since a page may be dark.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("o", "s", "^", "D", "v", "P")  # and by shape, for eyes that tell no colours apart
+_STYLES = ("-", "--", "-.", ":")
+_INK = "#010203"  # of text and axes; :func:`inline_svg` makes it the colour of the text around
+_PANEL = (5.4, 3.6)  # inches
+_COLUMNS = 2
+_MOST_PANELS = 24  # a picture of more is no picture
+_KIB = 1024
+
+_STYLE: dict[str, Any] = {
+    "svg.hashsalt": "patchkit",  # else every id is random
+    "svg.fonttype": "none",  # text stays text: it can be searched, and fonts are the reader's
+    "font.family": "sans-serif",
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+}
+
+_Kind = tuple[BenchModel, str, str]
+
+
+def draw_plot(table: Table, form: PlotFormat) -> bytes:
+    """The picture of a table, on white.
+
+    Raises:
+        PLOTTING_MISSING: matplotlib is not installed.
+    """
+    return _drawn(table, form, transparent=False)
+
+
+def inline_svg(table: Table, title: str) -> str:
+    """The picture as an ``<svg>`` element for an HTML page, in the page's own text colour, with a name.
+
+    Raises:
+        PLOTTING_MISSING: matplotlib is not installed.
+    """
+    text = _drawn(table, "svg", transparent=True).decode("utf-8")
+    element = text[text.index("<svg ") :].replace(_INK, "currentColor")
+    # Its style sheet would hold for the whole page, and its size in points for every screen.
+    element = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*", "", element, flags=re.DOTALL)
+    element = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', ' width="100%"', element, count=1)
+    head = f'<svg role="img" aria-label="{html.escape(title)}" stroke-linejoin="round" stroke-linecap="butt" '
+    return element.replace("<svg ", head, 1)
+
+
+def _drawn(table: Table, form: PlotFormat, *, transparent: bool) -> bytes:
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  # see above
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise ToolchainError(
+            "drawing needs matplotlib, which is not installed",
+            code="PLOTTING_MISSING",
+            why=str(error),
+            hint="pip install 'patchkit[plots]'; without --plot nothing is drawn",
+        ) from error
+    kinds = _kinds(table)
+    columns = min(_COLUMNS, len(kinds))
+    rows = -(-len(kinds) // columns)
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        for name, value in _STYLE.items():
+            mpl.rcParams[name] = value  # type: ignore[index]  # its stubs list every name there is
+        figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows), layout="constrained")
+        for number, (kind, lines) in enumerate(kinds.items(), start=1):
+            _panel(figure.add_subplot(rows, columns, number), table, kind, lines)
+        out = io.BytesIO()
+        metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+        figure.savefig(out, format=form, dpi=120, transparent=transparent, metadata=metadata)
+    return out.getvalue()
+
+
+def _kinds(table: Table) -> dict[_Kind, list[Line]]:
+    """The lines of each panel, prefill first; panels beyond what one can look at are left out."""
+    kinds: dict[_Kind, list[Line]] = {}
+    for line in sorted(table.lines, key=lambda line: (line.model, not line.prompt)):
+        kinds.setdefault((line.model, line.kind, line.unusual), []).append(line)
+    return dict(list(kinds.items())[:_MOST_PANELS])
+
+
+def _panel(axes: Axes, table: Table, kind: _Kind, lines: Sequence[Line]) -> None:
+    model, test, unusual = kind
+    axes.set_title(_plain(f"{model.kind}: {test} {unusual}".rstrip()), fontsize="medium")
+    axes.set_xlabel("depth (tokens)")
+    axes.set_ylabel("tokens per second")
+    for index, label in enumerate(table.labels):
+        points = [(line.depth, cell) for line in lines if (cell := line.cells[index]) is not None]
+        if not points:
+            continue
+        axes.errorbar(
+            [float(depth) for depth, _ in points],
+            [cell.speed for _, cell in points],
+            yerr=_errors([cell for _, cell in points]),
+            label=_plain(label),
+            color=_COLORS[index % len(_COLORS)],
+            marker=_MARKERS[index % len(_MARKERS)],
+            linestyle=_STYLES[index % len(_STYLES)],
+            markersize=5,
+            capsize=3,
+        )
+    depths = sorted({line.depth for line in lines})
+    if depths[-1]:
+        # Depths are measured in steps of four: even steps on paper, and a place for depth 0.
+        axes.set_xscale("symlog", base=4, linthresh=min(depth for depth in depths if depth))
+    axes.set_xticks([float(depth) for depth in depths], [_depth(depth) for depth in depths])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+
+
+def _errors(cells: Sequence[Cell]) -> list[list[float]] | None:
+    """Distances down and up to the ends of each interval, 0 where there is none; None when there are none."""
+    intervals = [cell.interval for cell in cells]
+    if not any(intervals):
+        return None
+    down = [cell.speed - one.low if one else 0.0 for cell, one in zip(cells, intervals, strict=True)]
+    up = [one.high - cell.speed if one else 0.0 for cell, one in zip(cells, intervals, strict=True)]
+    return [[max(0.0, value) for value in down], [max(0.0, value) for value in up]]
+
+
+def _depth(tokens: int) -> str:
+    return f"{tokens // _KIB}k" if tokens and tokens % _KIB == 0 else str(tokens)
+
+
+def _plain(text: str) -> str:
+    """A text that matplotlib shows as it is: no formula, and a label even if it begins with ``_``."""
+    shown = text.replace("$", r"\$")
+    return f"\u200b{shown}" if shown.startswith("_") else shown

@@ -1,0 +1,282 @@
+"""From comparisons to what a gate answers: each test held against what the patches promise and may cost."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from patchkit.base.errors import GateError, Location
+from patchkit.device.bench.rows import BenchGarbage, BenchRow, BenchTest
+from patchkit.device.bench.statistics import Comparison, compare
+from patchkit.series.promises import BenchRules, ExpectedGain
+
+Arm = Literal["baseline", "candidate", "again"]
+ARMS: tuple[Arm, ...] = get_args(Arm)
+_FORMAT = 1
+
+
+def round_order(number: int) -> tuple[Arm, ...]:
+    """Who runs first, second and third in the round of that number, counted from 0.
+
+    Rotated, and mirrored in every other group of three: each arm follows each other one equally often.
+    """
+    turn = number % len(ARMS)
+    order = ARMS[turn:] + ARMS[:turn]
+    return order if number // len(ARMS) % 2 == 0 else order[::-1]
+
+
+@dataclass(slots=True, kw_only=True)
+class Rounds:
+    """Samples in nanoseconds by test and arm, one tuple per round. Only whole rounds are in it."""
+
+    samples: dict[BenchTest, dict[Arm, list[tuple[int, ...]]]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Whole rounds so far."""
+        return min((len(arms["baseline"]) for arms in self.samples.values()), default=0)
+
+    @property
+    def tests(self) -> tuple[BenchTest, ...]:
+        """What was measured, sorted."""
+        return tuple(sorted(self.samples))
+
+    def add(self, arms: Mapping[Arm, Sequence[BenchRow]]) -> None:
+        """Add one whole round.
+
+        Raises:
+            BENCH_TESTS_DIFFER: the arms, or the rounds before, measured other tests.
+        """
+        found = {arm: {row.test: row.samples_ns for row in rows} for arm, rows in arms.items()}
+        expected = set(self.samples) or set(found["baseline"])
+        for arm in ARMS:
+            if set(found[arm]) != expected or len(found[arm]) != len(arms[arm]) or not expected:
+                raise _differ(arm, expected, set(found[arm]))
+        for test in expected:
+            into = self.samples.setdefault(test, {arm: [] for arm in ARMS})
+            for arm in ARMS:
+                into[arm].append(found[arm][test])
+
+    def medians(self, test: BenchTest, arm: Arm) -> list[float]:
+        """The median time of each round, in nanoseconds."""
+        return [statistics.median(samples) for samples in self.samples[test][arm]]
+
+    def tokens_per_second(self, test: BenchTest, arm: Arm) -> float:
+        """The median over the rounds."""
+        return test.tokens * 1e9 / statistics.median(self.medians(test, arm))
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data that :func:`parse_rounds` reads."""
+        return {
+            "format": _FORMAT,
+            "tests": [{**asdict(test), "samples_ns": self.samples[test]} for test in self.tests],
+        }
+
+
+def parse_rounds(text: str, source: str) -> Rounds:
+    """What :meth:`Rounds.as_json` gave, as JSON text. Raises BenchGarbage."""
+    try:
+        return _rounds(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BenchGarbage(
+            "these are no samples that patchkit wrote",
+            where=Location(path=source),
+            why=f"{type(error).__name__}: {error}",
+            hint="measure again, or name another file",
+        ) from error
+
+
+def _rounds(document: dict[str, Any]) -> Rounds:
+    if document["format"] != _FORMAT:
+        raise ValueError(f"format {document['format']!r}")
+    rounds = Rounds()
+    for entry in document["tests"]:
+        arms = entry.pop("samples_ns")
+        rounds.samples[BenchTest(**entry)] = {
+            arm: [tuple(int(value) for value in each) for each in arms[arm]] for arm in ARMS
+        }
+    columns = [each for arms in rounds.samples.values() for each in arms.values()]
+    times = (value for each in columns for samples in each for value in (samples or (0,)))
+    if len({len(each) for each in columns}) > 1 or any(value <= 0 for value in times):
+        raise ValueError("its rounds are not whole")
+    return rounds
+
+
+def _differ(arm: Arm, expected: set[BenchTest], found: set[BenchTest]) -> GateError:
+    lacking = ", ".join(_told(test) for test in sorted(expected - found))
+    extra = ", ".join(_told(test) for test in sorted(found - expected))
+    reasons = [f"{what}: {names}" for what, names in (("missing", lacking), ("extra", extra)) if names]
+    return GateError(
+        f"the {arm} run measured {len(found)} tests where {len(expected)} are compared",
+        code="BENCH_TESTS_DIFFER",
+        why="; ".join(reasons) or "a test came twice, or none at all",
+        hint="two builds are compared by equal tests only: same model, batch sizes, threads and devices",
+    )
+
+
+def _told(test: BenchTest) -> str:
+    return f"{test.name} ({test.setting})"
+
+
+Judgement = Literal["ok", "lost", "short", "open"]
+
+LEAST = 0.02
+"""The smallest fraction worth a verdict.
+
+Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes; docs/bench.md).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What the patches together promise of one model on one GPU, and may cost."""
+
+    allowed_loss: float
+    control: tuple[str, ...]
+    expected: tuple[tuple[str, ExpectedGain], ...]
+
+    def gain_of(self, test: BenchTest) -> tuple[str, ExpectedGain] | None:
+        """The largest gain promised of a test, and the patch that promises it."""
+        fitting = [one for one in self.expected if _fits(test, one[1].test)]
+        return max(fitting, key=lambda one: one[1].gain, default=None)
+
+    def is_control(self, test: BenchTest) -> bool:
+        """Whether every patch leaves this test alone."""
+        return any(_fits(test, pattern) for pattern in self.control)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One test. Speeds in tokens per second; ``why`` says what a judgement other than ok rests on."""
+
+    test: BenchTest
+    baseline: float
+    candidate: float
+    comparison: Comparison
+    judgement: Judgement
+    why: str
+    control: bool
+
+    @property
+    def change(self) -> float:
+        """The effect as a fraction; 0.1 is ten per cent faster."""
+        return math.expm1(self.comparison.effect.middle)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data; changes are fractions."""
+        effect, noise = self.comparison.effect, self.comparison.noise
+        return {
+            "test": self.test.name,
+            "setting": self.test.setting,
+            "baseline_tokens_per_second": round(self.baseline, 3),
+            "candidate_tokens_per_second": round(self.candidate, 3),
+            "change": round(self.change, 5),
+            "interval": [round(math.expm1(effect.low), 5), round(math.expm1(effect.high), 5)],
+            "baseline_against_itself": [round(math.expm1(noise.low), 5), round(math.expm1(noise.high), 5)],
+            "margin": round(math.expm1(self.comparison.margin), 5),
+            "smallest_loss_seen": round(self.comparison.smallest_loss_seen, 5),
+            "rounds": self.comparison.rounds,
+            "verdict": self.comparison.verdict,
+            "judgement": self.judgement,
+            "why": self.why,
+            "control": self.control,
+        }
+
+
+def promises_for(
+    patches: Sequence[tuple[str, BenchRules]], archs: Sequence[str], head_size: int | None
+) -> Promise:
+    """What the patches promise on these GPUs for a model of that head size (None: unknown, so no gain).
+
+    A loss is allowed up to the largest that one of the patches allows; a control is one that all share.
+    """
+    gains = tuple(
+        (patch, gain)
+        for patch, rules in patches
+        for gain in rules.expected
+        if set(gain.archs) & set(archs)
+        and (not gain.head_sizes or (head_size is not None and head_size in gain.head_sizes))
+    )
+    controls = [set(rules.control) for _, rules in patches]
+    shared = set.intersection(*controls) if controls else set()
+    return Promise(
+        allowed_loss=max((rules.allowed_loss for _, rules in patches), default=0.0),
+        control=tuple(sorted(shared)),
+        expected=gains,
+    )
+
+
+def judge(rounds: Rounds, promise: Promise, *, least: float = LEAST) -> tuple[Judged, ...]:
+    """Every test, in order. When a control gained, promised gains are open: something else did it."""
+    compared = {
+        test: compare(
+            rounds.medians(test, "baseline"),
+            rounds.medians(test, "candidate"),
+            rounds.medians(test, "again"),
+            least=least,
+        )
+        for test in rounds.tests
+    }
+    moved = [test.name for test in rounds.tests if promise.is_control(test) and _gained(compared[test])]
+    judged = []
+    for test, comparison in compared.items():
+        judgement, why = _judge_one(test, comparison, promise, moved)
+        judged.append(
+            Judged(
+                test=test,
+                baseline=rounds.tokens_per_second(test, "baseline"),
+                candidate=rounds.tokens_per_second(test, "candidate"),
+                comparison=comparison,
+                judgement=judgement,
+                why=why,
+                control=promise.is_control(test),
+            )
+        )
+    return tuple(judged)
+
+
+def _judge_one(
+    test: BenchTest, comparison: Comparison, promise: Promise, moved: Sequence[str]
+) -> tuple[Judgement, str]:
+    # A loss within the noise of this run cannot be told from none.
+    allowed = max(-math.log1p(-promise.allowed_loss), comparison.least)
+    if comparison.effect.high < -max(allowed, comparison.margin):
+        return "lost", f"slower, where {_percent(-allowed)} is allowed"
+    gain = promise.gain_of(test)
+    if gain is not None:
+        return _judge_gain(comparison, *gain, moved)
+    if comparison.effect.low < -allowed:
+        seen = f"a loss below {comparison.smallest_loss_seen:.1%} would not be seen"
+        return "open", f"the interval reaches below {_percent(-allowed)}; {seen}"
+    return "ok", ""
+
+
+def _judge_gain(
+    comparison: Comparison, patch: str, expected: ExpectedGain, moved: Sequence[str]
+) -> tuple[Judgement, str]:
+    wanted = f"{patch} promises {expected.gain:+.0%} ({expected.source})"
+    gain = math.log1p(expected.gain)
+    if comparison.effect.high < gain:
+        return "short", wanted
+    if moved:
+        return "open", f"the control {', '.join(moved)} gained too: the machine changed"
+    if comparison.effect.low < max(gain, comparison.margin):
+        return "open", f"the interval reaches below what {wanted}"
+    return "ok", wanted
+
+
+def _gained(comparison: Comparison) -> bool:
+    return comparison.verdict == "faster"
+
+
+def _percent(effect: float) -> str:
+    return f"{math.expm1(effect):+.1%}"
+
+
+def _fits(test: BenchTest, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(test.name, pattern)

@@ -1,0 +1,300 @@
+"""What llama-bench writes with ``-o jsonl``, of builds 6628 to 11549."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from patchkit.base.errors import Location, UsageError
+
+_LARGEST = 2**63 - 1  # llama-bench counts in int64_t and uint64_t; no model, time or size comes near
+_LONGEST = 1000  # characters of a text: the longest that are known name every device of a machine
+
+
+class BenchGarbage(UsageError):
+    """A line of llama-bench is no JSON object, or has a value that cannot be."""
+
+    code = "BENCH_GARBAGE"
+
+
+class BenchFieldMissing(UsageError):
+    """A row lacks a field that every known build writes."""
+
+    code = "BENCH_FIELD_MISSING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """The fields of one row, and where it stands; ``hint`` is the next command for one who reads of an error.
+
+    Every method raises BenchGarbage for a value that llama-bench does not write, and BenchFieldMissing for
+    a field that is not there and has no ``without``.
+    """
+
+    table: Mapping[str, object]
+    where: Location
+    hint: str
+
+    def get(self, name: str) -> object:
+        """The value as JSON gave it."""
+        if name not in self.table:
+            raise BenchFieldMissing(
+                f"a row of llama-bench has no field '{name}'",
+                where=self.where,
+                why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
+                hint="this llama-bench is not known: patchkit/device/bench/rows.py reads builds 6628 to 11549",
+            )
+        return self.table[name]
+
+    def count(self, name: str) -> int:
+        """A whole number from 0 on."""
+        value = self.integer(name)
+        if value < 0:
+            raise self.garbage(f"'{name}' is {value}, not a count")
+        return value
+
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
+            raise self.garbage(f"'{name}' is {reprlib.repr(value)}, not a count")
+        return value
+
+    def text(self, name: str, without: str | None = None) -> str:
+        """A text without control characters and halves of surrogate pairs."""
+        value = self.get(name) if without is None else self.table.get(name, without)
+        if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST:
+            raise self.garbage(f"'{name}' is {reprlib.repr(value)}, not a text")
+        return value
+
+    def word(self, name: str) -> str | None:
+        """A setting, whatever its type, as text; None when the build has no such field."""
+        value = self.table.get(name)
+        if value is None or isinstance(value, str):
+            return None if value is None else self.text(name)
+        if not isinstance(value, bool):
+            return str(self.integer(name))
+        return str(value)
+
+    def times(self, name: str) -> tuple[int, ...]:
+        """At least one wall time in nanoseconds."""
+        values = self.get(name)
+        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+            raise self.garbage(f"'{name}' is no list of times")
+        if not all(type(value) is int and 0 < value <= _LARGEST for value in values):
+            raise self.garbage(f"'{name}' has a time that is no positive number of nanoseconds")
+        return tuple(cast("Sequence[int]", values))
+
+    def garbage(self, why: str) -> BenchGarbage:
+        """The error for this row."""
+        return BenchGarbage("a line of llama-bench cannot be read", where=self.where, why=why, hint=self.hint)
+
+
+def parse_fields(line: str, where: Location, hint: str) -> Fields:
+    """The fields of a line. Raises BenchGarbage."""
+    nothing = Fields(table={}, where=where, hint=hint)
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise nothing.garbage(f"it is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise nothing.garbage("it is JSON, but no object")
+    return Fields(table=cast("dict[str, object]", found), where=where, hint=hint)
+
+
+def load_mode_of(fields: Fields) -> str:
+    """How the model was loaded; up to 10068 builds say only whether by mmap."""
+    if fields.table.get("load_mode") is not None:
+        return fields.text("load_mode")
+    return "mmap" if fields.get("use_mmap") else "none"
+
+
+_AGAIN = "run the command again; the whole output is kept in the file named above"
+_FLASH = {"False": "off", "True": "on", "0": "off", "1": "on", "-1": "auto"}
+
+# Fields that change what is measured, and how llama-bench writes that they were left alone; a build that
+# lacks one had no other way. As in the sources of the 14 builds.
+_USUAL: Mapping[str, frozenset[str]] = {
+    "cpu_mask": frozenset({"0x0"}),
+    "cpu_strict": frozenset({"False"}),
+    "poll": frozenset({"50"}),
+    "n_cpu_moe": frozenset({"0"}),
+    "split_mode": frozenset({"layer"}),
+    "main_gpu": frozenset({"0"}),
+    "no_kv_offload": frozenset({"False"}),
+    "tensor_split": frozenset({"0.00"}),
+    "tensor_buft_overrides": frozenset({"none"}),
+    "use_direct_io": frozenset({"False"}),
+    "lazy_mode": frozenset({"auto", "off"}),
+    "embeddings": frozenset({"False"}),
+    "no_op_offload": frozenset({"0"}),
+    "no_host": frozenset({"False"}),
+    "repack": frozenset({"True"}),
+    "fit_target": frozenset({"0"}),
+    "fit_min_ctx": frozenset({"0"}),
+}
+
+
+class BenchTruncated(UsageError):
+    """The output of llama-bench stops in the middle of a line."""
+
+    code = "BENCH_TRUNCATED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class BenchTest:
+    """One test; ``prompt``, ``generated`` and ``depth`` in tokens, ``flash`` off, on or auto.
+
+    ``setting`` is the rest of how the model was run: type and size, batch sizes, threads, layers offloaded.
+    """
+
+    prompt: int
+    generated: int
+    depth: int
+    type_k: str
+    type_v: str
+    flash: str
+    setting: str
+
+    @property
+    def name(self) -> str:
+        """As people write it: ``pp512@d4096``, with what is not the usual behind it."""
+        parts = [f"pp{self.prompt}"] if self.prompt else []
+        parts += [f"tg{self.generated}"] if self.generated else []
+        text = f"{'+'.join(parts)}@d{self.depth}"
+        if self.cache != "f16":
+            text += f" {self.cache}"
+        return text if self.flash == "on" else f"{text} fa-{self.flash}"
+
+    @property
+    def cache(self) -> str:
+        """The types of the KV cache: one word when K and V have the same."""
+        return self.type_k if self.type_k == self.type_v else f"{self.type_k}/{self.type_v}"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one repetition takes time for."""
+        return self.prompt + self.generated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class BenchModel:
+    """What the program says of the model: its type in words, its size in bytes, its number of parameters."""
+
+    kind: str
+    size_bytes: int
+    params: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow:
+    """One row. ``backends`` and ``device`` are what the program says it ran on."""
+
+    test: BenchTest
+    samples_ns: tuple[int, ...]
+    model: BenchModel
+    conditions: Mapping[str, str]
+    backends: tuple[str, ...]
+    device: str
+    gpu: str
+    cpu: str
+    build: int
+    commit: str
+
+    @property
+    def tokens_per_second(self) -> tuple[float, ...]:
+        """One per repetition, as llama-bench counts them: their mean is its ``avg_ts``."""
+        return tuple(self.test.tokens * 1e9 / sample for sample in self.samples_ns)
+
+
+def parse_rows(text: str, source: str, *, hint: str = _AGAIN) -> tuple[BenchRow, ...]:
+    """Every row of the output; ``source`` names the file for messages, ``hint`` is their next command.
+
+    Raises:
+        BenchGarbage: a line is not what llama-bench writes.
+        BenchTruncated: the last line has no end.
+        BenchFieldMissing: a field is not there.
+    """
+    if text and not text.endswith("\n"):
+        raise BenchTruncated(
+            "the output of llama-bench stops in the middle of a line",
+            where=Location(path=source, line=text.count("\n") + 1),
+            why="the program was ended, or the disk was full",
+            hint=hint,
+        )
+    return tuple(
+        _row(parse_fields(line, Location(path=source, line=number), hint))
+        for number, line in enumerate(text.split("\n"), start=1)
+        if line.strip()
+    )
+
+
+def _row(fields: Fields) -> BenchRow:
+    samples = fields.times("samples_ns")
+    test = BenchTest(
+        prompt=fields.count("n_prompt"),
+        generated=fields.count("n_gen"),
+        depth=fields.count("n_depth"),
+        type_k=fields.text("type_k"),
+        type_v=fields.text("type_v"),
+        flash=_flash(fields),
+        setting=_setting(fields),
+    )
+    if not test.tokens:
+        raise fields.garbage("it is a test of no tokens")
+    backends = fields.text("backends")
+    gpu, cpu = fields.text("gpu_info", ""), fields.text("cpu_info", "")
+    unusual = [
+        f"{name} {word}"
+        for name, usual in _USUAL.items()
+        if (word := fields.word(name)) is not None and word not in usual
+    ]
+    return BenchRow(
+        test=test,
+        samples_ns=samples,
+        model=BenchModel(
+            kind=fields.text("model_type"),
+            size_bytes=fields.count("model_size"),
+            params=fields.count("model_n_params"),
+        ),
+        conditions={
+            "cache": test.cache,
+            "flash": test.flash,
+            "batch": f"{fields.count('n_batch')}/{fields.count('n_ubatch')}",
+            "threads": str(fields.count("n_threads")),
+            "layers": str(fields.integer("n_gpu_layers")),
+            "load": load_mode_of(fields),
+            "backend": backends,
+            "device": gpu or cpu or "unknown",
+            "other": ", ".join(unusual) or "as usual",
+        },
+        backends=tuple(part.strip() for part in backends.split(",")),
+        device=fields.text("devices", "auto"),
+        gpu=gpu,
+        cpu=cpu,
+        build=fields.count("build_number"),
+        commit=fields.text("build_commit", "unknown"),
+    )
+
+
+def _setting(fields: Fields) -> str:
+    parts = [
+        fields.text("model_type"),
+        f"{fields.count('model_size')} bytes",
+        f"b{fields.count('n_batch')}",
+        f"ub{fields.count('n_ubatch')}",
+        f"t{fields.count('n_threads')}",
+        f"ngl{fields.integer('n_gpu_layers')}",
+        f"load {load_mode_of(fields)}",
+    ]
+    return ", ".join(parts)
+
+
+def _flash(fields: Fields) -> str:
+    word = fields.word("flash_attn") if fields.get("flash_attn") is not None else None
+    if word not in _FLASH:
+        raise fields.garbage(f"'flash_attn' is {word!r}")
+    return _FLASH[word]

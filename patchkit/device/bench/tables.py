@@ -1,0 +1,526 @@
+"""The table as rows of text, as Markdown, CSV and plain data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.device.bench.rows import BenchModel, BenchRow
+from patchkit.device.bench.statistics import CONFIDENCE, Interval, bootstrap_change, bootstrap_mean
+
+CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
+"""The names of :attr:`BenchRow.conditions`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What was measured of one build; ``source`` is the file, for messages."""
+
+    label: str
+    source: str
+    rows: tuple[BenchRow, ...]
+
+    @property
+    def builds(self) -> str:
+        """As reports name it: ``build 6900 (c22473b58)``."""
+        return ", ".join(f"build {number} ({commit})" for number, commit in sorted(self._builds))
+
+    @property
+    def _builds(self) -> set[tuple[int, str]]:
+        return {(row.build, row.commit) for row in self.rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Tokens per second of one test, one tuple per run; ``conditions`` are those of the label."""
+
+    runs: tuple[tuple[float, ...], ...]
+    conditions: tuple[tuple[str, str], ...]
+
+    @property
+    def speed(self) -> float:
+        """The mean over all repetitions, which is llama-bench's own figure."""
+        return statistics.fmean(speed for run in self.runs for speed in run)
+
+    @property
+    def units(self) -> tuple[float, ...]:
+        """What an interval rests on: the means of several runs, else the repetitions of the only one."""
+        return tuple(statistics.fmean(run) for run in self.runs) if len(self.runs) > 1 else self.runs[0]
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the speed, in tokens per second; None for a single repetition."""
+        return bootstrap_mean(self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """``prompt``, ``generated`` and ``depth`` in tokens; one cell per label, None where it has none."""
+
+    model: BenchModel
+    prompt: int
+    generated: int
+    depth: int
+    shared: tuple[tuple[str, str], ...]
+    cells: tuple[Cell | None, ...]
+
+    @property
+    def kind(self) -> str:
+        """The test without its depth: ``pp512``, ``tg128``, ``pp512+tg128``."""
+        parts = [f"pp{self.prompt}"] if self.prompt else []
+        return "+".join([*parts, f"tg{self.generated}"] if self.generated else parts)
+
+    @property
+    def unusual(self) -> str:
+        """What sets the test apart from one with an f16 cache and flash attention; empty for most."""
+        shared = dict(self.shared)
+        words = [shared["cache"]] if shared.get("cache", "f16") != "f16" else []
+        return " ".join([*words, f"fa-{shared['flash']}"] if shared.get("flash", "on") != "on" else words)
+
+    @property
+    def test(self) -> str:
+        """As llama-bench writes it: ``pp512 @ d4096``."""
+        text = f"{self.kind} @ d{self.depth}" if self.depth else self.kind
+        return f"{text} {self.unusual}".rstrip()
+
+    def change(self, base: int, other: int) -> float | None:
+        """How much faster ``other`` is, as a fraction; None when one of them was not measured."""
+        before, after = self.cells[base], self.cells[other]
+        return None if before is None or after is None else after.speed / before.speed - 1
+
+    def change_interval(self, base: int, other: int) -> Interval | None:
+        """Its interval; None when a side has a single repetition, or none."""
+        before, after = self.cells[base], self.cells[other]
+        return None if before is None or after is None else bootstrap_change(before.units, after.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Lines in the order to show them; ``base`` is the index of the label that others are held against."""
+
+    labels: tuple[str, ...]
+    base: int
+    lines: tuple[Line, ...]
+    series: tuple[Series, ...]
+    across: tuple[str, ...] = field(default=())
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The indexes of every label but the base."""
+        return tuple(index for index in range(len(self.labels)) if index != self.base)
+
+    @property
+    def models(self) -> tuple[BenchModel, ...]:
+        """Each once, in order."""
+        return tuple(dict.fromkeys(line.model for line in self.lines))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any change has one."""
+        repeated = [[cell is not None and len(cell.units) > 1 for cell in line.cells] for line in self.lines]
+        return any(each[self.base] and each[other] for each in repeated for other in self.others)
+
+
+def compare_series(series: Sequence[Series], *, base: int = 0, across: Collection[str] = ()) -> Table:
+    """Put equal tests side by side.
+
+    Args:
+        series: one per label, in the order of the columns.
+        base: the index of the label that the others are held against.
+        across: conditions that may differ within a line, of :data:`CONDITIONS`.
+
+    Raises:
+        BENCH_NOTHING_SHARED: there are several labels, and no line has two cells.
+        BENCH_AMBIGUOUS: a label has two results for one cell.
+    """
+    found: dict[_Key, dict[int, list[BenchRow]]] = {}
+    for index, one in enumerate(series):
+        for row in one.rows:
+            found.setdefault(_key(row, across), {}).setdefault(index, []).append(row)
+    lines = []
+    for key in sorted(found, key=lambda key: (key[0], key[1] == 0, key[1:])):  # prefill before decode
+        model, prompt, generated, depth, shared = key
+        cells = tuple(_cell(found[key].get(index), one) for index, one in enumerate(series))
+        lines.append(
+            Line(model=model, prompt=prompt, generated=generated, depth=depth, shared=shared, cells=cells)
+        )
+    table = Table(
+        labels=tuple(one.label for one in series),
+        base=base,
+        lines=tuple(lines),
+        series=tuple(series),
+        across=tuple(name for name in CONDITIONS if name in across),
+    )
+    if len(series) > 1 and not any(sum(cell is not None for cell in line.cells) > 1 for line in lines):
+        raise _nothing_shared(series)
+    return table
+
+
+_Key = tuple[BenchModel, int, int, int, tuple[tuple[str, str], ...]]
+
+
+def _key(row: BenchRow, across: Collection[str]) -> _Key:
+    test = row.test
+    shared = tuple((name, row.conditions[name]) for name in CONDITIONS if name not in across)
+    return row.model, test.prompt, test.generated, test.depth, shared
+
+
+def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
+    if rows is None:
+        return None
+    first = rows[0]
+    for row in rows[1:]:
+        differing = [name for name in CONDITIONS if row.conditions[name] != first.conditions[name]]
+        differing += ["build"] if (row.build, row.commit) != (first.build, first.commit) else []
+        if differing:
+            raise UsageError(
+                f"'{series.label}' has two results for {first.test.name} of {first.model.kind}",
+                code="BENCH_AMBIGUOUS",
+                where=Location(path=series.source),
+                why=f"they differ in {', '.join(differing)}",
+                hint="one file per build, and one --across less; or split the file",
+            )
+    return Cell(
+        runs=tuple(row.tokens_per_second for row in rows),
+        conditions=tuple((name, first.conditions[name]) for name in CONDITIONS),
+    )
+
+
+def _nothing_shared(series: Sequence[Series]) -> UsageError:
+    """With what the first rows differ in, so that the next command can be named."""
+    first = series[0].rows[0]
+    other = series[1].rows[0]
+    differing = [name for name in CONDITIONS if first.conditions[name] != other.conditions[name]]
+    reasons = [f"{name}: {first.conditions[name]} and {other.conditions[name]}" for name in differing]
+    if first.model != other.model:
+        models = (first.model, other.model)
+        reasons = ["model: " + " and ".join(f"{one.kind}, {one.size_bytes} bytes" for one in models)]
+    return UsageError(
+        f"{' and '.join(one.label for one in series)} have no test in common",
+        code="BENCH_NOTHING_SHARED",
+        where=[Location(path=one.source) for one in series],
+        why="; ".join(reasons) or "they measured other lengths or depths",
+        hint=" ".join(f"--across {name}" for name in differing)
+        if differing and first.model == other.model
+        else "measure the same model and tests with both builds",
+    )
+
+
+NO_INTERVAL = "no interval"
+_ENOUGH = 8
+"""Values from which on an interval may be called one of 99 %: the whole range of n independent values misses
+the median with probability 2**(1-n), which is below 1 % from eight on."""
+_NAMED = 4  # tests that a note names before it counts the rest
+_LOOKED_AT = 100  # relatives of a test; a file that has more was not measured by a person
+
+
+def table_notes(table: Table) -> tuple[str, ...]:
+    """One sentence each: the builds, what is not compared and why, what differs, how sure the figures are."""
+    return (
+        *(f"{one.label}: {one.builds}" for one in table.series),
+        *_differences(table),
+        *_apart(table),
+        *_certainty(table),
+    )
+
+
+def interval_title(table: Table) -> str:
+    """What a column of intervals is called: with its confidence only when it rests on enough values."""
+    return "interval" if _fewest(_cells(table)) < _ENOUGH else f"{100 * CONFIDENCE:.0f} % interval"
+
+
+def _cells(table: Table) -> list[Cell]:
+    return [cell for line in table.lines for cell in line.cells if cell is not None]
+
+
+def _fewest(cells: Sequence[Cell]) -> int:
+    """Values behind the interval that has the fewest; cells without an interval do not count."""
+    return min((len(cell.units) for cell in cells if len(cell.units) > 1), default=0)
+
+
+def _differences(table: Table) -> list[str]:
+    """Conditions that ``across`` let differ, and do."""
+    notes = []
+    for name in table.across:
+        seen = [
+            dict.fromkeys(dict(cell.conditions)[name] for line in table.lines if (cell := line.cells[index]))
+            for index in range(len(table.labels))
+        ]
+        if len({tuple(values) for values in seen}) > 1:
+            told = ", ".join(
+                f"{label} {' and '.join(values)}" for label, values in zip(table.labels, seen, strict=True)
+            )
+            notes.append(f"compared although {name} differs: {told}")
+    return notes
+
+
+def _apart(table: Table) -> list[str]:
+    """Every line that lacks a cell, with what its nearest relative differs in; equal reasons are one note."""
+    alike: dict[tuple[int, int, int, int], list[Line]] = {}
+    for line in table.lines:
+        for index, cell in enumerate(line.cells):
+            if cell is not None:
+                alike.setdefault((index, line.prompt, line.generated, line.depth), []).append(line)
+    reasons: dict[str, list[str]] = {}
+    for line in table.lines:
+        for index, cell in enumerate(line.cells):
+            if cell is None:
+                near = alike.get((index, line.prompt, line.generated, line.depth), ())
+                reason = f"not in {table.labels[index]}{_why(line, near)}"
+                reasons.setdefault(reason, []).append(f"{line.test} of {line.model.kind}")
+    return [f"{reason}: {_listed(tests)}" for reason, tests in reasons.items()]
+
+
+def _why(line: Line, near: Sequence[Line]) -> str:
+    """How the same test differs where it is, if it is; of a model of another type nothing is said."""
+    for other in near[:_LOOKED_AT]:
+        if other.model == line.model:
+            mine, theirs = dict(line.shared), dict(other.shared)
+            told = [
+                f"{name} {theirs[name]} instead of {mine[name]}"
+                for name in CONDITIONS
+                if mine.get(name) != theirs.get(name)
+            ]
+            return f" (it has {', '.join(told)})"
+    for other in near[:_LOOKED_AT]:
+        if other.model.kind == line.model.kind:
+            size, params = other.model.size_bytes, other.model.params
+            return f" (its {other.model.kind} has {size} bytes and {params} parameters)"
+    return ""
+
+
+def _certainty(table: Table) -> list[str]:
+    """On how many repetitions intervals rest, and what they cannot know."""
+    cells = _cells(table)
+    single = [cell for cell in cells if len(cell.units) == 1]
+    notes = []
+    if single:
+        which = "every test was" if len(single) == len(cells) else "some tests were"
+        notes.append(f"{NO_INTERVAL}: {which} run once (-r 1), so nothing is known of the scatter")
+    if len(single) < len(cells):
+        notes.append(f"{interval_title(table)}: {_rests(cells)}")
+        fewest = _fewest(cells)
+        if fewest < _ENOUGH:
+            odds = f"lie on one side of the median one time in {2 ** (fewest - 1)}"
+            notes.append(f"too few for {100 * CONFIDENCE:.0f} %: all of {fewest} values {odds}")
+    return notes
+
+
+def _rests(cells: Sequence[Cell]) -> str:
+    between = [len(cell.runs) for cell in cells if len(cell.runs) > 1]
+    within = [len(cell.units) for cell in cells if len(cell.runs) == 1 and len(cell.units) > 1]
+    told = [f"over {_range(between)} runs"] if between else []
+    if within:
+        told.append(f"over {_range(within)} repetitions of one run, blind to what differs between runs")
+    return "; ".join(told)
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{min(values)} to {max(values)}" if min(values) < max(values) else str(values[0])
+
+
+def _listed(tests: Sequence[str]) -> str:
+    more = len(tests) - _NAMED
+    return ", ".join(tests[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+MISSING = "-"
+_TEXTS = 4  # columns before the first figure: model, size, params, test
+# Whether a test has prompt tokens, and whether it has generated ones.
+_KINDS = {
+    (True, False): "Prefill (pp)",
+    (False, True): "Decode (tg)",
+    (True, True): "Prefill and decode (pp+tg)",
+}
+_BILLION = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """``aligned`` says per column ``left``, ``right`` for a text, or ``figure``."""
+
+    model: BenchModel
+    title: str
+    titles: tuple[str, ...]
+    aligned: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sections(table: Table) -> tuple[Section, ...]:
+    """Every section that has lines, model by model."""
+    titles = _titles(table)
+    aligned = ("left", "right", "right", "left", *["figure"] * (len(titles) - _TEXTS))
+    kinds: dict[tuple[BenchModel, tuple[bool, bool]], list[tuple[str, ...]]] = {}
+    with_intervals = table.has_intervals
+    for line in table.lines:
+        kind = (line.prompt > 0, line.generated > 0)
+        row = _row(table, line, with_intervals=with_intervals)
+        kinds.setdefault((line.model, kind), []).append(row)
+    return tuple(
+        Section(model=model, title=title, titles=titles, aligned=aligned, rows=tuple(kinds[model, kind]))
+        for model in table.models
+        for kind, title in _KINDS.items()
+        if (model, kind) in kinds
+    )
+
+
+def markdown_table(table: Table) -> str:
+    """Sections with a heading each, as people post them, and the notes as a list."""
+    blocks = []
+    several = len(table.models) > 1
+    before = None
+    for section in sections(table):
+        if several and section.model != before:
+            blocks.append(f"### {_escaped(section.model.kind)}")
+        before = section.model
+        blocks += [section.title, _markdown(section)]
+    blocks.append("\n".join(f"- {_escaped(note)}" for note in table_notes(table)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def csv_table(table: Table) -> str:
+    """One line per test with unrounded figures; empty where there is none. The notes are not in it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    titles = ["model", "size_bytes", "params", "test", "prompt", "generated", "depth"]
+    for label in table.labels:
+        titles += [f"{label} {what}" for what in ("t/s", "low", "high", "repetitions")]
+    for index in table.others:
+        titles += [f"{table.labels[index]} {what}" for what in ("change_percent", "low", "high")]
+    writer.writerow(titles)
+    for line in table.lines:
+        row: list[object] = [*asdict(line.model).values(), line.test, line.prompt, line.generated, line.depth]
+        for cell in line.cells:
+            low, high = _ends(cell.interval if cell is not None else None)
+            row += ["", "", "", ""] if cell is None else [cell.speed, low, high, sum(map(len, cell.runs))]
+        for index in table.others:
+            change = line.change(table.base, index)
+            low, high = _ends(line.change_interval(table.base, index), 100)
+            row += ["" if change is None else 100 * change, low, high]
+        writer.writerow(row)
+    return out.getvalue()
+
+
+def json_table(table: Table) -> dict[str, object]:
+    """Plain data: speeds in tokens per second, changes as fractions, intervals as pairs or null."""
+    return {
+        "labels": list(table.labels),
+        "base": table.labels[table.base],
+        "across": list(table.across),
+        "builds": {one.label: one.builds for one in table.series},
+        "files": {one.label: one.source for one in table.series},
+        "lines": [_line(table, line) for line in table.lines],
+        "notes": list(table_notes(table)),
+    }
+
+
+def _line(table: Table, line: Line) -> dict[str, object]:
+    return {
+        "model": asdict(line.model),
+        "test": line.test,
+        "prompt": line.prompt,
+        "generated": line.generated,
+        "depth": line.depth,
+        "conditions": dict(line.shared),
+        "cells": {
+            label: None
+            if cell is None
+            else {
+                "tokens_per_second": cell.speed,
+                "interval": _pair(cell.interval),
+                "runs": [list(run) for run in cell.runs],
+            }
+            for label, cell in zip(table.labels, line.cells, strict=True)
+        },
+        "changes": {
+            table.labels[index]: {
+                "change": line.change(table.base, index),
+                "interval": _pair(line.change_interval(table.base, index)),
+            }
+            for index in table.others
+        },
+    }
+
+
+def _titles(table: Table) -> tuple[str, ...]:
+    titles = ["model", "size", "params", "test", *table.labels]
+    for index in table.others:
+        # Between two labels there is one change, and its column needs no name.
+        prefix = f"{table.labels[index]} " if len(table.others) > 1 else ""
+        titles.append(f"{prefix}Δ%")
+        titles += [f"{prefix}{interval_title(table)}"] if table.has_intervals else []
+    return tuple(titles)
+
+
+def _row(table: Table, line: Line, *, with_intervals: bool) -> tuple[str, ...]:
+    row = [line.model.kind, _size(line.model), _params(line.model), line.test]
+    row += [MISSING if cell is None else _speed(cell.speed) for cell in line.cells]
+    for index in table.others:
+        change = line.change(table.base, index)
+        row.append(MISSING if change is None else _percent(change))
+        if with_intervals:
+            row.append(MISSING if change is None else _ends_text(line.change_interval(table.base, index)))
+    return tuple(row)
+
+
+def _markdown(section: Section) -> str:
+    cells = [tuple(map(_escaped, row)) for row in (section.titles, *section.rows)]
+    # Two more than a title, as the tables have them that people know from these benchmarks.
+    widths = [
+        max(len(title) + 2, *(len(row[column]) for row in cells[1:])) for column, title in enumerate(cells[0])
+    ]
+    dashes = [
+        f"{'-' * (width + 1)}:" if how == "figure" else "-" * (width + 2)
+        for width, how in zip(widths, section.aligned, strict=True)
+    ]
+    lines = [_padded(row, widths, section.aligned) for row in cells]
+    lines.insert(1, f"|{'|'.join(dashes)}|")
+    return "\n".join(lines)
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], aligned: Sequence[str]) -> str:
+    cells = [
+        text.ljust(width) if how == "left" else text.rjust(width)
+        for text, width, how in zip(row, widths, aligned, strict=True)
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _speed(speed: float) -> str:
+    """Two digits at most, without closing zeros: 182.6."""
+    return f"{speed:.2f}".rstrip("0").rstrip(".")
+
+
+def _percent(fraction: float) -> str:
+    text = f"{100 * fraction:.2f}%"
+    return text.removeprefix("-") if text == "-0.00%" else text
+
+
+def _ends_text(interval: Interval | None) -> str:
+    return NO_INTERVAL if interval is None else f"{_percent(interval.low)} to {_percent(interval.high)}"
+
+
+def _size(model: BenchModel) -> str:
+    return f"{model.size_bytes / 2**20:.2f} MiB"
+
+
+def _params(model: BenchModel) -> str:
+    if model.params < _BILLION:
+        return f"{model.params / 1e6:.2f} M"
+    return f"{model.params / 1e9:.2f} B"
+
+
+def _ends(interval: Interval | None, scale: float = 1) -> tuple[float | str, float | str]:
+    return ("", "") if interval is None else (interval.low * scale, interval.high * scale)
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]

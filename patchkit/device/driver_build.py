@@ -1,0 +1,71 @@
+"""Compiling our own drivers against the headers and libraries of a built side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.process import ToolFailed, run_tool
+from patchkit.base.reporter import Reporter
+from patchkit.build.compiler import nice
+from patchkit.build.sides import BuiltSide
+from patchkit.build.store import Store, key_of
+from patchkit.gpu.cases import CASE_READER
+
+_NATIVE = Path(__file__).parent / "native"
+_LIBRARIES: dict[str, Sequence[str]] = {
+    "attention_check": ("ggml", "ggml-base"),
+    "logits": ("llama", "ggml", "ggml-base"),
+}
+_INCLUDES = ("include", "ggml/include")
+_TIMEOUT_S = 600.0
+_CXX = "c++"
+# Deprecated names are the ones that every build has.
+_FLAGS = ("-std=c++17", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
+
+
+def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, reporter: Reporter) -> Path:
+    """The driver ``name`` for a side, built once; ``tree`` has the headers.
+
+    Raises:
+        DRIVER_NOT_BUILT: it does not compile against this upstream.
+        ToolMissing: there is no C++ compiler.
+        CacheError: the disk refused.
+    """
+    source = _NATIVE / f"{name}.cpp"
+    store = Store(root=cache_root / "objects")
+    key = key_of(
+        {
+            "driver": name,
+            "source": [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, CASE_READER)],
+            "flags": _FLAGS,
+            "libraries": str(side.folder),
+            "side": side.identity,
+        }
+    )
+    found = store.find(key)
+    if found is not None:
+        return found / name
+    reporter.step(f"building the driver {name}")
+    argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
+    for include in _INCLUDES:
+        argv += ["-isystem", str(tree / include)]
+    argv += [str(source), f"-L{side.folder}", *(f"-l{library}" for library in _LIBRARIES[name])]
+    argv += [f"-Wl,-rpath,{side.folder}", f"-Wl,-rpath-link,{side.folder}"]
+    with store.filling(key) as folder:
+        try:
+            run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=reporter)
+        except ToolFailed as error:
+            raise ToolchainError(
+                f"patchkit's driver {name} does not compile against this upstream",
+                code="DRIVER_NOT_BUILT",
+                where=Location(path=str(source)),
+                why=error.why,
+                hint=error.hint,
+            ) from error
+    place = store.find(key)
+    if place is None:
+        raise AssertionError(f"the store lost {key}")
+    return place / name

@@ -1,0 +1,234 @@
+"""The logits of a model on both sides, by our driver and by upstream's llama-perplexity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import Location
+from patchkit.base.files import disk_errors
+from patchkit.build.sides import BuiltSide
+from patchkit.device.program import OutputGarbled, Place, Ran, run_program
+
+_UBATCH = 256
+_PROMPT = 600  # more than two physical batches, and no multiple of one
+_PAIRED = 300  # tokens of each of two sequences: more than one physical batch together
+_STEPS = 8
+_STRIDE = 37  # every which row of the prompt is kept; prime to every tile
+_THREADS = 1  # how work is split must not depend on the machine, and small models gain nothing from more
+_COMPARE_S = 600.0
+_LINE = re.compile(
+    r"rows=(?P<rows>\d+) vocabulary=(?P<vocabulary>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
+    r"at=(?P<at>\d+) kl=(?P<kl>\S+) kl_worst=(?P<kl_worst>\S+) same_top=(?P<same_top>\d+) "
+    r"finite=(?P<finite>[01])\n"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """``tokens`` of the prompt and ``steps`` after it, per sequence; ``flash`` is flash attention."""
+
+    name: str
+    tokens: int
+    sequences: int = 1
+    is_unified: bool = False
+    type_k: str = "f16"
+    type_v: str = "f16"
+    flash: bool = True
+    ubatch: int = _UBATCH
+    steps: int = _STEPS
+    stride: int = _STRIDE
+
+    def words(self, device: str) -> list[str]:
+        """The arguments of the driver."""
+        return [
+            f"device={device}",
+            f"flash={self.flash:d}",
+            f"type_k={self.type_k}",
+            f"type_v={self.type_v}",
+            f"tokens={self.tokens}",
+            f"steps={self.steps}",
+            f"ubatch={self.ubatch}",
+            f"sequences={self.sequences}",
+            f"unified={self.is_unified:d}",
+            f"stride={self.stride}",
+            f"threads={_THREADS}",
+        ]
+
+    def as_reference(self) -> Scene:
+        """The same by the other path: without flash attention, where the KV types allow it.
+
+        llama.cpp refuses a quantized V cache without flash attention.
+        """
+        return self if self.type_v.startswith("q") else replace(self, flash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """How far two tables of logits are apart; ``same_top`` of ``rows`` have the same likeliest token."""
+
+    rows: int
+    vocabulary: int
+    nmse: float
+    worst: float
+    worst_row: int
+    kl: float
+    kl_worst: float
+    same_top: int
+    is_finite: bool
+
+
+def scenes() -> tuple[Scene, ...]:
+    """A prompt longer than a physical batch, and two interleaved sequences; f16 and q8_0 KV."""
+    long = Scene(name="long-f16", tokens=_PROMPT)
+    pair = Scene(name="two-f16", tokens=_PAIRED, sequences=2)
+    return (
+        long,
+        replace(long, name="long-q8_0", type_k="q8_0", type_v="q8_0"),
+        pair,
+        replace(pair, name="two-unified-f16", is_unified=True),
+        replace(pair, name="two-q8_0", type_k="q8_0", type_v="q8_0"),
+    )
+
+
+def run_logits(
+    driver: Path,
+    side: BuiltSide,
+    model: Path,
+    scene: Scene,
+    *,
+    device: str,
+    name: str,
+    timeout_s: float,
+    place: Place,
+) -> tuple[Ran, Path]:
+    """Compute the logits of a scene; they are in the returned file.
+
+    Raises:
+        The errors of :func:`run_program`; ProgramFailed when the model or the device is not there.
+    """
+    out = place.folder / f"{name}.logits"
+    with disk_errors(out, "removing the logits of an earlier run"):
+        out.unlink(missing_ok=True)
+    argv = [str(driver), "run", str(side.folder), str(model), str(out), *scene.words(device)]
+    ran = run_program(name, argv, place=place, timeout_s=timeout_s)
+    return ran, out
+
+
+def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, place: Place) -> Distance:
+    """The distance of ``other`` from ``reference``.
+
+    Raises:
+        ProgramFailed: a file is cut off or of another scene.
+        OutputGarbled: the driver printed something else.
+    """
+    argv = [str(driver), "compare", str(reference), str(other)]
+    ran = run_program(name, argv, place=replace(place, elsewhere=None), timeout_s=_COMPARE_S)
+    return parse_distance(ran.text(), where=str(ran.stdout), argv=argv)
+
+
+def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distance:
+    """The one line of ``logits compare``. Raises OutputGarbled."""
+    match = _LINE.fullmatch(text)
+    if match is None:
+        raise OutputGarbled(
+            "the distance of two sets of logits cannot be read",
+            where=Location(path=where),
+            why=f"it begins: {text[:160]!r}",
+            hint=f"the command was: {' '.join(argv)}" if argv else None,
+        )
+    return Distance(
+        rows=int(match["rows"]),
+        vocabulary=int(match["vocabulary"]),
+        nmse=float(match["nmse"]),
+        worst=float(match["worst"]),
+        worst_row=int(match["at"]),
+        kl=float(match["kl"]),
+        kl_worst=float(match["kl_worst"]),
+        same_top=int(match["same_top"]),
+        is_finite=match["finite"] == "1",
+    )
+
+
+PROGRAM = "llama-perplexity"
+_MEAN = re.compile(r"^Mean +KLD: +(\S+) ±", re.MULTILINE)
+_WORST = re.compile(r"^Maximum KLD: +(\S+)$", re.MULTILINE)
+_PERPLEXITY = re.compile(r"^Mean PPL\(Q\) +: +(\S+) ±", re.MULTILINE)
+_BASE = re.compile(r"^Mean PPL\(base\) +: +(\S+) ±", re.MULTILINE)
+# Contexts of twice the physical batch, so that attention looks back over its edge.
+_CONTEXT, _PERPLEXITY_UBATCH = 512, 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """What is read: ``chunks`` contexts of 512 tokens of ``text`` (-1: all of it)."""
+
+    model: Path
+    text: Path
+    chunks: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Of one run from the base: mean and largest divergence in nats, and both perplexities."""
+
+    mean: float
+    worst: float
+    perplexity: float
+    base_perplexity: float
+
+
+def save_base(
+    side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: Place
+) -> None:
+    """Run and save the logits into ``base``, without flash attention. Raises as :func:`run_program`."""
+    argv = [*_arguments(side, text, device), "-fa", "off", "--save-all-logits", str(base)]
+    run_program(name, argv, place=place, timeout_s=timeout_s)
+
+
+def diverge(
+    side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: Place
+) -> Divergence:
+    """Run with flash attention and compare with ``base``.
+
+    Raises:
+        OutputGarbled: it printed no divergence: the base is cut off, or the text is too short.
+        The errors of :func:`run_program`.
+    """
+    argv = [
+        *_arguments(side, text, device),
+        "-fa",
+        "on",
+        "--kl-divergence",
+        "--kl-divergence-base",
+        str(base),
+    ]
+    ran = run_program(name, argv, place=place, timeout_s=timeout_s)
+    return parse_divergence(ran.text(), where=str(ran.stdout))
+
+
+def parse_divergence(text: str, *, where: str) -> Divergence:
+    """The statistics that the program prints at its end. Raises OutputGarbled."""
+    found = [pattern.search(text) for pattern in (_MEAN, _WORST, _PERPLEXITY, _BASE)]
+    try:
+        mean, worst, perplexity, base = (float(match[1]) for match in found if match is not None)
+    except ValueError:
+        raise OutputGarbled(
+            f"{PROGRAM} printed no divergence",
+            where=Location(path=where),
+            why=f"it ends: {text[-160:]!r}",
+            hint="a text needs 1024 tokens at least; what it said to stderr lies beside that file",
+        ) from None
+    return Divergence(mean=mean, worst=worst, perplexity=perplexity, base_perplexity=base)
+
+
+def _arguments(side: BuiltSide, text: Text, device: str) -> list[str]:
+    offload = ["-dev", "none"] if device == "CPU" else ["-dev", device, "-ngl", "999"]
+    return [
+        str(side.program(PROGRAM)),
+        *("-m", str(text.model), "-f", str(text.text), "--chunks", str(text.chunks)),
+        *("-c", str(_CONTEXT), "-b", str(2 * _CONTEXT), "-ub", str(_PERPLEXITY_UBATCH)),
+        *offload,
+    ]

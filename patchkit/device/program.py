@@ -1,0 +1,335 @@
+"""One run of a program that was built: its files, its end, and an error of its own for each bad end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Protocol
+
+from patchkit.base.errors import Location, PatchkitError, ToolchainError
+from patchkit.base.files import DiskFull, disk_errors, is_full, write_whole
+from patchkit.base.process import Completed, ToolTimeout, run_logged
+from patchkit.base.reporter import Reporter
+from patchkit.device.runner import Job, Runner
+
+_SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
+_IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
+
+
+class Elsewhere(Runner, Protocol):
+    """A runner on another machine; ``session`` names this process's jobs."""
+
+    @property
+    def session(self) -> str:
+        """What tells the jobs of this process from those of every other."""
+        ...
+
+    def scratch(self, name: str) -> str:
+        """The path of a folder there for outputs; it need not exist."""
+        ...
+
+    def fetch(self, there: str, here: Path) -> None:
+        """Bring a file here, whole or not at all."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Paths:
+    """Counterparts of the paths of one run. ``libraries`` are folders there."""
+
+    runner: Elsewhere
+    scratch: str
+    counterparts: dict[str, str] = field(default_factory=dict)
+    libraries: list[str] = field(default_factory=list)
+    outputs: dict[str, Path] = field(default_factory=dict)
+
+    def word(self, word: str) -> str:
+        """An argument as it reads there."""
+        path = Path(word)
+        if not path.is_absolute():
+            return word
+        if not path.exists():
+            there = f"{self.scratch}/{path.name}"
+            self.outputs[there] = path
+            self.counterparts[word] = there
+            return there
+        if path.is_file() and any(path.parent.glob("libggml-base.so*")):
+            return f"{self._folder(path.parent)}/{path.name}"
+        return self._folder(path) if path.is_dir() else self._placed(path)
+
+    def _folder(self, folder: Path) -> str:
+        there = self._placed(folder)
+        if there not in self.libraries:
+            self.libraries.append(there)
+        return there
+
+    def _placed(self, path: Path) -> str:
+        there = self.runner.place(path)
+        self.counterparts[str(path)] = there
+        return there
+
+    def as_here(self, output: bytes) -> bytes:
+        """What was printed, with the paths of here."""
+        for here, there in sorted(self.counterparts.items(), key=lambda pair: -len(pair[1])):
+            output = output.replace(there.encode(), here.encode())
+        return output
+
+
+def run_elsewhere(
+    runner: Elsewhere,
+    name: str,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+) -> Completed:
+    """Run to the end; a negative status is a signal, as for a program here.
+
+    Raises:
+        ToolTimeout: it was stopped after ``timeout_s``.
+        The errors of :mod:`patchkit.device.runner`.
+    """
+    paths = _Paths(runner=runner, scratch=runner.scratch(name))
+    words = tuple(paths.word(word) for word in argv)
+    settings = {key: paths.word(value) for key, value in env.items()}
+    if paths.libraries:
+        settings["LD_LIBRARY_PATH"] = ":".join(paths.libraries)
+    job = Job(
+        argv=("sh", "-c", _IN_FOLDER, paths.scratch, *words),
+        tag=f"{runner.session}-{name}",
+        env=settings,
+        timeout_s=timeout_s,
+    )
+    done = runner.run(job)
+    if done.returncode == 0:
+        for there, here in paths.outputs.items():
+            runner.fetch(there, here)
+    status = _SIGNALLED - done.returncode if done.returncode > _SIGNALLED else done.returncode
+    return replace(
+        done,
+        argv=tuple(argv),
+        returncode=status,
+        stdout=paths.as_here(done.stdout),
+        stderr=paths.as_here(done.stderr),
+    )
+
+
+_TAIL_LINES = 20
+# What ggml, its GPU backends, glibc and the C++ library say; seen at builds 6900 and 11549.
+_NO_MEMORY = (
+    "std::bad_alloc",
+    "out of memory",
+    "failed to allocate",
+    "unable to allocate",
+    "Cannot allocate memory",
+    "insufficient memory",
+)
+_LOST = (
+    "device is lost",
+    "device lost",
+    "hipErrorNoDevice",
+    "no ROCm-capable device",
+    "no CUDA-capable device",
+    "GPU is lost",
+    "GPU Hang",
+    "hipErrorIllegalAddress",
+    "unspecified launch failure",
+)
+
+
+class ProgramHung(ToolchainError):
+    """A program did not end in time and was stopped."""
+
+    code = "PROGRAM_HUNG"
+
+
+class ProgramCrashed(ToolchainError):
+    """A signal ended a program."""
+
+    code = "PROGRAM_CRASHED"
+
+
+class ProgramFailed(ToolchainError):
+    """A program ended with a status that says it could not do its work."""
+
+    code = "PROGRAM_FAILED"
+
+
+class ProgramOutOfMemory(ToolchainError):
+    """A program did not get the memory it asked for, or was killed for it."""
+
+    code = "PROGRAM_OUT_OF_MEMORY"
+
+
+class DeviceLost(ToolchainError):
+    """The GPU went away, or faulted, under a program."""
+
+    code = "DEVICE_LOST"
+
+
+class OutputGarbled(ToolchainError):
+    """What a program printed is not what it prints: garbled, cut off, or of another version."""
+
+    code = "PROGRAM_OUTPUT_GARBLED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where runs keep their files, who hears about them, and on which other machine they run (None: here)."""
+
+    folder: Path
+    reporter: Reporter
+    elsewhere: Elsewhere | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A run that ended with an accepted status. ``command`` can be pasted into a shell."""
+
+    argv: tuple[str, ...]
+    command: str
+    status: int
+    stdout: Path
+    stderr: Path
+    seconds: float
+
+    def text(self) -> str:
+        """What it printed."""
+        return self.stdout.read_text("utf-8", "replace")
+
+    def talk(self) -> str:
+        """What it wrote to stderr."""
+        return self.stderr.read_text("utf-8", "replace")
+
+
+def run_program(
+    name: str,
+    argv: Sequence[str],
+    *,
+    place: Place,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float,
+    accept: frozenset[int] = frozenset({0}),
+) -> Ran:
+    """Run to the end, with the output in ``place.folder``/<name>.out and .err.
+
+    Raises:
+        ProgramHung, ProgramCrashed, ProgramFailed, ProgramOutOfMemory, DeviceLost: as they say.
+        DiskFull: it could not write its output.
+        ToolMissing, TOOL_NOT_STARTED: it is not there, or is no program.
+        CacheError: the disk refused.
+    """
+    out, err, record = (place.folder / f"{name}.{ending}" for ending in ("out", "err", "json"))
+    settings = [f"{key}={shlex.quote(value)}" for key, value in (env or {}).items()]
+    command = " ".join([*settings, shlex.join(argv)])
+    told: dict[str, object] = {"command": command, "state": "running"}
+    with disk_errors(place.folder, "keeping the output of a program"):
+        place.folder.mkdir(parents=True, exist_ok=True)
+        _write(record, told)
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            try:
+                completed = _run(name, argv, place, env or {}, timeout_s, (stdout, stderr))
+                failure = None if completed.returncode in accept else _bad_end(completed, err)
+                if is_full(place.folder):
+                    failure = _full(place.folder)
+            except PatchkitError as error:
+                told |= {"state": error.code, "partial": True}
+                _write(record, told)
+                if isinstance(error, ToolTimeout):
+                    raise _hung(error, err) from error
+                raise
+            except BaseException:  # Ctrl-C: what was written so far stays, marked
+                told |= {"state": "interrupted", "partial": True}
+                _write(record, told)
+                raise
+        told |= {"status": completed.returncode, "seconds": round(completed.seconds, 2)}
+        told |= {"state": "ended"} if failure is None else {"state": failure.code, "partial": True}
+        _write(record, told)
+    if failure is not None:
+        raise failure
+    return Ran(
+        argv=tuple(argv),
+        command=command,
+        status=completed.returncode,
+        stdout=out,
+        stderr=err,
+        seconds=completed.seconds,
+    )
+
+
+def _run(
+    name: str,
+    argv: Sequence[str],
+    place: Place,
+    env: Mapping[str, str],
+    timeout_s: float,
+    into: tuple[IO[bytes], IO[bytes]],
+) -> Completed:
+    if place.elsewhere is None:
+        return run_logged(
+            argv, stdout=into[0], stderr=into[1], env=env, timeout_s=timeout_s, reporter=place.reporter
+        )
+    completed = run_elsewhere(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
+    for stream, data in zip(into, (completed.stdout, completed.stderr), strict=True):
+        stream.write(data)
+        stream.flush()
+    return completed
+
+
+def _write(path: Path, document: object) -> None:
+    write_whole(path, json.dumps(document, indent=1) + "\n", "keeping the output of a program")
+
+
+def _hung(error: ToolTimeout, err: Path) -> ProgramHung:
+    return ProgramHung(error.message, where=Location(path=str(err)), why=_tail(err), hint=error.hint)
+
+
+def _full(folder: Path) -> DiskFull:
+    return DiskFull(
+        "keeping the output of a program failed: no space is left",
+        where=Location(path=str(folder)),
+        hint=f"free some space there, or name another folder with --cache-dir (now {folder})",
+    )
+
+
+def _bad_end(completed: Completed, err: Path) -> PatchkitError:
+    name = Path(completed.argv[0]).name
+    status = completed.returncode
+    why = _tail(err)
+    where = Location(path=str(err))
+    hint = f"the command was: {shlex.join(completed.argv)}"
+    if status == -signal.SIGXFSZ:
+        return DiskFull(f"{name} met the limit of a file's size", where=where, hint="see: ulimit -f")
+    end = _signal_name(-status) if status < 0 else f"status {status}"
+    if status == -signal.SIGKILL:
+        return ProgramOutOfMemory(
+            f"{name} was killed",
+            where=where,
+            why=f"nothing of patchkit did; the system kills so when memory runs out\n{why}".rstrip(),
+            hint=f"look at: dmesg | tail; {hint}",
+        )
+    text = err.read_text("utf-8", "replace").lower()
+    if any(words.lower() in text for words in _LOST):
+        return DeviceLost(f"{name} lost the GPU ({end})", where=where, why=why, hint=hint)
+    if any(words.lower() in text for words in _NO_MEMORY):
+        return ProgramOutOfMemory(f"{name} ran out of memory ({end})", where=where, why=why, hint=hint)
+    if status < 0:
+        return ProgramCrashed(f"{name} was ended by {end}", where=where, why=why, hint=hint)
+    return ProgramFailed(f"{name} ended with {end}", where=where, why=why, hint=hint)
+
+
+def _tail(err: Path) -> str:
+    lines = err.read_text("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
+    return "\n".join(line[:200] for line in lines) or "it wrote nothing to stderr"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {os.strerror(number) if number < 0 else number}"

@@ -1,0 +1,523 @@
+"""From what the user named to a runner."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from patchkit.base.errors import ExitCode, Location, PatchkitError, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.base.process import Completed, ToolTimeout, run_tool
+from patchkit.base.reporter import Reporter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One program.
+
+    ``argv`` holds paths as :meth:`Runner.place` gave them. ``env`` comes on top of a scrubbed environment.
+    ``tag`` tells jobs apart that look alike, such as the third round from the fourth: a job of equal tag and
+    command is one job, and a runner that resumes gives its result again.
+    """
+
+    argv: tuple[str, ...]
+    tag: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+
+class Runner(Protocol):
+    """Where programs run. Neither method raises for a program that failed: the status says that."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+    def place(self, path: Path) -> str:
+        """Have a file or folder there, and give its path there. What is there already is not copied again."""
+        ...
+
+    def run(self, job: Job) -> Completed:
+        """Run a job to its end.
+
+        Raises:
+            ToolMissing, TOOL_NOT_STARTED: there is no such program.
+            ToolTimeout: it was stopped after ``timeout_s``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRunner:
+    """This machine."""
+
+    reporter: Reporter
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return "this machine"
+
+    def place(self, path: Path) -> str:
+        """The path itself."""
+        return str(path)
+
+    def run(self, job: Job) -> Completed:
+        """Run a job to its end; raises as :meth:`Runner.run`."""
+        return run_tool(job.argv, env=job.env, timeout_s=job.timeout_s, check=False, reporter=self.reporter)
+
+
+# Prints the absolute root. Results of jobs that nobody asked for in a month go.
+PREPARE = """set -e
+root=@root@
+[ -n "$root" ] || root="${XDG_CACHE_HOME:-$HOME/.cache}/patchkit-runner"
+mkdir -p "$root/jobs" "$root/placed"
+for tool in setsid timeout rsync nohup; do
+  command -v $tool >/dev/null || { echo "$tool: not found" >&2; exit 127; }
+done
+find "$root/jobs" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} +
+cd "$root" && pwd -P"""
+
+# A job that has ended, or is running, is left alone; one that died without a status begins anew. Prints the
+# status and both sizes on one line, then both outputs; or "lost". Cut short at any point it can be run again.
+RUN = """dir=@folder@
+mkdir -p "$dir" && cd "$dir" || exit 1
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none)
+alive() { [ -s pid ] && [ "$(cat boot 2>/dev/null)" = "$boot" ] && kill -0 "$(cat pid)" 2>/dev/null; }
+if [ ! -e rc ] && ! alive; then
+  rm -f pid
+  end='echo $? > rc.partial; mv rc.partial rc'
+  printf '%s\\n' 'echo $$ > pid' @job@' > stdout 2> stderr < /dev/null' "$end" > job.sh &&
+    echo "$boot" > boot || exit 1
+  nohup setsid sh job.sh > /dev/null 2>&1 < /dev/null &
+  n=0; while [ ! -s pid ] && [ ! -e rc ] && [ $n -lt 300 ]; do n=$((n + 1)); sleep 0.1; done
+fi
+while [ ! -e rc ]; do
+  alive || { sleep 0.5; [ -e rc ] || { echo lost; exit 0; }; }
+  [ -e rc ] || sleep 0.2
+done
+echo "$(cat rc)" $(wc -c < stdout) $(wc -c < stderr)
+cat stdout stderr"""
+
+# Everything in the job's session: timeout(1) makes a process group of its own in it.
+END = """cd @folder@ || exit 0
+[ -e rc ] && exit 0
+session=$(cat pid)
+for stat in /proc/[0-9]*/stat; do
+  line=$(cat "$stat" 2>/dev/null) || continue
+  set -- ${line##*) }
+  [ "$4" = "$session" ] && kill -TERM "$(basename "$(dirname "$stat")")" 2>/dev/null
+done
+exit 0"""
+
+
+def fill(script: str, **values: str) -> str:
+    """The script with every ``@name@`` replaced by the quoted value."""
+    for name, value in values.items():
+        script = script.replace(f"@{name}@", shlex.quote(value))
+    return script
+
+
+def content_key(path: Path) -> str:
+    """20 hex digits over names, modes, links and bytes. Raises CacheError when the disk refuses."""
+    digest = hashlib.sha256()
+    with disk_errors(path, "reading what is to be copied"):
+        for entry in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            name = entry.relative_to(path.parent).as_posix()
+            if entry.is_symlink():
+                digest.update(f"link {name} {entry.readlink()}\n".encode())
+            elif entry.is_file():
+                with entry.open("rb") as stream:
+                    content = hashlib.file_digest(stream, "sha256").hexdigest()
+                digest.update(f"file {name} {entry.stat().st_mode & 0o111:o} {content}\n".encode())
+    return digest.hexdigest()[:20]
+
+
+_SSH_FAILED = 255  # ssh's own status, whatever the command there returned
+# rsync: protocol stream, socket or pipe, timeouts, and what ssh gave it.
+_RSYNC_LOST = frozenset({10, 12, 30, 35, 255})
+_NOT_FOUND = 127
+
+
+class _RunnerError(PatchkitError):
+    code = "RUNNER"
+    exit_code = ExitCode.TOOLCHAIN
+
+
+class RunnerUnreachable(_RunnerError):
+    """There is no ssh server there, or no way to it."""
+
+    code = "RUNNER_UNREACHABLE"
+
+
+class RunnerHostKeyUnknown(_RunnerError):
+    """Nobody has accepted the key of that machine yet."""
+
+    code = "RUNNER_HOST_KEY_UNKNOWN"
+
+
+class RunnerHostKeyChanged(_RunnerError):
+    """The machine shows another key than the one that is known."""
+
+    code = "RUNNER_HOST_KEY_CHANGED"
+
+
+class RunnerAuthFailed(_RunnerError):
+    """The machine lets nobody in without a password."""
+
+    code = "RUNNER_AUTH_FAILED"
+
+
+class RunnerLost(_RunnerError):
+    """The connection was lost, and did not come back in time."""
+
+    code = "RUNNER_LOST"
+
+
+class RunnerJobLost(_RunnerError):
+    """A job ended on the other machine without a status: a restart, or something killed all of it."""
+
+    code = "RUNNER_JOB_LOST"
+
+
+class RunnerToolMissing(_RunnerError):
+    """The other machine lacks a program that running there needs."""
+
+    code = "RUNNER_TOOL_MISSING"
+
+
+class RunnerDiskFull(_RunnerError):
+    """The disk of the other machine is full."""
+
+    code = "RUNNER_DISK_FULL"
+
+
+class RunnerFailed(_RunnerError):
+    """A command of patchkit's own failed on the other machine."""
+
+    code = "RUNNER_FAILED"
+
+
+def is_connection_loss(completed: Completed) -> bool:
+    """Whether trying again may help: the connection ended, or could not be made, for no lasting reason."""
+    if completed.argv[0] == "rsync":
+        lost = completed.returncode in _RSYNC_LOST
+    else:
+        lost = completed.returncode == _SSH_FAILED
+    return lost and not isinstance(runner_failure(completed, ""), _LASTING)
+
+
+def runner_failure(completed: Completed, name: str) -> PatchkitError:
+    """The error for an ssh or rsync that failed; ``name`` is the runner's."""
+    text = completed.stderr.decode("utf-8", "replace").strip()
+    where = Location(path=name)
+    for words, kind, message, hint in _KNOWN:
+        if any(word in text for word in words):
+            return kind(message, where=where, why=text, hint=hint)
+    if completed.returncode == _NOT_FOUND or "not found" in text:
+        return RunnerToolMissing(
+            "a program is missing on the other machine",
+            where=where,
+            why=text,
+            hint="it needs sh, coreutils, setsid (util-linux) and rsync",
+        )
+    if completed.returncode == _SSH_FAILED or completed.returncode in _RSYNC_LOST:
+        return RunnerLost(
+            "the connection was lost",
+            where=where,
+            why=text or "ssh wrote nothing",
+            hint="run the command again: what runs there goes on, and its result is taken then",
+        )
+    return RunnerFailed(
+        f"a command on the other machine ended with status {completed.returncode}",
+        where=where,
+        why=text or "it wrote nothing to stderr",
+        hint="-v shows the commands; each can be pasted",
+    )
+
+
+_KNOWN: tuple[tuple[tuple[str, ...], type[_RunnerError], str, str], ...] = (
+    (
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED",),
+        RunnerHostKeyChanged,
+        "the other machine shows another key than the known one",
+        "if it was installed anew: ssh-keygen -R HOST, then ssh HOST to see and accept the new key",
+    ),
+    (
+        ("Host key verification failed", "No ED25519 host key is known", "host key is known for"),
+        RunnerHostKeyUnknown,
+        "the key of the other machine is not known yet",
+        "ssh HOST once, by hand, to see and accept its key",
+    ),
+    (
+        ("Permission denied (", "Too many authentication failures"),
+        RunnerAuthFailed,
+        "the other machine did not let us in",
+        "a key without a question is needed: ssh-copy-id HOST, or an agent; try: ssh -oBatchMode=yes HOST",
+    ),
+    (
+        ("Could not resolve hostname", "Connection refused", "No route to host", "Network is unreachable"),
+        RunnerUnreachable,
+        "there is no ssh server to be reached",
+        "check name, port and network with: ssh HOST true",
+    ),
+    (
+        ("Connection timed out", "Operation timed out", "timed out during banner exchange"),
+        RunnerUnreachable,
+        "the other machine does not answer",
+        "check name, port and network with: ssh HOST true",
+    ),
+    (
+        ("No space left on device", "Disk quota exceeded"),
+        RunnerDiskFull,
+        "the disk of the other machine is full",
+        "free some space there, or name another folder: ssh://host/folder",
+    ),
+)
+_LASTING = (
+    RunnerHostKeyChanged,
+    RunnerHostKeyUnknown,
+    RunnerAuthFailed,
+    RunnerDiskFull,
+    RunnerToolMissing,
+)
+
+
+_CONNECT_S = 15
+_ALIVE_S = 5  # between two signs of life; three missing ones are a lost connection
+_PATIENCE_S = 600.0  # until a lost connection is given up
+_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+_TIMED_OUT = 124  # of timeout(1)
+_HEAD = 3  # status and two sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshTarget:
+    """``ssh://[user@]host[:port][/folder]``: ``destination`` as ssh takes it, ``root`` None: in the home."""
+
+    url: str
+    destination: str
+    port: int | None
+    root: str | None
+
+
+def parse_target(url: str) -> SshTarget:
+    """Read a runner's URL. Raises RUNNER_URL_BAD."""
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname
+    except ValueError:
+        port, host, parts = None, None, urlsplit("")
+    strange = parts.password or parts.query or parts.fragment
+    if parts.scheme != "ssh" or not host or host.startswith("-") or strange:
+        raise UsageError(
+            f"'{url}' is no place to run at",
+            code="RUNNER_URL_BAD",
+            why="it takes ssh://[user@]host[:port][/folder], without a password",
+            hint="--runner ssh://gpu-box",
+        )
+    user = f"{parts.username}@" if parts.username else ""
+    return SshTarget(url=url, destination=f"{user}{host}", port=port, root=parts.path.rstrip("/") or None)
+
+
+@dataclass(slots=True, kw_only=True)
+class SshRunner:
+    """Another machine. ``config`` is an ssh_config(5) file to use instead of the user's own.
+
+    ``agent`` is the user's SSH_AUTH_SOCK, ``session`` this process's name for its jobs, ``patience_s`` how
+    long a lost connection is waited for.
+    """
+
+    target: SshTarget
+    reporter: Reporter
+    config: Path | None = None
+    agent: str | None = None
+    patience_s: float = _PATIENCE_S
+    sleep: Callable[[float], None] = time.sleep
+    session: str = field(default_factory=lambda: secrets.token_hex(4))
+    _root: str | None = None
+    _placed: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.target.url
+
+    def connect(self) -> str:
+        """Reach the machine and make our folder there; its path. Raises what :meth:`run` raises."""
+        if self._root is None:
+            out = self._remote(fill(PREPARE, root=self.target.root or ""), patient=False).stdout
+            self._root = out.decode("utf-8", "replace").strip().splitlines()[-1]
+        return self._root
+
+    def place(self, path: Path) -> str:
+        """Copy a file or folder there unless that content is there already; its path there.
+
+        Raises:
+            RunnerError classes of :mod:`patchkit.device.runner`; a copy that was cut short is gone on with.
+        """
+        known = self._placed.get(path)
+        if known is not None:
+            return known
+        root = self.connect()
+        folder = f"{root}/placed/{content_key(path)}"
+        there = f"{folder}/{path.name}"
+        done = f"{folder}/.complete"
+        if (
+            self._remote(f"test -e {shlex.quote(done)} && echo yes || mkdir -p {shlex.quote(folder)}").stdout
+            == b""
+        ):
+            self.reporter.step(f"copying {path.name} to {self.name}")
+            self._copy(path, there)
+            self._remote(f": > {shlex.quote(done)}")
+        self._placed[path] = there
+        return there
+
+    def run(self, job: Job) -> Completed:
+        """Run a job to its end, through lost connections.
+
+        Raises:
+            ToolTimeout: it was stopped there after ``timeout_s``.
+            RunnerUnreachable, RunnerHostKeyUnknown, RunnerHostKeyChanged, RunnerAuthFailed: no way in.
+            RunnerLost: the connection did not come back; the job goes on there.
+            RunnerJobLost: the job ended without a status.
+            RunnerToolMissing, RunnerDiskFull, RunnerFailed: the machine refused.
+        """
+        began = time.monotonic()
+        folder = f"{self.connect()}/jobs/{_job_id(job)}"
+        self.reporter.command(f"on {self.target.destination}: {shlex.join(job.argv)}")
+        try:
+            answer = self._remote(fill(RUN, folder=folder, job=_script(job))).stdout
+        except KeyboardInterrupt:
+            self._remote(fill(END, folder=folder), patient=False)
+            raise
+        status, stdout, stderr = self._parts(answer, Path(job.argv[0]).name)
+        if status == _TIMED_OUT and job.timeout_s is not None:
+            raise ToolTimeout(
+                f"{Path(job.argv[0]).name} did not end within {job.timeout_s:g} s, and was stopped",
+                why=f"on {self.name}",
+                hint=f"the command was: {shlex.join(job.argv)}",
+            )
+        return Completed(
+            argv=job.argv,
+            returncode=status,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=time.monotonic() - began,
+        )
+
+    def scratch(self, name: str) -> str:
+        """The path of a folder there for the outputs of one job of this process."""
+        return f"{self.connect()}/jobs/{self.session}-{name}"
+
+    def fetch(self, there: str, here: Path) -> None:
+        """Bring a file here, whole or not at all; raises what :meth:`run` raises, and CacheError."""
+        with disk_errors(here, "keeping the output of a program"):
+            here.parent.mkdir(parents=True, exist_ok=True)
+            partial = here.with_name(f".{here.name}.partial")
+            source = f"{self.target.destination}:{there}"
+            self._patiently(
+                ["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh()), source, str(partial)],
+                patient=True,
+            )
+            partial.replace(here)
+
+    def _parts(self, answer: bytes, what: str) -> tuple[int, bytes, bytes]:
+        """Status and outputs; their sizes come first, since a connection that is lost may cut them short."""
+        head, _, data = answer.partition(b"\n")
+        numbers = head.split()
+        if head.strip() == b"lost":
+            raise RunnerJobLost(
+                f"{what} ended on {self.name} without a status",
+                why="the machine was restarted, or something killed the whole session",
+                hint="look at it with: last reboot; dmesg | tail; then run the command again",
+            )
+        if len(numbers) != _HEAD or not all(number.isdigit() for number in numbers):
+            raise RunnerFailed(
+                f"{self.name} answered in a way that cannot be read",
+                why=repr(answer[:200]),
+                hint="a shell there that prints at every login does that; run the command again",
+            )
+        status, size, rest = (int(number) for number in numbers)
+        if size + rest != len(data):
+            raise RunnerFailed(
+                f"the output of {what} came with {len(data)} of {size + rest} bytes",
+                hint="run the command again: the result is still there",
+            )
+        return status, data[:size], data[size:]
+
+    def _copy(self, path: Path, there: str) -> None:
+        source, target = (f"{path}/", f"{there}/") if path.is_dir() else (str(path), there)
+        shell = shlex.join(self._ssh())
+        argv = ["rsync", "-a", "--partial", "--delete", "--timeout=60", "-e", shell, source]
+        self._patiently([*argv, f"{self.target.destination}:{target}"], patient=True)
+
+    def _remote(self, script: str, *, patient: bool = True) -> Completed:
+        """Run a line of POSIX shell there, whatever the login shell of the user is."""
+        argv = [*self._ssh(), self.target.destination, "--", f"sh -c {shlex.quote(script)}"]
+        return self._patiently(argv, patient=patient)
+
+    def _patiently(self, argv: list[str], *, patient: bool) -> Completed:
+        deadline = time.monotonic() + self.patience_s
+        pauses = iter(_PAUSES_S)
+        while True:
+            done = run_tool(argv, env=self._env(), check=False, reporter=self.reporter)
+            if done.returncode == 0:
+                return done
+            if not patient or not is_connection_loss(done):
+                raise runner_failure(done, self.name)
+            pause = next(pauses, _PAUSES_S[-1])
+            if time.monotonic() + pause > deadline:
+                lost = runner_failure(done, self.name)
+                raise RunnerLost(
+                    f"the connection to {self.name} was lost, and did not come back in {self.patience_s:g} s",
+                    why=lost.why,
+                    hint="run the command again: what runs there goes on, and its result is taken then",
+                )
+            self.reporter.warn(f"lost the connection to {self.name}; trying again in {pause:g} s")
+            self.sleep(pause)
+
+    def _ssh(self) -> list[str]:
+        argv = ["ssh", *(["-F", str(self.config)] if self.config is not None else [])]
+        argv += ["-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_S}", f"-oServerAliveInterval={_ALIVE_S}"]
+        argv += ["-oServerAliveCountMax=3", "-oControlPath=none"]
+        return [*argv, *(["-p", str(self.target.port)] if self.target.port is not None else [])]
+
+    def _env(self) -> Mapping[str, str]:
+        return {"SSH_AUTH_SOCK": self.agent} if self.agent else {}
+
+
+def _job_id(job: Job) -> str:
+    text = json.dumps([job.tag, job.argv, sorted(job.env.items()), job.timeout_s])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _script(job: Job) -> str:
+    """What the job runs, as one line of shell."""
+    settings = [f"{name}={value}" for name, value in job.env.items()]
+    limit = ["timeout", "-k", "5", f"{job.timeout_s:g}"] if job.timeout_s is not None else []
+    # Nothing of the login there takes part, as nothing of the caller's does here.
+    return f'env -i PATH="$PATH" HOME="$HOME" LC_ALL=C {shlex.join([*settings, *limit, *job.argv])}'
+
+
+def choose_runner(
+    url: str | None, *, config: Path | None, environ: Mapping[str, str], reporter: Reporter
+) -> Runner:
+    """This machine for None, else the one of the URL; ``config`` replaces the user's own ssh_config(5).
+
+    Raises:
+        RUNNER_URL_BAD: the URL names no place that patchkit knows. No connection is made yet.
+    """
+    if url is None:
+        return LocalRunner(reporter=reporter)
+    agent = environ.get("SSH_AUTH_SOCK")
+    return SshRunner(target=parse_target(url), reporter=reporter, config=config, agent=agent)

@@ -1,0 +1,120 @@
+"""The names templates may use, and what stands behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from patchkit.edits.guard import Guard, Target
+from patchkit.kernels.occupancy import HardwareLimits, limits_of
+from patchkit.kernels.wmma import WmmaRow, wmma_table
+from patchkit.series.profile import ArchProfile, TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
+
+_ACC_BYTES = {"f16": 2, "f32": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchView:
+    """One target: ``name`` gfx1151, its device ``macro``, its own host expression, and its tuned rows."""
+
+    name: str
+    macro: str
+    only: Guard
+    tile: tuple[TunedTile, ...]
+    mmq: tuple[TunedMmq, ...]
+    mmvq_batch: tuple[TunedMmvqBatch, ...]
+    mmvq_warps: tuple[TunedMmvqWarps, ...]
+
+    def host(self, cc: str = "cc") -> str:
+        """C++ expression: the GPU with compute capability ``cc`` is this one."""
+        return self.only.host(cc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaRowView:
+    """One row of the tile table; ``acc_bytes`` is 2 for half accumulators, 4 for float."""
+
+    head_size: int
+    ncols: int
+    acc_bytes: int
+    kq_stride: int
+    nwarps: int
+    min_waves: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaTableView:
+    """All rows of one target; ``warp_size`` in lanes, ``lds_limit`` in bytes per block."""
+
+    arch: str
+    note: str
+    warp_size: int
+    lds_limit: int
+    rows: tuple[WmmaRowView, ...]
+
+
+def make_guard(macros: Sequence[str], targets: Sequence[ArchProfile]) -> Guard:
+    """The guard of a patch for its targets, sorted by gfx id."""
+    return Guard(macros=tuple(macros), targets=tuple(sorted(_target(profile) for profile in targets)))
+
+
+def make_context(
+    guard: Guard, targets: Sequence[ArchProfile], names: Collection[str] = ()
+) -> dict[str, object]:
+    """Everything a template may name.
+
+    ``names`` are those that a patch declares: the table of the WMMA kernel is made for them only, since
+    not every GPU has one. Raises what the profiles' facts raise when used for decisions.
+    """
+    ordered = sorted(targets, key=lambda profile: profile.arch)
+    archs = tuple(_arch(guard, profile) for profile in ordered)
+    wmma = tuple(_wmma(profile) for profile in ordered) if "wmma" in names else ()
+    return {"archs": archs, "guard": guard, "wmma": wmma}
+
+
+def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
+    return ArchView(
+        name=profile.arch,
+        macro=profile.device_macro,
+        only=make_guard(guard.macros, [profile]),
+        tile=profile.tuned_tile,
+        # The row with the largest bound comes first: the first that fits is the one that counts.
+        mmq=tuple(sorted(profile.tuned_mmq, key=lambda row: -row.min_j)),
+        mmvq_batch=profile.tuned_mmvq_batch,
+        mmvq_warps=profile.tuned_mmvq_warps,
+    )
+
+
+def _target(profile: ArchProfile) -> Target:
+    return Target(arch=profile.arch, macro=profile.device_macro, cc=profile.compute_capability)
+
+
+def _wmma(profile: ArchProfile) -> WmmaTableView:
+    limits = limits_of(profile)
+    return WmmaTableView(
+        arch=profile.arch,
+        note=_note(limits),
+        warp_size=limits.wave_size,
+        lds_limit=limits.lds_per_workgroup_bytes,
+        rows=tuple(_row(row) for row in wmma_table(profile)),
+    )
+
+
+def _note(limits: HardwareLimits) -> str:
+    return (
+        f"{limits.vgprs_per_simd} VGPRs per SIMD lane in steps of {limits.vgpr_granule}, "
+        f"{limits.lds_pool_bytes // 1024} KiB of LDS shared by its blocks, wave{limits.wave_size}"
+    )
+
+
+def _row(row: WmmaRow) -> WmmaRowView:
+    return WmmaRowView(
+        head_size=row.variant.head_size,
+        ncols=row.variant.ncols,
+        acc_bytes=_ACC_BYTES[row.variant.acc],
+        kq_stride=row.params.kq_stride,
+        nwarps=row.params.nwarps,
+        min_waves=row.params.min_waves,
+        origin=row.origin,
+    )

@@ -1,0 +1,324 @@
+"""Placing one patch: render, anchor, guard, apply, confirm. Memory only; nothing is written."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
+from patchkit.base.source import SourceText, Span
+from patchkit.cpp.directives import Directive, split_directives
+from patchkit.cpp.lexer import lex
+from patchkit.cpp.scopes import ScopeMap
+from patchkit.edits.confirm import EditUnparsable, Evidence, confirm_entities, confirm_passes
+from patchkit.edits.context import make_context, make_guard
+from patchkit.edits.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
+from patchkit.edits.guard import Guard, GuardLeak, require_isolated
+from patchkit.edits.resolve import Anchor, resolve_anchor
+from patchkit.edits.templates import PatchRenderer
+from patchkit.edits.tree import UpstreamFiles
+from patchkit.series.patch import Edit, NewFile, Patch
+from patchkit.series.selection import Selected
+
+# What no compiler reads; everything else is taken for C++, whatever its name.
+_PROSE = (".md", ".txt", ".cmake", ".json")
+
+_OPENING = frozenset({b"if", b"ifdef", b"ifndef"})
+_MIDDLE = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
+
+
+def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
+    """The error for a new file whose path is not free among ``names``, the paths of all files there are."""
+    taken = _taken(names)
+    parts = file.path.split("/")
+    for count in range(1, len(parts) + 1):
+        prefix = "/".join(parts[:count])
+        found = taken.get(prefix.casefold())
+        if found is None:
+            return None
+        if found == file.path:
+            return AnchorError(
+                f"upstream already has {file.path}",
+                code="NEW_FILE_EXISTS",
+                where=[file.where, Location(path=file.path)],
+                hint="rename our file, or drop the patch if upstream took it",
+            )
+        if found != f"{prefix}/" or count == len(parts):
+            return AnchorError(
+                f"{file.path} cannot be added: {found} is in the way",
+                code="NEW_FILE_BLOCKED",
+                where=[file.where, Location(path=found)],
+                why="a path is one file or one folder, and must not differ from another only in case",
+                hint="rename our file",
+            )
+    return None
+
+
+def _taken(names: Iterable[str]) -> dict[str, str]:
+    """Every file, and every folder with a slash at its end, by its name without case."""
+    taken: dict[str, str] = {}
+    for name in names:
+        taken.setdefault(name.casefold(), name)
+        folder = name.rpartition("/")[0]
+        while folder and folder.casefold() not in taken:
+            taken[folder.casefold()] = f"{folder}/"
+            folder = folder.rpartition("/")[0]
+    return taken
+
+
+def check_new_files(
+    new: Sequence[NewFile],
+    added: Mapping[str, bytes],
+    files: UpstreamFiles,
+    archs: Sequence[str],
+    defines: Sequence[str],
+) -> Iterator[PatchkitError]:
+    """The first fault of each file of ``added``; all of them may include one another.
+
+    ``archs`` are the GPUs of the device passes, ``defines`` the macros of the guard.
+    """
+    sources = [SourceText(path, data) for path, data in added.items() if not path.endswith(_PROSE)]
+    where = {file.path: file.where for file in new}
+    trees = files.trees(sources, archs, defines, added) if sources else []
+    for source, passes in zip(sources, trees, strict=True):
+        stray = _unbalanced(source)
+        if stray is not None:
+            yield RenderError(
+                f"{source.path}: #{stray.keyword.decode('utf-8', 'replace')} has no partner in the file",
+                code="NEW_FILE_UNBALANCED",
+                where=[with_line(source, source.locate(stray.span.start)), where[source.path]],
+                why="it would change what is compiled of the file that includes this one",
+                hint="correct the template",
+            )
+            continue
+        for key, tree in passes.items():
+            if tree.issues:
+                issue = tree.issues[0]
+                yield RenderError(
+                    f"syntax error in the {' '.join(key)} pass of new file {source.path}: {issue.message}",
+                    code="NEW_FILE_UNPARSABLE",
+                    where=[with_line(source, source.locate(issue.offset)), where[source.path]],
+                    why="a new file must parse on its own: it includes what it uses",
+                    hint="correct the template",
+                )
+                break
+
+
+def _unbalanced(source: SourceText) -> Directive | None:
+    """The first directive that closes nothing, else the last one that nothing closes."""
+    opened: list[Directive] = []
+    for line in split_directives(source, lex(source))[1]:
+        if line.keyword in _OPENING:
+            opened.append(line)
+        elif line.keyword in _MIDDLE and not opened:
+            return line
+        elif line.keyword == b"endif":
+            if not opened:
+                return line
+            opened.pop()
+    return opened[-1] if opened else None
+
+
+def with_line(source: SourceText, place: Location) -> Location:
+    """The place with the text of its line: nobody can open a file that was never written."""
+    if place.line is None:
+        return place
+    text = source.text(source.line_span(place.line)).decode("utf-8", "replace").strip()
+    return replace(place, label=text or "(an empty line)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedEdit:
+    """Where one edit went. ``locations`` are in the file before this patch; ``digest`` is the entity's."""
+
+    id: str
+    file: str
+    entity: str
+    verb: str
+    side: str
+    locations: tuple[Location, ...]
+    digest: str
+    evidence: Evidence
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPatch:
+    """``changes``: path to new bytes. ``rendered``: sha256 of texts by edit id or path of a new file."""
+
+    changes: Mapping[str, bytes]
+    edits: tuple[PlacedEdit, ...]
+    new_files: tuple[str, ...]
+    rendered: Mapping[str, str]
+    entities: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What all steps of one patch need."""
+
+    patch: Patch
+    guard: Guard
+    archs: tuple[str, ...]
+    renderer: PatchRenderer
+    files: UpstreamFiles
+
+
+def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templates: Path) -> PlacedPatch:
+    """Place one patch on the current state of ``files``.
+
+    Raises one ErrorGroup with every AnchorError and RenderError of the patch.
+    """
+    patch = selected.patch
+    guard = make_guard(patch.guard_macros, selected.targets)
+    context = make_context(guard, selected.targets, patch.context)
+    renderer = PatchRenderer(patch, patches / patch.folder, templates, context)
+    archs = tuple(target.arch for target in guard.targets)
+    job = _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files)
+    errors: list[PatchkitError] = []
+    renderer.check_context()
+    added = _new_files(job, errors)
+    by_file: dict[str, list[Edit]] = {}
+    for edit in patch.edits:
+        by_file.setdefault(edit.file, []).append(edit)
+    changes, placed = dict(added), []
+    for path, edits in by_file.items():
+        try:
+            after, done = _place_file(job, path, edits, added)
+        except ErrorGroup as group:
+            errors.extend(group.errors)
+            continue
+        changes[path] = after
+        placed += done
+    if errors:
+        raise ErrorGroup(f"patch '{patch.id}' cannot be placed", errors)
+    order = {edit.id: rank for rank, edit in enumerate(patch.edits)}
+    placed.sort(key=lambda edit: order[edit.id])
+    rendered = {edit.id: _sha256(edit.text.encode()) for edit in placed}
+    rendered |= {path: _sha256(data) for path, data in added.items()}
+    entities = {f"{edit.file}::{edit.entity}": edit.digest for edit in placed if edit.digest}
+    return PlacedPatch(
+        changes=changes, edits=tuple(placed), new_files=tuple(added), rendered=rendered, entities=entities
+    )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _new_files(job: _Job, errors: list[PatchkitError]) -> dict[str, bytes]:
+    added: dict[str, bytes] = {}
+    for file in job.patch.files:
+        blocked = check_place(file, [*job.files.names, *added])
+        if blocked is not None:
+            errors.append(blocked)
+            continue
+        try:
+            added[file.path] = job.renderer.file(file.template, file.where).encode()
+        except PatchkitError as exc:
+            errors.append(exc)
+    errors.extend(check_new_files(job.patch.files, added, job.files, job.archs, job.guard.macros))
+    return added
+
+
+def _place_file(
+    job: _Job, path: str, edits: Sequence[Edit], added: Mapping[str, bytes]
+) -> tuple[bytes, list[PlacedEdit]]:
+    data = job.files.read(path)
+    if data is None:
+        raise ErrorGroup("", [_file_missing(job, path, edits)])
+    before = job.files.scopes(SourceText(path, data))
+    anchored, placements = _anchor_all(job, before, edits)
+    applied = None
+    try:
+        applied = apply_placements(before.source, placements)
+        after = job.files.scopes(applied.after)
+        pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
+        aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
+        require_isolated(before, after, job.guard, aliases, edits[0].where)
+        confirm_entities(before, after, applied, pairs)
+        trees = job.files.trees([before.source, applied.after], job.archs, job.guard.macros, added)
+        evidence = confirm_passes(after, pairs, trees[0], trees[1])
+    except PatchkitError as exc:
+        if applied is not None and isinstance(exc, EditUnparsable | GuardLeak):
+            # The line exists in memory only, and plan shows no text of a patch that failed.
+            exc.where = (with_line(applied.after, exc.where[0]), *exc.where[1:])
+            exc.hint = "correct the text in patch.toml, or its template"
+        raise ErrorGroup("", [exc]) from exc
+    done = [
+        _placed(before, anchor, text, seen) for (anchor, text), seen in zip(anchored, evidence, strict=True)
+    ]
+    return applied.after.data, done
+
+
+def _anchor_all(
+    job: _Job, scopes: ScopeMap, edits: Sequence[Edit]
+) -> tuple[list[tuple[Anchor, str]], list[Placement]]:
+    """Every edit of one file, anchored, rendered and expanded; raises an ErrorGroup of all that failed."""
+    anchored: list[tuple[Anchor, str]] = []
+    placements: list[Placement] = []
+    errors: list[PatchkitError] = []
+    for alias in job.patch.aliases:
+        if alias.file == scopes.source.path:
+            try:
+                device = job.renderer.text(alias.device, alias.where)
+                placements.append(expand_alias(scopes, alias, job.guard, device))
+            except PatchkitError as exc:
+                errors.append(exc)
+    for edit in edits:
+        try:
+            anchor = resolve_anchor(scopes, edit)
+            text = _text(job, edit)
+            placements += expand_edit(scopes, anchor, job.guard, text)
+            anchored.append((anchor, text or edit.alias or edit.header or ""))
+        except PatchkitError as exc:
+            errors.append(exc)
+    if errors:
+        raise ErrorGroup("", errors)
+    return anchored, placements
+
+
+def _text(job: _Job, edit: Edit) -> str | None:
+    if edit.text is not None:
+        return job.renderer.text(edit.text, edit.where)
+    if edit.template is not None:
+        return job.renderer.file(edit.template, edit.where)
+    return None
+
+
+def _spans_after(applied: Applied, edit: Edit) -> list[Span]:
+    return [
+        span
+        for placement, span in zip(applied.placements, applied.spans, strict=True)
+        if placement.edit == edit.id
+    ]
+
+
+def _placed(scopes: ScopeMap, anchor: Anchor, text: str, evidence: Evidence) -> PlacedEdit:
+    edit = anchor.edit
+    return PlacedEdit(
+        id=edit.id,
+        file=edit.file,
+        entity=anchor.entity_name,
+        verb=edit.verb,
+        side=edit.side,
+        locations=tuple(scopes.source.locate(span.start) for span in anchor.spans)
+        or (Location(path=edit.file),),
+        digest=anchor.digest,
+        evidence=evidence,
+        text=text,
+    )
+
+
+def _file_missing(job: _Job, path: str, edits: Sequence[Edit]) -> AnchorError:
+    close = difflib.get_close_matches(path, job.files.paths, n=3)
+    return AnchorError(
+        f"upstream has no {path}",
+        code="UPSTREAM_FILE_MISSING",
+        where=[edits[0].where, *(Location(path=name, label="a similar name") for name in close)],
+        why="upstream moved or removed it, or this pin is of another era",
+        hint="correct 'file', or the patch's build range",
+    )

@@ -1,0 +1,266 @@
+"""From an edit's words to its anchor: exactly ``count`` spans in one named entity, or an error."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import AnchorError, Location
+from patchkit.base.source import Span
+from patchkit.cpp.scopes import Entity, ScopeMap
+from patchkit.edits.pattern import find_runs, parse_pattern, similar_runs
+from patchkit.edits.select import covers_controlled, ends_controlled, select, starts_controlled
+from patchkit.series.patch import Edit
+from patchkit.series.selector import (
+    After,
+    Before,
+    Between,
+    Body,
+    Call,
+    CallArg,
+    Condition,
+    GroupLines,
+    Selector,
+    Statement,
+    TableRow,
+    TemplateParams,
+    Tokens,
+)
+
+
+def line_text(scopes: ScopeMap, span: Span) -> str:
+    """The line on which a span begins, for messages."""
+    line = scopes.source.text(scopes.source.line_span(scopes.source.line_of(span.start)))
+    return line.strip().decode("utf-8", "replace")[:100]
+
+
+def refuse_hazards(scopes: ScopeMap, entity: Entity | None, edit: Edit, spans: Sequence[Span]) -> None:
+    """Raises ANCHOR_CROSSES_DIRECTIVE or ANCHOR_UNBRACED for the first span that is hazardous."""
+    for span in spans:
+        _refuse_crossing(scopes, edit, span)
+    match edit.at:
+        # The empty place behind a statement says nothing about it any more: judge the statement.
+        case After(inner):
+            verb, spans = "insert_after", select(scopes, entity, inner)
+        case Before(inner):
+            verb, spans = "insert_before", select(scopes, entity, inner)
+        case _:
+            verb = edit.verb
+    for span in spans:
+        if _is_unbraced(scopes, verb, span):
+            raise AnchorError(
+                f"edit '{edit.id}' would change what an if, else or loop without braces governs",
+                code="ANCHOR_UNBRACED",
+                where=[edit.where, scopes.source.locate(span.start, line_text(scopes, span))],
+                why="without braces only one statement is governed",
+                hint="select the whole control statement, or use change_to with one statement",
+            )
+
+
+def _refuse_crossing(scopes: ScopeMap, edit: Edit, span: Span) -> None:
+    for group in scopes.groups:
+        lines = [*(branch.directive.span for branch in group.branches), group.endif.span]
+        inside = [line for line in lines if span.contains(line)]
+        if inside and len(inside) != len(lines):
+            raise AnchorError(
+                f"edit '{edit.id}' covers a part of an #if group",
+                code="ANCHOR_CROSSES_DIRECTIVE",
+                where=[
+                    edit.where,
+                    scopes.source.locate(span.start, "the span begins here"),
+                    scopes.source.locate(group.span.start, "the group begins here"),
+                ],
+                hint="select inside one branch, or the whole group",
+            )
+
+
+def _is_unbraced(scopes: ScopeMap, verb: str, span: Span) -> bool:
+    first = scopes.first_from(span.start)
+    last = scopes.first_from(span.end) - 1
+    if verb == "insert_before" or not len(span):
+        return starts_controlled(scopes, first)
+    if verb == "insert_after":
+        return ends_controlled(scopes, first, last)
+    return verb == "remove" and covers_controlled(scopes, first, last)
+
+
+class EntityNotFound(AnchorError):
+    """No function of that name in the file, in any ``#if`` branch."""
+
+    code = "ENTITY_NOT_FOUND"
+
+
+class EntityAmbiguous(AnchorError):
+    """Several functions of that name, and nothing in the edit that tells them apart."""
+
+    code = "ENTITY_AMBIGUOUS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """Where one edit goes. ``entity`` None means the file; ``digest`` is the entity's before the edit."""
+
+    edit: Edit
+    entity: Entity | None
+    spans: tuple[Span, ...]
+    digest: str
+
+    @property
+    def entity_name(self) -> str:
+        """Name for people: the function, or the file itself."""
+        return self.entity.name if self.entity is not None else "(file)"
+
+
+def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Location) -> Entity:
+    """The one function called ``name`` (its last components suffice) whose parameters match.
+
+    Raises EntityNotFound with the nearest names, or EntityAmbiguous with every twin.
+    """
+    source = scopes.source
+    functions = [entity for entity in scopes.entities if entity.kind != "record"]
+    found = [entity for entity in functions if entity.answers_to(name)]
+    if parameters is not None:
+        wanted = parse_pattern(parameters)
+        found = [
+            entity
+            for entity in found
+            if any(True for _ in find_runs(scopes, wanted, scopes.code_in(entity.parameters)))
+        ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        close = difflib.get_close_matches(name, [entity.name for entity in functions], n=3, cutoff=0.5)
+        near = [
+            source.locate(entity.span.start, f"defines '{entity.name}'")
+            for entity in functions
+            if entity.name in close or entity.answers_to(name)
+        ]
+        detail = f" with parameters like '{parameters}'" if parameters is not None else ""
+        raise EntityNotFound(
+            f"no definition of '{name}'{detail} in {source.path}",
+            where=[where, Location(path=source.path), *near],
+            why="upstream renamed, moved or removed it" if not near else "these are the nearest definitions",
+            hint=f"find where it went with: git grep -n '{name}' in upstream's tree; then update 'function'",
+        )
+    raise EntityAmbiguous(
+        f"{len(found)} definitions of '{name}' in {source.path}",
+        where=[where, *(source.locate(entity.header.start, "one definition") for entity in found)],
+        hint="add 'parameters' with tokens that only one of their parameter lists has",
+    )
+
+
+def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
+    """The anchor of one edit in one file.
+
+    Raises EntityNotFound, EntityAmbiguous, ANCHOR_NOT_FOUND, ANCHOR_AMBIGUOUS, ANCHOR_CROSSES_DIRECTIVE or
+    ANCHOR_UNBRACED; each names the line of patch.toml and the lines of upstream's file.
+    """
+    entity = None
+    if edit.function is not None:
+        entity = find_entity(scopes, edit.function, edit.parameters, edit.where)
+    digest = scopes.digest(entity.span) if entity is not None else ""
+    if edit.at is None:
+        return Anchor(edit=edit, entity=entity, spans=(), digest=digest)
+    _require_clear_ends(scopes, entity, edit, edit.at)
+    spans = [_without_final_newline(scopes, span) for span in select(scopes, entity, edit.at)]
+    if not spans:
+        raise _not_found(scopes, entity, edit)
+    if len(spans) != edit.count:
+        raise AnchorError(
+            f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
+            code="ANCHOR_AMBIGUOUS",
+            where=[edit.where, *_places(scopes, spans)],
+            why="an edit never picks one of several places by itself",
+            hint="narrow the selector with 'inside' or a longer pattern, or correct 'count'",
+        )
+    refuse_hazards(scopes, entity, edit, spans)
+    return Anchor(edit=edit, entity=entity, spans=tuple(spans), digest=digest)
+
+
+def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:
+    """Each end of a ``between`` is exactly one place, wherever in the selector it stands."""
+    match selector:
+        case Between(first, last):
+            for word, end in (("first", first), ("second", last)):
+                _require_clear_ends(scopes, entity, edit, end)
+                spans = select(scopes, entity, end)
+                if not spans:
+                    raise _not_found(scopes, entity, replace(edit, at=end))
+                if len(spans) > 1:
+                    raise AnchorError(
+                        f"the {word} end of 'between' in edit '{edit.id}' covers {len(spans)} places",
+                        code="ANCHOR_AMBIGUOUS",
+                        where=[edit.where, *_places(scopes, spans)],
+                        why="an edit never picks one of several places by itself",
+                        hint="narrow that end with 'inside' or a longer pattern",
+                    )
+        case Before(inner) | After(inner):
+            _require_clear_ends(scopes, entity, edit, inner)
+        case Tokens() | Statement() | Call() | CallArg() | Condition() if selector.inside is not None:
+            _require_clear_ends(scopes, entity, edit, selector.inside)
+        case _:
+            pass
+
+
+def _places(scopes: ScopeMap, spans: Sequence[Span]) -> list[Location]:
+    return [scopes.source.locate(span.start, line_text(scopes, span)) for span in spans]
+
+
+def _without_final_newline(scopes: ScopeMap, span: Span) -> Span:
+    text = scopes.source.text(span)
+    return Span(span.start, span.end - (len(text) - len(text.rstrip(b"\r\n"))))
+
+
+def _name(entity: Entity | None) -> str:
+    return entity.name if entity is not None else "the file"
+
+
+def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorError:
+    source = scopes.source
+    text = _pattern_text(edit.at) if edit.at is not None else ""
+    begins = [source.locate(entity.span.start, f"'{entity.name}' begins here")] if entity is not None else []
+    candidates: list[Location] = []
+    if text:
+        pattern = parse_pattern(text)
+        whole = range(len(scopes.code))
+        for first, _ in find_runs(scopes, pattern, whole):
+            offset = scopes.code[first].span.start
+            holder = scopes.enclosing(Span(offset, offset))
+            if holder is None or entity is None or holder.span != entity.span:
+                candidates.append(source.locate(offset, f"the same tokens, but in '{_name(holder)}'"))
+        domain = scopes.code_in(entity.span) if entity is not None else whole
+        for first, _ in similar_runs(scopes, pattern, domain):
+            span = scopes.code[first].span
+            candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
+    compare = "compare with the candidates above" if candidates else "nothing there is like it: read the code"
+    return AnchorError(
+        f"edit '{edit.id}' finds no place in '{_name(entity)}' of {source.path}",
+        code="ANCHOR_NOT_FOUND",
+        where=[edit.where, *begins, *candidates][:9],
+        why=f"no tokens '{text}' there" if text else "the selector covers nothing",
+        hint=f"{compare}, then update the selector or declare the patch's build range",
+    )
+
+
+def _pattern_text(selector: Selector) -> str:
+    """The pattern a person would search for."""
+    match selector:
+        case (
+            Tokens(pattern)
+            | Statement(pattern)
+            | CallArg(pattern)
+            | Condition(pattern)
+            | TemplateParams(pattern)
+        ):
+            return pattern
+        case Call(name):
+            return name
+        case GroupLines(condition):
+            return condition
+        case TableRow(leading, table):
+            return leading if table == "{}" else f"{table}({leading}"
+        case Before(inner) | After(inner) | Between(inner):
+            return _pattern_text(inner)
+        case Body():
+            return ""

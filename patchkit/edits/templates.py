@@ -1,0 +1,482 @@
+"""Renders the texts of one patch and says precisely what is wrong when it cannot."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import jinja2
+import jinja2.filters
+import jinja2.meta
+import jinja2.sandbox
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context, Undefined
+from jinja2.visitor import NodeTransformer
+
+from patchkit.base.errors import Location, RenderError
+from patchkit.series.folder import is_editors
+from patchkit.series.patch import Patch
+
+MAX_OUTPUT = 1024 * 1024
+"""Characters. Far above any edit: the largest file of ggml-cuda at build 6900 has about 200 kB."""
+_MAX_STEPS = 100_000  # a tenth of a second; the largest table of the series takes 30 per GPU
+_MAX_LENGTH = 100_000  # of one string, list or range made by an operator
+_MAX_BITS = 4096  # of one integer
+
+# Names that a template cannot spell: only the tree transformation below uses these filters.
+CHARGE = "@charge"
+JOIN = "@join"
+
+METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        {"count", "endswith", "lower", "lstrip", "rstrip", "split", "startswith", "strip", "upper"}
+    ),
+    bytes: frozenset(),
+    int: frozenset(),
+    float: frozenset({"is_integer"}),
+    list: frozenset({"count", "index"}),
+    tuple: frozenset({"count", "index"}),
+    dict: frozenset({"get", "items", "keys", "values"}),
+}
+"""Methods of Python's own types that cannot blow up; types not listed are views made for templates."""
+
+_LISTS = ("first", "last", "length", "count", "list", "map", "max", "min", "reverse", "sort", "unique")
+_CHOICES = ("default", "d", "reject", "rejectattr", "select", "selectattr")
+_VALUES = ("abs", "float", "int", "lower", "trim", "upper")
+
+Charged = TypeVar("Charged", nodes.For, nodes.Macro, nodes.CallBlock)
+
+_WIDE = re.compile(r"%[^%A-Za-z]*(?:\d{4}|\*)")
+
+
+class OutputTooLarge(Exception):
+    """More text or more steps than any edit needs. Internal: turned into a RenderError."""
+
+
+class NotText(Exception):
+    """Something other than text or a number would be printed. Internal: turned into a RenderError."""
+
+
+class Budget:
+    """What is left of one rendering."""
+
+    def __init__(self) -> None:
+        self._steps = _MAX_STEPS
+        self._characters = MAX_OUTPUT
+
+    def charge(self, characters: int, steps: int = 0) -> None:
+        """Take from the budget; raises OutputTooLarge when it is used up."""
+        self._steps -= steps
+        self._characters -= characters
+        if self._steps < 0 or self._characters < 0:
+            raise OutputTooLarge
+
+
+class ChargedTree(NodeTransformer):
+    """Makes every loop iteration and macro call pay, and joins by ``~`` with a bound."""
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja2's naming
+        """Charge each iteration."""
+        return self._charged(node)
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Macro:  # noqa: N802
+        """Charge each call."""
+        return self._charged(node)
+
+    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.CallBlock:  # noqa: N802
+        """Charge each ``caller()``."""
+        return self._charged(node)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802
+        """``a ~ b`` as a filter that bounds the result."""
+        self.generic_visit(node)
+        parts = nodes.List(node.nodes, lineno=node.lineno)
+        return nodes.Filter(parts, JOIN, [], [], None, None, lineno=node.lineno)
+
+    def _charged(self, node: Charged) -> Charged:
+        self.generic_visit(node)
+        static = sum(len(data.data) for part in node.body for data in _data(part))
+        price = nodes.Filter(nodes.Const(static), CHARGE, [], [], None, None, lineno=node.lineno)
+        node.body.insert(0, nodes.Output([price], lineno=node.lineno))
+        return node
+
+
+def _data(node: nodes.Node) -> Iterable[nodes.TemplateData]:
+    return node.find_all(nodes.TemplateData)
+
+
+def printable(value: object) -> object:
+    """What ``@{ }@`` may print: text, numbers, and undefined values, which raise their own error."""
+    if isinstance(value, (str, Undefined)) or (
+        isinstance(value, (int, float)) and not isinstance(value, bool)
+    ):
+        return value
+    raise NotText(f"@{{ }}@ would print a {type(value).__name__}, not text or a number")
+
+
+def bounded_operands(operator: str, left: Any, right: Any) -> None:  # noqa: ANN401
+    """Refuse operands whose result would not fit an edit; raises SecurityError."""
+    if operator == "%" and isinstance(left, str):
+        raise SecurityError("'%' formatting is not available: use the filter 'format'")
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
+        if bits > _MAX_BITS:
+            raise SecurityError(f"the result of '{operator}' is too large")
+    elif operator == "*":
+        sequence, times = (left, right) if hasattr(left, "__len__") else (right, left)
+        if hasattr(sequence, "__len__") and isinstance(times, int) and len(sequence) * times > _MAX_LENGTH:
+            raise SecurityError("repetition is too long")
+    elif hasattr(left, "__len__") and hasattr(right, "__len__") and len(left) + len(right) > _MAX_LENGTH:
+        raise SecurityError("concatenation is too long")
+
+
+def bounded_range(*arguments: int) -> range:
+    """``range`` of at most 100000 numbers; raises SecurityError."""
+    numbers = range(*arguments)
+    if len(numbers) > _MAX_LENGTH:
+        raise SecurityError("range is too long")
+    return numbers
+
+
+def join_texts(values: Iterable[object], d: str = "") -> str:
+    """``join`` with a bound; raises NotText or OutputTooLarge."""
+    texts = [str(printable(value)) for value in values]
+    if sum(map(len, texts)) + len(d) * len(texts) > MAX_OUTPUT:
+        raise OutputTooLarge
+    return d.join(texts)
+
+
+def _format(value: str, *args: object, **kwargs: object) -> str:
+    if _WIDE.search(value):
+        raise SecurityError("the width of a format is too large")
+    return jinja2.filters.do_format(value, *args, **kwargs)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    **{name: jinja2.filters.FILTERS[name] for name in (*_LISTS, *_CHOICES, *_VALUES)},
+    "format": _format,
+    "join": join_texts,
+    JOIN: join_texts,
+}
+"""Every filter there is, by name."""
+
+
+class Unreadable(Exception):
+    """A template's file is not text that can be put into a source. Internal: becomes a RenderError."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(why)
+        self.path = path
+        self.why = why
+
+
+class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, plus a budget for each rendering and bounds on single operations."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self, loader: jinja2.BaseLoader) -> None:
+        super().__init__(
+            loader=loader,
+            block_start_string="@%",
+            block_end_string="%@",
+            variable_start_string="@{",
+            variable_end_string="}@",
+            comment_start_string="@#",
+            comment_end_string="#@",
+            line_statement_prefix="//%",
+            undefined=jinja2.StrictUndefined,
+            finalize=_finalize,
+            autoescape=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            newline_sequence="\n",
+        )
+        self.budget = Budget()
+        self.filters = {**FILTERS, CHARGE: _charge}
+        self.globals = {"range": bounded_range}
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
+        """Refuse operands whose result would be out of proportion."""
+        bounded_operands(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401
+        """Of Python's own types only methods that cannot blow up."""
+        known = METHODS.get(type(obj))
+        return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> None:  # noqa: ANN401
+        """``'{:>999999999}'.format(x)`` pads without bound, and jinja2 asks here before the check above."""
+        if super().wrap_str_format(value) is not None:
+            raise SecurityError("'format' is not available as a method: use the filter 'format'")
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree: nodes.Template = ChargedTree().visit(super()._parse(source, name, filename))
+        return tree
+
+    def render_bounded(self, template: jinja2.Template, context: Mapping[str, object]) -> str:
+        """Render on a fresh budget; raises OutputTooLarge and NotText beside jinja2's errors."""
+        self.budget = Budget()
+        pieces: list[str] = []
+        for piece in template.generate(dict(context)):
+            # Values paid when they were printed; the template's own text pays here.
+            self.budget.charge(len(piece))
+            pieces.append(piece)
+        return "".join(pieces)
+
+
+@jinja2.pass_environment
+def _finalize(environment: BoundedEnvironment, value: object) -> object:
+    shown = printable(value)
+    if isinstance(shown, str):
+        environment.budget.charge(len(shown))
+    return shown
+
+
+@jinja2.pass_context
+def _charge(context: Context, characters: int) -> str:
+    cast("BoundedEnvironment", context.environment).budget.charge(characters, steps=1)
+    return ""
+
+
+class _FolderLoader(jinja2.BaseLoader):
+    """Templates of the patch's folder first, shared ones second.
+
+    Links that lead out are not followed, and an editor's files are not there: the lock covers neither.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = tuple(folder.resolve() for folder in folders)
+
+    def get_source(
+        self, environment: jinja2.Environment, template: str
+    ) -> tuple[str, str, Callable[[], bool] | None]:
+        """Source and path of one template; raises TemplateNotFound or Unreadable."""
+        del environment
+        for folder in self._folders:
+            path = (folder / template).resolve()
+            if path.is_relative_to(folder) and not is_editors(path.relative_to(folder)) and path.is_file():
+                return _read(path), str(path), None
+        raise jinja2.TemplateNotFound(template)
+
+    def list_templates(self) -> list[str]:
+        """Names in all folders."""
+        return sorted(set(self._names()))
+
+    def _names(self) -> Iterator[str]:
+        for folder in self._folders:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and not is_editors(path.relative_to(folder)):
+                    yield path.relative_to(folder).as_posix()
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_OUTPUT + 1)
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise Unreadable(path, f"byte {exc.start} is not UTF-8") from exc
+    except OSError as exc:
+        raise Unreadable(path, exc.strerror or str(exc)) from exc
+    if len(data) > MAX_OUTPUT:
+        raise Unreadable(path, f"it has more than {MAX_OUTPUT} bytes")
+    if text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
+        raise Unreadable(path, "it begins with a byte order mark, which would end up in the source")
+    if "\0" in text:
+        raise Unreadable(path, "it contains a zero byte: not a text file")
+    return text.replace("\r\n", "\n")
+
+
+def make_environment(folders: Sequence[Path]) -> BoundedEnvironment:
+    """The environment for one patch: ``folders`` in order of precedence."""
+    return BoundedEnvironment(_FolderLoader(folders))
+
+
+def undeclared_names(environment: BoundedEnvironment, source: str, filename: str | None = None) -> set[str]:
+    """Context names a template uses, those of the templates it includes among them.
+
+    ``filename`` is the file that ``source`` was read from, for errors.
+
+    Raises jinja2's TemplateSyntaxError and TemplateNotFound, and Unreadable.
+    """
+    pending: list[tuple[str, str | None]] = [(source, filename)]
+    seen: set[str] = set()
+    names: set[str] = set()
+    while pending:
+        text, path = pending.pop()
+        tree = environment.parse(text, filename=path)
+        names |= jinja2.meta.find_undeclared_variables(tree)
+        for reference in jinja2.meta.find_referenced_templates(tree):
+            if reference is not None and reference not in seen and environment.loader is not None:
+                seen.add(reference)
+                pending.append(environment.loader.get_source(environment, reference)[:2])
+    return names - set(environment.globals)
+
+
+class TemplateMissing(RenderError):
+    """No template of that name in the patch's folder or among the shared ones."""
+
+    code = "TEMPLATE_MISSING"
+
+
+class TemplateSyntax(RenderError):
+    """The template is not one."""
+
+    code = "TEMPLATE_SYNTAX"
+
+
+class TemplateForbidden(RenderError):
+    """The template tries something the sandbox refuses."""
+
+    code = "TEMPLATE_FORBIDDEN"
+
+
+class PatchRenderer:
+    """Renders the templates of one patch.
+
+    ``folder`` is the patch's own, ``shared`` the folder of templates several patches use.
+    """
+
+    def __init__(self, patch: Patch, folder: Path, shared: Path, context: Mapping[str, object]) -> None:
+        self._patch = patch
+        self._environment = make_environment([folder, shared])
+        self._context = {name: context[name] for name in patch.context if name in context}
+        self._available = tuple(sorted(context))
+
+    def text(self, source: str, where: Location) -> str:
+        """Render a template given inline; ``where`` is its place in patch.toml. Raises RenderErrors."""
+        try:
+            template = self._environment.from_string(source)
+            return self._environment.render_bounded(template, self._context)
+        except Exception as exc:
+            raise self._explain(exc, where) from exc
+
+    def file(self, name: str, where: Location) -> str:
+        """Render a template file. Raises RenderErrors."""
+        try:
+            template = self._environment.get_template(name)
+            return self._environment.render_bounded(template, self._context)
+        except Exception as exc:
+            raise self._explain(exc, where) from exc
+
+    def check_context(self) -> None:
+        """Declared names equal used names, over all templates of the patch. Raises RenderErrors."""
+        used: set[str] = set()
+        for source, filename, where in self._sources():
+            try:
+                used |= undeclared_names(self._environment, source, filename)
+            except Exception as exc:
+                raise self._explain(exc, where) from exc
+        declared = set(self._patch.context)
+        problems = [f"'{name}' is used but not declared" for name in sorted(used - declared)]
+        problems += [f"'{name}' is declared but not used" for name in sorted(declared - used)]
+        problems += [f"'{name}' does not exist" for name in sorted(declared - set(self._available))]
+        if problems:
+            raise RenderError(
+                f"patch '{self._patch.id}': {'; '.join(problems)}",
+                code="TEMPLATE_CONTEXT",
+                where=self._patch.where,
+                hint=f"set context = {sorted(used)}; available: {', '.join(self._available)}",
+            )
+
+    def _sources(self) -> list[tuple[str, str | None, Location]]:
+        """Every template of the patch: its text, its file if it has one, its place in patch.toml."""
+        loader = self._environment.loader
+        found: list[tuple[str, str | None, Location]] = []
+        names: list[tuple[str, Location]] = [(file.template, file.where) for file in self._patch.files]
+        for edit in self._patch.edits:
+            if edit.text is not None:
+                found.append((edit.text, None, edit.where))
+            elif edit.template is not None:
+                names.append((edit.template, edit.where))
+        found += [(alias.device, None, alias.where) for alias in self._patch.aliases]
+        for name, where in names:
+            try:
+                read = loader.get_source(self._environment, name) if loader is not None else ("", None)
+            except Exception as exc:
+                raise self._explain(exc, where) from exc
+            found.append((read[0], read[1], where))
+        return found
+
+    def _explain(self, exc: Exception, where: Location) -> RenderError:  # noqa: PLR0911 - one per kind
+        places = [place for place in (_template_place(exc, where), where) if place is not None]
+        match exc:
+            case jinja2.TemplateSyntaxError():
+                line = exc.lineno if exc.filename else None
+                place = Location(path=exc.filename or where.path, line=line or where.line, label=exc.message)
+                return TemplateSyntax(
+                    f"template syntax: {exc.message}",
+                    where=[place, where],
+                    hint="delimiters are @{ value }@, @% statement %@, //% line statement, @# comment #@",
+                )
+            case jinja2.TemplateNotFound():
+                known = self._environment.list_templates()
+                close = difflib.get_close_matches(str(exc.name), known, n=1)
+                meant = (
+                    f"did you mean '{close[0]}'?"
+                    if close
+                    else f"templates here: {', '.join(known) or 'none'}"
+                )
+                return TemplateMissing(f"no template '{exc.name}'", where=where, hint=meant)
+            case jinja2.UndefinedError():
+                return RenderError(
+                    str(exc.message),
+                    code="TEMPLATE_UNDEFINED",
+                    where=places,
+                    hint=f"the patch's context: {', '.join(self._patch.context) or 'nothing'}",
+                )
+            case SecurityError():
+                return TemplateForbidden(
+                    f"the sandbox refuses: {exc}",
+                    where=places,
+                    hint="templates only format the declared context",
+                )
+            case OutputTooLarge():
+                return RenderError(
+                    f"more than {MAX_OUTPUT} characters, or too many steps",
+                    code="TEMPLATE_TOO_LARGE",
+                    where=places,
+                    hint="look for a loop or macro that repeats",
+                )
+            case NotText():
+                return RenderError(
+                    str(exc),
+                    code="TEMPLATE_NOT_TEXT",
+                    where=places,
+                    hint="name a field of it, or choose a text with 'if' and 'else'",
+                )
+            case Unreadable():
+                return RenderError(
+                    "a template cannot be read as text",
+                    code="TEMPLATE_UNREADABLE",
+                    where=[Location(path=str(exc.path)), where],
+                    why=exc.why,
+                    hint="save the file as UTF-8 text without a byte order mark",
+                )
+            case _:
+                return RenderError(
+                    f"the template raised {type(exc).__name__}: {exc}",
+                    code="TEMPLATE_FAILED",
+                    where=places,
+                    hint="run patchkit plan again after correcting the expression on that line",
+                )
+
+
+def _template_place(exc: Exception, where: Location) -> Location | None:
+    """The innermost template line of a traceback; jinja2 rewrites frames to point into templates."""
+    for frame in reversed(traceback.extract_tb(exc.__traceback__)):
+        if frame.filename == "<template>":
+            return Location(
+                path=where.path, line=where.line, label=f"line {frame.lineno} of the text: {frame.line}"
+            )
+        if not frame.filename.endswith(".py"):
+            return Location(path=frame.filename, line=frame.lineno, label=frame.line)
+    return None

@@ -1,0 +1,142 @@
+"""The pinned tree in memory, as far as the series touches it, with what earlier patches changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from patchkit.base.source import SourceText
+from patchkit.cpp.ast import Pass, Tree, parse_tree
+from patchkit.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.upstream.repository import Repository
+
+HEADER_FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cuda", "ggml/src/ggml-cuda/vendors")
+"""Where the includes of ggml-cuda's own files are found at builds 6628 to 11549."""
+
+OPTIONS_FILE = "ggml/CMakeLists.txt"
+"""Where ggml's build options are declared at builds 6628 to 11549."""
+
+_SOURCES = (".cu", ".cuh", ".h", ".hpp")
+
+# Host pass and device pass of one file run side by side: libclang releases the interpreter lock.
+_PARSERS = 2
+
+
+class UpstreamFiles:
+    """Files of one tree. ``base`` maps paths to bytes and is never changed.
+
+    ``others`` are paths that the tree has, too, and that nobody reads.
+    """
+
+    def __init__(self, base: Mapping[str, bytes], others: Iterable[str] = ()) -> None:
+        self._base = base
+        self._others = frozenset(others)
+        self._overlay: dict[str, bytes] = {}
+        self._scopes: dict[tuple[str, bytes], ScopeMap] = {}
+        self._trees: dict[tuple[str, bytes, str, Pass, tuple[str, ...]], Tree] = {}
+
+    def read(self, path: str) -> bytes | None:
+        """Current bytes of a file, None when there is none."""
+        return self._overlay.get(path, self._base.get(path))
+
+    def fresh(self) -> UpstreamFiles:
+        """The same upstream without what was written over it; what was parsed is shared."""
+        other = UpstreamFiles(self._base, self._others)
+        other._scopes, other._trees = self._scopes, self._trees
+        return other
+
+    def upstream_scopes(self, path: str) -> ScopeMap:
+        """Structure of a file as upstream has it."""
+        return self.scopes(SourceText(path, self._base[path]))
+
+    @property
+    def base(self) -> Mapping[str, bytes]:
+        """The files as upstream has them."""
+        return self._base
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that can be read, sorted."""
+        return tuple(sorted({*self._base, *self._overlay}))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every path that is taken, those of files nobody reads among them."""
+        return self._others.union(self._base, self._overlay)
+
+    def write(self, changes: Mapping[str, bytes]) -> None:
+        """Put the files of one patch over what is there."""
+        self._overlay.update(changes)
+
+    def _is_edited(self, path: str, data: bytes) -> bool:
+        """Only in an edited version of upstream's file does it matter what the preprocessor leaves out."""
+        return path in self._base and self._base[path] != data
+
+    def scopes(self, source: SourceText) -> ScopeMap:
+        """Structure of one version of a file."""
+        key = (source.path, source.data)
+        if key not in self._scopes:
+            self._scopes[key] = parse_scopes(source)
+        return self._scopes[key]
+
+    def trees(
+        self,
+        sources: Sequence[SourceText],
+        archs: Sequence[str],
+        defines: Sequence[str],
+        added: Mapping[str, bytes],
+    ) -> list[dict[tuple[Pass, str], Tree]]:
+        """Host and device AST of each version for each arch; ``added`` are new files includes may find.
+
+        The host pass is the same for every arch, so it is parsed for the first one only.
+        """
+        names = tuple(defines)
+        wanted: list[tuple[str, bytes, str, Pass, tuple[str, ...]]] = []
+        for source in sources:
+            wanted.append((source.path, source.data, archs[0], "host", names))
+            wanted += [(source.path, source.data, arch, "device", names) for arch in archs]
+        files = {**self._base, **self._overlay, **added}
+        missing = [key for key in dict.fromkeys(wanted) if key not in self._trees]
+        with ThreadPoolExecutor(_PARSERS) as pool:
+            parsed = pool.map(lambda key: _parse(key, files, edited=self._is_edited(key[0], key[1])), missing)
+            self._trees.update(zip(missing, parsed, strict=True))
+        return [
+            {
+                (which, arch): self._trees[path, data, arch, which, used]
+                for path, data, arch, which, used in wanted
+                if (path, data) == (source.path, source.data)
+            }
+            for source in sources
+        ]
+
+
+def declares_option(name: str, cmake: bytes) -> bool:
+    """Whether upstream's file of options has this one: rocWMMA's ended with PR 26046."""
+    return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None
+
+
+def read_upstream(repository: Repository, commit: str, folders: Sequence[str]) -> UpstreamFiles:
+    """Every file that edits and includes may look at, in one read; ``folders`` end with a slash.
+
+    Raises GIT_OBJECT_MISSING, GitError.
+    """
+    wanted = frozenset([*(f"{folder}/" for folder in HEADER_FOLDERS), *folders])
+    entries = repository.list_files(commit)
+    paths = [
+        entry.path
+        for entry in entries
+        if entry.path.rpartition("/")[0] + "/" in wanted
+        and entry.path.endswith(_SOURCES)
+        and entry.mode in ("100644", "100755")
+    ]
+    return UpstreamFiles(repository.read_blobs(commit, sorted(paths)), (entry.path for entry in entries))
+
+
+def _parse(
+    key: tuple[str, bytes, str, Pass, tuple[str, ...]], files: Mapping[str, bytes], *, edited: bool
+) -> Tree:
+    path, data, arch, which, defines = key
+    return parse_tree(
+        path, {**files, path: data}, arch=arch, which=which, defines=defines, with_skipped=edited
+    )

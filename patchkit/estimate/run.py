@@ -1,0 +1,192 @@
+"""How fast a model can be on a GPU at best, and how much of that time is attention."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.gguf import KINDS_BY_NAME, load_gguf_parts
+from patchkit.device.bench.compare import load_rows
+from patchkit.device.bench.rows import BenchRow
+from patchkit.estimate.model import ModelShape, shape_of_file, shape_of_header
+from patchkit.estimate.roofline import Bound, Peaks, Test, bound_of, peaks_of
+from patchkit.series.folder import SeriesDir
+from patchkit.series.profile import load_profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One test; rates in tokens per second, the median of ``samples`` repetitions."""
+
+    prompt: int
+    generated: int
+    depth: int
+    rate: float
+    samples: int
+    base_rate: float
+    base_depth: int
+
+    @property
+    def share(self) -> float:
+        """Attention's share of the time, at least: 0 to 1, 0 at the base itself."""
+        return max(0.0, 1 - self.rate / self.base_rate)
+
+    @property
+    def gain(self) -> float:
+        """By which factor it would be faster if depth cost nothing."""
+        return max(1.0, self.base_rate / self.rate)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "tokens_per_second": self.rate,
+            "samples": self.samples,
+            "base_depth": self.base_depth,
+            "attention_share_at_least": self.share,
+            "largest_attention_gain": self.gain,
+        }
+
+
+def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[int, int, int], Measured]:
+    """By prompt, generated tokens and depth; only rows with ``kv`` as the type of K and V.
+
+    Raises:
+        BENCH_FILE_MIXED: they differ in more than that.
+    """
+    rows = [row for row in rows if (row.test.type_k, row.test.type_v) == (kv, kv)]
+    runs = {(row.test.setting, row.test.flash, row.build) for row in rows}
+    if len(runs) > 1:
+        told = "; ".join(
+            f"build {build}, flash attention {flash}, {setting}" for setting, flash, build in sorted(runs)
+        )
+        raise UsageError(
+            f"{source} holds {len(runs)} runs",
+            code="BENCH_FILE_MIXED",
+            where=Location(path=source),
+            why=told[:400],
+            hint="keep the rows of one build and one setting in a file of their own",
+        )
+    rates: dict[tuple[int, int, int], list[float]] = {}
+    for row in rows:
+        test = row.test
+        key = (test.prompt, test.generated, test.depth)
+        rates.setdefault(key, []).extend(test.tokens * 1e9 / each for each in row.samples_ns)
+    medians = {key: statistics.median(each) for key, each in rates.items()}
+    found = {}
+    for (prompt, generated, depth), rate in medians.items():
+        base = min(at for p, g, at in medians if (p, g) == (prompt, generated))
+        found[prompt, generated, depth] = Measured(
+            prompt=prompt,
+            generated=generated,
+            depth=depth,
+            rate=rate,
+            samples=len(rates[prompt, generated, depth]),
+            base_rate=medians[prompt, generated, base],
+            base_depth=base,
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateRequest:
+    """What to estimate: one of ``model`` (GGUF) and ``shape`` (TOML); the rest as llama-bench names it.
+
+    ``bandwidth`` in GB/s and ``compute`` in TFLOPS replace the profile's figures.
+    """
+
+    arch: str
+    depths: Sequence[int]
+    model: Path | None = None
+    shape: Path | None = None
+    kv: str = "f16"
+    prompt: int = 512
+    generated: int = 128
+    batch: int = 512
+    bandwidth: float | None = None
+    compute: float | None = None
+    bench: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One test; ``measured`` is None when the output of llama-bench has no such test."""
+
+    bound: Bound
+    measured: Measured | None
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        measured = None
+        if self.measured is not None:
+            measured = {
+                **self.measured.as_json(),
+                "bound_over_measured": self.bound.rate / self.measured.rate,
+            }
+        return {**self.bound.as_json(), "measured": measured}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """All tests of one model on one GPU."""
+
+    arch: str
+    model: ModelShape
+    kv: str
+    peaks: Peaks
+    rows: tuple[Row, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "arch": self.arch,
+            "model": {
+                "name": self.model.name,
+                "source": self.model.source,
+                "bytes": self.model.bytes,
+                "parameters": self.model.values,
+                "attending_layers": len(self.model.layers),
+                "windowed_layers": sum(layer.window is not None for layer in self.model.layers),
+                "experts": self.model.experts,
+                "experts_used": self.model.experts_used,
+                "notes": list(self.model.notes),
+            },
+            "kv_type": self.kv,
+            "bandwidth": self.peaks.bandwidth.as_json(),
+            "compute": self.peaks.compute.as_json(),
+            "rows": [row.as_json() for row in self.rows],
+        }
+
+
+def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
+    """Read the model and compute.
+
+    Raises:
+        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
+        FIGURE_MISSING: the profile has no figure, and none was given.
+        GgufError, MODEL_NOT_DESCRIBED: the file is no model that can be estimated.
+        ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is wrong.
+        BENCH_FILE_MISSING and its like, BenchGarbage and its like, BENCH_FILE_MIXED: the measurement is none.
+    """
+    profile = load_profile(series.profiles, request.arch)
+    peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)
+    if request.model is not None:
+        model = shape_of_header(load_gguf_parts(request.model), request.model)
+    elif request.shape is not None:
+        model = shape_of_file(request.shape)
+    else:
+        raise AssertionError("one of model and shape is needed")
+    measured = {}
+    if request.bench is not None:
+        measured = measured_of(load_rows(request.bench), request.kv, str(request.bench))
+    rows = []
+    for prompt, generated in ((request.prompt, 0), (0, request.generated)):
+        tokens, batch = (prompt, request.batch) if prompt else (generated, 1)
+        for depth in request.depths if tokens else ():
+            bound = bound_of(
+                model, Test(tokens=tokens, depth=depth, batch=batch), peaks, KINDS_BY_NAME[request.kv.upper()]
+            )
+            rows.append(Row(bound=bound, measured=measured.get((prompt, generated, depth))))
+    return Estimate(arch=request.arch, model=model, kv=request.kv, peaks=peaks, rows=tuple(rows))

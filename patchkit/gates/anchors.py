@@ -1,0 +1,157 @@
+"""Gate ``anchors``: planned again, the series puts every edit where the candidate has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patchkit.base.errors import GateError, Location
+from patchkit.candidate.plan import Plan, Request, commit_message, make_plan
+from patchkit.candidate.subject import PatchPart, Subject
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates.base import GateResult
+from patchkit.series.lock import PinWanted
+from patchkit.series.profile import ArchProfile
+from patchkit.upstream.repository import Repository, open_repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorsGate:
+    """Plans with the workspace's series, for the patches that the candidate has; it has at least one."""
+
+    workspace: Workspace
+    upstream: PinWanted
+    name: str = "anchors"
+
+    def run(self, subject: Subject) -> GateResult:
+        """Plan, and compare with the candidate's files. Raises what planning raises."""
+        ids = tuple(patch.id for patch in subject.patches)
+        request = Request(
+            archs=subject.archs,
+            upstream=self.upstream,
+            only=ids,
+            with_=_opted_in(subject),
+        )
+        plan = make_plan(request, self.workspace)
+        stale = [] if plan.errors else [*_stale(plan, subject), *self._stale_commits(plan, subject)]
+        edits = [(patch, edit) for patch in plan.patches for edit in patch.edits]
+        problems = (*plan.errors, *stale)
+        places = sum(len(edit.locations) for _, edit in edits)
+        return GateResult(
+            gate=self.name,
+            verdict="failed" if problems else "passed",
+            summary=(
+                f"{len(edits)} edits of {len(ids)} patches resolve to {places} places, "
+                f"{'as' if not problems else 'NOT as'} in the candidate"
+            ),
+            problems=problems,
+            lines=tuple(_without_patches(subject)),
+            evidence={
+                "edits": [
+                    {
+                        "patch": patch.id,
+                        "edit": edit.id,
+                        "entity": edit.entity,
+                        "entity_digest": edit.digest,
+                        "confidence": edit.confidence,
+                        "places": [str(place) for place in edit.locations],
+                    }
+                    for patch, edit in edits
+                ]
+            },
+        )
+
+    def _stale_commits(self, plan: Plan, subject: Subject) -> list[GateError]:
+        """Commits that say something else than ``apply`` would: other GPUs, another profile, another text."""
+        repository = open_repository(subject.cache_root / "upstream.git", subject.reporter)
+        if repository is None:
+            raise AssertionError("a subject comes from this repository")
+        given = [selected.patch.id for selected, _ in plan.steps]
+        made = [part.id for part in subject.patches]
+        if given != made:
+            return [
+                _stale_commit(
+                    subject,
+                    None,
+                    f"the candidate has the patches {', '.join(made)}; now it would get {', '.join(given)}",
+                )
+            ]
+        found = []
+        for (selected, placed), part in zip(plan.steps, subject.patches, strict=True):
+            told = _message(repository, part.commit)
+            # Made with --unlocked or not, the candidate is the same; the trailer says so.
+            expected = {
+                commit_message(plan, selected, placed, unlocked=unlocked).encode()
+                for unlocked in (False, True)
+            }
+            if told not in expected:
+                found.append(
+                    _stale_commit(
+                        subject, part, f"the commit of {part.id} does not say what the series gives now"
+                    )
+                )
+        return found
+
+
+def _message(repository: Repository, commit: str) -> bytes:
+    return repository.git.run("cat-file", "commit", commit).partition(b"\n\n")[2]
+
+
+def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> GateError:
+    return GateError(
+        message,
+        code="ANCHORS_STALE",
+        where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
+        why=(
+            f"apply for {' '.join(subject.archs)} would write another one: the series or a profile "
+            "changed since, or the branch was made for other GPUs than its name says"
+        ),
+        hint=_apply(subject),
+    )
+
+
+def _apply(subject: Subject) -> str:
+    return f"patchkit apply {' '.join(f'--arch {arch}' for arch in subject.archs)}"
+
+
+def _without_patches(subject: Subject) -> list[str]:
+    """A GPU that the candidate is named after, but that no patch is live on, is worth a line."""
+    live = {arch for part in subject.patches for arch in part.archs}
+    return [
+        f"{arch}: no patch is live on it, it gets upstream's code"
+        for arch in subject.archs
+        if arch not in live
+    ]
+
+
+def _opted_in(subject: Subject) -> tuple[str, ...]:
+    """Patches that are live on a GPU whose profile does not have them on: they were asked for."""
+    return tuple(
+        patch.id
+        for patch in subject.patches
+        if any(not _is_on(subject.profiles[arch], patch.id) for arch in patch.archs)
+    )
+
+
+def _is_on(profile: ArchProfile, patch: str) -> bool:
+    choice = profile.patches.get(patch)
+    return choice is not None and choice.default == "on"
+
+
+def _stale(plan: Plan, subject: Subject) -> list[GateError]:
+    expected: dict[str, bytes] = {}
+    for _, placed in plan.steps:
+        expected |= placed.changes
+    found = []
+    for path in sorted({*expected, *subject.changed_files}):
+        file = subject.candidate / path
+        if (file.read_bytes() if file.is_file() else None) != expected.get(path):
+            found.append(
+                GateError(
+                    f"{path} of the candidate is not what the series gives now",
+                    code="ANCHORS_STALE",
+                    where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
+                    why="the series or a profile changed since the candidate was made",
+                    hint=_apply(subject),
+                )
+            )
+    return found

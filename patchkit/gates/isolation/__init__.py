@@ -1,0 +1,1 @@
+"""The gate that proves every other GPU's code unchanged."""

@@ -1,0 +1,463 @@
+"""Gate ``isolation``: nothing changes outside of what the patches are for.
+
+For CUDA, MUSA, and every GPU outside of the guards, each touched unit is read by the preprocessor in both
+trees, host and device pass: the tokens must be equal. For some of those GPUs the device code is compiled
+and compared too. A guard that asks for rocWMMA is *live* only with rocWMMA on: without it the targets'
+own readings must be equal as well. The host pass of HIP is one for all GPUs and holds the branch at run
+time where a guard is live; :mod:`patchkit.gates.isolation.host_branch` says what is proven of it instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Literal
+
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.build.compile import CompileFailed, Job, compile_unit
+from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.jobs import run_parallel
+from patchkit.build.toolchain import rocwmma_for
+from patchkit.build.units import Platform, SourceTree, platform_units, units_including
+from patchkit.candidate.subject import PatchPart, Subject
+from patchkit.gates.base import GateResult
+from patchkit.gates.isolation.errors import HostBranchLeaks
+from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
+from patchkit.gates.isolation.readings import (
+    ROCWMMA_MACRO,
+    Case,
+    Configuration,
+    compare,
+    cuda_configurations,
+    explain,
+    hip_configurations,
+    musa_configurations,
+    rocwmma_flags,
+    stand_in_headers,
+    units_for,
+)
+
+_FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Assembly of one unit for one GPU from both trees; ``difference`` names the first line that differs."""
+
+    unit: str
+    arch: str
+    sha256: str
+    lines: int
+    equal: bool
+    difference: str
+
+    @classmethod
+    def of(cls, unit: str, arch: str, before: str, after: str) -> Compared:
+        """Compare two texts."""
+        return cls(
+            unit=unit,
+            arch=arch,
+            sha256=hashlib.sha256(before.encode()).hexdigest(),
+            lines=before.count("\n"),
+            equal=before == after,
+            difference="" if before == after else _first_difference(before, after),
+        )
+
+    @property
+    def is_uncompiled(self) -> bool:
+        """Whether neither tree compiles there: an error message is one line."""
+        return self.equal and self.lines == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostProof:
+    """Units whose host tokens differ; all units with the regions closed; those with the branch dead."""
+
+    differing: tuple[str, ...] = ()
+    closed: tuple[Case, ...] = ()
+    assembly: tuple[Compared, ...] = ()
+
+    @property
+    def wanted(self) -> int:
+        """How many assemblies have to be equal: one per unit, or two where rocWMMA makes a difference."""
+        return max(len(self.assembly), len(self.differing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Everything the gate looked at. ``partly``: GPUs that only some of the patches are for."""
+
+    cases: Sequence[Case]
+    host: HostProof
+    device_code: Sequence[Compared]
+    touched: Mapping[Platform, tuple[str, ...]]
+    stand_ins: Sequence[str]
+    problems: Sequence[PatchkitError]
+    has_rocwmma: bool
+    partly: Sequence[str]
+
+
+def isolation_result(subject: Subject, found: Findings) -> GateResult:
+    """Put everything together; failed when there is a problem."""
+    read = [case for case in found.cases if not case.is_unread]
+    agreeing = sum(case.agrees for case in read)
+    configurations = len({case.configuration.name for case in read})
+    proven = sum(one.equal for one in found.host.assembly)
+    summary = (
+        f"{agreeing} of {len(read)} readings identical ({len({case.unit for case in read})} units, "
+        f"{configurations} configurations); host branch of HIP proven on {proven} of "
+        f"{found.host.wanted} units"
+    )
+    return GateResult(
+        gate="isolation",
+        verdict="failed" if found.problems else "passed",
+        summary=summary,
+        problems=tuple(found.problems),
+        evidence={
+            "changed_files": list(subject.changed_files),
+            "units": {platform: list(names) for platform, names in found.touched.items()},
+            "stand_in_headers": list(found.stand_ins),
+            "readings": [_case_json(case) for case in found.cases],
+            "host_branch": {
+                "differing_units": list(found.host.differing),
+                "regions_closed": [_case_json(case) for case in found.host.closed],
+                "branch_dead_assembly": [asdict(one) for one in found.host.assembly],
+            },
+            "device_code": [asdict(one) for one in found.device_code],
+        },
+        not_run=tuple(_not_run(found)),
+        lines=tuple(_lines(found)),
+    )
+
+
+def _lines(found: Findings) -> Iterator[str]:
+    host = found.host
+
+    def kind(case: Case) -> tuple[str, bool, str]:
+        return case.configuration.platform, case.configuration.rocwmma, case.configuration.which
+
+    for (platform, rocwmma, which), group in groupby(sorted(found.cases, key=kind), key=kind):
+        rows = [case for case in group if not case.is_unread]
+        good = [case for case in rows if case.agrees]
+        archs = list(dict.fromkeys(case.configuration.arch for case in rows))
+        state = (", rocWMMA on" if rocwmma else ", rocWMMA off") if platform == "hip" else ""
+        told = "identical tokens" if len(good) == len(rows) else f"{len(rows) - len(good)} DIFFER"
+        where = "one for all GPUs" if archs == ["all"] else f"{len(archs)} GPUs ({' '.join(archs)})"
+        yield f"{platform}{state}, {which} pass, {where}: {len(rows)} readings, {told}"
+    if host.differing:
+        names = ", ".join(name.rpartition("/")[2] for name in host.differing)
+        same = sum(case.agrees for case in host.closed)
+        proven = sum(one.equal for one in host.assembly)
+        yield (
+            f"hip, host pass, one for all GPUs: {names} differ by the branch at run time; "
+            f"with the generated regions closed {same} of {len(host.closed)} readings are the baseline's, "
+            f"with the branch dead the assembly of {proven} of {host.wanted} is"
+        )
+    for one in found.device_code:
+        state = "does not compile in either tree" if one.is_uncompiled else "code differs"
+        told = f"same code ({one.lines} lines)" if one.equal and not one.is_uncompiled else state
+        yield f"device code of {one.unit.rpartition('/')[2]} for {one.arch}: {told}"
+    if found.stand_ins:
+        yield f"empty stand-ins of ours for: {', '.join(found.stand_ins)}"
+
+
+def _not_run(found: Findings) -> Iterator[str]:
+    if not found.has_rocwmma:
+        yield "everything with rocWMMA on: no rocWMMA header is there"
+    unread = sorted({case.configuration.name for case in found.cases if case.is_unread})
+    if unread:
+        yield f"{', '.join(unread)}: upstream's own units cannot be read there with these headers"
+    for one in found.device_code:
+        if one.is_uncompiled:
+            yield f"device code of {one.unit} for {one.arch}: upstream's own unit does not compile there"
+    for arch in found.partly:
+        yield f"{arch} is guarded by some patches only: what the others do to it is not told apart"
+    yield "CUDA and MUSA are read by clang with empty vendor headers, not by nvcc and mcc"
+
+
+def _case_json(case: Case) -> dict[str, object]:
+    return {
+        "configuration": case.configuration.name,
+        "unit": case.unit,
+        "baseline": case.before if isinstance(case.before, str) else {"error": case.before.message},
+        "candidate": case.after if isinstance(case.after, str) else {"error": case.after.message},
+    }
+
+
+def _first_difference(before: str, after: str) -> str:
+    """``in <function>: 'a' became 'b'``, of the first line that differs."""
+    function = "the head of the file"
+    left, right = before.splitlines(), after.splitlines()
+    for old, new in zip(left, right, strict=False):
+        found = _FUNCTION.match(new)
+        if old != new:
+            return f"in {function}: '{old.strip()}' became '{new.strip()}'"
+        if found and not found[1].startswith(".L"):
+            function = found[1]
+    return f"{len(left)} lines became {len(right)}"
+
+
+_PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
+# Neutral values for what may differ without meaning anything: line numbers, and the name of the unit's
+# fat binary, which clang makes from the folder.
+_COMPARABLE = ("-D__LINE__=0", "-Wno-builtin-macro-redefined", "-cuid=patchkit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationGate:
+    """``device_code``: of which touched units it is compiled and compared, for a few other GPUs.
+
+    ``sample``: of those that patches edit themselves.
+    """
+
+    device_code: Literal["none", "sample", "all"] = "sample"
+    name: str = "isolation"
+
+    def run(self, subject: Subject) -> GateResult:
+        """Compare candidate and baseline. Raises what the compiler and the disk raise."""
+        toolchain = subject.toolchain
+        if toolchain is None:
+            return GateResult(
+                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
+            )
+        compiler = open_compiler(toolchain, subject.cache_root, subject.reporter)
+        trees = (SourceTree(subject.baseline), SourceTree(subject.candidate))
+        problems = list(_lists(subject, trees))
+        if problems:
+            return GateResult(
+                gate=self.name,
+                verdict="failed",
+                summary="the set of compiled files changed",
+                problems=tuple(problems),
+            )
+        touched = {platform: _touched(subject, trees, platform) for platform in _PLATFORMS}
+        problems += _unreached(subject, trees, touched)
+        headers, stand_ins = stand_in_headers(
+            (name for tree in trees for unit in touched["cuda"] for name in tree.graph.system_headers(unit)),
+            subject.cache_root / "stand-in",
+        )
+        wanted = rocwmma_for(toolchain, subject.archs[0])
+        configurations = [
+            *cuda_configurations(headers),
+            *musa_configurations(headers),
+            *hip_configurations(toolchain, sorted(subject.profiles), host_arch=subject.archs[0]),
+        ]
+        closed = [one for one in configurations if not _is_open(subject, one)]
+        jobs = [case for one in closed for case in units_for(touched[one.platform], [one])]
+        cases = compare(jobs, trees, compiler)
+        problems += explain(cases, trees, compiler, subject)
+        host = [one for one in configurations if _is_branch(subject, one)]
+        proof, found = self._host_branch(subject, trees, compiler, host, touched["hip"])
+        problems += found
+        compared, found = self._device_code(subject, trees, compiler, touched["hip"])
+        problems += found
+        findings = Findings(
+            cases=cases,
+            host=proof,
+            device_code=compared,
+            touched=touched,
+            stand_ins=stand_ins,
+            problems=problems,
+            has_rocwmma=wanted is not None,
+            partly=_partly_guarded(subject),
+        )
+        return isolation_result(subject, findings)
+
+    def _host_branch(
+        self,
+        subject: Subject,
+        trees: tuple[SourceTree, SourceTree],
+        compiler: Compiler,
+        host: Sequence[Configuration],
+        units: Sequence[str],
+    ) -> tuple[HostProof, list[PatchkitError]]:
+        if not host:
+            return HostProof(), []
+        differing = [case for case in compare(units_for(units, host), trees, compiler) if not case.agrees]
+        closed = (trees[0], SourceTree(closed_tree(subject)))
+        cases = compare(units_for(units, host), closed, compiler)
+        problems = explain(cases, closed, compiler, subject, HostBranchLeaks)
+        try:
+            dead = SourceTree(dead_tree(subject))
+        except HostExpressionForeign as error:
+            return HostProof(closed=tuple(cases)), [*problems, error]
+        names = tuple(sorted({case.unit for case in differing}))
+        pairs = [(case.unit, subject.archs[0], case.configuration.rocwmma) for case in _distinct(differing)]
+        compared = _compile_both(pairs, (trees[0], dead), compiler, "host", host_arch=subject.archs[0])
+        for one in compared:
+            if not one.equal:
+                problems.append(_host_leak(one, subject))
+        return HostProof(differing=names, closed=tuple(cases), assembly=tuple(compared)), problems
+
+    def _device_code(
+        self,
+        subject: Subject,
+        trees: tuple[SourceTree, SourceTree],
+        compiler: Compiler,
+        units: Sequence[str],
+    ) -> tuple[list[Compared], list[PatchkitError]]:
+        has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
+        pairs = [
+            (unit, arch, has_rocwmma)
+            for arch in _sampled_archs(subject)
+            for unit in (units if self.device_code == "all" else _sampled_units(subject, units))
+            if self.device_code != "none"
+        ]
+        compared = _compile_both(pairs, trees, compiler, "device", host_arch=subject.archs[0])
+        return compared, [
+            GateError(
+                f"{one.unit} compiles to other code for {one.arch}, which no patch is for: {one.difference}",
+                code="ISOLATION_DEVICE_CODE",
+                where=Location(path=one.unit),
+                hint=f"patchkit verify --no-gpu --gate isolation --arch {' --arch '.join(subject.archs)}",
+            )
+            for one in compared
+            if not one.equal
+        ]
+
+
+def _lists(subject: Subject, trees: tuple[SourceTree, SourceTree]) -> Iterator[PatchkitError]:
+    for platform in _PLATFORMS:
+        before, after = (set(platform_units(tree.root, platform)) for tree in trees)
+        for unit in sorted(before ^ after):
+            what = "adds" if unit in after else "removes"
+            yield GateError(
+                f"the candidate {what} {unit}, which upstream's CMake compiles for {platform}",
+                code="ISOLATION_UNITS",
+                where=Location(path=unit, label=", ".join(subject.patches_of(unit)) or None),
+                why="every GPU's build would change, with no guard that could help",
+                hint="put the code into a header that is included under the guard",
+            )
+
+
+def _touched(subject: Subject, trees: tuple[SourceTree, SourceTree], platform: Platform) -> tuple[str, ...]:
+    units = platform_units(trees[0].root, platform)
+    found = {unit for tree in trees for unit in units_including(tree.root, subject.changed_files, units)}
+    return tuple(sorted(found))
+
+
+def _unreached(
+    subject: Subject, trees: tuple[SourceTree, SourceTree], touched: dict[Platform, tuple[str, ...]]
+) -> Iterator[PatchkitError]:
+    reached = {
+        path
+        for tree in trees
+        for units in touched.values()
+        for unit in units
+        for path in tree.graph.closure(unit)
+    }
+    for path in subject.changed_files:
+        if path not in reached:
+            yield GateError(
+                f"{path} is changed, and no unit of a GPU backend includes it",
+                code="ISOLATION_UNREACHED",
+                where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
+                why="this gate reads GPU units; what the change does elsewhere is not looked at",
+                hint="leave the file out of the patch",
+            )
+
+
+def _live(subject: Subject, configuration: Configuration) -> tuple[PatchPart, ...]:
+    """The patches whose guard can hold in a configuration of HIP; none elsewhere."""
+    if configuration.platform != "hip":
+        return ()
+    return tuple(
+        patch for patch in subject.patches if configuration.rocwmma or ROCWMMA_MACRO not in patch.guard.macros
+    )
+
+
+def _is_branch(subject: Subject, configuration: Configuration) -> bool:
+    return configuration.which == "host" and bool(_live(subject, configuration))
+
+
+def _is_open(subject: Subject, configuration: Configuration) -> bool:
+    """Whether a patch may change what is read there."""
+    live = _live(subject, configuration)
+    return bool(live) and (
+        configuration.which == "host" or any(configuration.arch in patch.archs for patch in live)
+    )
+
+
+def _distinct(cases: Sequence[Case]) -> list[Case]:
+    """One case for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
+    return list({(case.unit, str(case.before), str(case.after)): case for case in cases}.values())
+
+
+def _partly_guarded(subject: Subject) -> tuple[str, ...]:
+    """GPUs that some patches are for and others are not."""
+    every: list[set[str]] = [set(patch.archs) for patch in subject.patches]
+    some = {arch for archs in every for arch in archs}
+    return tuple(sorted(arch for arch in some if not all(arch in archs for archs in every)))
+
+
+def _sampled_archs(subject: Subject) -> list[str]:
+    """Outside of the guards: the nearest relative, one without matrix units, one with wave64."""
+    guarded = {arch for patch in subject.patches for arch in patch.archs}
+    outside = [arch for arch in sorted(subject.profiles) if arch not in guarded]
+
+    def value(arch: str, name: str) -> object:
+        fact = subject.profiles[arch].facts.report(name)
+        return fact.value if fact is not None else None
+
+    target = subject.archs[0]
+    groups = [
+        [arch for arch in outside if value(arch, "matrix") == value(target, "matrix")],
+        [arch for arch in outside if value(arch, "matrix") == "none"],
+        [arch for arch in outside if value(arch, "wave_size") != value(target, "wave_size")],
+    ]
+    return sorted({group[0] for group in groups if group})
+
+
+def _sampled_units(subject: Subject, units: Sequence[str]) -> list[str]:
+    """The units that patches edit themselves."""
+    return [unit for unit in units if unit in subject.changed_files]
+
+
+def _compile_both(
+    pairs: Sequence[tuple[str, str, bool]],
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    which: Literal["host", "device"],
+    *,
+    host_arch: str,
+) -> list[Compared]:
+    """Assembly of both trees, by unit, GPU and whether rocWMMA is on.
+
+    What the baseline itself does not compile to is said so.
+    """
+    toolchain = compiler.toolchain
+    wanted = rocwmma_for(toolchain, host_arch)
+
+    def work(pair: tuple[str, str, bool]) -> Compared:
+        unit, arch, rocwmma = pair
+        flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, wanted))
+        texts = []
+        for tree in trees:
+            job = Job(tree=tree, unit=unit, arch=arch, which=which, rocwmma=rocwmma, flags=flags)
+            try:
+                texts.append(compile_unit(job, compiler).output.read_text("utf-8"))
+            except CompileFailed as error:
+                texts.append(error.message)
+        return Compared.of(unit, arch, texts[0], texts[1])
+
+    return run_parallel(
+        pairs,
+        work,
+        reporter=compiler.reporter,
+        what=f"comparing {which} code",
+        unit="units",
+        stop=compiler.stop,
+    )
+
+
+def _host_leak(one: Compared, subject: Subject) -> HostBranchLeaks:
+    patches = ", ".join(subject.patches_of(one.unit))
+    return HostBranchLeaks(
+        f"{one.unit}: the host code of GPUs outside of the guard changes: {one.difference}",
+        where=Location(path=one.unit, label=patches or None),
+        why="with every host expression false, the compiler should write the baseline's assembly",
+        hint="every host edit must do what upstream does when @{ guard.host('cc') }@ is false",
+    )

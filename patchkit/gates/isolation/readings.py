@@ -1,0 +1,403 @@
+"""Reading every touched unit of both trees in many configurations, and explaining what differs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.files import disk_errors
+from patchkit.base.source import SourceText
+from patchkit.build.compile import hip_definitions
+from patchkit.build.compiler import Compiler
+from patchkit.build.jobs import run_parallel
+from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
+from patchkit.build.toolchain import RocWmma, Toolchain, hip_flags, rocwmma_for
+from patchkit.build.units import Platform, SourceTree, kv_definitions
+from patchkit.candidate.subject import Subject
+from patchkit.cpp.lexer import TokenKind, lex
+from patchkit.gates.isolation.errors import TokensDiffer
+
+# One per generation whose paths differ in upstream's conditions: Volta, Ampere, Hopper.
+CUDA_ARCHS = ("sm_70", "sm_80", "sm_90")
+# MUSA_ARCHITECTURES of ggml-musa/CMakeLists.txt at build 6900: mp_21, mp_22, mp_31.
+MUSA_ARCHS = ("mp_21", "mp_22", "mp_31")
+
+# Upstream's build option for its rocWMMA kernel, builds 6900 to 10068; later ones do not look at it.
+ROCWMMA_MACRO = "GGML_HIP_ROCWMMA_FATTN"
+
+# What upstream's conditions ask of the vendor headers; one recent version each (CUDA 12.8, MUSA 4.3).
+_STAND_IN_MACROS = {"cuda": ("CUDART_VERSION=12080",), "musa": ("MUSART_VERSION=40300",)}
+_VENDOR = re.compile(
+    r"(cuda|cublas|cuda_\w+|cub/|curand|nv|mma\.h|cooperative_groups|musa|mublas|mudnn|mtgpu)"
+)
+
+# ggml-cuda/CMakeLists.txt and ggml-musa/CMakeLists.txt of build 6900 with default options.
+_COMMON = ("GGML_BACKEND_BUILD", "GGML_BACKEND_SHARED", "GGML_SHARED", "GGML_SCHED_MAX_COPIES=4", "NDEBUG")
+_DEFINITIONS = {
+    "cuda": (*_COMMON, "GGML_CUDA_PEER_MAX_BATCH_SIZE=128", "GGML_CUDA_USE_GRAPHS"),
+    "musa": (*_COMMON, "GGML_CUDA_PEER_MAX_BATCH_SIZE=128", "GGML_USE_MUSA", "__MUSACC__"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """``arch`` is the GPU of a device pass; a host pass is one for all GPUs of a backend (``all``)."""
+
+    platform: Platform
+    arch: str
+    which: Literal["host", "device"]
+    rocwmma: bool
+    flags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """``hip gfx1100 device, rocWMMA on``."""
+        state = f", rocWMMA {'on' if self.rocwmma else 'off'}" if self.platform == "hip" else ""
+        return f"{self.platform} {self.arch} {self.which}{state}"
+
+
+def hip_configurations(
+    toolchain: Toolchain, archs: Sequence[str], *, host_arch: str
+) -> Iterator[Configuration]:
+    """Every device pass with rocWMMA on and off, and the two host passes; in that order per GPU.
+
+    ``host_arch`` is the GPU whose flags the host passes take. Without any rocWMMA those with it on are
+    left out.
+    """
+    wanted = rocwmma_for(toolchain, host_arch)
+    for rocwmma in (True, False):
+        if rocwmma and wanted is None:
+            continue
+        definitions = hip_definitions(rocwmma=rocwmma)
+        passes: list[tuple[str, Literal["host", "device"], str]] = [(arch, "device", arch) for arch in archs]
+        for arch, which, named in [*passes, (host_arch, "host", "all")]:
+            flags = (*hip_flags(toolchain, arch, which=which), *rocwmma_flags(toolchain, arch, wanted))
+            yield Configuration(
+                platform="hip",
+                arch=named,
+                which=which,
+                rocwmma=rocwmma,
+                flags=(*flags, *definitions),
+            )
+
+
+def cuda_configurations(headers: Path) -> Iterator[Configuration]:
+    """CUDA, read by clang: a device pass per GPU and the host pass."""
+    listed = ",".join(f"{arch[3:]}0" for arch in CUDA_ARCHS)
+    for arch in CUDA_ARCHS:
+        yield _stand_in(headers, "cuda", arch, "device", f"--cuda-gpu-arch={arch}", listed)
+    yield _stand_in(headers, "cuda", "all", "host", f"--cuda-gpu-arch={CUDA_ARCHS[0]}", listed)
+
+
+def musa_configurations(headers: Path) -> Iterator[Configuration]:
+    """MUSA, read by clang's CUDA preprocessor with the macros of MUSA's own compiler."""
+    for arch in MUSA_ARCHS:
+        # MUSA's compiler is a clang with CUDA as its language; __CUDA_ARCH__ is that of sm_70 here.
+        own = f"-D__MUSA_ARCH__={arch[3:]}0"
+        yield _stand_in(headers, "musa", arch, "device", "--cuda-gpu-arch=sm_70", None, own)
+    yield _stand_in(headers, "musa", "all", "host", "--cuda-gpu-arch=sm_70", None)
+
+
+def stand_in_headers(names: Iterable[str], directory: Path) -> tuple[Path, tuple[str, ...]]:
+    """A folder of empty vendor headers for those of ``names`` that are a vendor's, and their names.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    vendor = tuple(sorted({name for name in names if _VENDOR.match(name) and ".." not in name}))
+    digest = hashlib.sha256("\n".join(vendor).encode()).hexdigest()[:16]
+    folder = directory / digest
+    with disk_errors(folder, "writing stand-in headers"):
+        for name in vendor:
+            path = folder / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(b"// stands in for the vendor's header\n")
+    return folder, vendor
+
+
+def rocwmma_flags(toolchain: Toolchain, arch: str, wanted: RocWmma | None) -> list[str]:
+    """What ``hip_flags`` leaves out for a GPU that no rocWMMA knows: the folder the build has anyway."""
+    # One build has one rocWMMA for all of its GPUs, those that it does not know included.
+    if wanted is None or rocwmma_for(toolchain, arch) is not None:
+        return []
+    return ["-isystem", str(wanted.include)]
+
+
+def _stand_in(
+    headers: Path,
+    platform: Literal["cuda", "musa"],
+    arch: str,
+    which: Literal["host", "device"],
+    target: str,
+    arch_list: str | None,
+    *more: str,
+) -> Configuration:
+    macros = [*_DEFINITIONS[platform], *_STAND_IN_MACROS[platform]]
+    if arch_list is not None:
+        macros.append(f"__CUDA_ARCH_LIST__={arch_list}")
+    return Configuration(
+        platform=platform,
+        arch=arch,
+        which=which,
+        rocwmma=False,
+        flags=(
+            *("-x", "cuda", "-std=gnu++17", "-nocudainc", "-nocudalib", target),
+            "--cuda-host-only" if which == "host" else "--cuda-device-only",
+            *("-isystem", str(headers)),
+            *(f"-D{macro}" for macro in macros),
+            *more,
+        ),
+    )
+
+
+_MARKER = re.compile(rb'^#\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"[^\n]*$', re.MULTILINE)
+_SMALL = 4000  # tokens per side that difflib may compare in well under a second
+_SHOWN = 14  # tokens of a run that a message shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """``before`` became ``after``, both as text; ``old`` and ``new`` are where (None: end of the unit)."""
+
+    before: str
+    after: str
+    old: Location | None
+    new: Location | None
+
+
+def differing_runs(before: bytes, after: bytes, *, most: int) -> tuple[Run, ...]:
+    """The first ``most`` runs; none when the tokens are the same."""
+    old, new = (tuple(_tokens(text)) for text in _from_difference(before, after))
+    head = _common([text for text, _ in old], [text for text, _ in new])
+    tail = _common([text for text, _ in reversed(old[head:])], [text for text, _ in reversed(new[head:])])
+    left, right = old[head : len(old) - tail], new[head : len(new) - tail]
+    if not left and not right:
+        return ()
+    behind = (old[len(old) - tail :][:1], new[len(new) - tail :][:1])
+    if max(len(left), len(right)) > _SMALL:
+        return (_run(left, right, *behind),)
+    runs = []
+    matcher = difflib.SequenceMatcher(None, [t for t, _ in left], [t for t, _ in right], autojunk=False)
+    for tag, at, until, start, stop in matcher.get_opcodes():
+        if tag != "equal":
+            following = (left[until : until + 1] or behind[0], right[stop : stop + 1] or behind[1])
+            runs.append(_run(left[at:until], right[start:stop], *following))
+            if len(runs) == most:
+                break
+    return tuple(runs)
+
+
+def _from_difference(before: bytes, after: bytes) -> tuple[bytes, bytes]:
+    """Both without what is the same up to the last line marker before they differ: most of a unit."""
+    start = end = 0
+    for one, other in zip(before.splitlines(keepends=True), after.splitlines(keepends=True), strict=False):
+        if one != other:
+            break
+        if _MARKER.match(one):
+            start = end
+        end += len(one)
+    return before[start:], after[start:]
+
+
+# A token and how to find its place: only those of a difference are asked for it, out of half a million.
+_Placed = tuple[bytes, Callable[[], Location | None]]
+
+
+def _run(
+    left: Sequence[_Placed],
+    right: Sequence[_Placed],
+    after_left: Sequence[_Placed],
+    after_right: Sequence[_Placed],
+) -> Run:
+    return Run(
+        before=_text(left),
+        after=_text(right),
+        old=next((place() for _, place in (*left, *after_left)), None),
+        new=next((place() for _, place in (*right, *after_right)), None),
+    )
+
+
+def _text(tokens: Sequence[_Placed]) -> str:
+    shown = b" ".join(text for text, _ in tokens[:_SHOWN]).decode("utf-8", "replace")
+    return shown + (f" ... ({len(tokens)} tokens)" if len(tokens) > _SHOWN else "")
+
+
+def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _tokens(text: bytes) -> Iterator[_Placed]:
+    """Every token with its place; markers themselves are none."""
+    source = SourceText("<preprocessed>", text)
+    markers = [(found.start(), found.end(), found) for found in _MARKER.finditer(text)]
+    at = 0
+    for token in lex(source):
+        start = token.span.start
+        if token.kind is TokenKind.COMMENT:
+            continue
+        while at < len(markers) and markers[at][0] <= start:
+            at += 1
+        if at and start < markers[at - 1][1]:
+            continue
+        yield token.text, partial(_place, source, markers[at - 1] if at else None, start)
+
+
+def _place(
+    source: SourceText, marker: tuple[int, int, re.Match[bytes]] | None, offset: int
+) -> Location | None:
+    if marker is None:
+        return None
+    _, end, found = marker
+    # The marker names the line that follows it.
+    line = int(found[1]) + source.line_of(offset) - source.line_of(end) - 1
+    return Location(path=_fold(found[2].decode("utf-8", "replace")), line=line)
+
+
+def _fold(path: str) -> str:
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] not in {"", ".."}:
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+_EXPLAINED = 6  # differing cases whose tokens are looked at; the others are counted
+_RUNS = 3  # runs shown of one case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One unit in one configuration: the digests of both trees, or why one has none."""
+
+    configuration: Configuration
+    unit: str
+    before: str | PreprocessFailed
+    after: str | PreprocessFailed
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both trees read alike."""
+        return self.before == self.after
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether neither tree can be read: these headers do not support the configuration."""
+        return isinstance(self.before, PreprocessFailed) and isinstance(self.after, PreprocessFailed)
+
+
+def compare(
+    cases: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
+) -> list[Case]:
+    """Read both trees in every case."""
+
+    def read(configuration: Configuration, unit: str, tree: SourceTree) -> str | PreprocessFailed:
+        try:
+            return reading_digest(_reading(configuration, unit, tree), compiler)
+        except PreprocessFailed as error:
+            return error
+
+    def work(case: tuple[Configuration, str]) -> Case:
+        before, after = (read(*case, tree) for tree in trees)
+        return Case(configuration=case[0], unit=case[1], before=before, after=after)
+
+    return run_parallel(
+        cases, work, reporter=compiler.reporter, what="reading units", unit="cases", stop=compiler.stop
+    )
+
+
+def explain(
+    cases: Sequence[Case],
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    subject: Subject,
+    kind: type[GateError] = TokensDiffer,
+) -> list[PatchkitError]:
+    """One problem per distinct difference, with its tokens, both places and the patch it comes from."""
+    problems: dict[tuple[str, str, str], PatchkitError] = {}
+    differing = [case for case in cases if not case.agrees and not case.is_unread]
+    for case in _spread(differing):
+        for run in _runs(case, trees, compiler):
+            key = (str(run.new), run.before, run.after)
+            if key not in problems:
+                problems[key] = _problem(case, run, differing, subject, kind)
+        if isinstance(case.after, PreprocessFailed):
+            key = (case.after.message, "", "")
+            problems.setdefault(key, _unreadable(case, case.after, subject))
+    return list(problems.values())
+
+
+def units_for(
+    units: Sequence[str], configurations: Sequence[Configuration]
+) -> list[tuple[Configuration, str]]:
+    """Every unit in every configuration, the configurations in order."""
+    return [(configuration, unit) for configuration in configurations for unit in units]
+
+
+def _reading(configuration: Configuration, unit: str, tree: SourceTree) -> Reading:
+    flags = (*configuration.flags, *kv_definitions(tree.root))
+    return Reading(tree=tree, unit=unit, flags=flags, name=configuration.name)
+
+
+def _spread(cases: Sequence[Case]) -> Iterator[Case]:
+    """A few cases that differ from each other as much as possible: one per unit and backend first."""
+    seen: set[tuple[str, str]] = set()
+    chosen = 0
+    for case in cases:
+        kind = (case.unit.rpartition("/")[2].split("-instance")[0], case.configuration.platform)
+        if kind not in seen and chosen < _EXPLAINED:
+            seen.add(kind)
+            chosen += 1
+            yield case
+
+
+def _runs(case: Case, trees: tuple[SourceTree, SourceTree], compiler: Compiler) -> tuple[Run, ...]:
+    if isinstance(case.after, PreprocessFailed) or isinstance(case.before, PreprocessFailed):
+        return ()
+    before, after = (reading_text(_reading(case.configuration, case.unit, tree), compiler) for tree in trees)
+    return differing_runs(before, after, most=_RUNS)
+
+
+def _problem(
+    case: Case, run: Run, differing: Sequence[Case], subject: Subject, kind: type[GateError]
+) -> PatchkitError:
+    place = run.new or Location(path=case.unit)
+    patches = ", ".join(subject.patches_of(place.path, place.line)) or "no patch"
+    names = sorted({other.configuration.name for other in differing if other.unit == case.unit})
+    others = f" and {len(names) - 1} more configurations" if len(names) > 1 else ""
+    return kind(
+        f"{case.unit} reads differently for {case.configuration.name}{others}: "
+        f"'{run.before}' became '{run.after}'",
+        where=[
+            Location(path=place.path, line=place.line, label=f"candidate, patch {patches}"),
+            *([Location(path=run.old.path, line=run.old.line, label="baseline")] if run.old else []),
+        ],
+        why=f"the change of patch {patches} is not under its guard there",
+        hint=f"patchkit diff --patch {patches.split(',')[0]}",
+    )
+
+
+def _unreadable(case: Case, error: PreprocessFailed, subject: Subject) -> PatchkitError:
+    place = error.where[0] if error.where else Location(path=case.unit)
+    patches = ", ".join(subject.patches_of(place.path, place.line)) or "no patch"
+    return GateError(
+        f"{error.message}",
+        code="ISOLATION_UNREADABLE",
+        where=[Location(path=place.path, line=place.line, label=f"candidate, patch {patches}")],
+        why=f"the baseline can be read there. {error.why or ''}".strip(),
+        hint=f"patchkit diff --patch {patches.split(',')[0]}",
+    )

@@ -1,0 +1,132 @@
+"""The rules about one launch: is it legal, does it fit the code, does it fit the parameter table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import GateError
+from patchkit.build.compile import CompiledKernel
+from patchkit.gates.launch.errors import BlockMismatch, GranularityMismatch, IllegalLaunch
+from patchkit.gpu.cases import Case
+from patchkit.gpu.device import PlayedDevice
+from patchkit.gpu.log import Launch
+from patchkit.kernels.wmma import UPSTREAM, WmmaRow
+from patchkit.series.promises import KernelMove
+
+# The patch of the seed series that makes kernel and launch read the parameter table.
+TABLE_PATCH = "wmma-tile-params"
+
+_MAX_THREADS = 1024
+# hipDeviceProp_t.maxGridSize says 65535 for y and z; the runtime takes 65536 and refuses more (rocSPARSE's
+# tests of strided batches, on gfx1201).
+_MAX_GRID = (2**31 - 1, 65536, 65536)
+# Template arguments of the WMMA kernel: D, columns, warps, VKQ stride, accumulator, soft cap.
+_D, _NCOLS, _NWARPS, _ACC = 0, 1, 2, 4
+
+Code = Mapping[str, Mapping[str, CompiledKernel]]  # unit -> mangled name -> kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """What the rules for a guarded GPU need: its device, table and patches, and the code of both sides.
+
+    ``moves`` are what its patches say of the kernels they leave; ``about_matrices`` are those of them that
+    change how quantized matrices are multiplied.
+    """
+
+    device: PlayedDevice
+    patches: Collection[str]
+    rows: Mapping[tuple[int, int, str], WmmaRow]
+    code: Code
+    code_before: Code
+    moves: tuple[KernelMove, ...] = ()
+    about_matrices: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> Guarded:
+        """The baseline in the place of the candidate: its code, no patch, no table."""
+        return replace(self, patches=(), rows={}, code=self.code_before, moves=(), about_matrices=())
+
+
+GeometryRule = Callable[[Case, Launch, Guarded], str | None]
+
+
+def code_of(launch: Launch, code: Code) -> CompiledKernel | None:
+    """The code of a launched kernel; None when its unit was not compiled."""
+    for unit in launch.kernel.units:
+        found = code.get(unit, {}).get(launch.kernel.name.mangled)
+        if found is not None:
+            return found
+    return None
+
+
+def _row(launch: Launch, guarded: Guarded) -> WmmaRow | None:
+    """The table's row for a WMMA launch; None without the patch that reads the table."""
+    if TABLE_PATCH not in guarded.patches or launch.kernel.family != "wmma":
+        return None
+    name = launch.kernel.name
+    size, columns = name.integer(_D), name.integer(_NCOLS)
+    accumulator = {"half": "f16", "float": "f32"}.get(name.arguments[_ACC] if name.arguments else "")
+    if size is None or columns is None or accumulator is None:
+        return None
+    return guarded.rows.get((size, columns, accumulator))
+
+
+def _legal(case: Case, launch: Launch, guarded: Guarded) -> str | None:
+    del case
+    for axis, size, most in zip("xyz", launch.grid, _MAX_GRID, strict=True):
+        if not 1 <= size <= most:
+            return f"with {size} blocks in {axis}, a grid has 1 to {most}"
+    if not 1 <= launch.threads <= _MAX_THREADS:
+        return f"with {launch.threads} threads per block"
+    code = code_of(launch, guarded.code)
+    lds = launch.lds + (code.figures.lds_bytes if code is not None else 0)
+    if lds > guarded.device.lds_per_block:
+        return f"with {lds} bytes of LDS, the limit is {guarded.device.lds_per_block}"
+    if launch.resident == 0:
+        return f"with {lds} bytes of LDS and {launch.threads} threads: no block fits"
+    return None
+
+
+def _block(case: Case, launch: Launch, guarded: Guarded) -> str | None:
+    """Attention kernels index by wave: a block of another size than compiled for computes garbage."""
+    del case
+    if launch.kernel.family not in {"wmma", "tile"}:
+        return None
+    if launch.block[0] != guarded.device.wave_size:
+        return f"with {launch.block[0]} lanes, a wave has {guarded.device.wave_size}"
+    code = code_of(launch, guarded.code)
+    if code is not None and code.threads != launch.threads:
+        return f"with {launch.threads} threads per block, compiled for {code.threads}"
+    row = _row(launch, guarded)
+    if launch.kernel.family == "wmma":
+        expected = row.params.nwarps if row is not None else launch.kernel.name.integer(_NWARPS)
+        if launch.block[1] != expected:
+            return f"with {launch.block[1]} waves per block, the table says {expected}"
+    return None
+
+
+def _granularity(case: Case, launch: Launch, guarded: Guarded) -> str | None:
+    """grid.y splits the KV rows: never more parts than steps, and exactly so many when all fit at once.
+
+    The second half is what launch_fattn (fattn-common.cuh of build 6900) does when one multiprocessor holds
+    as many blocks as there are steps; with another granularity than the kernel's step it comes out lower.
+    """
+    if launch.kernel.family != "wmma":
+        return None
+    row = _row(launch, guarded)
+    stride = row.params.kq_stride if row is not None else UPSTREAM.kq_stride
+    steps = -(-case.kv // stride)
+    if launch.grid[1] > steps:
+        return f"with {launch.grid[1]} parts of KV, there are {steps} steps of {stride} rows"
+    if launch.resident is not None and steps <= launch.resident and launch.grid[1] != steps:
+        return f"with {launch.grid[1]} parts of KV where {steps} steps of {stride} rows fit at once"
+    return None
+
+
+GEOMETRY_RULES: tuple[tuple[type[GateError], str, GeometryRule], ...] = (
+    (IllegalLaunch, "a launch that the GPU refuses", _legal),
+    (BlockMismatch, "blocks of another size than the kernel is compiled for", _block),
+    (GranularityMismatch, "the split of KV rows does not fit the kernel's step", _granularity),
+)

@@ -1,0 +1,1 @@
+"""The gate that measures the patched kernel's numbers on an NVIDIA GPU."""

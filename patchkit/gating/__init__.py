@@ -1,1 +1,0 @@
-"""Judging pull requests: what changed, what that can affect, which gates have to run, and the verdict."""

@@ -1,0 +1,275 @@
+"""Attention cases: upstream's own, read from what test-backend-ops prints, and ours where it has holes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from patchkit.base.errors import ToolchainError
+
+# The C++ header that reads the lines of :func:`case_line`, for each of our programs that run attention.
+CASE_READER = Path(__file__).parent / "native" / "case_line.hpp"
+
+# D of K and V: the switch of ggml_cuda_get_best_fattn_kernel (build 6900), 576/512 is the DeepSeek MLA pair.
+_HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
+_GQA = (1, 2, 4, 8, 16)
+_KV = (256, 1024, 4096, 16384, 65536, 131072)
+# 1 is decode; 2 and 3 are the edge of the vector kernel, 33 that of 16 columns, 1024 of the mask scan.
+_TOKENS = (1, 2, 3, 8, 16, 32, 33, 512, 1024, 2048)
+# Other head sizes have no soft cap: the backend says it supports them, and every kernel of them is a trap
+# ("Skip unused kernel variants", fattn-tile.cuh, fattn-vec.cuh and fattn-wmma-f16.cu of build 6900).
+_SOFTCAP_SIZES = frozenset({128, 256})
+_KV_HEADS = 2
+_OWN = "own-"  # how their ids begin
+_BLOCK = {"f16": 1, "q8_0": 32, "q4_0": 32}  # values per block, ggml-quants
+
+_KNOWN = frozenset(
+    {
+        *("hsk", "hsv", "nh", "nr23", "kv", "nb", "mask", "sinks", "max_bias", "logit_softcap", "prec"),
+        *("type_KV", "type_K", "type_V", "permute"),
+    }
+)
+# Variables of later builds, with the value under which the case is one we can build.
+_NEUTRAL = {"kv_view": {"1", "true"}, "v_is_view_of_k": {"0", "false"}, "n_kv_max": {"0", "-1"}}
+_VARIABLE = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)(?:,|$)")
+
+
+class CaseNotUnderstood(ToolchainError):
+    """Upstream prints a case whose variables this version of patchkit does not know."""
+
+    code = "CASE_NOT_UNDERSTOOD"
+
+
+class SupportMalformed(ToolchainError):
+    """The table of test-backend-ops support is not the CSV it was."""
+
+    code = "SUPPORT_MALFORMED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One case. ``kv_heads`` times ``gqa`` are the query heads; ``permute`` is ggml_permute's order.
+
+    ``kv`` counts KV rows, ``tokens`` the batch; ``view``: K and V are views of a cache twice as long.
+    """
+
+    id: str
+    head_size: int
+    head_size_v: int
+    kv_heads: int
+    gqa: int
+    kv: int
+    tokens: int
+    sequences: int = 1
+    mask: bool = True
+    sinks: bool = False
+    max_bias: float = 0.0
+    softcap: float = 0.0
+    precise: bool = True
+    type_k: str = "f16"
+    type_v: str = "f16"
+    permute: str = "0213"
+    view: bool = True
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it is a batch of one token."""
+        return self.tokens == 1
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is one of :func:`own_cases`."""
+        return self.id.startswith(_OWN)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether K or V is."""
+        return self.type_k.startswith("q") or self.type_v.startswith("q")
+
+    @property
+    def bytes(self) -> int:
+        """Device memory of its tensors, rounded up: 4 bytes for each value of f32, 2 for any other type."""
+        heads = self.kv_heads * self.gqa
+        cache = self.kv * self.kv_heads * (1 + self.view)
+        kept = cache * (self.head_size * _bytes(self.type_k) + self.head_size_v * _bytes(self.type_v))
+        batch = self.tokens * heads * (self.head_size + self.head_size_v) * _bytes("f32")
+        mask = self.kv * self.tokens * _bytes("f16") if self.mask else 0
+        return self.sequences * (kept + batch + mask)
+
+    def __str__(self) -> str:
+        sizes = (
+            str(self.head_size)
+            if self.head_size == self.head_size_v
+            else f"{self.head_size}/{self.head_size_v}"
+        )
+        types = self.type_k if self.type_k == self.type_v else f"{self.type_k}/{self.type_v}"
+        extras = [
+            name
+            for name, is_on in {
+                "no mask": not self.mask,
+                "sinks": self.sinks,
+                "ALiBi": self.max_bias != 0.0,
+                "soft cap": self.softcap != 0.0,
+                "f16 accumulators": not self.precise,
+                f"{self.sequences} sequences": self.sequences != 1,
+            }.items()
+            if is_on
+        ]
+        words = [f"D={sizes}", f"gqa={self.gqa}", f"kv={self.kv}", f"tokens={self.tokens}", types, *extras]
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """A line of ``test-backend-ops support``: the operation's variables and whether it is supported."""
+
+    params: str
+    is_supported: bool
+
+
+def case_line(case: Case) -> str:
+    """The line of a case file, as native/case_line.hpp reads it."""
+    return (
+        f"{case.id} hsk={case.head_size} hsv={case.head_size_v} nh={case.kv_heads} nr2={case.gqa} "
+        f"nr3={case.sequences} kv={case.kv} nb={case.tokens} mask={case.mask:d} sinks={case.sinks:d} "
+        f"max_bias={case.max_bias:g} logit_softcap={case.softcap:g} "
+        f"prec={'f32' if case.precise else 'default'} "
+        f"type_k={case.type_k} type_v={case.type_v} permute={case.permute} view={case.view:d}\n"
+    )
+
+
+@lru_cache(maxsize=1)
+def own_cases() -> tuple[Case, ...]:
+    """Our cases: every shape plain, and every option on a few of them."""
+    plain = list(_shapes())
+    varied = _variations(plain)
+    return (*plain, *(replace(case, id=f"{_OWN}{len(plain) + number}") for number, case in enumerate(varied)))
+
+
+def _shapes() -> Iterator[Case]:
+    number = 0
+    for size, size_v in _HEAD_SIZES:
+        for gqa in _GQA:
+            for kv in _KV:
+                for tokens in _TOKENS:
+                    for kind, block in _BLOCK.items():
+                        if size % block or size_v % block:
+                            continue
+                        yield Case(
+                            id=f"{_OWN}{number}",
+                            head_size=size,
+                            head_size_v=size_v,
+                            kv_heads=_KV_HEADS,
+                            gqa=gqa,
+                            kv=kv,
+                            tokens=tokens,
+                            type_k=kind,
+                            type_v=kind,
+                        )
+                        number += 1
+
+
+def _variations(plain: Sequence[Case]) -> Iterator[Case]:
+    """Each option where it matters: two depths, the edges of the batch sizes, all head sizes and groups."""
+    for case in plain:
+        if case.kv not in {256, 4096} or case.tokens not in {1, 3, 33, 512}:
+            continue
+        yield replace(case, mask=False)
+        yield replace(case, sinks=True)
+        yield replace(case, max_bias=8.0)
+        if case.head_size in _SOFTCAP_SIZES:
+            yield replace(case, softcap=10.0)
+        yield replace(case, precise=False)
+        yield replace(case, sequences=3)
+
+
+@lru_cache(maxsize=8)  # most GPUs and both sides print the same
+def parse_support(text: str) -> tuple[OpRow, ...]:
+    """The rows for FLASH_ATTN_EXT of ``test-backend-ops support --output csv``, in order.
+
+    Raises:
+        SupportMalformed: a column is missing, or there is no row.
+    """
+    rows = list(csv.DictReader(io.StringIO(text)))
+    columns = {"op_name", "op_params", "supported"}
+    if not rows or not columns <= set(rows[0]):
+        raise SupportMalformed(
+            "test-backend-ops support printed no table",
+            why=f"expected the columns {', '.join(sorted(columns))}; it begins: {text[:80]!r}",
+            hint="patchkit doctor shows the tools; the recorder's log is in the cache folder",
+        )
+    return tuple(
+        OpRow(params=row["op_params"], is_supported=row["supported"] == "1")
+        for row in rows
+        if row["op_name"] == "FLASH_ATTN_EXT"
+    )
+
+
+@lru_cache(maxsize=32768)  # the same rows for every GPU
+def upstream_case(params: str, number: int) -> Case:
+    """The case that upstream prints as ``params`` (``hsk=64,hsv=64,nh=4,nr23=[1,1],...``).
+
+    Upstream rounds head sizes up to whole blocks of a quantized type; the case has the rounded ones.
+
+    Raises:
+        CaseNotUnderstood: a variable is missing, unknown, or has a value we cannot build.
+    """
+    values = dict(_VARIABLE.findall(params))
+    unknown = {
+        name
+        for name, value in values.items()
+        if name not in _KNOWN and value not in _NEUTRAL.get(name, set())
+    }
+    if unknown:
+        raise _not_understood(params, f"unknown: {', '.join(sorted(unknown))}")
+    try:
+        nr2, nr3 = _list(values["nr23"])
+        type_k = values["type_K"] if "type_K" in values else values["type_KV"]
+        type_v = values["type_V"] if "type_V" in values else values["type_KV"]
+        return Case(
+            id=f"upstream-{number}",
+            head_size=whole_blocks(int(values["hsk"]), type_k),
+            head_size_v=whole_blocks(int(values["hsv"]), type_v),
+            kv_heads=int(values["nh"]),
+            gqa=int(nr2),
+            sequences=int(nr3),
+            kv=int(values["kv"]),
+            tokens=int(values["nb"]),
+            mask=values["mask"] == "1",
+            sinks=values["sinks"] == "1",
+            max_bias=float(values["max_bias"]),
+            softcap=float(values["logit_softcap"]),
+            precise=values["prec"] == "f32",
+            type_k=type_k,
+            type_v=type_v,
+            permute="".join(_list(values["permute"])),
+        )
+    except (KeyError, ValueError) as error:
+        raise _not_understood(params, f"missing or unreadable: {error}") from error
+
+
+def _bytes(kind: str) -> int:
+    return 4 if kind == "f32" else 2
+
+
+def whole_blocks(size: int, kind: str) -> int:
+    """A head size rounded up to whole blocks of a ggml type: 32 values for the quantized ones, else 1."""
+    block = _BLOCK.get(kind, _BLOCK["q8_0"] if kind.startswith("q") else 1)
+    return -(-size // block) * block
+
+
+def _not_understood(params: str, why: str) -> CaseNotUnderstood:
+    return CaseNotUnderstood(
+        f"patchkit does not know how to build upstream's case {params}",
+        why=why,
+        hint="compare test_flash_attn_ext in tests/test-backend-ops.cpp with patchkit/gpu/cases.py",
+    )
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.strip("[]").split(",")]

@@ -1,0 +1,64 @@
+"""The GPU that the recorder plays, as its profile describes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.profile import ArchProfile
+
+# HIP reports WGPs on RDNA: 20 for the 40 compute units of gfx1151 (ROCm 6.4, torch multi_processor_count).
+_CUS_PER_WGP = 2
+
+# Large enough for every case: memory is address space here, pages appear only when they are written.
+MEMORY_BYTES = 128 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedDevice:
+    """The lines of the device file. Registers are per lane, sizes in bytes; see native/recorder.hpp."""
+
+    arch: str
+    name: str
+    wave_size: int
+    multiprocessors: int
+    simds_per_multiprocessor: int
+    max_waves_per_simd: int
+    vgprs_per_simd: int
+    vgpr_granule: int
+    max_vgprs_per_wave: int
+    lds_per_block: int
+    memory_bytes: int = MEMORY_BYTES
+
+
+def device_of(profile: ArchProfile, *, guess_units: bool = False) -> PlayedDevice:
+    """The device of a profile. Raises what :meth:`Facts.require` raises: nothing is guessed.
+
+    With ``guess_units`` the number of compute units may be one of low confidence. It sizes grids, on both
+    sides alike: good enough to compare two sides, never to say what this GPU launches.
+    """
+    limits = limits_of(profile)
+    guessed = profile.facts.report("compute_units")
+    if guess_units and guessed is not None and isinstance(guessed.value, int):
+        units = guessed.value
+    else:
+        units = profile.facts.require_int("compute_units")
+    per_wgp = profile.facts.report("lds_per_wgp_bytes") is not None
+    part = profile.facts.report("part")
+    return PlayedDevice(
+        arch=profile.arch,
+        name=str(part.value) if part is not None else profile.arch,
+        wave_size=limits.wave_size,
+        multiprocessors=units // _CUS_PER_WGP if per_wgp else units,
+        simds_per_multiprocessor=limits.simds_per_pool,
+        max_waves_per_simd=limits.max_waves_per_simd,
+        vgprs_per_simd=limits.vgprs_per_simd,
+        vgpr_granule=limits.vgpr_granule,
+        max_vgprs_per_wave=limits.max_vgprs_per_wave,
+        lds_per_block=limits.lds_per_workgroup_bytes,
+    )
+
+
+def device_text(device: PlayedDevice) -> str:
+    """The device file: one ``name value`` line per field."""
+    return "".join(f"{name} {value}\n" for name, value in asdict(device).items())

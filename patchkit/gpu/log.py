@@ -1,0 +1,201 @@
+"""What the recorder wrote, as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.gpu.names import Family, KernelName, family_of, read_name
+
+Triple = tuple[int, int, int]
+
+
+class RecordingUnreadable(ToolchainError):
+    """A line of a launch log is not what the recorder writes."""
+
+    code = "RECORDING_UNREADABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A kernel and the units that register it; an empty unit is one patchkit did not compile.
+
+    ``family`` says which attention kernel it is: of few kernels, asked for each of their many launches.
+    """
+
+    name: KernelName
+    units: tuple[str, ...]
+    family: Family = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", family_of(self.name, self.units))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One launch: blocks per grid, threads per block, dynamic LDS in bytes.
+
+    ``resident`` is the answer that host code got when it asked how many such blocks one multiprocessor
+    holds, just before; None when it did not ask. ``assumed``: that answer did not rest on compiled code.
+    """
+
+    kernel: Kernel
+    grid: Triple
+    block: Triple
+    lds: int
+    resident: int | None = None
+    assumed: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads per block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "kernel": str(self.kernel.name),
+            "grid": list(self.grid),
+            "block": list(self.block),
+            "lds": self.lds,
+            "resident": self.resident,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What happened after ``mark`` (empty: before the first) until the next one.
+
+    ``steps`` are the launches grouped by where the host waited; ``blocks`` are offsets of executed basic
+    blocks in the library, in order, when the run was traced.
+    """
+
+    mark: str
+    steps: tuple[tuple[Launch, ...], ...]
+    products: tuple[str, ...]
+    blocks: tuple[int, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches, in order."""
+        return tuple(launch for step in self.steps for launch in step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One process."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches, in order."""
+        return tuple(launch for section in self.sections for launch in section.launches)
+
+
+class _Reader:
+    """Takes events one by one; the sections so far and the one that is open."""
+
+    def __init__(self) -> None:
+        self.sections: list[Section] = []
+        self._kernels: dict[int, Kernel] = {}
+        self._answers: dict[int, tuple[int, bool]] = {}
+        self._open("")
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Raises KeyError, TypeError or ValueError for what the recorder does not write."""
+        match event:
+            case {"launch": which}:
+                answer = self._answers.pop(which, None)
+                self._steps[-1].append(_launch(event, self._kernels[which], answer))
+            case {"kernel": which, "name": name, "units": units}:
+                self._kernels[which] = Kernel(name=read_name(name), units=tuple(dict.fromkeys(units)))
+            case {"occupancy": which, "blocks": blocks, "assumed": assumed}:
+                self._answers[which] = (blocks, assumed)
+            case {"sync": _}:
+                self._steps.append([])
+            case _:
+                self._take_rarer(event)
+
+    def _take_rarer(self, event: dict[str, Any]) -> None:
+        match event:
+            case {"mark": mark}:
+                self.close()
+                self._open(mark)
+            case {"block": offset}:
+                self._blocks.append(offset)
+            case {"blas": call, "m": m, "n": n, "k": k}:
+                self._products.append(f"{call} {m}x{n}x{k}")
+            case {"unregistered": _}:
+                raise ValueError("a launch of a kernel that nothing registered")
+            case _:
+                raise ValueError("not an event of the recorder")
+
+    def close(self) -> None:
+        """End the open section."""
+        self.sections.append(
+            Section(
+                mark=self._mark,
+                steps=tuple(tuple(step) for step in self._steps if step),
+                products=tuple(self._products),
+                blocks=tuple(self._blocks),
+            )
+        )
+
+    def _open(self, mark: str) -> None:
+        self._mark = mark
+        self._steps: list[list[Launch]] = [[]]
+        self._products: list[str] = []
+        self._blocks: list[int] = []
+
+
+def parse_recording(lines: Iterable[str], path: str) -> Recording:
+    """Read a log; ``path`` is for messages.
+
+    Raises:
+        RecordingUnreadable: a line is no JSON object of the recorder, or names a kernel never introduced.
+    """
+    reader = _Reader()
+    for number, line in enumerate(lines, start=1):
+        try:
+            reader.take(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordingUnreadable(
+                "the launch log cannot be read",
+                where=Location(path=path, line=number),
+                why=f"{error!r} in {line[:80]!r}",
+                hint="delete the recorder folder of the cache and run the command again",
+            ) from error
+    reader.close()
+    return Recording(sections=tuple(reader.sections))
+
+
+def sections_of(recording: Recording, prefix: str) -> Iterator[tuple[str, Sequence[Section]]]:
+    """Groups of sections by mark: each whose mark starts with ``prefix``, with those that follow it."""
+    group: list[Section] = []
+    for section in recording.sections:
+        if section.mark.startswith(prefix):
+            if group:
+                yield group[0].mark.removeprefix(prefix), group
+            group = [section]
+        elif group:
+            group.append(section)
+    if group:
+        yield group[0].mark.removeprefix(prefix), group
+
+
+def _launch(event: dict[str, Any], kernel: Kernel, answer: tuple[int, bool] | None) -> Launch:
+    x, y, z = event["grid"]
+    bx, by, bz = event["block"]
+    resident, assumed = answer if answer is not None else (None, False)
+    return Launch(
+        kernel=kernel,
+        grid=(x, y, z),
+        block=(bx, by, bz),
+        lds=event["lds"],
+        resident=resident,
+        assumed=assumed,
+    )

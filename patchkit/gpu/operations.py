@@ -1,0 +1,198 @@
+"""Single operations on the recorder: which kernels each one launches, by type of the weights and batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.build.compiler import Compiler
+from patchkit.gpu.backend import RecordedBackend
+from patchkit.gpu.log import Launch, Recording, sections_of
+from patchkit.gpu.names import KernelName
+from patchkit.gpu.runtime import OPERATIONS_DRIVER, build_driver
+from patchkit.gpu.session import RecordedRun, RecordingIncomplete, Session
+
+# Where upstream's thresholds lie (up to 8 and 16 tokens for the vector kernels, tiles of 8 to 128 columns),
+# both sides of each, and batches as llama-bench has them.
+BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33, 64, 65, 128, 129, 512, 2048)
+_FLOATS = ("f32", "f16", "bf16")
+_QUANTS = (
+    *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
+    *("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4"),
+)
+_CACHES = ("f16", "q8_0", "q4_0")
+_WIDTH = 4096  # rows and columns of a matrix: that of an 8 B model
+_EXPERTS, _USED = 32, 4  # gpt-oss-20b
+_EXPERT_WIDTH = 2880 + 192  # of gpt-oss-20b, in whole blocks of 256 values
+_PLAIN = ("RMS_NORM", "ROPE", "SOFT_MAX", "SWIGLU", "ADD")
+_FEW = (1, 512)
+_ENDS = ("done", "unsupported")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCase:
+    """``type`` is that of the weights or of the cache; ``rows`` and ``columns`` are outputs and inputs."""
+
+    id: str
+    op: str
+    type: str
+    tokens: int
+    rows: int = _WIDTH
+    columns: int = _WIDTH
+    experts: int = 1
+    used: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRecord:
+    """What became of one case; ``products`` are the calls of the BLAS library with their sizes."""
+
+    case: OperationCase
+    is_supported: bool
+    launches: tuple[Launch, ...]
+    products: tuple[str, ...]
+
+
+def operation_cases() -> tuple[OperationCase, ...]:
+    """All that a language model runs, attention aside: each type and batch."""
+    return tuple(replace(case, id=f"op-{number}") for number, case in enumerate(_cases()))
+
+
+def _cases() -> Iterator[OperationCase]:
+    for kind in (*_QUANTS, *_FLOATS):
+        for tokens in BATCHES:
+            yield OperationCase(id="", op="MUL_MAT", type=kind, tokens=tokens)
+        for tokens in BATCHES:
+            yield OperationCase(
+                id="",
+                op="MUL_MAT_ID",
+                type=kind,
+                tokens=tokens,
+                rows=_EXPERT_WIDTH,
+                columns=_EXPERT_WIDTH,
+                experts=_EXPERTS,
+                used=_USED,
+            )
+    for tokens in _FEW:
+        for kind in (*_QUANTS, *_FLOATS):
+            yield OperationCase(id="", op="GET_ROWS", type=kind, tokens=tokens)
+        for kind in _CACHES:
+            yield OperationCase(id="", op="SET_ROWS", type=kind, tokens=tokens)
+        for op in _PLAIN:
+            yield OperationCase(id="", op=op, type="f32", tokens=tokens)
+
+
+def operation_line(case: OperationCase) -> str:
+    """The line of the case file of native/op_cases.cpp."""
+    return (
+        f"{case.id} op={case.op} type={case.type} rows={case.rows} columns={case.columns} "
+        f"tokens={case.tokens} experts={case.experts} used={case.used}\n"
+    )
+
+
+def run_operations(
+    session: Session, backend: RecordedBackend, cases: Sequence[OperationCase], compiler: Compiler
+) -> RecordedRun:
+    """Run each case as a graph of its own.
+
+    Raises:
+        RECORDER_NOT_BUILT: the driver does not compile against this ggml.
+        RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
+    """
+    driver = build_driver(
+        compiler,
+        backend.tree.root / "ggml/include",
+        backend.programs.folder,
+        backend.programs.key,
+        backend.stub,
+        source=OPERATIONS_DRIVER,
+    )
+    return replace(session, driver=driver).run_lines("".join(map(operation_line, cases)))
+
+
+def operation_records(cases: Sequence[OperationCase], recording: Recording) -> tuple[OperationRecord, ...]:
+    """What became of each case of a run. Raises RecordingIncomplete when one has no end, or is not there."""
+    groups = dict(sections_of(recording, "case "))
+    records = []
+    for case in cases:
+        sections = groups.get(case.id, ())
+        if len(sections) != 2 or sections[1].mark not in _ENDS:  # noqa: PLR2004  the case and how it ended
+            raise RecordingIncomplete(f"{case.op} {case.type} of {case.tokens} tokens did not end")
+        records.append(
+            OperationRecord(
+                case=case,
+                is_supported=sections[1].mark == "done",
+                launches=sections[0].launches,
+                products=sections[0].products,
+            )
+        )
+    return tuple(records)
+
+
+def route_of(launches: Sequence[Launch], products: Sequence[str]) -> tuple[str, ...]:
+    """What ran, each name once: kernels in order (of attention with their kind), then BLAS calls."""
+    names = [
+        launch.kernel.name.base
+        if launch.kernel.family == "other"
+        else f"{launch.kernel.name.base} ({launch.kernel.family.upper()})"
+        for launch in launches
+    ]
+    return tuple(dict.fromkeys([*names, *(product.split(" ")[0] for product in products)]))
+
+
+def precision_of(launches: Sequence[Launch], products: Sequence[str]) -> tuple[str, ...]:
+    """In which numbers it is computed, as far as names of kernels and calls say; empty when they do not."""
+    names = [launch.kernel.name for launch in launches]
+    told = [_PRODUCTS[name.base] for name in names if name.base in _PRODUCTS]
+    told += [f"{weights} weights, {sums} sums" for name in names for weights, sums in _vector_types(name)]
+    told += [
+        f"f16 matrix products, {_type(name.arguments[4])} sums"
+        for launch, name in zip(launches, names, strict=True)
+        if launch.kernel.family == "wmma" and name.arguments and len(name.arguments) > 4  # noqa: PLR2004
+    ]
+    calls = {product.split(" ")[0] for product in products}
+    if any("Sgemm" in call for call in calls):
+        told.append("f32 product by the BLAS library")
+    if any("GemmEx" in call or "BatchedEx" in call for call in calls):
+        inputs = sorted(
+            {
+                _type(argument)
+                for name in names
+                if name.base.startswith(("convert_unary", "dequantize_block", "k_get_rows"))
+                for argument in name.arguments or ()
+                if argument in _TYPES
+            }
+            - {"f32"}
+        )
+        of = f" of {'/'.join(inputs)} inputs" if inputs else ""
+        told.append(f"product by the BLAS library{of}")
+    return tuple(dict.fromkeys(told))
+
+
+# Kernels that multiply what is stored with activations rounded before: their only form (mmvq.cu, mmq.cu).
+_PRODUCTS = {
+    "mul_mat_vec_q": "weights as stored, activations in blocks of 8-bit integers",
+    "mul_mat_q": "weights as stored, activations in blocks of 8-bit integers",
+}
+_TYPES = {"float": "f32", "half": "f16", "hip_bfloat16": "bf16", "half2": "f16", "nv_bfloat16": "bf16"}
+
+
+_REPEATED = re.compile(r"mul_mat_vec_fI(\d+)(\w+?)S\d*_")
+
+
+def _vector_types(name: KernelName) -> list[tuple[str, str]]:
+    """Weights and sums of the vector kernel of floats. The Itanium ABI writes a repeated type as S0_."""
+    if name.base != "mul_mat_vec_f":
+        return []
+    if name.arguments is not None and len(name.arguments) > 1:
+        return [(_type(name.arguments[0]), _type(name.arguments[1]))]
+    again = _REPEATED.search(name.mangled)
+    if again is None or len(again[2]) != int(again[1]):
+        return []
+    same = _type(again[2].lstrip("_"))
+    return [(same, same)]
+
+
+def _type(argument: str) -> str:
+    return _TYPES.get(argument, argument)

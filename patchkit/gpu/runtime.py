@@ -1,0 +1,266 @@
+"""The HIP backend of one tree with real host code and no device code."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.process import ToolFailed, run_tool
+from patchkit.build.compile import CompiledUnit, Job, compile_unit
+from patchkit.build.compiler import Compiler, nice
+from patchkit.build.jobs import run_parallel
+from patchkit.build.store import key_of
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.units import SourceTree, hip_units
+from patchkit.gpu.cases import CASE_READER
+
+_NATIVE = Path(__file__).parent / "native"
+_STUB_SOURCES = ("device.cpp", "launches.cpp", "memory.cpp", "streams.cpp", "runtime.cpp", "blas.cpp")
+_STUB_HEADERS = ("answers.hpp", "handles.hpp", "recorder.hpp")
+ATTENTION_DRIVER = "fattn_cases.cpp"
+OPERATIONS_DRIVER = "op_cases.cpp"
+_TIMEOUT_S = 300.0
+_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+# What a library built against a real ROCm 6 or 7 asks the loader for; ours asks for the first.
+STUB_NAMES = (
+    "libamdhip64.so",
+    "libamdhip64.so.6",
+    "libamdhip64.so.7",
+    "libhipblas.so.2",
+    "libhipblas.so.3",
+    "librocblas.so.4",
+    "librocblas.so.5",
+)
+
+
+def cxx_of(toolchain: Toolchain) -> list[str]:
+    """The C++ compiler of a toolchain, whichever of its names the toolchain goes by."""
+    return [str(toolchain.clang), "--driver-mode=g++"]
+
+
+def build_stub(compiler: Compiler) -> Path:
+    """The folder with the stub under each of its names; built once per toolchain.
+
+    Raises:
+        RECORDER_NOT_BUILT: our sources do not compile against these HIP headers.
+        CacheError: the disk refused.
+    """
+    toolchain = compiler.toolchain
+    argv = [
+        *cxx_of(toolchain),
+        "-std=c++17",
+        "-O1",
+        "-fPIC",
+        "-shared",
+        *_WARNINGS,
+        "-D__HIP_PLATFORM_AMD__",
+        "-isystem",
+        str(toolchain.root / "include"),
+        f"-Wl,-soname,{STUB_NAMES[0]}",
+        *(str(_NATIVE / name) for name in _STUB_SOURCES),
+        "-ldl",
+    ]
+    sources = [*_STUB_SOURCES, *_STUB_HEADERS]
+    return _built(compiler, {"what": "stub"}, argv, sources, STUB_NAMES[0], links=STUB_NAMES[1:])
+
+
+def build_driver(
+    compiler: Compiler,
+    ggml_include: Path,
+    libraries: Path,
+    identity: str,
+    stub: Path,
+    *,
+    source: str = ATTENTION_DRIVER,
+) -> Path:
+    """A driver as a program, linked to the ggml in ``libraries``; ``identity`` names that ggml.
+
+    ``source`` is the driver of attention cases or that of other operations.
+
+    Raises:
+        RECORDER_NOT_BUILT: it does not compile against this ggml.
+        CacheError: the disk refused.
+    """
+    argv = [*cxx_of(compiler.toolchain), "-std=c++17", "-O1", *_WARNINGS]
+    places = [
+        "-Wno-deprecated-declarations",  # those that build 11549 warns of are the ones that every build has
+        *("-isystem", str(ggml_include), str(_NATIVE / source)),
+        *(f"-L{libraries}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
+        f"-Wl,-rpath-link,{libraries}",
+    ]
+    key = {"what": "driver", "ggml": identity, "stub": stub.name, "flags": compiler.portable(argv)}
+    name = source.removesuffix(".cpp")
+    return _built(compiler, key, [*argv, *places], (source, CASE_READER.name), name) / name
+
+
+def _built(
+    compiler: Compiler,
+    parts: Mapping[str, object],
+    argv: Sequence[str],
+    sources: Sequence[str],
+    name: str,
+    *,
+    links: Sequence[str] = (),
+) -> Path:
+    digests = {source: hashlib.sha256((_NATIVE / source).read_bytes()).hexdigest() for source in sources}
+    key = key_of({"compiler": compiler.identity, "sources": digests, **parts})
+
+    def fill(folder: Path) -> None:
+        compiler.reporter.step(f"building the launch recorder: {parts['what']}")
+        try:
+            run_tool(
+                [*nice(), *argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter
+            )
+        except ToolFailed as error:
+            raise ToolchainError(
+                f"the launch recorder's {parts['what']} does not compile with this toolchain",
+                code="RECORDER_NOT_BUILT",
+                where=Location(path=str(_NATIVE / sources[0])),
+                why=error.why,
+                hint="patchkit doctor shows the headers and the compiler that were used",
+            ) from error
+        for link in links:
+            (folder / link).symlink_to(name)
+
+    return compiler.store.obtain(key, fill)
+
+
+# The unit whose executed basic blocks are recorded on request: upstream's choice of the attention kernel.
+SELECTION_UNIT = "ggml/src/ggml-cuda/fattn.cu"
+
+_LIBRARY_TIMEOUT_S = 600.0
+_LIBRARY = "libggml-hip.so"
+# Loaded at run time by the programs (GGML_BACKEND_DL), so that both sides share the programs. -O1 because
+# nothing here runs long; what host code decides does not depend on it.
+HOST_FLAGS = ("-O1", "-w", "-DGGML_BACKEND_DL")
+# Every operand of && and || is a block of its own at -O0, with line and column, unless pruned.
+_TRACED = (
+    *("-O0", "-gline-tables-only", "-fdebug-compilation-dir=."),
+    "-fsanitize-coverage=trace-pc-guard,no-prune",
+)
+_UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLibrary:
+    """``path`` is the library; ``key`` names what it was made from; ``compiled`` of ``units`` were new."""
+
+    path: Path
+    key: str
+    units: int
+    compiled: int
+    seconds: float
+
+
+def build_host_library(
+    tree: SourceTree, compiler: Compiler, *, arch: str, stub: Path, libraries: Path
+) -> HostLibrary:
+    """Compile the host pass of every unit that is not in the store yet, and link.
+
+    Args:
+        tree: the exported tree.
+        compiler: the toolchain with its store.
+        arch: a GPU of the wave size in question; host code is the same for all of them.
+        stub: the folder of the recorder's stub.
+        libraries: the folder of libggml-base.so.
+
+    Raises:
+        CompileFailed: a unit has errors.
+        RECORDER_LACKS_CALLS, HOST_LINK_FAILED: the objects do not link against the stub.
+        CacheError: the disk refused.
+    """
+    units = hip_units(tree.root)
+    markers = _markers(units, compiler)
+    jobs = [_job(tree, unit, arch, markers) for unit in units]
+    done = run_parallel(
+        jobs,
+        lambda job: compile_unit(job, compiler),
+        reporter=compiler.reporter,
+        what="host pass of the HIP backend",
+        unit="units",
+        stop=compiler.stop,
+    )
+    key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
+    path = _link(done, key, compiler, stub, libraries)
+    fresh = [unit for unit in done if not unit.cached]
+    return HostLibrary(
+        path=path,
+        key=key,
+        units=len(done),
+        compiled=len(fresh),
+        seconds=round(sum(unit.seconds for unit in fresh), 1),
+    )
+
+
+def _job(tree: SourceTree, unit: str, arch: str, markers: Path) -> Job:
+    embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(markers / _marker_name(unit)))
+    traced = _TRACED if unit == SELECTION_UNIT else ()
+    return Job(
+        tree=tree, unit=unit, arch=arch, which="host", form="object", flags=(*HOST_FLAGS, *traced, *embed)
+    )
+
+
+def _marker_name(unit: str) -> str:
+    return unit.replace("/", "_")
+
+
+def _markers(units: Sequence[str], compiler: Compiler) -> Path:
+    """The folder of what stands where device code would be; native/launches.cpp reads it back."""
+    key = key_of({"what": "markers", "units": list(units)})
+
+    def fill(folder: Path) -> None:
+        for unit in units:
+            (folder / _marker_name(unit)).write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
+
+    return compiler.store.obtain(key, fill)
+
+
+def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path) -> Path:
+    argv = [
+        *nice(),
+        *cxx_of(compiler.toolchain),
+        "-shared",
+        "-fuse-ld=lld",
+        "-Wl,--no-undefined,--error-limit=0",
+        *(str(unit.output) for unit in objects),
+        f"-L{stub}",
+        "-lamdhip64",
+        f"-L{libraries}",
+        "-lggml-base",
+    ]
+
+    def fill(folder: Path) -> None:
+        compiler.reporter.step("linking the host library")
+        try:
+            run_tool(
+                [*argv, "-o", str(folder / _LIBRARY)],
+                timeout_s=_LIBRARY_TIMEOUT_S,
+                reporter=compiler.reporter,
+            )
+        except ToolFailed as error:
+            raise _link_error(error) from error
+
+    return compiler.store.obtain(key, fill) / _LIBRARY
+
+
+def _link_error(error: ToolFailed) -> ToolchainError:
+    missing = sorted(set(_UNDEFINED.findall(error.why or "")))
+    calls = [name for name in missing if name.startswith(("hip", "__hip", "rocblas"))]
+    if not calls:
+        return ToolchainError(
+            "the host pass of the HIP backend does not link",
+            code="HOST_LINK_FAILED",
+            why=error.why,
+            hint=error.hint,
+        )
+    return ToolchainError(
+        f"upstream calls what the launch recorder does not have: {', '.join(calls)}",
+        code="RECORDER_LACKS_CALLS",
+        why="every function of the HIP runtime and hipBLAS that the backend calls needs a stub",
+        hint="add them to patchkit/gpu/native, each with its row in the table of stub_calls.cpp",
+    )

@@ -1,0 +1,318 @@
+"""Running upstream's programs and the driver on the recorder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.files import disk_errors
+from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
+from patchkit.base.reporter import Reporter
+from patchkit.build.store import Store, key_of
+from patchkit.gpu.cases import Case, OpRow, SupportMalformed, case_line, parse_support
+from patchkit.gpu.device import PlayedDevice, device_text
+from patchkit.gpu.log import Recording, RecordingUnreadable, Section, parse_recording, sections_of
+from patchkit.gpu.models import SmallModel, model_file
+from patchkit.gpu.programs import Programs
+from patchkit.gpu.runtime import HostLibrary
+
+_ENDS = ("done", "unsupported")  # of a case, native/fattn_cases.cpp
+
+
+class RecordingIncomplete(ToolchainError):
+    """A program on the recorder ended well, and its log lacks cases or how they ended."""
+
+    code = "RECORDING_INCOMPLETE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord:
+    """What became of one case; ``blocks`` are executed basic blocks when the run was traced."""
+
+    case: Case
+    is_supported: bool
+    section: Section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """A finished run on disk: ``digest`` is the sha256 of its log, so equal runs need no reading."""
+
+    folder: Path
+    digest: str
+
+    @property
+    def log(self) -> Path:
+        """The launch log."""
+        return self.folder / "log.jsonl"
+
+    def stdout(self) -> str:
+        """What the program printed."""
+        return (self.folder / "stdout").read_text("utf-8", "replace")
+
+    def recording(self) -> Recording:
+        """The launches. Raises RecordingUnreadable; the run is put aside then."""
+        with self._put_aside_when_unreadable():
+            return self._parsed()
+
+    def records(self, cases: Sequence[Case]) -> tuple[CaseRecord, ...]:
+        """What became of each of ``cases``, which this run was made for.
+
+        Raises:
+            RecordingUnreadable, RecordingIncomplete: the log is not what it must be; it is put aside.
+        """
+        with self._put_aside_when_unreadable():
+            return case_records(cases, self._parsed())
+
+    def support(self) -> tuple[OpRow, ...]:
+        """The table it printed. Raises SupportMalformed; the run is put aside then."""
+        with self._put_aside_when_unreadable():
+            return parse_support(self.stdout())
+
+    def _parsed(self) -> Recording:
+        with self.log.open(encoding="utf-8", errors="replace") as lines:
+            return parse_recording(lines, str(self.log))
+
+    @contextmanager
+    def _put_aside_when_unreadable(self) -> Iterator[None]:
+        """Keep what cannot be read as evidence, but not as a result that is found again."""
+        try:
+            yield
+        except (RecordingUnreadable, RecordingIncomplete, SupportMalformed) as error:
+            aside = self.folder.with_name(f".unreadable-{self.folder.name[:16]}")
+            with disk_errors(aside, "putting an unreadable recording aside"):
+                shutil.rmtree(aside, ignore_errors=True)
+                self.folder.rename(aside)
+            place = aside if isinstance(error, SupportMalformed) else aside / self.log.name
+            error.where = (Location(path=str(place), line=error.where[0].line if error.where else None),)
+            error.hint = "run the command again: it records anew; what was written is kept in that folder"
+            raise
+
+
+def case_records(cases: Sequence[Case], recording: Recording) -> tuple[CaseRecord, ...]:
+    """What became of each case of a run.
+
+    Raises:
+        RecordingIncomplete: a case has no end, or is not in the log, or is none of these.
+    """
+    by_id = {case.id: case for case in cases}
+    records = []
+    for name, sections in sections_of(recording, "case "):
+        marks = [section.mark for section in sections]
+        if name not in by_id:
+            raise RecordingIncomplete(f"the launch log has a case '{name}' that nobody asked for")
+        if len(sections) != 2 or marks[1] not in _ENDS:  # noqa: PLR2004  the case and how it ended
+            raise RecordingIncomplete(f"case {by_id[name]} did not end", why=f"marks: {', '.join(marks)}")
+        records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=sections[0]))
+    if len(records) != len(cases):
+        raise RecordingIncomplete(
+            f"{len(cases)} attention cases were asked for, {len(records)} are in the log"
+        )
+    return tuple(records)
+
+
+_FORMAT = 1  # of an entry; a change makes every old one unknown
+_TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
+_MISCONFIGURED = 86  # exit_misconfigured, native/recorder.hpp
+
+
+class RecordedRunFailed(ToolchainError):
+    """A program on the recorder ended badly: upstream's code aborted in it, in ``case`` if that is known."""
+
+    code = "RECORDED_RUN_FAILED"
+    case: str | None = None
+
+
+class RecordedRunHangs(ToolchainError):
+    """A program on the recorder did not end in time."""
+
+    code = "RECORDED_RUN_HANGS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a kernel uses: VGPRs per lane, static LDS in bytes per block."""
+
+    vgprs: int
+    lds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRun:
+    """One llama-bench test: ``prompt`` or ``generated`` tokens (the other is 0) at a depth."""
+
+    model: SmallModel
+    prompt: int
+    generated: int
+    depth: int
+
+    @property
+    def test(self) -> str:
+        """Its name in llama-bench's tables: pp512, tg4."""
+        return f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
+
+    def __str__(self) -> str:
+        return f"{self.model.name} {self.test} @ d{self.depth}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One side on one GPU. ``figures`` maps mangled names; kernels not in it are assumed to be large.
+
+    Once ``stop`` is set every program that runs is ended.
+    """
+
+    device: PlayedDevice
+    library: HostLibrary
+    programs: Programs
+    stub: Path
+    driver: Path
+    figures: Mapping[str, Figures]
+    cache_root: Path
+    reporter: Reporter
+    stop: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    def support(self) -> tuple[OpRow, ...]:
+        """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
+
+        Raises:
+            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program did not end well.
+            SupportMalformed: it printed something else.
+        """
+        argv = [
+            str(self.programs.folder / "test-backend-ops"),
+            *("support", "-o", "FLASH_ATTN_EXT", "--output", "csv"),
+        ]
+        return self._run(argv, {}).support()
+
+    def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
+        """Run each case as a graph of its own; :meth:`RecordedRun.records` reads the result.
+
+        Raises:
+            RecordedRunFailed: upstream's code aborted; the message names the case.
+            RecordedRunHangs: it did not end in time; the message names the case.
+            RECORDER_MISCONFIGURED: the recorder itself is at fault.
+        """
+        text = "".join(case_line(case) for case in cases)
+        return self.run_lines(text, traced=traced)
+
+    def run_lines(self, text: str, *, traced: bool = False) -> RecordedRun:
+        """Have the driver read ``text``, one case per line. Raises as :meth:`run_cases`."""
+        return self._run([str(self.driver), "cases.txt"], {"cases.txt": text}, traced=traced)
+
+    def run_bench(self, run: BenchRun) -> RecordedRun:
+        """Run one llama-bench test; the prefill of its depth is part of the log.
+
+        Raises:
+            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
+        """
+        path = model_file(run.model, self.cache_root, self.reporter)
+        argv = [
+            str(self.programs.folder / "llama-bench"),
+            *("-m", str(path), "-ngl", "99", "-fa", "1", "-r", "1", "-t", "1", "--no-warmup", "-o", "jsonl"),
+            *("-p", str(run.prompt), "-n", str(run.generated), "-d", str(run.depth)),
+        ]
+        return self._run(argv, {})
+
+    def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
+        store = Store(root=self.cache_root / "recorder" / "runs")
+        key = key_of(
+            {
+                "format": _FORMAT,
+                "library": self.library.key,
+                "programs": self.programs.key,
+                "stub": self.stub.name,
+                "driver": self.driver.parent.name,
+                "device": asdict(self.device),
+                "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
+                "argv": [word.replace(str(self.cache_root), "{cache}") for word in argv],
+                "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
+                "traced": traced,
+            }
+        )
+
+        def fill(folder: Path) -> None:
+            log = folder / "log.jsonl"
+            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+                completed = self._spawn(argv, files, Path(work), log, traced=traced)
+            (folder / "stdout").write_bytes(completed.stdout)
+            (folder / "digest").write_text(hashlib.sha256(log.read_bytes()).hexdigest(), "ascii")
+
+        found = store.obtain(key, fill)
+        return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
+
+    def _spawn(
+        self, argv: Sequence[str], files: Mapping[str, str], work: Path, log: Path, *, traced: bool
+    ) -> Completed:
+        (work / "device").write_text(device_text(self.device), "utf-8")
+        (work / "kernels").write_text(self._figures_text(), "utf-8")
+        for name, text in files.items():
+            (work / name).write_text(text, "utf-8")
+        log.touch()
+        variables = {
+            "LD_LIBRARY_PATH": f"{self.stub}:{self.programs.folder}",
+            "GGML_BACKEND_PATH": str(self.library.path),
+            "GGML_CUDA_DISABLE_GRAPHS": "1",
+            "PATCHKIT_RECORDER_DEVICE": str(work / "device"),
+            "PATCHKIT_RECORDER_KERNELS": str(work / "kernels"),
+            "PATCHKIT_RECORDER_LOG": str(log),
+            **({"PATCHKIT_RECORDER_TRACE": "1"} if traced else {}),
+        }
+        try:
+            completed = run_tool(
+                argv,
+                cwd=work,
+                env=variables,
+                timeout_s=_TIMEOUT_S,
+                check=False,
+                reporter=self.reporter,
+                stop=self.stop,
+            )
+        except ToolTimeout as error:
+            raise RecordedRunHangs(
+                f"{Path(argv[0]).name} did not end within {_TIMEOUT_S:g} s "
+                f"on the launch recorder as {self.device.arch}{_in_case(log)}",
+                why=error.why,
+                hint=error.hint,
+            ) from error
+        if completed.returncode == 0:
+            return completed
+        failure = tool_failure(completed)
+        if completed.returncode == _MISCONFIGURED:
+            raise ToolchainError(
+                "the launch recorder refused its configuration",
+                code="RECORDER_MISCONFIGURED",
+                why=failure.why,
+                hint=failure.hint,
+            )
+        failed = RecordedRunFailed(
+            f"{Path(argv[0]).name} {'crashed' if isinstance(failure, ToolCrashed) else 'failed'} "
+            f"on the launch recorder as {self.device.arch}{_in_case(log)}",
+            why=failure.why,
+            hint=failure.hint,
+        )
+        failed.case = _last_case(log)
+        raise failed
+
+    def _figures_text(self) -> str:
+        return "".join(f"{name} {used.vgprs} {used.lds}\n" for name, used in sorted(self.figures.items()))
+
+
+def _in_case(log: Path) -> str:
+    case = _last_case(log)
+    return f", in case {case}" if case is not None else ""
+
+
+def _last_case(log: Path) -> str | None:
+    """The last mark before the end; upstream's aborts do not say which shape it was."""
+    begin = '{"mark":"case '
+    lines = log.read_text("utf-8", "replace").splitlines()
+    marks = [line.removeprefix(begin).removesuffix('"}') for line in lines if line.startswith(begin)]
+    return marks[-1] if marks else None

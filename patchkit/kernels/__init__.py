@@ -1,0 +1,1 @@
+"""Waves per SIMD, and the legal parameters of upstream's attention kernels."""

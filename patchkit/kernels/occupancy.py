@@ -1,0 +1,118 @@
+"""Waves a SIMD holds at once, from registers and LDS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patchkit.series.facts import MatrixKind
+from patchkit.series.profile import ArchProfile
+
+_CUS_PER_WGP = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareLimits:
+    """What bounds residency. Registers are per lane, sizes in bytes.
+
+    ``simds_per_pool`` SIMDs share the ``lds_pool_bytes`` of one pool.
+    """
+
+    arch: str
+    matrix: MatrixKind
+    wave_size: int
+    simds_per_pool: int
+    vgprs_per_simd: int
+    vgpr_granule: int
+    max_vgprs_per_wave: int
+    max_waves_per_simd: int
+    lds_pool_bytes: int
+    lds_per_workgroup_bytes: int
+
+    @property
+    def lds_per_wgp_bytes(self) -> int:
+        """The pool by the name it has on RDNA."""
+        return self.lds_pool_bytes
+
+
+def limits_of(profile: ArchProfile) -> HardwareLimits:
+    """The limits a profile states. Raises what :meth:`Facts.require` raises: nothing is guessed."""
+    facts = profile.facts
+    per_wgp = facts.report("lds_per_wgp_bytes") is not None
+    simds_per_cu = facts.require_int("simds_per_cu")
+    matrix: MatrixKind
+    match facts.require("matrix"):
+        case "wmma" | "wmma_gfx12" | "mfma" as matrix:
+            pass
+        case _:
+            matrix = "none"
+    return HardwareLimits(
+        arch=profile.arch,
+        matrix=matrix,
+        wave_size=facts.require_int("wave_size"),
+        simds_per_pool=simds_per_cu * (_CUS_PER_WGP if per_wgp else 1),
+        vgprs_per_simd=facts.require_int("vgprs_per_simd"),
+        vgpr_granule=facts.require_int("vgpr_granule"),
+        max_vgprs_per_wave=facts.require_int("max_vgprs_per_wave"),
+        max_waves_per_simd=facts.require_int("max_waves_per_simd"),
+        lds_pool_bytes=facts.require_int("lds_per_wgp_bytes" if per_wgp else "lds_per_cu_bytes"),
+        lds_per_workgroup_bytes=facts.require_int("lds_per_workgroup_bytes"),
+    )
+
+
+def waves_by_vgprs(vgprs: int, limits: HardwareLimits) -> int:
+    """Waves per SIMD that the register file allows for a kernel of ``vgprs`` registers per lane."""
+    given = _round_up(max(vgprs, 1), limits.vgpr_granule)
+    return min(limits.max_waves_per_simd, limits.vgprs_per_simd // given)
+
+
+def waves_by_lds(lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
+    """Waves per SIMD that LDS allows; 0 when one block does not fit.
+
+    Rounded up, as the compiler does: the SIMD that got the most.
+    """
+    if lds_bytes > limits.lds_per_workgroup_bytes:
+        return 0
+    if lds_bytes == 0:
+        return limits.max_waves_per_simd
+    waves = limits.lds_pool_bytes // lds_bytes * _waves_per_block(threads_per_block, limits)
+    return min(limits.max_waves_per_simd, -(-waves // limits.simds_per_pool))
+
+
+def reported_waves(vgprs: int, lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
+    """What the compiler's resource remark calls occupancy, in waves per SIMD."""
+    return min(waves_by_vgprs(vgprs, limits), waves_by_lds(lds_bytes, threads_per_block, limits))
+
+
+def resident_blocks(vgprs: int, lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
+    """Whole blocks that one pool holds at once, its waves spread evenly over the SIMDs."""
+    if lds_bytes > limits.lds_per_workgroup_bytes:
+        return 0
+    waves = waves_by_vgprs(vgprs, limits) * limits.simds_per_pool
+    blocks = waves // _waves_per_block(threads_per_block, limits)
+    return min(blocks, limits.lds_pool_bytes // lds_bytes) if lds_bytes else blocks
+
+
+def resident_waves(vgprs: int, lds_bytes: int, threads_per_block: int, limits: HardwareLimits) -> int:
+    """Waves per SIMD, rounded down, counting whole blocks only.
+
+    Seven reported waves with blocks of two waves per SIMD are six resident ones.
+    """
+    blocks = resident_blocks(vgprs, lds_bytes, threads_per_block, limits)
+    return blocks * _waves_per_block(threads_per_block, limits) // limits.simds_per_pool
+
+
+def vgpr_cap(min_waves: int, limits: HardwareLimits) -> int:
+    """Most registers per lane the compiler may use when told to fit ``min_waves`` waves on a SIMD.
+
+    On HIP the second value of ``__launch_bounds__`` says this (amdgpu-waves-per-eu), not blocks per CU.
+    """
+    share = limits.vgprs_per_simd // min_waves
+    return min(limits.max_vgprs_per_wave, share // limits.vgpr_granule * limits.vgpr_granule)
+
+
+def _waves_per_block(threads: int, limits: HardwareLimits) -> int:
+    return -(-threads // limits.wave_size)
+
+
+def _round_up(value: int, granule: int) -> int:
+    return -(-value // granule) * granule

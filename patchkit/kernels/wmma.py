@@ -1,0 +1,344 @@
+"""The table of WMMA parameters of one GPU: tuned rows first, the model for the rest, all checked alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.base.errors import ConfigError, ErrorGroup, Location
+from patchkit.kernels.occupancy import HardwareLimits, limits_of, resident_blocks, resident_waves
+from patchkit.series.profile import ArchProfile, TunedWmma
+
+Accumulator = Literal["f16", "f32"]
+
+KV_PADDING = 256  # FATTN_KQ_STRIDE, fattn-common.cuh
+_FRAGMENT = 16  # frag_m and frag_n; the kernel's 32x8 shape is not compiled for HIP
+_PAD = 8  # halves or floats added to each row against bank conflicts: D_padded, kqs_padded
+_HALF_BYTES = 2
+_MAX_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WmmaVariant:
+    """One instantiation. ``acc`` is KQ_acc_t: f16 for half, f32 for float."""
+
+    head_size: int
+    ncols: int
+    acc: Accumulator
+
+    def __str__(self) -> str:
+        return f"head size {self.head_size}, {self.ncols} columns, {self.acc}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WmmaParams:
+    """What a table chooses. ``min_waves`` is per SIMD; 1 asks nothing of the compiler."""
+
+    kq_stride: int
+    nwarps: int
+    min_waves: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kq_stride < 1 or self.nwarps < 1:
+            raise ValueError(f"stride and waves are counted from 1: {self}")
+
+    def __str__(self) -> str:
+        return f"kq_stride {self.kq_stride}, nwarps {self.nwarps}, min_waves {self.min_waves}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A broken rule: its id, and what it says with the numbers put in."""
+
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+UPSTREAM = WmmaParams(kq_stride=256, nwarps=4, min_waves=1)
+
+# The switches of ggml_cuda_flash_attn_ext_wmma_f16 on HIP: with f32, head size 256 has 16 columns only.
+VARIANTS: tuple[WmmaVariant, ...] = tuple(
+    WmmaVariant(head_size, ncols, acc)
+    for head_size in (64, 80, 96, 112, 128, 256)
+    for ncols in (16, 32)
+    for acc in ("f16", "f32")
+    if (head_size, ncols, acc) != (256, 32, "f32")
+)
+
+
+def vkq_stride(variant: WmmaVariant, params: WmmaParams) -> int:
+    """VKQ rows calculated in parallel: get_VKQ_stride."""
+    fragments = variant.head_size // _FRAGMENT
+    power_of_2 = fragments & -fragments
+    return min(power_of_2, params.nwarps) * _FRAGMENT
+
+
+def vkq_ratio(variant: WmmaVariant, params: WmmaParams) -> int:
+    """Waves that share the same VKQ rows: VKQ_ratio, R in the rules."""
+    return _FRAGMENT * params.nwarps // vkq_stride(variant, params)
+
+
+def lds_bytes(variant: WmmaVariant, params: WmmaParams) -> int:
+    """LDS of one block: the buffer that holds KQ and then the parts of VKQ, and the VKQ accumulator."""
+    halves_per_value = 2 if variant.acc == "f32" else 1
+    kq = variant.ncols * (params.kq_stride + _PAD) * halves_per_value
+    vkq = variant.ncols * (variant.head_size + _PAD)
+    return (max(kq, vkq_ratio(variant, params) * vkq) + vkq) * _HALF_BYTES
+
+
+def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> tuple[Violation, ...]:
+    """Every rule the params break for this variant on this GPU, in the order of the rules."""
+    stride, warps = params.kq_stride, params.nwarps
+    rows = _FRAGMENT * warps
+    shared = _FRAGMENT * vkq_ratio(variant, params)
+    lanes = 2 * limits.wave_size
+    threads = warps * limits.wave_size
+    lds = lds_bytes(variant, params)
+    ratio = vkq_ratio(variant, params)
+    rules = (
+        ("C1", stride % rows == 0, f"kq_stride {stride} is no multiple of 16*nwarps = {rows}"),
+        ("C2", stride % shared == 0, f"kq_stride {stride} is no multiple of 16*{ratio} = {shared}"),
+        ("C3", stride % lanes == 0, f"kq_stride {stride} is no multiple of 2*{limits.wave_size} lanes"),
+        ("C4", KV_PADDING % stride == 0, f"kq_stride {stride} does not divide the KV padding {KV_PADDING}"),
+        ("C6", variant.ncols % warps == 0, f"{variant.ncols} columns are no multiple of nwarps {warps}"),
+        ("C7", threads <= _MAX_THREADS, f"{threads} threads per block are more than {_MAX_THREADS}"),
+        (
+            "C8",
+            lds <= limits.lds_per_workgroup_bytes,
+            f"{lds} bytes of LDS are more than {limits.lds_per_workgroup_bytes}",
+        ),
+        ("C9", ratio <= warps, f"{ratio} waves share VKQ rows, more than nwarps {warps}"),
+        (
+            "M1",
+            1 <= params.min_waves <= limits.max_waves_per_simd,
+            f"min_waves {params.min_waves} is not between 1 and {limits.max_waves_per_simd}",
+        ),
+    )
+    return tuple(Violation(rule=rule, text=text) for rule, holds, text in rules if not holds)
+
+
+def legal_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
+    """All params with ``min_waves`` 1 that break no rule, sorted by stride, then waves per block."""
+    divisors = [2**n for n in range(KV_PADDING.bit_length())]
+    candidates = (WmmaParams(stride, warps) for stride in divisors for warps in divisors)
+    return tuple(sorted(each for each in candidates if not violations(variant, each, limits)))
+
+
+_MODEL_FRAGMENT = 16
+_FRAGMENT_VGPRS = 8  # 16 halves per lane on gfx11: both halves of the wave hold a copy
+
+# Fitted to the 77 compiled rows with upstream's four waves, or eight at head size 64.
+_BASE_VGPRS = 160
+_HELD_WEIGHT = 0.35  # Q is partly loaded again from LDS instead of being held
+_FLIGHT_WEIGHT = 0.5
+_FLIGHT_LIMIT = 128  # beyond 16 fragments the compiler stops starting loads early
+
+_WIDE_HEAD_SIZE = 64
+_WIDE_NWARPS = 8
+
+
+class NoLegalParameters(ConfigError):
+    """No parameters of the WMMA kernel are legal on this GPU."""
+
+    code = "WMMA_NO_PARAMETERS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the model favours; ``vgprs`` and ``waves`` (resident, per SIMD) are estimates."""
+
+    params: WmmaParams
+    vgprs: int
+    waves: int
+    reason: str
+
+
+def estimate_vgprs(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
+    """Registers per lane the kernel would like; an estimate. Above the cap of 256 it spills.
+
+    160 for addresses, softmax and per-column state, 0.35 of the registers of Q and the VKQ
+    accumulators, half of those of the K rows one wave loads per step, up to 128. Against the compiler
+    on gfx1151 (VGPRs + spilled) over the rows it was fitted to: mean error 28, largest 95. Rows with
+    other waves per block are worse (they are never chosen by :func:`choose_params`).
+
+    Only meaningful for gfx11 fragments (``limits.matrix == "wmma"``).
+    """
+    del limits  # one fragment layout is known; the parameter is where another would come in
+    column_tiles = variant.ncols // _MODEL_FRAGMENT
+    q = variant.head_size // _MODEL_FRAGMENT * column_tiles * _FRAGMENT_VGPRS
+    vkq = variant.head_size // vkq_stride(variant, params) * column_tiles * _FRAGMENT_VGPRS
+    k_rows = params.kq_stride // (_MODEL_FRAGMENT * params.nwarps)
+    in_flight = k_rows * variant.head_size // _MODEL_FRAGMENT * _FRAGMENT_VGPRS
+    estimate = _BASE_VGPRS + _HELD_WEIGHT * (q + vkq) + _FLIGHT_WEIGHT * min(in_flight, _FLIGHT_LIMIT)
+    return round(estimate)
+
+
+def estimate_waves(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
+    """Resident waves per SIMD at the estimated registers (spilling beyond the cap) and the exact LDS."""
+    vgprs = min(estimate_vgprs(variant, params, limits), limits.max_vgprs_per_wave)
+    threads = params.nwarps * limits.wave_size
+    return resident_waves(vgprs, lds_bytes(variant, params), threads, limits)
+
+
+def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
+    """Legal params the model may choose: upstream's waves per block, and eight at head size 64.
+
+    More waves raise LDS at head sizes 80, 96 and 112 (R grows) and spill at 128 and 256; with fewer
+    than four the compiled kernels spill at nearly every head size.
+    """
+    return tuple(
+        params
+        for params in legal_params(variant, limits)
+        if params.nwarps == UPSTREAM.nwarps
+        or (variant.head_size == _WIDE_HEAD_SIZE and params.nwarps == _WIDE_NWARPS)
+    )
+
+
+def choose_params(variant: WmmaVariant, limits: HardwareLimits, *, min_waves: int = 1) -> Choice:
+    """The params with the most resident waves by the model, never fewer than upstream's.
+
+    Among equals: the larger stride (fewer barriers and less LDS traffic per KV row), then upstream's
+    waves per block. ``min_waves`` is passed through: values below 6 cap no register on GPUs with 1536.
+
+    Raises:
+        NoLegalParameters: nothing is legal on this GPU.
+    """
+    candidates = candidate_params(variant, limits)
+    if not candidates:
+        raise NoLegalParameters(
+            f"no legal parameters for {variant} on {limits.arch}",
+            where=Location(path=f"{limits.arch}.toml"),
+            why=f"LDS per work group is {limits.lds_per_workgroup_bytes} bytes",
+            hint="state a tuned row for this variant, or take wmma-tile-params off for this GPU",
+        )
+
+    def rank(params: WmmaParams) -> tuple[int, int, bool]:
+        return (_waves_in_pool(variant, params, limits), params.kq_stride, params.nwarps == UPSTREAM.nwarps)
+
+    best = max(candidates, key=rank)
+    waves = estimate_waves(variant, best, limits)
+    before = estimate_waves(variant, UPSTREAM, limits)
+    reason = f"{waves} waves per SIMD by the model, upstream's parameters {before}"
+    if best == UPSTREAM:
+        reason = f"upstream's parameters: nothing holds more than {waves} waves per SIMD by the model"
+    return Choice(
+        params=WmmaParams(best.kq_stride, best.nwarps, min_waves),
+        vgprs=estimate_vgprs(variant, best, limits),
+        waves=waves,
+        reason=reason,
+    )
+
+
+def _waves_in_pool(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
+    vgprs = min(estimate_vgprs(variant, params, limits), limits.max_vgprs_per_wave)
+    threads = params.nwarps * limits.wave_size
+    return resident_blocks(vgprs, lds_bytes(variant, params), threads, limits) * params.nwarps
+
+
+Origin = Literal["tuned", "model", "upstream"]
+
+
+class TunedVariantUnknown(ConfigError):
+    """A tuned row is for a variant the kernel does not have on HIP."""
+
+    code = "WMMA_NO_VARIANT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WmmaRow:
+    """One row. ``lds_bytes`` per block is exact; ``waves_estimate``, resident per SIMD, is the model's."""
+
+    variant: WmmaVariant
+    params: WmmaParams
+    origin: Origin
+    lds_bytes: int
+    waves_estimate: int
+    source: str
+
+
+def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
+    """One row for each variant of build 6900 on HIP, in the order of :data:`VARIANTS`.
+
+    Empty for a GPU without matrix instructions: the kernel does not exist there.
+
+    Raises:
+        ErrorGroup: tuned rows that break rules, each an :class:`WMMA_ILLEGAL` with the row's place, or
+            that fit no variant (:class:`TunedVariantUnknown`).
+        NoLegalParameters: a variant for which nothing is legal.
+    """
+    limits = limits_of(profile)
+    if limits.matrix == "none":
+        return ()
+    tuned = {WmmaVariant(row.head_size, row.ncols, row.acc): row for row in profile.tuned_wmma}
+    _check(profile, tuned, limits)
+    return tuple(_row(variant, tuned.get(variant), limits) for variant in VARIANTS)
+
+
+def _row(variant: WmmaVariant, tuned: TunedWmma | None, limits: HardwareLimits) -> WmmaRow:
+    origin: Origin
+    if tuned is not None:
+        origin, params = "tuned", _params(tuned)
+        source = f"{tuned.source}; {tuned.measured_on}"
+    elif limits.matrix == "wmma":
+        choice = choose_params(variant, limits)
+        origin, params, source = "model", choice.params, choice.reason
+    else:
+        origin, params = "upstream", UPSTREAM
+        source = f"no model of {limits.matrix} fragments; build 6900 as it is"
+    return WmmaRow(
+        variant=variant,
+        params=params,
+        origin=origin,
+        lds_bytes=lds_bytes(variant, params),
+        waves_estimate=estimate_waves(variant, params, limits),
+        source=source,
+    )
+
+
+def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: HardwareLimits) -> None:
+    errors: list[ConfigError] = []
+    for variant, row in tuned.items():
+        if variant not in VARIANTS:
+            errors.append(
+                TunedVariantUnknown(
+                    f"{profile.arch}: the kernel has no variant for {variant}",
+                    where=row.where,
+                    why="with f32 accumulators head size 256 is compiled for 16 columns only",
+                    hint="take the row out",
+                )
+            )
+        elif broken := violations(variant, _params(row), limits):
+            errors.append(_illegal(profile.arch, variant, row, broken, limits))
+    if errors:
+        count = len(errors)
+        raise ErrorGroup(f"{profile.arch}: {count} tuned row{'s'[: count > 1]} cannot be used", errors)
+
+
+def _illegal(
+    arch: str, variant: WmmaVariant, row: TunedWmma, broken: tuple[Violation, ...], limits: HardwareLimits
+) -> ConfigError:
+    legal = legal_params(variant, limits)
+    nearest = min(legal, key=lambda params: _distance(params, _params(row)), default=None)
+    return ConfigError(
+        f"{arch}: the tuned row for {variant} breaks {', '.join(each.rule for each in broken)}",
+        code="WMMA_ILLEGAL",
+        where=row.where,
+        why="; ".join(str(each) for each in broken),
+        hint=f"legal and nearest: {nearest}" if nearest else "nothing is legal here: take the row out",
+    )
+
+
+def _distance(params: WmmaParams, other: WmmaParams) -> tuple[float, int, int]:
+    """Doublings between two params; the larger stride, then the fewer waves, first among equals."""
+    doublings = abs(math.log2(params.kq_stride / other.kq_stride)) + abs(
+        math.log2(params.nwarps / other.nwarps)
+    )
+    return (doublings, -params.kq_stride, params.nwarps)
+
+
+def _params(row: TunedWmma) -> WmmaParams:
+    return WmmaParams(row.kq_stride, row.nwarps, row.min_waves)

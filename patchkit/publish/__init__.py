@@ -1,0 +1,1 @@
+"""A proven candidate as a branch or package for others, with its evidence."""

@@ -1,0 +1,119 @@
+"""``package``: the candidate's programs as a wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.build.parts import BackendName
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.wheel import WheelContents, check_folder, make_wheel
+from patchkit.candidate.build import PROGRAMS, build_sides, check_programs, prepare_subject
+from patchkit.candidate.records import Wish
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates.verify import NOTHING
+from patchkit.series.lock import PinWanted
+
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageReport:
+    """The wheel; ``proof`` is one line about what verify found on this candidate."""
+
+    wheel: Path
+    sha256: str
+    size_bytes: int
+    programs: tuple[str, ...]
+    proof: str
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "ok": True,
+            "wheel": str(self.wheel),
+            "sha256": self.sha256,
+            "size_bytes": self.size_bytes,
+            "programs": list(self.programs),
+            "proof": self.proof,
+        }
+
+
+def run_package(
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: PinWanted,
+    backend: BackendName,
+    programs: Sequence[str] = PROGRAMS,
+    out: Path,
+    environ: Mapping[str, str],
+    wish: Wish | None = None,
+) -> PackageReport:
+    """Build what is missing and make the wheel in ``out``.
+
+    Raises:
+        WHEEL_NOT_MADE, LIBRARY_TOOLS_MISSING: scikit-build-core refused or is missing.
+        What :func:`patchkit.candidate.build.run_build` raises.
+        CacheError: the disk refused.
+    """
+    check_programs(programs)
+    check_folder(out)
+    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ, wish)
+    sides = build_sides(subject, backend, programs)
+    evidence = workspace.cache_root / "evidence" / subject.candidate_tree
+    proof = _proof(evidence / "report.json") if candidate.commits else NOTHING
+    gpus = "-".join(candidate.archs)
+    contents = WheelContents(
+        name=f"llama-cpp-{gpus}",
+        version=f"{candidate.build}+{backend}.{subject.candidate_tree[:12]}",
+        summary=f"llama.cpp build {candidate.build} with patchkit's patches for {gpus}; {proof}",
+        programs=tuple(programs),
+        licence=subject.candidate / "LICENSE",
+        information={
+            "build": str(candidate.build),
+            "for": f"{' '.join(candidate.archs)} ({backend})",
+            "needs": _needs(backend, subject.toolchain),
+            "upstream": candidate.base,
+            "candidate": candidate.tip,
+            "tree": subject.candidate_tree,
+            "proof": proof,
+        },
+    )
+    workspace.reporter.step(f"making the wheel {contents.name} {contents.version}")
+    wheel = make_wheel(sides.after, contents, out, workspace.reporter)
+    digest = hashlib.sha256()
+    with wheel.open("rb") as file:
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+    return PackageReport(
+        wheel=wheel,
+        sha256=digest.hexdigest(),
+        size_bytes=wheel.stat().st_size,
+        programs=tuple(programs),
+        proof=proof,
+    )
+
+
+def _needs(backend: BackendName, toolchain: Toolchain | None) -> str:
+    """What the machine must have that the wheel does not bring."""
+    if backend == "hip" and toolchain is not None:
+        version = toolchain.hip_version
+        return f"the HIP runtime and hipBLAS of ROCm {version.split('.')[0]} (built with HIP {version})"
+    return "the driver and the libraries of CUDA" if backend == "cuda" else "nothing besides"
+
+
+def _proof(report: Path) -> str:
+    """Which gates the last verify of these bytes passed."""
+    try:
+        gates = json.loads(report.read_text("utf-8"))["gates"]
+        passed = [gate["gate"] for gate in gates if gate["verdict"] == "passed"]
+        failed = [gate["gate"] for gate in gates if gate["verdict"] == "failed"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "not verified"
+    if failed:
+        return f"FAILED: {', '.join(failed)}"
+    return f"gates passed: {', '.join(passed)}" if passed else "not verified"

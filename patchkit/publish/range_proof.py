@@ -1,0 +1,175 @@
+"""Two pins, one series: what the patches change at each lies inside the entities they declare."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import ExitCode, Location, PatchkitError
+from patchkit.base.source import SourceText
+from patchkit.candidate.find import Candidate
+from patchkit.cpp.scopes import parse_scopes
+from patchkit.series.catalogue import Series
+from patchkit.series.patch import Patch
+from patchkit.upstream.repository import Repository
+
+_SHOWN = 5  # lines of a difference in a message
+_WHOLE = "the whole file"
+
+
+class RangeProofFailed(PatchkitError):
+    """A candidate differs from its base outside of what its patches declare."""
+
+    code = "RANGE_PROOF_FAILED"
+    exit_code = ExitCode.GATE_FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProof:
+    """One changed file: what is declared of it, and the lines outside that differ (``+`` and ``-``)."""
+
+    path: str
+    declared: tuple[str, ...]
+    stray: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideProof:
+    """One candidate against its base."""
+
+    build: int
+    base: str
+    tip: str
+    files: tuple[FileProof, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeProof:
+    """Both sides, and git's own comparison of the two series of commits as text."""
+
+    old: SideProof
+    new: SideProof
+    range_diff: str
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            name: {
+                "build": side.build,
+                "base": side.base,
+                "tip": side.tip,
+                "files": [{"path": one.path, "declared": list(one.declared)} for one in side.files],
+            }
+            for name, side in (("old", self.old), ("new", self.new))
+        }
+
+
+def prove_range(repository: Repository, series: Series, old: Candidate, new: Candidate) -> RangeProof:
+    """The proof for two candidates of one series.
+
+    Raises:
+        RangeProofFailed: one of them differs outside, with the lines.
+        GitError: an object is not there.
+    """
+    sides = tuple(_side(repository, series, one) for one in (old, new))
+    for side in sides:
+        for one in side.files:
+            if one.stray:
+                raise RangeProofFailed(
+                    f"{one.path} differs from build {side.build} outside of what its patches declare",
+                    where=Location(path=one.path),
+                    why="\n".join(one.stray[:_SHOWN]),
+                    hint=f"declared: {', '.join(one.declared) or 'nothing'}; name the function in the edit",
+                )
+    ranges = [f"{one.base}..{one.tip}" for one in (old, new)]
+    text = repository.git.run("range-diff", "--no-color", *ranges).decode("utf-8", "replace")
+    return RangeProof(old=sides[0], new=sides[1], range_diff=text)
+
+
+def stray_lines(path: str, base: bytes, tip: bytes, functions: Iterable[str]) -> tuple[str, ...]:
+    """Lines outside the functions in which the two differ, but for added lines of the preprocessor."""
+    before, after = (_outside(path, data, tuple(functions)) for data in (base, tip))
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    found: list[str] = []
+    for how, start, end, first, last in matcher.get_opcodes():
+        if how == "equal":
+            continue
+        found += [f"- {_shown(line)}" for line in before[start:end]]
+        found += [f"+ {_shown(line)}" for line in _not_preprocessor(after[first:last])]
+    return tuple(found)
+
+
+def _side(repository: Repository, series: Series, candidate: Candidate) -> SideProof:
+    patches = [patch for made in candidate.commits if (patch := series.patch(made.id)) is not None]
+    added = {file.path for patch in patches for file in patch.files}
+    out = repository.git.run(
+        "diff-tree", "-r", "-z", "--no-renames", "--name-status", candidate.base, candidate.tip
+    )
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    changed = dict(zip(fields[1::2], fields[0::2], strict=False))
+    kept = [path for path, state in changed.items() if state == "M"]
+    before = repository.read_blobs(candidate.base, kept)
+    after = repository.read_blobs(candidate.tip, kept)
+    declared = _declared(patches)
+    return SideProof(
+        build=candidate.build,
+        base=candidate.base,
+        tip=candidate.tip,
+        files=tuple(
+            _file(path, state, declared, added, before, after) for path, state in sorted(changed.items())
+        ),
+    )
+
+
+def _file(
+    path: str,
+    state: str,
+    declared: Mapping[str, tuple[str, ...]],
+    added: set[str],
+    before: Mapping[str, bytes],
+    after: Mapping[str, bytes],
+) -> FileProof:
+    names = declared.get(path, ())
+    if state == "A" and path in added:
+        return FileProof(path=path, declared=("a new file",), stray=())
+    if state != "M":
+        return FileProof(path=path, declared=names, stray=(f"{state} {path}",))
+    if _WHOLE in names:
+        return FileProof(path=path, declared=names, stray=())
+    return FileProof(path=path, declared=names, stray=stray_lines(path, before[path], after[path], names))
+
+
+def _declared(patches: Sequence[Patch]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for patch in patches:
+        for edit in patch.edits:
+            if edit.verb != "add_include":  # a line of the preprocessor
+                found.setdefault(edit.file, []).append(edit.function or _WHOLE)
+        for alias in patch.aliases:
+            found.setdefault(alias.file, []).append(alias.function)
+    return {path: tuple(sorted(set(names))) for path, names in found.items()}
+
+
+def _outside(path: str, data: bytes, functions: Sequence[str]) -> list[bytes]:
+    """The lines of a file with one line in the place of every declared function."""
+    scopes = parse_scopes(SourceText(path, data))
+    pieces, at = [], 0
+    for entity in scopes.entities:
+        if entity.span.start >= at and any(entity.answers_to(name) for name in functions):
+            pieces += [data[at : entity.span.start], b"\n<" + entity.name.encode() + b">\n"]
+            at = entity.span.end
+    return b"".join([*pieces, data[at:]]).split(b"\n")
+
+
+def _not_preprocessor(lines: Sequence[bytes]) -> Iterator[bytes]:
+    continued = False
+    for line in lines:
+        text = line.strip()
+        if not continued and text and not text.startswith((b"#", b"//")):
+            yield line
+        continued = text.endswith(b"\\") and (continued or text.startswith(b"#"))
+
+
+def _shown(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()[:120]

@@ -1,0 +1,1 @@
+"""Pull requests: what changed, which gates that can affect, the verdict."""

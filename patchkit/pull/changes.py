@@ -1,0 +1,182 @@
+"""What a changed path of this repository is a part of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from patchkit.base.errors import GitError, Location, UsageError
+from patchkit.base.reporter import Reporter
+from patchkit.series.folder import is_editors
+from patchkit.upstream.git import Git
+from patchkit.upstream.repository import Repository
+
+RepositoryKind = Literal["patchkit", "fork"]
+Status = Literal["added", "changed", "removed"]
+
+_SERIES_MARKS = ("patches/upstream.lock", "arch_profiles")
+_UPSTREAM_MARKS = ("ggml/CMakeLists.txt", "ggml/src/ggml-cuda")
+_NONE = "000000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One path; ``mode`` is git's of the head (of the fork point for a removed one)."""
+
+    path: str
+    status: Status
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """A pull request. ``behind``: commits of the base that the head does not have."""
+
+    repository: Repository
+    kind: RepositoryKind
+    base: str
+    head: str
+    fork_point: str
+    behind: int
+    changes: tuple[Change, ...]
+
+
+def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
+    """Resolve both names in the repository around ``folder`` and list what differs.
+
+    Raises:
+        GATE_REPOSITORY_ABSENT: there is no repository around the folder.
+        GATE_REF_UNKNOWN: one of them is no commit here.
+        GATE_NO_COMMON_COMMIT: their histories do not meet, or a shallow clone ends before they do.
+        GATE_REPOSITORY_UNKNOWN: the head is neither this project nor llama.cpp.
+        GitError: git refused.
+    """
+    repository = Repository(path=_git_dir(folder, reporter), reporter=reporter)
+    commits = tuple(_commit(repository, name, option) for name, option in ((base, "base"), (head, "head")))
+    point = _fork_point(repository, *commits)
+    kind = _kind(repository, commits[1])
+    count = repository.git.run("rev-list", "--count", f"{point}..{commits[0]}")
+    return Pull(
+        repository=repository,
+        kind=kind,
+        base=commits[0],
+        head=commits[1],
+        fork_point=point,
+        behind=int(count),
+        changes=_changes(repository, point, commits[1]),
+    )
+
+
+def _git_dir(folder: Path, reporter: Reporter) -> Path:
+    found = Git(reporter=reporter).attempt("-C", str(folder), "rev-parse", "--absolute-git-dir")
+    if found.status != 0:
+        raise GitError(
+            f"{folder} is in no git repository",
+            code="GATE_REPOSITORY_ABSENT",
+            where=Location(path=str(folder)),
+            why=found.stderr.strip() or None,
+            hint="name the clone with --repo DIR",
+        )
+    return Path(found.stdout.decode("utf-8", "surrogateescape").rstrip("\n"))
+
+
+def _commit(repository: Repository, name: str, option: str) -> str:
+    # One line is one question to git, and a name with a dash in front is no option there.
+    commit = None if not name or "\n" in name else repository.resolve(f"{name}^{{commit}}")[0]
+    if commit is None:
+        raise GitError(
+            f"--{option} '{name}' is no commit of this repository",
+            code="GATE_REF_UNKNOWN",
+            where=Location(path=str(repository.path)),
+            why="it is no branch, tag or commit here, or was not fetched",
+            hint=f"git fetch origin {name}, or give the full commit id",
+        )
+    return commit
+
+
+def _fork_point(repository: Repository, base: str, head: str) -> str:
+    found = repository.git.attempt("merge-base", base, head)
+    if found.status != 0:
+        raise GitError(
+            f"{base[:12]} and {head[:12]} have no commit in common here",
+            code="GATE_NO_COMMON_COMMIT",
+            where=Location(path=str(repository.path)),
+            why=found.stderr.strip() or "their histories do not meet, or the clone is shallow",
+            hint="git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
+        )
+    return found.stdout.decode("ascii").split("\n")[0]
+
+
+def _kind(repository: Repository, head: str) -> RepositoryKind:
+    marks = repository.find_entries(head, [*_SERIES_MARKS, *_UPSTREAM_MARKS])
+    if all(mark in marks for mark in _SERIES_MARKS):
+        return "patchkit"
+    if all(mark in marks for mark in _UPSTREAM_MARKS):
+        return "fork"
+    raise UsageError(
+        f"{head[:12]} is neither patchkit nor llama.cpp",
+        code="GATE_REPOSITORY_UNKNOWN",
+        where=Location(path=str(repository.path)),
+        why=f"it lacks {', '.join(_SERIES_MARKS)} of the one, and {', '.join(_UPSTREAM_MARKS)} of the other",
+        hint="name the clone with --repo DIR",
+    )
+
+
+def _changes(repository: Repository, before: str, after: str) -> tuple[Change, ...]:
+    out = repository.git.run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    found = []
+    for head, path in zip(fields[0::2], fields[1::2], strict=False):
+        old, new, *_ = head.lstrip(":").split(" ")
+        status: Status = "added" if old == _NONE else "removed" if new == _NONE else "changed"
+        found.append(Change(path=path, status=status, mode=old if status == "removed" else new))
+    return tuple(sorted(found, key=lambda change: change.path))
+
+
+Part = Literal["profile", "patch", "template", "rules", "lock", "catalogue", "docs", "code"]
+
+SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rules", "lock"})
+
+_PLAIN_FILES = frozenset({"100644", "100755"})
+_TEXTS = (".md", ".rst", ".txt", ".png", ".svg")
+_DOCUMENTS = ("LICENSE", "NOTICE", "AUTHORS")
+
+
+def parts_of(changes: Iterable[Change]) -> dict[str, Part]:
+    """The part of every changed path."""
+    return {change.path: part_of(change) for change in changes}
+
+
+def part_of(change: Change) -> Part:
+    """The part of one path. A README beside a patch is of the patch: the lock records every file there."""
+    path = PurePosixPath(change.path)
+    top = path.parts[0]
+    if top == "templates":
+        return "template"
+    if top == "arch_profiles":
+        return "profile" if path.suffix == ".toml" else "code"
+    if top == "patches":
+        return _of_patches(path)
+    if change.mode in _PLAIN_FILES and _is_document(path):
+        return "docs"
+    return "code"
+
+
+def _of_patches(path: PurePosixPath) -> Part:
+    if len(path.parts) > 2:  # noqa: PLR2004 - patches/<folder>/<file>
+        return "docs" if is_editors(path) else "patch"
+    named: dict[str, Part] = {
+        "upstream.lock": "lock",
+        "series.toml": "rules",
+        "upstreams.toml": "catalogue",
+    }
+    return named.get(path.name, "code")  # the schemas are made from the code
+
+
+def _is_document(path: PurePosixPath) -> bool:
+    top = path.parts[0]
+    if len(path.parts) == 1:
+        return path.suffix == ".md" or path.name.startswith(_DOCUMENTS)
+    return top == "docs" and path.suffix in _TEXTS

@@ -1,0 +1,137 @@
+"""What a pull request may do to the lock, before anything it names is downloaded or placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from patchkit.base.errors import ConfigError, Location
+from patchkit.candidate.locking import difference, hash_inputs
+from patchkit.pull.side import Side
+from patchkit.pull.targets import Target
+from patchkit.series.lock import GitSource, Lock, Pin, Result, Source
+
+_SHOWN = 8
+
+
+def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
+    """Pins that were rewritten, and sources that are not known."""
+    old = {pin.build: pin for pin in before.pins}
+    known = {_address(source) for pin in before.pins for source in pin.sources}
+    for pin in after.pins:
+        was = old.get(pin.build)
+        if was is not None and _identity(was) != _identity(pin):
+            yield ConfigError(
+                f"{pin.name} is tree {pin.tree[:12]} in the head and {was.tree[:12]} before",
+                code="GATE_PIN_REWRITTEN",
+                where=pin.where or Location(path="patches/upstream.lock"),
+                why="a build of upstream has one tree and one commit; nothing was downloaded",
+                hint="restore the pin; a wrong pin is taken out and put in again by two pull requests",
+            )
+        for source in pin.sources:
+            if _address(source) not in known:
+                yield ConfigError(
+                    f"{pin.name} would be downloaded from {_address(source)}, which is new",
+                    code="GATE_SOURCE_NEW",
+                    where=pin.where or Location(path="patches/upstream.lock"),
+                    why="a pull request does not choose whom this machine talks to; nothing was downloaded",
+                    hint="look at the address, and put it into the lock of the base first",
+                )
+
+
+def _identity(pin: Pin) -> tuple[object, ...]:
+    return (pin.tree, pin.commit, pin.committed, pin.commit_object)
+
+
+def _address(source: Source) -> str:
+    return source.url if isinstance(source, GitSource) else f"the package {source.package}"
+
+
+def check_described(side: Side, targets: Sequence[Target]) -> list[ConfigError]:
+    """Where the lock of the head does not describe its series, found in the files alone.
+
+    Raises LOCK_INPUT_UNUSABLE.
+    """
+    problems = [one for target in targets if (one := _described(side, target)) is not None]
+    if len(problems) > 1:
+        for problem in problems:
+            problem.hint = "patchkit lock --all"
+    return problems
+
+
+def _described(side: Side, target: Target) -> ConfigError | None:
+    recorded = target.recorded
+    if recorded is not None:
+        places = _changed(side, recorded)
+        if not places:
+            return None
+        return ConfigError(
+            f"the lock's result for {target.name} was made of other files",
+            code="GATE_LOCK_OUTDATED",
+            where=[recorded.where or Location(path="patches/upstream.lock"), *places],
+            why="a file that a candidate is made of changed, and the lock still records the old one",
+            hint=_command(target),
+        )
+    if not target.reasons or not (target.patches or target.before is not None):
+        return None
+    # What it was before the change: that says which files the author forgot to record.
+    others = [one for one in side.lock.results if (one.build, one.archs) == (target.pin.build, target.archs)]
+    places = [place for one in others for place in _changed(side, one)]
+    return ConfigError(
+        f"the lock has no result for {target.name}, patches {', '.join(target.patches) or 'none'}",
+        code="GATE_LOCK_UNRECORDED",
+        where=[Location(path="patches/upstream.lock"), *dict.fromkeys(places)],
+        why="the lock decides the bytes of a candidate",
+        hint="patchkit lock --all" if places else _command(target),
+    )
+
+
+def _changed(side: Side, recorded: Result) -> list[Location]:
+    """The inputs of a result that are not as it records them, with both digests."""
+    patches = [patch for name in recorded.patches if (patch := side.series.patch(name)) is not None]
+    profiles = [side.profiles[arch] for arch in recorded.archs if arch in side.profiles]
+    now = hash_inputs(profiles, [patch.folder for patch in patches], side.files)
+    then: Mapping[str, str] = recorded.inputs
+    names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
+    return [Location(path=name, label=difference(name, now, then)) for name in names[:_SHOWN]]
+
+
+def _command(target: Target) -> str:
+    return " ".join(
+        ["patchkit lock", *(f"--arch {arch}" for arch in target.archs), f"--upstream {target.pin.name}"]
+        + [f"--with {name}" for name in target.with_]
+        + [f"--only {name}" for name in target.only]
+    )
+
+
+def check_made(target: Target, made: Result) -> Iterator[ConfigError]:
+    """How the tree and the commit that the lock records stand to what the head gives."""
+    recorded = target.recorded
+    if recorded is None:
+        return
+    for what, told, given in (
+        ("tree", recorded.tree, made.tree),
+        ("commit", recorded.commit, made.commit),
+    ):
+        if told != given:
+            yield ConfigError(
+                f"{target.name}: the lock records {what} {told[:12]}, its own files give {given[:12]}",
+                code="GATE_LOCK_UNTRUE",
+                where=recorded.where or Location(path="patches/upstream.lock"),
+                why="the row was edited by hand, or made by another patchkit; no gate was run on either",
+                hint=_command(target),
+            )
+
+
+def stale_results(side: Side) -> Iterator[ConfigError]:
+    """Results of GPUs or patches that the head does not have."""
+    for result in side.lock.results:
+        gone = [f"arch_profiles/{arch}.toml" for arch in result.archs if arch not in side.profiles]
+        gone += [f"the patch {name}" for name in result.patches if side.series.patch(name) is None]
+        if gone:
+            yield ConfigError(
+                f"the lock has a result for {'+'.join(result.archs)} on b{result.build}, "
+                f"and the head does not have {', '.join(gone)}",
+                code="GATE_LOCK_OUTDATED",
+                where=result.where or Location(path="patches/upstream.lock"),
+                hint="patchkit lock --all",
+            )

@@ -1,0 +1,139 @@
+"""The series of one commit as files of our own, and errors that point into the commit and not at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.base.files import disk_errors
+from patchkit.series.catalogue import Series, load_series
+from patchkit.series.folder import SeriesDir
+from patchkit.series.lock import Lock, load_lock
+from patchkit.series.profile import ArchProfile, list_profiles, load_profile
+from patchkit.upstream.repository import Repository, TreeEntry
+
+_PARTS = ("patches", "templates", "arch_profiles")
+_MODES = frozenset({"100644", "100755"})
+# Ours: the whole series has about 60 files and 0.3 MB.
+_MOST_FILES = 2000
+_MOST_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The series of ``commit``, in the folder ``files`` and as data."""
+
+    commit: str
+    files: SeriesDir
+    lock: Lock
+    series: Series
+    profiles: Mapping[str, ArchProfile]
+
+
+def read_side(repository: Repository, commit: str, folder: Path) -> Side:
+    """Write the series of a commit into ``folder`` and load all of it.
+
+    Raises:
+        GATE_ENTRY_REFUSED: a link, a submodule, an odd name, or too much of it.
+        ConfigError: a file is not what it must be; an ErrorGroup for several.
+        CacheError, GitError: the disk or git refused.
+    """
+    entries = [entry for part in _PARTS for entry in repository.list_files(commit, f"{part}/")]
+    _refuse(entries, repository, commit)
+    blobs = repository.read_blobs(commit, [entry.path for entry in entries])
+    with disk_errors(folder, "writing the series of a pull request"):
+        for part in _PARTS:
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        for path, data in blobs.items():
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+    files = SeriesDir(root=folder, origin="named")
+    with pointing_into(folder):
+        return _load(commit, files)
+
+
+def _load(commit: str, files: SeriesDir) -> Side:
+    """Everything there is, and every error there is."""
+    errors: list[PatchkitError] = []
+    profiles: dict[str, ArchProfile] = {}
+    for arch in list_profiles(files.profiles):
+        try:
+            profiles[arch] = load_profile(files.profiles, arch)
+        except PatchkitError as error:
+            errors.append(error)
+    loaded: list[object] = []
+    for load, path in ((load_lock, files.lock), (load_series, files.patches)):
+        try:
+            loaded.append(load(path))
+        except PatchkitError as error:
+            errors.append(error)
+    match loaded:
+        case [Lock() as lock, Series() as series] if not errors:
+            return Side(commit=commit, files=files, lock=lock, series=series, profiles=profiles)
+    raise errors[0] if len(errors) == 1 else ErrorGroup("the series cannot be read", errors)
+
+
+def _refuse(entries: list[TreeEntry], repository: Repository, commit: str) -> None:
+    hint = "a series is plain files below patches/, templates/ and arch_profiles/"
+    for entry in entries:
+        parts = PurePosixPath(entry.path).parts
+        if entry.mode not in _MODES:
+            what = {"120000": "a symbolic link", "160000": "a submodule"}.get(
+                entry.mode, f"mode {entry.mode}"
+            )
+            raise ConfigError(
+                f"{entry.path} is {what}",
+                code="GATE_ENTRY_REFUSED",
+                where=Location(path=entry.path),
+                why="it is not followed",
+                hint=hint,
+            )
+        if ".." in parts or ".git" in parts or not entry.path.isprintable() or "\\" in entry.path:
+            raise ConfigError(
+                f"{entry.path!r} is no name for a file of a series",
+                code="GATE_ENTRY_REFUSED",
+                where=Location(path="patches"),
+                hint=hint,
+            )
+    if len(entries) > _MOST_FILES:
+        raise ConfigError(
+            f"the series has {len(entries)} files, more than {_MOST_FILES}",
+            code="GATE_ENTRY_REFUSED",
+            hint=hint,
+        )
+    names = "".join(f"{entry.sha}\n" for entry in entries).encode()
+    sizes = repository.git.run("cat-file", "--batch-check=%(objectsize)", stdin=names).split()
+    total = sum(int(size) for size in sizes if size.isdigit())
+    if total > _MOST_BYTES:
+        raise ConfigError(
+            f"the series of {commit[:12]} has {total} bytes, more than {_MOST_BYTES}",
+            code="GATE_ENTRY_REFUSED",
+            hint=hint,
+        )
+
+
+@contextmanager
+def pointing_into(folder: Path) -> Iterator[None]:
+    """Errors raised inside name files as the commit has them, without ``folder``."""
+    try:
+        yield
+    except PatchkitError as error:
+        point_into(error, folder)
+        raise
+
+
+def point_into(error: PatchkitError, folder: Path) -> PatchkitError:
+    """The same error, with every place and text that names ``folder`` made relative to it."""
+    root = f"{folder}/"
+    if isinstance(error, ErrorGroup):
+        for member in error.errors:
+            point_into(member, folder)
+    error.message = error.message.replace(root, "").replace(str(folder), "the series")
+    error.where = tuple(replace(place, path=place.path.removeprefix(root)) for place in error.where)
+    error.why = error.why.replace(root, "") if error.why else None
+    error.hint = error.hint.replace(root, "") if error.hint else None
+    return error

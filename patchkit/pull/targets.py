@@ -1,0 +1,260 @@
+"""Which candidates a change of the series can affect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import PatchkitError
+from patchkit.pull.side import Side
+from patchkit.series.lock import Lock, Pin, Result
+from patchkit.series.patch import Patch
+from patchkit.series.profile import ProfileInput
+from patchkit.series.selection import opted_in, select_patches
+
+
+def find_attention(before: Side, after: Side) -> Iterator[str]:
+    """One sentence each."""
+    old, new = before.series, after.series
+    if set(old.gates.required) - set(new.gates.required):
+        gone = ", ".join(name for name in old.gates.required if name not in new.gates.required)
+        yield f"patches/series.toml no longer requires {gone} before a branch is published"
+    if set(new.folders) - set(old.folders):
+        more = ", ".join(name for name in new.folders if name not in old.folders)
+        yield f"patches/series.toml lets patches edit more of upstream: {more}"
+    yield from _of_pins(before, after)
+    for patch in new.patches:
+        was = old.patch(patch.id)
+        where = f"patches/{patch.folder}/patch.toml"
+        if was is None:
+            yield f"{where} is a new patch: {patch.title}"
+        else:
+            yield from _of_patch(was, patch, where)
+    for patch in old.patches:
+        if new.patch(patch.id) is None:
+            yield f"patches/{patch.folder} is gone: the patch {patch.id} is applied nowhere any more"
+    yield from _of_profiles(before, after)
+
+
+def _of_pins(before: Side, after: Side) -> Iterator[str]:
+    if before.lock.default != after.lock.default:
+        yield f"the default pin becomes b{after.lock.default} instead of b{before.lock.default}"
+    known = {pin.build: pin.followed for pin in before.lock.pins}
+    for pin in after.lock.pins:
+        for one in pin.followed:
+            if one not in known.get(pin.build, ()):
+                yield (
+                    f"on {pin.name}, patches that name {one.function} in {one.file} go to {one.now_function} "
+                    f"in {one.now_file}: a bump found that these are the same, and it is not checked here"
+                )
+
+
+def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:
+    if was.guard_macros != now.guard_macros:
+        yield f"{where} is guarded by {', '.join(now.guard_macros)} instead of {', '.join(was.guard_macros)}"
+    if was.resources != now.resources:
+        yield f"{where} changes what its kernels may cost ([resources])"
+    if was.bench != now.bench:
+        yield f"{where} changes what it promises ([bench])"
+    if was.moves != now.moves:
+        yield f"{where} changes which kernels it may move"
+    if was.without != now.without:
+        yield f"{where} says something else fails without it"
+
+
+def _of_profiles(before: Side, after: Side) -> Iterator[str]:
+    for arch, profile in after.profiles.items():
+        was = before.profiles.get(arch)
+        if was is None:
+            yield f"arch_profiles/{arch}.toml is a new GPU"
+            continue
+        if (was.cmake, was.cmake_with_series) != (profile.cmake, profile.cmake_with_series):
+            yield f"arch_profiles/{arch}.toml changes how llama.cpp is built for it"
+        for name, choice in profile.patches.items():
+            old = was.patches[name].default if name in was.patches else "absent"
+            if old != choice.default:
+                yield f"arch_profiles/{arch}.toml makes {name} {choice.default} (it was {old})"
+
+
+# What the gates isolation and launch ask of GPUs that no patch is for.
+_FOREIGN_FACTS = ("device_macro", "compute_capability", "wave_size", "matrix")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """``patches`` as the head selects them; ``only`` when the lock records fewer than the profiles turn on.
+
+    ``before`` is what the lock of the fork point records of it, ``recorded`` what that of the head does.
+    """
+
+    archs: tuple[str, ...]
+    pin: Pin
+    patches: tuple[str, ...]
+    with_: tuple[str, ...]
+    only: tuple[str, ...]
+    reasons: tuple[str, ...]
+    before: Result | None
+    recorded: Result | None
+
+    @property
+    def name(self) -> str:
+        """``gfx1151 on b6900``, and what was asked for beside it."""
+        more = f" with {' '.join(self.with_)}" if self.with_ else ""
+        return f"{'+'.join(self.archs)} on {self.pin.name}{more}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What somebody applies: GPUs on a build, opt-in patches, or exactly some patches."""
+
+    archs: tuple[str, ...]
+    build: int
+    with_: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+
+def find_targets(
+    before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
+) -> tuple[Target, ...]:
+    """Every target of the head, those that no change reaches with no reasons.
+
+    Args:
+        before: the fork point.
+        after: the head.
+        changed: paths of the series, but for the lock, which is compared by what it says.
+        foreign: see :func:`foreign_profiles`; what they mean to others is asked at the default pin.
+
+    Raises:
+        PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's own data splits what belongs together.
+    """
+    wishes = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
+    found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Target] = {}
+    for wish in wishes:
+        target = _target(wish, before, after, changed, foreign)
+        if target is None:
+            continue
+        key = (target.pin.build, target.archs, target.patches)
+        if key not in found or not found[key].reasons:
+            found[key] = target
+    return tuple(sorted(found.values(), key=lambda each: (each.pin.build, each.archs, each.patches)))
+
+
+def foreign_profiles(before: Side, after: Side) -> tuple[str, ...]:
+    """GPUs that came, went, or are seen in another way by the gates of other GPUs' candidates."""
+    names = sorted({*before.profiles, *after.profiles})
+    return tuple(name for name in names if _foreign(before, name) != _foreign(after, name))
+
+
+def _foreign(side: Side, arch: str) -> object:
+    profile = side.profiles.get(arch)
+    if profile is None:
+        return None
+    facts = [profile.facts.report(name) for name in _FOREIGN_FACTS]
+    return [None if fact is None else fact.value for fact in facts]
+
+
+def _recorded(before: Side, after: Side) -> Iterator[_Wish]:
+    """What each result of the head's lock was recorded for, as the head's profiles and patches are now."""
+    for result in after.lock.results:
+        if any(arch not in after.profiles for arch in result.archs):
+            continue  # told as stale by the one who checks the lock
+        ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
+        # What was asked for when it was recorded: what the head makes opt-in is not asked for by that.
+        asked = before if before.lock.result(*result.key) is not None else after
+        with_ = opted_in([asked.profiles[arch] for arch in result.archs if arch in asked.profiles], ids)
+        then = _select(before, result.archs, result.build, with_)
+        now = _select(after, result.archs, result.build, with_)
+        if result.patches not in (now, then) and ids == result.patches:
+            yield _Wish(archs=result.archs, build=result.build, with_=with_, only=ids)
+        else:
+            yield _Wish(archs=result.archs, build=result.build, with_=with_)
+
+
+def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[_Wish]:
+    """A GPU that gets patches at the default pin is a candidate too, whether or not the lock has it."""
+    for arch in after.profiles:
+        if any(arch in result.archs and result.build == after.lock.default for result in after.lock.results):
+            continue
+        selected = _select(after, (arch,), after.lock.default, ())
+        if selected and any(_reaching(after, (arch,), selected, changed)):
+            yield _Wish(archs=(arch,), build=after.lock.default)
+
+
+def _select(
+    side: Side, archs: Sequence[str], build: int, with_: Sequence[str], only: Sequence[str] = ()
+) -> tuple[str, ...] | None:
+    """Ids of the patches that apply; None when these GPUs or patches are not of this side."""
+    if any(arch not in side.profiles for arch in archs):
+        return None
+    profiles = [side.profiles[arch] for arch in sorted(archs)]
+    try:
+        chosen = select_patches(side.series, profiles, build, only=only, without=(), with_=with_)
+    except PatchkitError:
+        return None
+    return tuple(selected.patch.id for selected in chosen if selected.targets)
+
+
+def _target(
+    wish: _Wish, before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
+) -> Target | None:
+    pin = next((pin for pin in after.lock.pins if pin.build == wish.build), None)
+    if pin is None:
+        return None
+    profiles = [after.profiles[arch] for arch in sorted(wish.archs)]
+    chosen = select_patches(
+        after.series, profiles, wish.build, only=wish.only, without=(), with_=wish.with_
+    )  # raises here, where _select only asks
+    patches = tuple(selected.patch.id for selected in chosen if selected.targets)
+    known = _select(before, wish.archs, wish.build, wish.with_, wish.only) or ()
+    recorded = after.lock.result(wish.build, wish.archs, patches)
+    was = before.lock.result(wish.build, wish.archs, patches)
+    reasons = [
+        *_reaching(after, wish.archs, patches, changed),
+        *_reaching(before, wish.archs, known, changed),
+        *_lock_reasons(before.lock, pin, was, recorded),
+    ]
+    strangers = [arch for arch in foreign if arch not in wish.archs]
+    if strangers and patches and pin.build == after.lock.default:
+        reasons.append(f"isolation and launch look at {', '.join(strangers)}, too")
+    if known != patches and known:
+        reasons.append(f"its patches are {', '.join(patches) or 'none'} instead of {', '.join(known)}")
+    return Target(
+        archs=wish.archs,
+        pin=pin,
+        patches=patches,
+        with_=wish.with_,
+        only=wish.only,
+        reasons=tuple(dict.fromkeys(reasons)),
+        before=was,
+        recorded=recorded,
+    )
+
+
+def _lock_reasons(before: Lock, pin: Pin, was: Result | None, recorded: Result | None) -> Iterator[str]:
+    known = next((each for each in before.pins if each.build == pin.build), None)
+    if known is None:
+        yield f"patches/upstream.lock: {pin.name} is a new pin"
+    elif (known.tree, known.commit, known.committed) != (pin.tree, pin.commit, pin.committed):
+        yield f"patches/upstream.lock: {pin.name} is another pin"
+    elif known.followed != pin.followed:
+        yield f"patches/upstream.lock: functions of {pin.name} are followed to other places"
+    if recorded != was:  # where they stand in the file does not count
+        yield "patches/upstream.lock: another result is recorded"
+
+
+def _reaching(side: Side, archs: Sequence[str], ids: Sequence[str], changed: Sequence[str]) -> Iterator[str]:
+    """The changed paths that a candidate of this side is made of."""
+    files = {f"arch_profiles/{entry.path}" for arch in archs for entry in _inputs(side, arch)}
+    patches = [patch for name in ids if (patch := side.series.patch(name)) is not None]
+    folders = ("templates/", *(_folder(patch) for patch in patches))
+    for path in changed:
+        if path in files or path == "patches/series.toml" or (ids and path.startswith(folders)):
+            yield path
+
+
+def _inputs(side: Side, arch: str) -> Sequence[ProfileInput]:
+    return side.profiles[arch].inputs if arch in side.profiles else ()
+
+
+def _folder(patch: Patch) -> str:
+    return f"patches/{patch.folder}/"

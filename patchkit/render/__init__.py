@@ -1,1 +1,0 @@
-"""Text from templates: one sandboxed environment, an explicit context, errors with file and line."""

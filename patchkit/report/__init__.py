@@ -1,0 +1,1 @@
+"""What the gates found, for people and programs: text, Markdown, JUnit, SARIF and HTML."""

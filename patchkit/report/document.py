@@ -1,0 +1,219 @@
+"""JSON that may be hostile, read strictly: a complaint names the file and the path in it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.text import escape, visible
+
+
+class EvidenceUnreadable(UsageError):
+    """A file of evidence is not JSON text of a size that patchkit writes."""
+
+    code = "EVIDENCE_UNREADABLE"
+
+
+class EvidenceMalformed(UsageError):
+    """A value in a file of evidence is missing, of another type, or out of range."""
+
+    code = "EVIDENCE_MALFORMED"
+
+
+class EvidenceContradicts(UsageError):
+    """The report and the file of one gate are not of the same run, or a report cannot be true."""
+
+    code = "EVIDENCE_CONTRADICTS"
+
+
+FILE_BYTES = 32 * 1024 * 1024
+"""As publishing allows; the largest evidence so far, launch of build 6900, has 0.6 MB."""
+TEXT_LENGTH = 20_000
+"""Characters of one text; the longest of the no-GPU ladder at build 6900 has 300."""
+_LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
+_SHOWN_VALUE = 60
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,60}")
+
+# Marks of interlinear notes, no characters, lone surrogates: not in XML, or not in UTF-8.
+_NO_TEXT = re.compile("[\ufff9-\uffff\ud800-\udfff]")
+_HINT = "patchkit verify makes the evidence anew"
+
+
+def harmless(text: str) -> str:
+    r"""The text with harmful characters as ``\x1b`` or ``\u202e``, cut at :data:`TEXT_LENGTH`."""
+    left_out = len(text) - TEXT_LENGTH
+    if left_out > 0:
+        text = f"{text[:TEXT_LENGTH]} [{left_out} more characters]"
+    return escape(_NO_TEXT, visible(text))
+
+
+class _RepeatedKey(ValueError):
+    """JSON allows it, and no two readers agree on what it means."""
+
+
+def parse_document(data: bytes, source: str, hint: str = _HINT) -> Node:
+    """The root of a document; ``source`` is the name of its file, ``hint`` the command that makes it.
+
+    Raises:
+        EvidenceUnreadable: too large, not UTF-8, not JSON, nested too deeply, an integer of thousands of
+            digits, or a key that comes twice.
+    """
+    if len(data) > FILE_BYTES:
+        raise _unreadable(source, hint, f"{len(data)} bytes, where patchkit reads {FILE_BYTES}")
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise _unreadable(source, hint, error.msg, line=error.lineno, column=error.colno) from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _unreadable(source, hint, f"byte {error.start} is not UTF-8", line=line) from error
+    except RecursionError as error:
+        raise _unreadable(source, hint, "it is nested too deeply") from error
+    except ValueError as error:  # _unique, and integers of thousands of digits
+        raise _unreadable(source, hint, harmless(str(error))) from error
+    return Node(value=value, path="$", source=source, hint=hint)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made: dict[str, object] = {}
+    for key, value in pairs:
+        if key in made:
+            raise _RepeatedKey(f"the key {key[:_SHOWN_VALUE]!r} comes twice in one object")
+        made[key] = value
+    return made
+
+
+def _unreadable(
+    source: str, hint: str, why: str, *, line: int | None = None, column: int | None = None
+) -> EvidenceUnreadable:
+    return EvidenceUnreadable(
+        f"{source} cannot be read as evidence",
+        where=Location(path=source, line=line, column=column),
+        why=why,
+        hint=hint,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One value of a document. Every accessor raises EvidenceMalformed when the value is of another kind."""
+
+    value: object
+    path: str
+    source: str
+    hint: str
+
+    def get(self, key: str) -> Node:
+        """A field that must be there."""
+        found = self.find(key)
+        if found is None:
+            raise self._wrong(f"an object with the field '{key}'")
+        return found
+
+    def find(self, key: str) -> Node | None:
+        """A field, or None when it is absent or null."""
+        if not isinstance(self.value, dict):
+            raise self._wrong("an object")
+        value = self.value.get(key)
+        return None if value is None else self._child(value, _step(key))
+
+    def fields(self) -> Iterator[tuple[str, Node]]:
+        """Every field, its name made harmless."""
+        if not isinstance(self.value, dict):
+            raise self._wrong("an object")
+        for key, value in self.value.items():
+            yield harmless(key), self._child(value, _step(key))
+
+    def items(self, *, least: int = 0, most: int | None = None) -> Iterator[Node]:
+        """The members of a list; ``most`` where work grows faster than their number."""
+        if not isinstance(self.value, list):
+            raise self._wrong("a list")
+        if len(self.value) < least or (most is not None and len(self.value) > most):
+            bounds = f"{least} or more" if most is None else f"{least} to {most}"
+            raise self._wrong(f"a list of {bounds}")
+        for at, value in enumerate(self.value):
+            yield self._child(value, f"[{at}]")
+
+    def pair(self) -> tuple[Node, Node]:
+        """A list of exactly two."""
+        first, second = self.items(least=2, most=2)
+        return first, second
+
+    def text(self) -> str:
+        """A harmless text."""
+        if not isinstance(self.value, str):
+            raise self._wrong("a text")
+        return harmless(self.value)
+
+    def texts(self, *, most: int | None = None) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(item.text() for item in self.items(most=most))
+
+    def word(self, *allowed: str) -> str:
+        """One of a few texts."""
+        if not isinstance(self.value, str) or self.value not in allowed:
+            raise self._wrong(f"one of: {', '.join(allowed)}")
+        return self.value
+
+    def flag(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, bool):
+            raise self._wrong("true or false")
+        return self.value
+
+    def integer(self, *, least: int = 0) -> int:
+        """A whole number from ``least`` to 10^15."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            raise self._wrong("a whole number")
+        if not least <= self.value <= _LARGEST:
+            raise self._wrong(f"a whole number from {least} to 10^15")
+        return self.value
+
+    def number(self) -> float:
+        """A finite number, at most 10^15 to either side."""
+        if not isinstance(self.value, int | float) or isinstance(self.value, bool):
+            raise self._wrong("a number")
+        # The comparison before the conversion: float() of a large integer fails.
+        if not -_LARGEST <= self.value <= _LARGEST:
+            raise self._wrong("a finite number of at most 10^15")
+        return float(self.value)
+
+    def measured(self) -> float:
+        """What a gate measured: NaN and infinities are results, too, and those of a gate that failed."""
+        if isinstance(self.value, float) and not math.isfinite(self.value):
+            return self.value
+        return self.number()
+
+    def _child(self, value: object, step: str) -> Node:
+        return Node(value=value, path=self.path + step, source=self.source, hint=self.hint)
+
+    def _wrong(self, expected: str) -> EvidenceMalformed:
+        return EvidenceMalformed(
+            f"{self.source}: {self.path} is not {expected}",
+            where=Location(path=self.source, label=self.path),
+            why=f"it is {_told(self.value)}",
+            hint=self.hint,
+        )
+
+
+def _step(key: str) -> str:
+    return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{harmless(repr(key[:_SHOWN_VALUE]))}]"
+
+
+def _told(value: object) -> str:
+    match value:
+        case dict():
+            return f"an object of {len(value)} fields"
+        case list():
+            return f"a list of {len(value)}"
+        case str():
+            cut = "..." if len(value) > _SHOWN_VALUE else ""
+            return harmless(repr(value[:_SHOWN_VALUE])) + cut
+        case int() if abs(value) > _LARGEST:
+            return "a number beyond 10^15"
+        case _:
+            return json.dumps(value)

@@ -1,0 +1,302 @@
+"""A run of ``verify`` as one HTML page that needs nothing but itself: no network, no script, no other file.
+
+What is in evidence can only ever be text there: the environment escapes it, and the page forbids scripts,
+pictures, forms and connections to itself (Content-Security-Policy). Sorting and filtering tables is done with
+radio buttons and check boxes that the style sheet looks at, so it works by keyboard and without scripts; a
+browser that lacks ``:has()`` shows all rows in the first order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from patchkit.report.model import Evidence, GateReport
+from patchkit.report.sections import Curve, Point, Strip, bench_of, provenance, tables_of
+from patchkit.report.tables import Order, Row, Table, figure, percent
+
+
+def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
+    """Fill the template ``name`` of ``folder``; a name that the context lacks is an error, never empty."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name).render(dict(context))
+
+
+_WIDTH = 352  # a window of 390 pixels has room for 356
+_LABEL = 112  # room for the names of tests
+_ROW = 34
+_TOP = 30
+_LEAST = 0.05  # the scale of changes reaches at least 5 % to both sides, so that noise looks like noise
+_HEIGHT = 240
+_LEFT = 64
+_APART = 7  # pixels between the two sides at one depth
+
+_Height = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A line of the scale and what stands at it."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripLine:
+    """One test: the bar of noise, the interval, the point."""
+
+    label: str
+    y: float
+    low: float
+    middle: float
+    high: float
+    noise_low: float
+    noise_high: float
+    text: str
+    judgement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripChart:
+    """All tests below each other, with one scale of changes."""
+
+    width: int
+    height: int
+    top: int
+    zero: float
+    ticks: tuple[Tick, ...]
+    lines: tuple[StripLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One value; ``low`` and ``high`` are None without an interval."""
+
+    x: float
+    y: float
+    low: float | None
+    high: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveLine:
+    """One side; ``path`` is that of an SVG."""
+
+    arm: str
+    path: str
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveChart:
+    """Tokens per second against depth, both sides."""
+
+    title: str
+    setting: str
+    width: int
+    height: int
+    left: int
+    bottom: float
+    rows: tuple[Tick, ...]
+    depths: tuple[Tick, ...]
+    lines: tuple[CurveLine, ...]
+
+
+def strip_chart(strips: Sequence[Strip]) -> StripChart | None:
+    """The changes of all tests; None without any."""
+    if not strips:
+        return None
+    ends = [abs(end) for one in strips for end in (one.low, one.high, one.change, *one.noise)]
+    step = _step(max(_LEAST, *ends) / 2)
+    reach = math.ceil(max(_LEAST, *ends) / step) * step
+    scale = (_WIDTH - _LABEL - 28) / (2 * reach)
+    zero = _LABEL + reach * scale
+
+    def at(fraction: float) -> float:
+        return round(zero + fraction * scale, 1)
+
+    count = round(reach / step)
+    return StripChart(
+        width=_WIDTH,
+        height=_TOP + _ROW * len(strips) + 30,
+        top=_TOP - 8,
+        zero=at(0),
+        ticks=tuple(
+            Tick(at=at(n * step), label=percent(n * step, 0) if n else "0") for n in range(-count, count + 1)
+        ),
+        lines=tuple(
+            StripLine(
+                label=one.test,
+                y=_TOP + _ROW * number + _ROW / 2,
+                low=at(one.low),
+                middle=at(one.change),
+                high=at(one.high),
+                noise_low=at(one.noise[0]),
+                noise_high=at(one.noise[1]),
+                text=_told(one),
+                judgement=one.judgement,
+            )
+            for number, one in enumerate(strips)
+        ),
+    )
+
+
+def _told(one: Strip) -> str:
+    return f"{one.test}: {percent(one.change)}, {percent(one.low)} to {percent(one.high)}, {one.verdict}"
+
+
+def curve_charts(curves: Sequence[Curve]) -> Iterator[CurveChart]:
+    """One chart per kind of test and setting."""
+    groups: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves:
+        groups.setdefault((curve.title, curve.setting), []).append(curve)
+    for (title, setting), group in groups.items():
+        yield _chart(title, setting, group)
+
+
+def _chart(title: str, setting: str, curves: Sequence[Curve]) -> CurveChart:
+    depths = sorted({point.depth for curve in curves for point in curve.points})
+    most = max((point.high or point.speed for curve in curves for point in curve.points), default=1.0)
+    step = _step(max(most, 1e-9) / 5)
+    top = math.ceil(max(most, 1e-9) / step) * step
+    bottom = _HEIGHT - 40
+    room = (_WIDTH - _LEFT - 20) / max(1, len(depths))
+    places = {depth: _LEFT + room * (number + 0.5) for number, depth in enumerate(depths)}
+
+    def height(speed: float) -> float:
+        return round(bottom - speed / top * (bottom - 16), 1)
+
+    return CurveChart(
+        title=title,
+        setting=setting,
+        width=_WIDTH,
+        height=_HEIGHT,
+        left=_LEFT,
+        bottom=bottom,
+        rows=tuple(Tick(at=height(n * step), label=f"{n * step:g}") for n in range(round(top / step) + 1)),
+        depths=tuple(Tick(at=round(places[depth], 1), label=str(depth)) for depth in depths),
+        lines=tuple(_line(curve, places, height) for curve in curves),
+    )
+
+
+def _line(curve: Curve, places: dict[int, float], height: _Height) -> CurveLine:
+    aside = -_APART if curve.arm == "baseline" else _APART
+    marks = tuple(_mark(point, places[point.depth] + aside, height, curve.arm) for point in curve.points)
+    path = " ".join(f"{'L' if number else 'M'}{mark.x} {mark.y}" for number, mark in enumerate(marks))
+    return CurveLine(arm=curve.arm, path=path, marks=marks)
+
+
+def _mark(point: Point, x: float, height: _Height, arm: str) -> Mark:
+    told = "no interval"
+    if point.low is not None and point.high is not None:
+        told = f"{figure(point.low)} to {figure(point.high)}"
+    return Mark(
+        x=round(x, 1),
+        y=height(point.speed),
+        low=None if point.low is None else height(point.low),
+        high=None if point.high is None else height(point.high),
+        text=f"{arm} at depth {point.depth}: {figure(point.speed)} tokens per second, {told}",
+    )
+
+
+def _step(about: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below ``about``, which is positive."""
+    power = 10.0 ** math.floor(math.log10(about))
+    return min(factor * power for factor in (1, 2, 5, 10) if factor * power >= about * (1 - 1e-9))
+
+
+_FOLDER = Path(__file__).parent / "page"
+_ROWS = 2000  # of one table; the largest of build 6900 has 559
+_MOST = 1000  # problems, and points that were not proven
+_MARKS = {"passed": "✓", "failed": "✗", "not run": "-"}
+_MOST_STATES = 8  # as page/style.css has rules for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """A table as the page draws it: ``key`` is its address; ``bodies`` are the same rows in each order."""
+
+    key: str
+    table: Table
+    head: int
+    states: tuple[str, ...]
+    bodies: tuple[tuple[str, tuple[Row, ...]], ...]
+    left_out: int
+
+    def state_number(self, row: Row) -> int:
+        """Which filter hides the row; beyond the last there is none."""
+        return self.states.index(row.state) if row.state in self.states else _MOST_STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Section:
+    """A gate with what is shown of it."""
+
+    key: str
+    gate: GateReport
+    tables: tuple[_Shown, ...]
+    strips: StripChart | None
+    curves: tuple[CurveChart, ...]
+
+
+def html_report(evidence: Evidence, *, sweep: Sequence[Table] = (), version: str = "") -> str:
+    """The page as text; ``sweep`` are the tables of a matrix. Raises EvidenceMalformed."""
+    sections = [_section(number, gate) for number, gate in enumerate(evidence.gates)]
+    still_open, problems = list(evidence.open), list(evidence.problems)
+    context = {
+        "evidence": evidence,
+        "open": still_open[:_MOST],
+        "open_left_out": max(0, len(still_open) - _MOST),
+        "problems": problems[:_MOST],
+        "problems_left_out": max(0, len(problems) - _MOST),
+        "sections": sections,
+        "sweep": [_shown(f"sweep-{number}", table) for number, table in enumerate(sweep)],
+        "provenance": provenance(evidence),
+        "state": _state(evidence),
+        "marks": _MARKS,
+        "version": version,
+    }
+    return render_page(_FOLDER, "report.html", context)
+
+
+def _state(evidence: Evidence) -> str:
+    if evidence.count("failed") or evidence.stopped is not None:
+        return "failed"
+    return "not-run" if evidence.count("not run") else "passed"
+
+
+def _section(number: int, gate: GateReport) -> _Section:
+    key = f"gate-{number}"
+    strips: StripChart | None = None
+    curves: tuple[CurveChart, ...] = ()
+    if gate.evidence is not None and gate.name.partition("@")[0] == "bench" and gate.evidence.value:
+        bench = bench_of(gate.evidence)
+        strips, curves = strip_chart(bench.strips), tuple(curve_charts(bench.curves))
+    tables = tuple(_shown(f"{key}-{at}", table) for at, table in enumerate(tables_of(gate)) if table.rows)
+    return _Section(key=key, gate=gate, tables=tables, strips=strips, curves=curves)
+
+
+def _shown(key: str, table: Table) -> _Shown:
+    orders = table.orders or (Order(label="", rows=tuple(range(len(table.rows)))),)
+    states = table.states if len(table.states) > 1 else ()
+    return _Shown(
+        key=key,
+        table=table,
+        head=1 if table.columns[0].title in {"state", "result"} else 0,
+        states=states[:_MOST_STATES],
+        bodies=tuple((order.label, tuple(table.rows[at] for at in order.rows[:_ROWS])) for order in orders),
+        left_out=max(0, len(table.rows) - _ROWS),
+    )

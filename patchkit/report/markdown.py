@@ -1,0 +1,139 @@
+"""A run of ``verify`` as Markdown, for the summary of a step of GitHub Actions.
+
+What evidence says never becomes markup: every text is escaped, problems stand in fences that are longer
+than any run of backticks in them. GitHub takes one megabyte per step (its documentation, "Adding a job
+summary"), so tables are cut, which is said.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+
+from patchkit.base.text import one_line
+from patchkit.report.model import Evidence, GateReport, Problem
+from patchkit.report.sections import provenance, tables_of
+from patchkit.report.tables import Table
+
+_MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
+_ROWS = 50
+_CELL = 300
+_OPEN = 200
+_PROBLEMS = 100
+_ALL = 900_000  # characters; most of ours are one byte each
+_SPECIAL = re.compile(r"([\\`*_\[\]#|~$])")  # what starts a line is never evidence's
+_NOBODY = "@<!-- -->"
+_TICKS = re.compile(r"`+")
+
+
+def markdown_report(evidence: Evidence, *, sweep: Sequence[Table] = ()) -> str:
+    """The run in Markdown of GitHub's kind, with the tables of a matrix. Raises EvidenceMalformed."""
+    text = "\n".join(_lines(evidence, sweep)) + "\n"
+    if len(text.encode("utf-8", "replace")) > _ALL:
+        cut = text.encode("utf-8", "replace")[:_ALL].decode("utf-8", "ignore")
+        # Whatever was open is closed, so that what others write below reads as theirs.
+        return f"{cut}\n\n````````\n\n</details>\n\nThe rest was cut: the HTML report has all of it.\n"
+    return text
+
+
+def _lines(evidence: Evidence, sweep: Sequence[Table]) -> Iterator[str]:
+    yield f"## {escaped(evidence.branch)}: {escaped(evidence.headline)}"
+    yield ""
+    tip, tree, base = map(_hash, (evidence.tip, evidence.tree, evidence.base))
+    yield f"Candidate `{tip}`, tree `{tree}`, against `{base}`."
+    if evidence.nothing:
+        yield ""
+        yield escaped(evidence.nothing)
+    yield ""
+    yield "| gate | verdict | seconds | what it found |"
+    yield "|---|---|--:|---|"
+    for gate in evidence.gates:
+        cells = (gate.name, _MARKS[gate.verdict], f"{gate.seconds:.1f}", gate.summary)
+        yield f"| {' | '.join(cell(each) for each in cells)} |"
+    yield ""
+    yield "### Not proven"
+    yield ""
+    still_open = list(evidence.open)
+    yield from (f"- **{escaped(gate)}**: {cell(told)}" for gate, told in still_open[:_OPEN])
+    if len(still_open) > _OPEN:
+        yield f"- and {len(still_open) - _OPEN} more"
+    yield from _problems(evidence)
+    for gate in evidence.gates:
+        for table in tables_of(gate):
+            if table.rows and not table.is_detail:
+                yield from _folded(f"{gate.name}: {table.caption}", table)
+    for table in sweep:
+        yield from _folded(table.caption, table)
+    yield ""
+    yield "<details><summary>Provenance</summary>"
+    yield ""
+    yield "| what | which |"
+    yield "|---|---|"
+    yield from (f"| {cell(name)} | {cell(value)} |" for name, value in provenance(evidence))
+    yield ""
+    yield "</details>"
+
+
+def _hash(text: str) -> str:
+    return re.sub(r"[^0-9A-Za-z]", "?", text[:12])
+
+
+def _problems(evidence: Evidence) -> Iterator[str]:
+    problems = list(evidence.problems)
+    if not problems:
+        return
+    yield ""
+    yield "### Problems"
+    for gate, problem in problems[:_PROBLEMS]:
+        yield ""
+        yield from _fenced(gate, problem)
+    if len(problems) > _PROBLEMS:
+        yield ""
+        yield f"{len(problems) - _PROBLEMS} more problems are in the evidence."
+
+
+def _fenced(gate: GateReport, problem: Problem) -> Iterator[str]:
+    lines = [f"{problem.code}: {problem.message}"]
+    lines += [f"  --> {place}{f': {place.label}' if place.label else ''}" for place in problem.places]
+    lines += [f"{name}: {text}" for name, text in (("why", problem.why), ("hint", problem.hint)) if text]
+    body = "\n".join(lines)
+    fence = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(body)), default=0))
+    yield f"**{escaped(gate.name)}**"
+    yield ""
+    yield f"{fence}text\n{body}\n{fence}"
+
+
+def _folded(summary: str, table: Table) -> Iterator[str]:
+    yield ""
+    title = html.escape(one_line(summary)).replace("@", _NOBODY)  # HTML, where no backslash escapes
+    yield f"<details><summary>{title}</summary>"
+    yield ""
+    yield from markdown_table(table)
+    yield ""
+    yield "</details>"
+
+
+def markdown_table(table: Table) -> Iterator[str]:
+    """A table and its note; raises nothing."""
+    yield f"| {' | '.join(cell(column.title) for column in table.columns)} |"
+    yield f"|{'|'.join('--:' if column.numeric else '---' for column in table.columns)}|"
+    yield from (f"| {' | '.join(cell(each) for each in row.cells)} |" for row in table.rows[:_ROWS])
+    if len(table.rows) > _ROWS:
+        yield ""
+        yield f"{len(table.rows) - _ROWS} more rows are in the HTML report."
+    if table.note:
+        yield ""
+        yield f"Note: {escaped(table.note)}"
+
+
+def cell(text: str) -> str:
+    """One line that cannot end its cell, shortened."""
+    line = " ".join(text.split())
+    return escaped(line if len(line) <= _CELL else f"{line[:_CELL]}...")
+
+
+def escaped(text: str) -> str:
+    """Text that stays text: no markup, no HTML, nobody mentioned."""
+    plain = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("@", _NOBODY)

@@ -1,0 +1,179 @@
+"""Reports from the evidence that lies in the cache, or in any folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
+from patchkit.candidate.find import find_candidate, named_candidate
+from patchkit.candidate.workspace import Workspace
+from patchkit.publish.evidence import neutral, neutral_names
+from patchkit.report.document import FILE_BYTES
+from patchkit.report.evidence import load_evidence
+from patchkit.report.html import html_report
+from patchkit.report.junit import junit_report
+from patchkit.report.markdown import markdown_report
+from patchkit.report.model import SERIES, Evidence
+from patchkit.report.sarif import sarif_report
+from patchkit.report.sweep import sweep_tables
+from patchkit.report.tables import Table
+from patchkit.report.terminal import terminal_report
+from patchkit.series.lock import PinWanted, load_lock
+
+Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+_WITH_TABLES = ("terminal", "markdown", "html")
+_BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPlan:
+    """Files to write after a run: ``summary`` is appended to, the others are replaced."""
+
+    files: Mapping[Format, Path]
+    summary: Path | None = None
+
+    def write(self, workspace: Workspace, folder: Path, environ: Mapping[str, str], version: str) -> None:
+        """Make every report of the evidence in ``folder``; raises what its parts raise."""
+        if not self.files and self.summary is None:
+            return
+        evidence = read_evidence(workspace, folder, environ)
+        for form, path in self.files.items():
+            write_report(path, make_report(evidence, form, version=version))
+        if self.summary is not None:
+            append_report(self.summary, make_report(evidence, "markdown", version=version))
+
+
+def find_evidence(
+    workspace: Workspace, where: str | None, *, archs: Sequence[str], upstream: PinWanted
+) -> tuple[Path, str | None]:
+    """The folder that is named, or that of a candidate: by its branch, else by ``archs`` and ``upstream``.
+
+    With the branch of the candidate, where it is one: evidence belongs to a tree, and two candidates can have
+    the same.
+
+    Raises:
+        EVIDENCE_ABSENT: the name is neither.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate.
+    """
+    with contextlib.suppress(OSError):  # a name that is too long for any file is no folder
+        if where is not None and Path(where).is_dir():
+            return Path(where), None
+    branch = _BRANCH.fullmatch(where) if where is not None else None
+    if where is not None and branch is None:
+        raise UsageError(
+            f"'{where}' is neither a folder nor the branch of a candidate",
+            code="EVIDENCE_ABSENT",
+            hint="name a folder of evidence or the branch of a candidate; patchkit status lists them",
+        )
+    if branch is not None:
+        repository, candidate = named_candidate(workspace, branch[0])
+    else:
+        pin = load_lock(workspace.series.lock).pin(upstream)
+        repository, candidate = find_candidate(workspace, tuple(archs), pin)
+    tree = repository.git.run("rev-parse", "--verify", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
+    return workspace.cache_root / "evidence" / tree, candidate.branch
+
+
+def read_evidence(
+    workspace: Workspace,
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    is_neutral: bool = True,
+    of: str | None = None,
+) -> Evidence:
+    """The evidence in a folder, by default without the paths of this machine; ``of`` names its candidate.
+
+    Raises EVIDENCE_ABSENT when it is another candidate's, and what
+    :func:`patchkit.report.evidence.load_evidence` raises.
+    """
+    names = _names(workspace, environ)
+    evidence = load_evidence(folder, (lambda data: neutral(data, names)) if is_neutral else None)
+    if of is not None and evidence.branch != of:
+        archs, _, pin = of.removeprefix("candidate/").partition("/")
+        command = " ".join(f"--arch {arch}" for arch in archs.split("+"))
+        raise UsageError(
+            f"{of} was not verified since {evidence.branch} was, which has the same tree",
+            code="EVIDENCE_ABSENT",
+            where=Location(path=str(folder)),
+            why="what was proven for other GPUs says nothing of these",
+            hint=f"patchkit verify --no-gpu {command} --upstream {pin}",
+        )
+    return evidence
+
+
+def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    root = workspace.series.root
+    series = [(os.fsencode(path), SERIES.rstrip("/").encode()) for path in {root, root.resolve()}]
+    names = [*series, *neutral_names(workspace.cache_root, environ)]
+    return sorted(names, key=lambda pair: -len(pair[0]))
+
+
+def read_sweep(path: Path) -> tuple[Table, ...]:
+    """The matrix that ``patchkit sweep --json`` wrote; raises CacheError and what reading evidence raises."""
+    with disk_errors(path, "reading the matrix", OTHER_FILE), path.open("rb") as stream:
+        data = stream.read(FILE_BYTES + 1)
+    return tuple(sweep_tables(data, str(path)))
+
+
+def make_report(evidence: Evidence, form: Format, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
+    """The report in one format; raises EvidenceMalformed. JUnit and SARIF have no place for a ``sweep``."""
+    makers: dict[Format, Callable[[], str]] = {
+        "terminal": lambda: terminal_report(evidence, sweep=sweep),
+        "markdown": lambda: markdown_report(evidence, sweep=sweep),
+        "junit": lambda: junit_report(evidence),
+        "sarif": lambda: sarif_report(evidence, version),
+        "html": lambda: html_report(evidence, sweep=sweep, version=version),
+    }
+    return makers[form]()
+
+
+def check_sweep_shown(form: Format, *, is_made: bool) -> None:
+    """Whether a matrix can be part of the report, if one is made at all. Raises REPORT_SWEEP."""
+    if is_made and form in _WITH_TABLES:
+        return
+    raise UsageError(
+        f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone makes no report",
+        code="REPORT_SWEEP",
+        why="it has problems, and no tables" if is_made else "stdout has what is in the evidence",
+        hint=f"--format {', '.join(_WITH_TABLES[:-1])} or {_WITH_TABLES[-1]}"
+        + ("" if is_made else " with --out FILE"),
+    )
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a file, whole or not at all; a pipe or a device is written to. Raises CacheError."""
+    write_output(path, text.encode("utf-8", "backslashreplace"), "writing the report")
+
+
+def append_report(path: Path, text: str) -> None:
+    """Append to a file that others write to, too, such as the summary of a step. Raises CacheError."""
+    with disk_errors(path, "writing the summary", OTHER_FILE), path.open("ab") as stream:
+        stream.write(b"\n" + text.encode("utf-8", "backslashreplace"))
+
+
+def check_writable(path: Path, *, appends: bool = False) -> None:
+    """Raise now what writing would raise after an hour's work. Raises CacheError."""
+    check_output(path, "preparing the report", appends=appends)
+
+
+def check_apart(out: Path, others: Iterable[Path]) -> None:
+    """No report may be written over what it is made of, or over another one. Raises REPORT_FILE_TAKEN."""
+    real = Path(os.path.realpath(out))
+    for other in others:
+        if real == Path(os.path.realpath(other)) and (real.is_file() or not real.exists()):
+            raise UsageError(
+                f"{out} would be written over",
+                code="REPORT_FILE_TAKEN",
+                where=Location(path=str(other)),
+                why="it is evidence, or another file of the same command",
+                hint="name another file",
+            )

@@ -1,1 +1,0 @@
-"""Evidence as reports that people and programs read: text, Markdown, JUnit, SARIF, one HTML page."""

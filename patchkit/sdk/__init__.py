@@ -1,1 +1,0 @@
-"""A private HIP SDK for hosts without ROCm: installing, describing and removing its prefix."""

@@ -1,0 +1,1 @@
+"""What a user writes: patches, profiles, the order of the series and the lock, read and validated."""

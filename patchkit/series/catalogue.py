@@ -1,0 +1,202 @@
+"""The patches folder as a whole: series.toml and every NNNN-topic/patch.toml, cross-checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.series.patch import Patch, parse_patch
+from patchkit.series.toml import TomlModel, load_toml, near_miss, validate
+
+GateName = Literal[
+    "anchors", "isolation", "compile", "resources", "launch", "numerics", "backend-ops", "logits", "bench"
+]
+GATES: tuple[GateName, ...] = get_args(GateName)
+"""Every gate, in order of cost."""
+
+WITHOUT_GPU: tuple[GateName, ...] = GATES[: GATES.index("numerics")]
+"""Those that every machine with a compiler can run: nobody has a reason to publish without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """``optional`` gates may not have run when a branch is published, for the reason ``why``."""
+
+    required: tuple[GateName, ...] = GATES
+    optional: tuple[GateName, ...] = ()
+    why: str = ""
+
+
+class GatePolicyModel(TomlModel):
+    """What the table must be."""
+
+    required: list[GateName] = Field(min_length=1)
+    optional: list[GateName] = Field(default_factory=list)
+    why: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        named = [*self.required, *self.optional]
+        twice = sorted({gate for gate in named if named.count(gate) > 1})
+        missing = [gate for gate in GATES if gate not in named]
+        if twice:
+            raise ValueError(f"named twice: {', '.join(twice)}")
+        if missing:
+            raise ValueError(f"neither required nor optional: {', '.join(missing)}")
+        return self
+
+    def build(self) -> GatePolicy:
+        """The table as data."""
+        return GatePolicy(required=tuple(self.required), optional=tuple(self.optional), why=self.why.strip())
+
+
+_FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
+
+
+class SeriesModel(TomlModel):
+    """What series.toml must be; the JSON schema is made from this."""
+
+    folders: list[str] = Field(min_length=1)
+    gates: GatePolicyModel | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Patches in order, the folders of upstream they may touch (each ends with a slash), the gates."""
+
+    folders: tuple[str, ...]
+    patches: tuple[Patch, ...]
+    gates: GatePolicy = field(default_factory=GatePolicy)
+
+    def patch(self, name: str) -> Patch | None:
+        """The patch of that id."""
+        return next((patch for patch in self.patches if patch.id == name), None)
+
+
+def load_series(folder: Path) -> Series:
+    """Read ``folder``/series.toml and every patch below it.
+
+    Raises one ErrorGroup with every problem of every file, or the one ConfigError there is.
+    """
+    errors: list[PatchkitError] = []
+    model = validate(load_toml(folder / "series.toml"), SeriesModel, what="series")
+    patches: list[Patch] = []
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+        named = _FOLDER.fullmatch(path.name)
+        if named is None:
+            errors.append(
+                ConfigError(
+                    f"'{path.name}' is not NNNN-topic",
+                    code="PATCH_FOLDER",
+                    where=Location(path=str(path)),
+                    hint="four digits, a dash, the patch's id; for example 0005-my-topic",
+                )
+            )
+            continue
+        try:
+            patches.append(
+                parse_patch(load_toml(path / "patch.toml"), folder=path.name, number=int(named.group(1)))
+            )
+        except PatchkitError as exc:
+            errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+    folders = tuple(name if name.endswith("/") else name + "/" for name in model.folders)
+    series = Series(
+        folders=folders,
+        patches=tuple(sorted(patches, key=lambda patch: patch.number)),
+        gates=model.gates.build() if model.gates is not None else GatePolicy(),
+    )
+    errors.extend(_check(series))
+    if errors:
+        count = len(errors)
+        raise ErrorGroup(f"{folder} has {count} problem{'s'[: count > 1]}", errors)
+    return series
+
+
+def _check(series: Series) -> Iterator[ConfigError]:
+    seen: dict[str | int, Patch] = {}
+    for patch in series.patches:
+        for key in (patch.id, patch.number):
+            if key in seen:
+                yield ConfigError(
+                    f"two patches are called {key}",
+                    code="PATCH_DUPLICATE",
+                    where=[patch.where, seen[key].where],
+                    hint="give one of them another number and id",
+                )
+            seen[key] = patch
+        if patch.folder[5:] != patch.id:
+            yield ConfigError(
+                f"folder '{patch.folder}' holds patch '{patch.id}'",
+                code="PATCH_FOLDER",
+                where=patch.where,
+                hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
+            )
+        yield from _check_names(series, patch)
+        yield from _check_pairs(patch)
+        yield from _check_folders(series, patch)
+
+
+def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
+    ids = [other.id for other in series.patches]
+    for requirement in patch.requires:
+        if requirement.patch not in ids or requirement.patch == patch.id:
+            yield ConfigError(
+                f"patch '{patch.id}' requires '{requirement.patch}', which is no other patch of the series",
+                code="PATCH_REFERENCE",
+                where=requirement.where,
+                hint=near_miss(requirement.patch, ids) or f"patches: {', '.join(ids)}",
+            )
+    aliases = [alias.name for alias in patch.aliases]
+    named = [(edit.id, edit.where) for edit in patch.edits]
+    named += [(alias.name, alias.where) for alias in patch.aliases]
+    named += [(file.path, file.where) for file in patch.files]
+    names = [name for name, _ in named]
+    for name, where in named:
+        if names.count(name) > 1:
+            yield ConfigError(
+                f"'{name}' occurs twice", code="PATCH_DUPLICATE", where=where, hint="rename one of them"
+            )
+    for edit in patch.edits:
+        if edit.alias is not None and edit.alias not in aliases:
+            yield ConfigError(
+                f"edit '{edit.id}' uses alias '{edit.alias}', which the patch does not define",
+                code="PATCH_REFERENCE",
+                where=edit.where,
+                hint=near_miss(edit.alias, aliases) or "add an [[alias]] table",
+            )
+
+
+def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
+    for pair in sorted({name for edit in patch.edits for name in edit.pairs}):
+        members = [edit for edit in patch.edits if pair in edit.pairs]
+        sides = {edit.side for edit in members}
+        if sides != {"host", "device"}:
+            missing = "device" if "host" in sides else "host"
+            yield ConfigError(
+                f"pair '{pair}' has no {missing} side",
+                code="PAIR_SPLIT",
+                where=[edit.where for edit in members],
+                why="a kernel launched with other values than it was compiled for computes garbage",
+                hint=f'add the {missing} edit with pairs = ["{pair}"]',
+            )
+
+
+def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
+    touched = [(edit.file, edit.where) for edit in patch.edits]
+    touched += [(file.path, file.where) for file in patch.files]
+    touched += [(alias.file, alias.where) for alias in patch.aliases]
+    for path, where in touched:
+        if not any(path.startswith(folder) for folder in series.folders):
+            yield ConfigError(
+                f"patch '{patch.id}' touches {path}",
+                code="EDIT_OUTSIDE_FOLDERS",
+                where=where,
+                why=f"series.toml allows only {', '.join(series.folders)}",
+                hint="change the path, or declare the folder in series.toml after review",
+            )

@@ -1,0 +1,94 @@
+"""Where the series lies on this disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Literal
+
+from patchkit.base.errors import ConfigError, Location
+
+Origin = Literal["named", "checkout", "installed"]
+
+_FOLDERS = ("patches", "arch_profiles")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesDir:
+    """A folder with the three parts of a series, and how it was found."""
+
+    root: Path
+    origin: Origin
+
+    @property
+    def patches(self) -> Path:
+        """One folder per patch, and the lock."""
+        return self.root / "patches"
+
+    @property
+    def templates(self) -> Path:
+        """Templates that several patches share; the folder may be missing."""
+        return self.root / "templates"
+
+    @property
+    def profiles(self) -> Path:
+        """One TOML file per GPU."""
+        return self.root / "arch_profiles"
+
+    @property
+    def lock(self) -> Path:
+        """The pins and the results they must give."""
+        return self.patches / "upstream.lock"
+
+
+def is_editors(path: PurePath) -> bool:
+    """Whether ``path``, relative to a folder of the series, is hidden or a backup (``a~``, ``#a#``)."""
+    return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
+
+
+def find_series_dir(explicit: Path | None, *, package: Path | None = None) -> SeriesDir:
+    """The series to work with: the named one, else the checkout around the code, else the installed copy.
+
+    ``package`` is the folder of the patchkit package (default: the one this code runs from).
+    Raises SERIES_DIR_MISSING when ``explicit`` is no folder and SERIES_DIR_INCOMPLETE when a part is
+    missing. Only existence is checked here; the content is checked by whoever loads it.
+    """
+    if explicit is not None:
+        if not explicit.is_dir():
+            reason = "it is a file" if explicit.exists() else "there is nothing at that path"
+            raise ConfigError(
+                f"'{explicit}' is not a series folder",
+                code="SERIES_DIR_MISSING",
+                where=Location(path=str(explicit), label="named by --series-dir"),
+                why=reason,
+                hint=f"name a folder that holds {_listing(_FOLDERS)}",
+            )
+        return _complete(SeriesDir(root=explicit.resolve(), origin="named"))
+    code = package if package is not None else Path(__file__).resolve().parents[1]
+    checkout = code.parent
+    # A site-packages folder may hold a stray patches/ of another project: the build file tells them apart.
+    if (checkout / "pyproject.toml").is_file() and (checkout / "patches").is_dir():
+        return _complete(SeriesDir(root=checkout, origin="checkout"))
+    return _complete(SeriesDir(root=code / "data", origin="installed"))
+
+
+def _complete(found: SeriesDir) -> SeriesDir:
+    missing = [name for name in _FOLDERS if not (found.root / name).is_dir()]
+    if missing:
+        hint = {
+            "named": f"a series folder holds {_listing(_FOLDERS)}",
+            "checkout": f"git restore {' '.join(missing)}",
+            "installed": "pip install --force-reinstall patchkit",
+        }[found.origin]
+        raise ConfigError(
+            f"the series folder lacks {_listing(missing)}",
+            code="SERIES_DIR_INCOMPLETE",
+            where=Location(path=str(found.root), label=f"{found.origin} series"),
+            hint=hint,
+        )
+    return found
+
+
+def _listing(names: tuple[str, ...] | list[str]) -> str:
+    quoted = [f"{name}/" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"

@@ -1,0 +1,360 @@
+"""``patchkit tune --device``: the first settings of a variant against each other on the GPU itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.files import write_whole
+from patchkit.candidate.workspace import Workspace
+from patchkit.device.bench.options import BenchPlan
+from patchkit.device.bench.rounds import Arm as BenchArm
+from patchkit.device.bench.rounds import Rounds
+from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
+from patchkit.device.bench.statistics import Comparison, compare
+from patchkit.device.runner import Runner
+from patchkit.series.lock import load_lock
+from patchkit.series.profile import ArchProfile, load_profile
+from patchkit.tune.profile_text import Line, TileLine, WmmaLine, write_profile
+from patchkit.tune.report import read_report, report_path
+from patchkit.tune.request import KernelName
+from patchkit.tune.wmma import variant_of
+
+# Intervals of fewer than three rounds are those of single values; three rungs are 3, 6 and 12 rounds.
+FIRST_ROUNDS = 3
+RUNGS = 3
+
+Arm = tuple[int, ...]
+Measure = Callable[[Arm, int], Comparison]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An arm after its last rung: its comparison with upstream's build, and the rung it left the race at."""
+
+    arm: Arm
+    comparison: Comparison
+    rung: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """How it ended.
+
+    ``standings`` has the fastest first. ``winner`` is None when the noise does not tell the first two
+    apart, or the first is not faster than upstream's build.
+    """
+
+    standings: tuple[Standing, ...]
+    winner: Arm | None
+    why: str
+
+
+def race(arms: Sequence[Arm], measure: Measure) -> Race:
+    """Run the arms against each other; ``measure`` gives an arm's comparison over that many rounds in all.
+
+    Rounds add up: a measurement of six has the three from before in it.
+    """
+    if not arms:
+        raise ValueError("no arms")
+    running = list(dict.fromkeys(arms))
+    out: list[Standing] = []
+    current: list[Standing] = []
+    for rung in range(RUNGS):
+        rounds = FIRST_ROUNDS * 2**rung
+        current = [Standing(arm=arm, comparison=measure(arm, rounds), rung=rung) for arm in running]
+        current.sort(key=_place)
+        if rung + 1 < RUNGS:
+            kept = _survivors(current)
+            out = [*current[kept:], *out]
+            current = current[:kept]
+            running = [standing.arm for standing in current]
+    winner, why = _verdict(current)
+    return Race(standings=(*current, *out), winner=winner, why=why)
+
+
+def _place(standing: Standing) -> tuple[float, Arm]:
+    return (-standing.comparison.effect.middle, standing.arm)
+
+
+def _survivors(standings: Sequence[Standing]) -> int:
+    """How many of the sorted arms stay: half of them, and whoever the noise does not tell from the last."""
+    kept = -(-len(standings) // 2)
+    last = standings[kept - 1].comparison
+    for standing in standings[kept:]:
+        behind = last.effect.middle - standing.comparison.effect.middle
+        if behind > max(last.margin, standing.comparison.margin):
+            break
+        kept += 1
+    return kept
+
+
+def _verdict(standings: Sequence[Standing]) -> tuple[Arm | None, str]:
+    first = standings[0]
+    if first.comparison.verdict != "faster":
+        return None, f"the first is {first.comparison.verdict} beside upstream's build"
+    if len(standings) > 1:
+        second = standings[1].comparison
+        ahead = first.comparison.effect.low - second.effect.high
+        if ahead <= 0:
+            return None, "the intervals of the first two overlap"
+    return first.arm, "its interval lies beyond the noise, and beyond the next one's"
+
+
+_UPSTREAM = "upstream"
+_LEAST = 0.01  # a smaller gain is not worth a row of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """``builds`` holds the folders, ``device`` is llama-bench's name of the GPU, as ROCm0; None: the CPU."""
+
+    arch: str
+    kernel: KernelName
+    upstream: str | None
+    variants: tuple[str, ...]
+    builds: Path
+    model: Path
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceResult:
+    """How the race ended; ``estimated`` and ``measured`` are speeds beside upstream's setting, by setting."""
+
+    arch: str
+    kernel: KernelName
+    build: int
+    variant: str
+    model: str
+    race: Race
+    estimated: Mapping[Arm, float]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "arch": self.arch,
+            "kernel": self.kernel,
+            "build": self.build,
+            "variant": self.variant,
+            "model": self.model,
+            "winner": list(self.race.winner) if self.race.winner is not None else None,
+            "why": self.race.why,
+            "standings": [
+                {
+                    "setting": list(standing.arm),
+                    "rounds": standing.comparison.rounds,
+                    "verdict": standing.comparison.verdict,
+                    "measured": math.exp(standing.comparison.effect.middle),
+                    "low": math.exp(standing.comparison.effect.low),
+                    "high": math.exp(standing.comparison.effect.high),
+                    "noise": math.exp(standing.comparison.noise.reach) - 1,
+                    "estimated": self.estimated[standing.arm],
+                }
+                for standing in self.race.standings
+            ],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lane:
+    """One arm's measurement so far."""
+
+    session: BenchSession
+    arguments: tuple[str, ...]
+    rounds: Rounds = field(default_factory=Rounds)
+
+    def compare(self, count: int) -> Comparison:
+        """The comparison over ``count`` rounds, measuring those that are missing."""
+        for number in range(self.rounds.count, count):
+            self.session.add_round(number, self.arguments, self.rounds)
+        baseline, candidate, again = (self._times(arm) for arm in ("baseline", "candidate", "again"))
+        return compare(baseline, candidate, again, least=_LEAST)
+
+    def _times(self, arm: BenchArm) -> list[float]:
+        """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
+        by_test = [self.rounds.medians(test, arm) for test in self.rounds.tests]
+        return [statistics.geometric_mean(times) for times in zip(*by_test, strict=True)]
+
+
+def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> DeviceResult:
+    """Race the builds that are there, in the order of the report, and keep the result.
+
+    Raises:
+        TUNE_VARIANT_UNCLEAR, TUNE_REPORT_MISSING, TUNE_BUILDS_MISSING: there is nothing to race.
+        BenchFailed and its like: a program did not end well; what was measured before is kept.
+        CacheError: the disk refused.
+    """
+    build = load_lock(workspace.series.lock).pin(request.upstream).build
+    variant, entry = _variant_of_report(workspace, request, build)
+    arms = [tuple(setting) for setting in entry["order"]]
+    arms = [arm for arm in arms if _folder(request.builds, arm).is_dir()]
+    _check(request, arms)
+    plan = BenchPlan(generated=(), device=request.device)
+    with ExitStack() as stack:
+        lanes: dict[Arm, _Lane] = {}
+
+        def measure(arm: Arm, count: int) -> Comparison:
+            if arm not in lanes:
+                setup = BenchSetup(
+                    baseline=request.builds / _UPSTREAM,
+                    candidate=_folder(request.builds, arm),
+                    model=request.model,
+                    plan=plan,
+                    baseline_tree=_UPSTREAM,
+                    candidate_tree=f"{variant} {_name(arm)}",
+                )
+                folder = workspace.cache_root / "tune" / "runs"
+                session = stack.enter_context(
+                    open_session(setup, folder, runner=runner, reporter=workspace.reporter)
+                )
+                lanes[arm] = _Lane(session=session, arguments=session.arguments())
+            workspace.reporter.step(f"{variant} {_name(arm)}: {count} rounds")
+            return lanes[arm].compare(count)
+
+        found = race(arms, measure)
+        for lane in lanes.values():
+            lane.session.close()
+    costs = {tuple(each["setting"]): each["estimates"][0]["cost"] for each in entry["candidates"]}
+    base = costs[tuple(entry["upstream"])]
+    result = DeviceResult(
+        arch=request.arch,
+        kernel=request.kernel,
+        build=build,
+        variant=variant,
+        model=request.model.name,
+        race=found,
+        estimated={arm: base / costs[arm] for arm in arms},
+    )
+    _write(
+        report_path(workspace.cache_root, request.arch, f"{request.kernel}-{variant}-device", build), result
+    )
+    return result
+
+
+def _variant_of_report(
+    workspace: Workspace, request: DeviceRequest, build: int
+) -> tuple[str, Mapping[str, Any]]:
+    """The one variant that is asked for, and what the kept report of the compiler's figures says of it."""
+    if len(request.variants) != 1:
+        raise UsageError(
+            "--device measures one variant at a time",
+            code="TUNE_VARIANT_UNCLEAR",
+            hint="name it: --variant 64-32-f32, for a model of that head size",
+        )
+    (variant,) = request.variants
+    report = read_report(workspace.cache_root, request.arch, request.kernel, build, whole=False)
+    entry = next((each for each in report["variants"] if each["variant"] == variant), None)
+    if entry is None:
+        raise UsageError(
+            f"the report has no variant '{variant}'",
+            code="TUNE_VARIANT_UNCLEAR",
+            hint="patchkit tune shows their names",
+        )
+    return variant, entry
+
+
+def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> bool:
+    """Put the measured winner into the profile, in place of what the compiler's figures chose.
+
+    Nothing is written without a winner. Raises TUNE_PROFILE_NOT_WRITTEN, CacheError.
+    """
+    if result.race.winner is None:
+        return False
+    first = result.race.standings[0].comparison
+    gain = f"{math.expm1(first.effect.middle) * 100:+.1f} % ({first.rounds} rounds, estimate "
+    gain += f"{(result.estimated[result.race.winner] - 1) * 100:+.0f} %)"
+    told = f"{result.arch} by patchkit tune --device, {today.isoformat()}: {result.model}, {gain}"
+    profile = load_profile(workspace.series.profiles, result.arch)
+    rows: list[Line]
+    match result.kernel:
+        case "wmma":
+            rows = [*_wmma_rows(profile, result.variant, result.race.winner, told)]
+        case "tile":
+            rows = [*_tile_rows(profile, result.variant, result.race.winner, told)]
+        case kernel:
+            raise ConfigError(
+                f"a profile has no table for single settings of {kernel}",
+                code="TUNE_PROFILE_NOT_WRITTEN",
+                where=profile.where,
+                why="the result is kept in the cache folder",
+                hint="leave --write out",
+            )
+    return write_profile(workspace.series.profiles / f"{result.arch}.toml", rows)
+
+
+def _wmma_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[WmmaLine]:
+    """The rows of the profile, the variant's with the winner's setting."""
+    variant = variant_of(name)
+    rows = [
+        WmmaLine(**{each.name: getattr(row, each.name) for each in fields(WmmaLine)})
+        for row in profile.tuned_wmma
+    ]
+    return [
+        replace(row, kq_stride=winner[0], nwarps=winner[1], measured_on=told)
+        if (row.head_size, row.ncols, row.acc) == (variant.head_size, variant.ncols, variant.acc)
+        else row
+        for row in rows
+    ]
+
+
+def _tile_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[TileLine]:
+    """The rows of the profile with the variant's in place of the one it has, sorted."""
+    head_size, ncols = (int(word) for word in name.split("-"))
+    rows = [
+        TileLine(**{each.name: getattr(row, each.name) for each in fields(TileLine)})
+        for row in profile.tuned_tile
+        if (row.head_size_k, row.ncols) != (head_size, ncols)
+    ]
+    rows.append(
+        TileLine(
+            head_size_k=head_size,
+            head_size_v=head_size,
+            ncols=ncols,
+            nthreads=winner[0],
+            occupancy=winner[1],
+            nbatch_fa=winner[2],
+            nbatch_k=winner[3],
+            source="patchkit tune --device: the fastest of the settings that were raced",
+            measured_on=told,
+        )
+    )
+    return sorted(rows, key=lambda row: (row.head_size_k, row.head_size_v, row.ncols))
+
+
+def _check(request: DeviceRequest, arms: list[Arm]) -> None:
+    why = None
+    if not (request.builds / _UPSTREAM).is_dir():
+        why = f"it has no folder '{_UPSTREAM}'"
+    elif not arms:
+        why = "none of its folders is named like an eligible setting, as 128-8"
+    elif not request.model.is_file():
+        why = f"there is no model {request.model}"
+    if why is not None:
+        raise UsageError(
+            "there is nothing to measure",
+            code="TUNE_BUILDS_MISSING",
+            where=Location(path=str(request.builds)),
+            why=why,
+            hint="docs/tune.md says how to make the builds",
+        )
+
+
+def _name(arm: Arm) -> str:
+    return "-".join(str(value) for value in arm)
+
+
+def _folder(builds: Path, arm: Arm) -> Path:
+    return builds / _name(arm)
+
+
+def _write(path: Path, result: DeviceResult) -> None:
+    write_whole(path, json.dumps(result.as_json(), indent=1) + "\n", "writing the result")

@@ -1,0 +1,137 @@
+"""What the user asks of the tuner, and which settings that means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from patchkit.base.errors import UsageError
+from patchkit.candidate.workspace import Workspace
+from patchkit.kernels.occupancy import limits_of
+from patchkit.series.facts import FactNotForDecisions
+from patchkit.series.profile import ArchProfile
+from patchkit.tune.family import Family, Setting
+from patchkit.tune.profile_text import profile_settings
+from patchkit.tune.record import LeftOut, Record
+from patchkit.tune.report import read_report, shortlist
+
+KernelName = Literal["wmma", "tile", "mma", "mmq"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest:
+    """What to tune.
+
+    ``headers``: folders with rocWMMA, or ``stand-in``; empty: those of the record, else of the toolchain.
+    ``near``: only settings that differ from upstream's in at most so many values. ``exclude``: candidates not
+    to take, as ``80-32-f32:128/8=why``. ``like``: compile only the ``shortlist`` settings of each variant
+    that are the first by that GPU's report. ``bounds``: only the profile's settings of the wmma kernel and
+    upstream's, with each bound of waves that can change them. ``again``: try what did not compile once more.
+    """
+
+    arch: str
+    kernel: KernelName = "wmma"
+    upstream: str | None = None
+    headers: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    near: int | None = None
+    exclude: tuple[str, ...] = ()
+    like: str | None = None
+    shortlist: int = 3
+    bounds: bool = False
+    jobs: int | None = None
+    scheduler: str | None = None
+    again: bool = False
+
+
+def choose_settings(
+    workspace: Workspace,
+    request: TuneRequest,
+    family: Family,
+    build: int,
+    profile: ArchProfile,
+    record: Record | None,
+) -> dict[str, tuple[Setting, ...]]:
+    """What is to be compiled of each variant, upstream's setting aside: the record's, else all legal ones.
+
+    Raises:
+        TUNE_VARIANT_UNKNOWN: a name is none of the kernel's.
+        TUNE_REPORT_MISSING: ``like`` names a GPU that has no report.
+    """
+    banned = {(each.variant, each.setting) for each in left_out(family, request)}
+    settings = {
+        variant: tuple(
+            setting
+            for setting in _near(family, variant, request.near)
+            if (variant, setting) not in banned
+            and (record is None or setting in record.candidates.get(variant, ()))
+        )
+        for variant in _variants(family, request.variants)
+    }
+    if request.bounds:
+        current = profile_settings(family, profile)
+        return {
+            variant: tuple(each for each in chosen if each[:2] == current.get(variant, each)[:2])
+            for variant, chosen in settings.items()
+        }
+    if request.like is None:
+        return settings
+    return shortlist(
+        read_report(workspace.cache_root, request.like, family.name, build),
+        family,
+        settings,
+        limits=limits_of(profile),
+        compute_units=compute_units(profile),
+        most=request.shortlist,
+    )
+
+
+def compute_units(profile: ArchProfile) -> int | None:
+    """How many the GPU has, or None where the profile only guesses: a guess decides nothing."""
+    try:
+        return profile.facts.require_int("compute_units")
+    except FactNotForDecisions:
+        return None
+
+
+def left_out(family: Family, request: TuneRequest) -> tuple[LeftOut, ...]:
+    """Candidates that must not be taken, from words as ``80-32-f32:128/8=why``.
+
+    Raises:
+        TUNE_VARIANT_UNKNOWN: a word names no legal candidate.
+    """
+    found = []
+    for word in request.exclude:
+        name, _, why = word.partition("=")
+        variant, _, values = name.partition(":")
+        setting = tuple(int(value) for value in values.split("/") if value.isdigit())
+        if variant not in family.variants or setting not in family.legal(variant):
+            raise UsageError(
+                f"'{name}' names no legal setting of {family.name}",
+                code="TUNE_VARIANT_UNKNOWN",
+                hint="like --exclude 80-32-f32:128/8",
+            )
+        found.append(LeftOut(variant=variant, setting=setting, why=why or "named by --exclude"))
+    return tuple(found)
+
+
+def _near(family: Family, variant: str, near: int | None) -> tuple[Setting, ...]:
+    """The legal settings that differ from upstream's in at most ``near`` values."""
+    base = family.baseline(variant)
+    return tuple(
+        setting
+        for setting in family.legal(variant)
+        if near is None or sum(mine != theirs for mine, theirs in zip(setting, base, strict=True)) <= near
+    )
+
+
+def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
+    for name in wanted:
+        if name not in family.variants:
+            raise UsageError(
+                f"{family.name} has no variant '{name}'",
+                code="TUNE_VARIANT_UNKNOWN",
+                hint=f"variants: {', '.join(family.variants)}",
+            )
+    return tuple(name for name in family.variants if not wanted or name in wanted)

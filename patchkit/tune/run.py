@@ -1,0 +1,378 @@
+"""``patchkit tune``: every legal setting through the compiler, and the table that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.jobs import open_pool, run_tasks
+from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.toolchain import Toolchain, find_toolchain
+from patchkit.build.units import SourceTree
+from patchkit.candidate.workspace import Workspace
+from patchkit.kernels.occupancy import HardwareLimits, limits_of
+from patchkit.series.lock import Pin, load_lock
+from patchkit.series.profile import ArchProfile, load_profile
+from patchkit.tune.family import Candidate, Family, Setting
+from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
+from patchkit.tune.kernels import make_overlay, mma_family, mmq_family, tile_family, wmma_family
+from patchkit.tune.measure import Bench, Order, find_mca, is_kept, measure, measure_elsewhere, prepare
+from patchkit.tune.outcome import Outcome
+from patchkit.tune.profile_text import measured_settings, profile_settings, rows_by_variant, write_profile
+from patchkit.tune.record import (
+    Record,
+    load_record,
+    merge,
+    record_path,
+    same_figures,
+    sources_digest,
+    write_record,
+)
+from patchkit.tune.report import Basis, OwnHeaders, TuneReport, profile_rows, write_report
+from patchkit.tune.request import KernelName, TuneRequest, choose_settings, compute_units, left_out
+from patchkit.tune.search import Compiled, Verdict, choose, holds
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.upstream.repository import Repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """Everything a measurement needs but the unit and the compiler."""
+
+    request: TuneRequest
+    workspace: Workspace
+    family: Family
+    tree: SourceTree
+    limits: HardwareLimits
+    mca: Path | None
+
+
+def compile_units(
+    bench: Workbench, compilers: Sequence[Compiler], units: Sequence[str], what: str
+) -> dict[str, tuple[Outcome, ...]]:
+    """The outcomes of each unit, in the order of the compilers; every one is kept as soon as it is there.
+
+    Raises:
+        SCHEDULER_UNREACHABLE and its like: no workers.
+        ToolMissing, ToolStopped, CacheError: nothing was learnt about a unit.
+    """
+    request, reporter = bench.request, bench.workspace.reporter
+    benches = {compiler.toolchain: _bench(bench, compiler, units) for compiler in compilers}
+    orders = {
+        _order(bench, each, unit): (unit, index)
+        for unit in units
+        for index, each in enumerate(benches.values())
+    }
+    # A worker of a cluster has folders in common with this process, and nothing else.
+    here = request.scheduler is None
+    work = partial(_measure_here, benches) if here else measure_elsewhere
+    with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
+        found = dict(
+            run_tasks(
+                pool,
+                work,
+                list(orders),
+                reporter=reporter,
+                what=what,
+                unit="candidates",
+                stop=compilers[0].stop,
+            )
+        )
+    by_place = {orders[order]: outcome for order, outcome in found.items()}
+    return {unit: tuple(by_place[unit, index] for index in range(len(benches))) for unit in units}
+
+
+def _measure_here(benches: Mapping[Toolchain, Bench], order: Order) -> Outcome:
+    return measure(order.unit, benches[order.toolchain])
+
+
+def _bench(bench: Workbench, compiler: Compiler, units: Sequence[str]) -> Bench:
+    made = Bench(
+        compiler=compiler,
+        tree=bench.tree,
+        limits=bench.limits,
+        kernel=bench.family.kernel,
+        rocwmma=bench.family.rocwmma,
+        mca=bench.mca,
+        again=bench.request.again,
+    )
+    if bench.family.prelude is None or all(is_kept(unit, made) for unit in units):
+        return made
+    bench.workspace.reporter.step("precompiling what the candidates include")
+    return prepare(made, bench.family.prelude)
+
+
+def _order(bench: Workbench, made: Bench, unit: str) -> Order:
+    return Order(
+        toolchain=made.compiler.toolchain,
+        cache_root=bench.workspace.cache_root,
+        tree=bench.tree.root,
+        limits=made.limits,
+        kernel=made.kernel,
+        rocwmma=made.rocwmma,
+        mca=made.mca,
+        again=made.again,
+        prelude=made.prelude,
+        unit=unit,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A workbench with the headers that decide, and what it has to start from."""
+
+    bench: Workbench
+    headers: HeaderSets
+    compilers: tuple[Compiler, ...]
+    record: Record | None
+    profile: ArchProfile
+
+
+def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, str]) -> TuneReport:
+    """Compile what is not kept yet, rank, confirm, and write the report.
+
+    Raises:
+        ARCH_UNKNOWN, TUNE_KERNEL_UNTUNABLE, TUNE_VARIANT_UNKNOWN, TUNE_HEADERS_UNUSABLE: it cannot be
+            tuned so.
+        TUNE_REPORT_MISSING: ``like`` names a GPU that has no report.
+        TUNE_RECORD_UNREADABLE, TUNE_RECORD_STALE: the shipped record is not of this kernel.
+        ToolchainMissing, TUNE_NOTHING_COMPILED: there is no compiler, or it does not compile upstream's
+            kernel.
+        SCHEDULER_UNREACHABLE and its like: no workers.
+        SourceError, CacheError: the pin could not be had, or the disk refused.
+    """
+    profile = load_profile(workspace.series.profiles, request.arch)
+    pin = load_lock(workspace.series.lock).pin(request.upstream)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    cache = open_cache(workspace.cache_root)
+    pinned = obtain(pin, cache=cache, reporter=workspace.reporter)
+    repository = cache.peek(workspace.reporter)
+    if repository is None:
+        raise AssertionError("the pin was obtained, and there is no repository")
+    family = _family(
+        workspace, repository, pinned.commit, pin, profile, request.kernel, bounds=request.bounds
+    )
+    record = _record(workspace, request, pin.build)
+    settings = choose_settings(workspace, request, family, pin.build, profile, record)
+    files = family.sources(settings)
+    if record is not None:
+        whole = settings == record.candidates
+        _check_record(workspace, record, files if whole else family.sources(record.candidates))
+    headers = choose_headers(toolchain, request, record) if family.rocwmma else HeaderSets.none(toolchain)
+    bench = Workbench(
+        request=request,
+        workspace=workspace,
+        family=family,
+        tree=make_overlay(repository, pinned.commit, files, workspace.cache_root / "trees"),
+        limits=limits_of(profile),
+        mca=find_mca(toolchain, workspace.reporter),
+    )
+    run = _Run(
+        bench=bench,
+        headers=headers,
+        compilers=_compilers(workspace, headers.toolchains),
+        record=record,
+        profile=profile,
+    )
+    verdicts, compiled = _search(run, settings)
+    report = _report(run, pin, toolchain, verdicts, compiled, settings, sources_digest(files))
+    write_report(workspace.cache_root, report)
+    return report
+
+
+def _report(
+    run: _Run,
+    pin: Pin,
+    toolchain: Toolchain,
+    verdicts: Sequence[Verdict],
+    compiled: Compiled,
+    settings: Mapping[str, tuple[Setting, ...]],
+    sources: str,
+) -> TuneReport:
+    request, record, family = run.bench.request, run.record, run.bench.family
+    return TuneReport(
+        arch=request.arch,
+        kernel=request.kernel,
+        parameters=family.parameters,
+        build=pin.build,
+        compiler=f"clang {toolchain.clang_version}",
+        headers=run.headers.names,
+        mca=run.bench.mca is not None,
+        like=request.like if record is None else record.like,
+        complete=not request.variants and request.near is None and not request.bounds,
+        verdicts=tuple(verdicts),
+        current=profile_settings(family, run.profile),
+        compiled=compiled,
+        candidates=settings,
+        header_digests=run.headers.digests,
+        sources=sources,
+        left_out=left_out(family, request) if record is None else record.left_out,
+        basis=_basis(run, compiled),
+        own=_own(run, toolchain, verdicts) if record is not None else None,
+    )
+
+
+def _record(workspace: Workspace, request: TuneRequest, build: int) -> Record | None:
+    """The shipped record, for a run that does not say itself what decides."""
+    if request.headers or request.exclude or request.bounds or request.like is not None:
+        return None
+    return load_record(workspace.series.profiles, request.arch, request.kernel, build)
+
+
+def _check_record(workspace: Workspace, record: Record, files: Mapping[str, bytes]) -> None:
+    if record.sources == sources_digest(files):
+        return
+    path = record_path(workspace.series.profiles, record.arch, record.kernel, record.build)
+    raise ConfigError(
+        f"the record of tuning {record.arch} is of another kernel than this series has",
+        code="TUNE_RECORD_STALE",
+        where=Location(path=str(path)),
+        why="the patch, its table or upstream's file changed since",
+        hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; docs/tune.md says how records are made",
+    )
+
+
+def _family(
+    workspace: Workspace,
+    repository: Repository,
+    base: str,
+    pin: Pin,
+    profile: ArchProfile,
+    kernel: KernelName,
+    *,
+    bounds: bool,
+) -> Family:
+    match kernel:
+        case "wmma":
+            return wmma_family(workspace, repository, base, pin, profile, bounds=bounds)
+        case "tile":
+            return tile_family(repository, base, profile)
+        case "mma":
+            return mma_family(repository, base, profile)
+        case "mmq":
+            return mmq_family(repository, base, profile)
+
+
+def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
+    """Put the winning table into the profile and its record beside it; whether a file changed.
+
+    A run that rests on the shipped record and finds the profile's settings again writes nothing.
+
+    Raises:
+        TUNE_TABLE_INCOMPLETE: the run was not about every variant, or rests on figures that were not made
+            here.
+        TUNE_PROFILE_NOT_WRITTEN, CacheError: a file cannot be changed.
+    """
+    path = workspace.series.profiles / f"{report.arch}.toml"
+    if not report.complete or report.kernel != "wmma":
+        raise UsageError(
+            "only a run over every variant of the wmma kernel gives a table",
+            code="TUNE_TABLE_INCOMPLETE",
+            where=Location(path=str(path)),
+            hint=f"patchkit tune --arch {report.arch} --write",
+        )
+    if report.basis is not None:
+        if report.reproduces:
+            return False
+        raise UsageError(
+            "the table is another one, and rests on figures that were not made here",
+            code="TUNE_TABLE_INCOMPLETE",
+            where=Location(path=str(path)),
+            why=f"recorded: {', '.join(report.basis.absent) or 'which candidates were compiled'}",
+            hint="name every rocWMMA that must hold: --rocwmma stand-in --rocwmma DIR --write",
+        )
+    profile = load_profile(workspace.series.profiles, report.arch)
+    measured = {name: row.measured_on for name, row in rows_by_variant(profile).items()}
+    changed = write_profile(path, profile_rows(report, today, measured))
+    return write_record(workspace.series.profiles, report.as_record(today)) or changed
+
+
+def _search(
+    run: _Run, settings: Mapping[str, Sequence[Setting]]
+) -> tuple[list[Verdict], dict[str, tuple[Outcome, ...]]]:
+    """The verdicts, and the outcomes of every unit that was asked for."""
+    family, profile = run.bench.family, run.profile
+    units = {
+        family.unit(Candidate(variant, setting)): None
+        for variant, chosen in settings.items()
+        for setting in [family.baseline(variant), *chosen]
+    }
+    compiled = _compile(run, list(units), "compiling candidates")
+    checks: dict[str, tuple[Outcome, ...]] = {}
+
+    def ask(wanted: Sequence[str]) -> Compiled:
+        missing = [unit for unit in wanted if unit not in checks]
+        if missing:
+            checks.update(_compile(run, missing, "confirming"))
+        return checks
+
+    measured = measured_settings(family, profile)
+    verdicts = [
+        choose(
+            family,
+            variant,
+            chosen,
+            compiled,
+            ask,
+            limits=run.bench.limits,
+            compute_units=compute_units(profile),
+            measured=measured.get(variant),
+        )
+        for variant, chosen in settings.items()
+    ]
+    return verdicts, compiled | checks
+
+
+def _compile(run: _Run, units: Sequence[str], what: str) -> dict[str, tuple[Outcome, ...]]:
+    compiled = compile_units(run.bench, run.compilers, units, what)
+    return compiled if run.record is None else merge(run.record, run.headers.here, compiled)
+
+
+def _compilers(workspace: Workspace, toolchains: Sequence[Toolchain]) -> tuple[Compiler, ...]:
+    return tuple(open_compiler(each, workspace.cache_root, workspace.reporter) for each in toolchains)
+
+
+def _basis(run: _Run, compiled: Compiled) -> Basis | None:
+    """What of the record was made anew here, and whether it came out the same."""
+    record, here = run.record, run.headers.here
+    if record is None:
+        return None
+    known = [unit for unit in compiled if unit in record.units]
+    differing = [
+        unit
+        for unit in known
+        if not all(same_figures(compiled[unit][index], record.units[unit][index]) for index in here)
+    ]
+    return Basis(
+        made=record.made,
+        compiler=record.compiler,
+        here=tuple(record.headers[index].name for index in here),
+        absent=tuple(each.name for index, each in enumerate(record.headers) if index not in here),
+        units=len(known),
+        differing=tuple(differing),
+    )
+
+
+def _own(run: _Run, toolchain: Toolchain, verdicts: Sequence[Verdict]) -> OwnHeaders | None:
+    """Whether the table holds with this machine's rocWMMA too, where no header of the record is that one."""
+    own = own_headers(toolchain, run.bench.request.arch, run.headers)
+    if own is None:
+        return None
+    name, chain = own
+    family, compilers = run.bench.family, _compilers(run.bench.workspace, [chain])
+    units: dict[str, None] = {}
+    for verdict in verdicts:
+        for each in (verdict.best, verdict.upstream):
+            units |= dict.fromkeys([family.unit(each.candidate), *family.checks(each.candidate)])
+    compiled = compile_units(run.bench, compilers, list(units), f"holding the table against {name}")
+    worse = {
+        verdict.variant: why
+        for verdict in verdicts
+        if (why := holds(family, verdict, compiled, run.bench.limits)) is not None
+    }
+    return OwnHeaders(name=name, worse=worse)

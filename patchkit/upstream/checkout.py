@@ -1,0 +1,536 @@
+"""A repository of the user's own with a commit checked out, in a folder they named.
+
+A new checkout is built beside its place and renamed there. An update touches a clean one only; it writes a
+note first, and after a kill the next run reads it and finishes, if every file is still as git left it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import GitError, InternalError, Location
+from patchkit.base.files import disk_errors, write_whole
+from patchkit.upstream.git import Git, damaged
+from patchkit.upstream.handover import find_other, pack_commits, usable_place
+from patchkit.upstream.repository import ATTRIBUTES, Repository
+
+
+def carry(source: Repository, git: Git, commit: str, known: Iterable[str] = ()) -> None:
+    """Copy ``commit`` into the repository of ``git``; no ref moves there.
+
+    ``known`` are commits that it has with all they need. Every object is hashed on its way.
+
+    Raises:
+        ObjectDamaged: the source does not hold the commit as it was.
+        CacheError: the disk refused.
+        GitError: git refused.
+    """
+    if git.git_dir is None:
+        raise AssertionError("a repository is always named")
+    both = tuple(sha for sha in source.resolve(*known) if sha is not None)
+    pack = pack_commits(source, commit, both)
+    with (
+        disk_errors(git.writes_to or git.git_dir, "copying commits", "name a folder on another disk"),
+        tempfile.TemporaryFile(dir=git.git_dir) as stream,  # not in /tmp, which may be small
+    ):
+        stream.write(pack)
+        stream.seek(0)
+        git.run("index-pack", "--stdin", stdin=stream)
+    _cut_as_in(source, git, commit)
+    # An object whose content was not its name's arrived under another name.
+    finished = git.attempt("rev-list", "--objects", "--quiet", commit, *(f"^{sha}" for sha in both))
+    if finished.status != 0:
+        raise damaged(source.path, finished.stderr.strip())
+
+
+def cut_history(git_dir: Path, commits: Iterable[str]) -> None:
+    """Tell git that the parents of these commits are not in this repository, on purpose."""
+    path = git_dir / "shallow"
+    with disk_errors(path, "marking the history as cut"):
+        known = _cuts(git_dir)
+        wanted = known.union(commits)
+        if wanted != known:
+            draft = path.with_name("shallow.lock")  # git's own name for it: cleaned up after a kill
+            draft.write_text("".join(f"{each}\n" for each in sorted(wanted)), encoding="ascii")
+            draft.replace(path)
+
+
+def _cut_as_in(source: Repository, git: Git, commit: str) -> None:
+    """Cut the copied history where the source's is cut, but where the parents are here."""
+    if git.git_dir is None:
+        raise AssertionError("a repository is always named")
+    cuts = _cuts(source.path)
+    if not cuts:
+        return
+    reached = cuts.intersection(source.git.run("rev-list", commit).decode("ascii").split())
+    for sha in reached - _cuts(git.git_dir):
+        raw = git.run("cat-file", "commit", sha).split(b"\n\n")[0]
+        parents = [line[7:] for line in raw.splitlines() if line.startswith(b"parent ")]
+        answers = git.run("cat-file", "--batch-check", stdin=b"".join(parent + b"\n" for parent in parents))
+        if b" missing\n" in answers:
+            cut_history(git.git_dir, [sha])
+
+
+def _cuts(git_dir: Path) -> set[str]:
+    path = git_dir / "shallow"
+    return set(path.read_text(encoding="ascii").split()) if path.exists() else set()
+
+
+_NONE = "0" * 40
+_NAME = "patchkit-update"
+_NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is being done: from ``old`` to ``new``, which is to be on ``branch``."""
+
+    path: Path
+    old: str
+    new: str
+    branch: str
+
+    def remove(self) -> None:
+        """The update is done, or has changed nothing."""
+        with disk_errors(self.path, "preparing the checkout"):
+            self.path.unlink()
+
+
+def write_note(git_dir: Path, *, old: str, new: str, branch: str) -> Note:
+    """Leave a note in the repository of the checkout before the first file changes."""
+    note = Note(path=git_dir / _NAME, old=old, new=new, branch=branch)
+    write_whole(note.path, f"{old} {new} {branch}\n", "preparing the checkout")
+    return note
+
+
+def read_note(git_dir: Path) -> Note | None:
+    """The note that an interrupted update left; None without one. Raises CHECKOUT_NOTE_BAD."""
+    path = git_dir / _NAME
+    with disk_errors(path, "preparing the checkout"):
+        if not path.exists():
+            return None
+        found = _NOTE.fullmatch(path.read_text("utf-8", errors="replace"))
+    if found is None:
+        raise InternalError(
+            "the note of an interrupted checkout is damaged",
+            code="CHECKOUT_NOTE_BAD",
+            where=Location(path=str(path)),
+        )
+    return Note(path=path, **found.groupdict())
+
+
+def finish_update(git: Git, note: Note) -> list[str]:
+    """Complete the update; the paths a person touched, if any.
+
+    When that list is not empty, nothing was changed.
+    """
+    if git.git_dir is None or git.work_tree is None:
+        raise AssertionError("a checkout has both")
+    blobs = _changed_blobs(git, note)
+    touched = [path for path, shas in blobs.items() if not _is_ours(git, git.work_tree / path, shas)]
+    with disk_errors(git.git_dir, "repairing the checkout"):
+        (git.git_dir / "index.lock").unlink(missing_ok=True)
+    out = git.run("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
+    entries = out.decode("utf-8", "surrogateescape").split("\0")
+    touched += [entry[3:] for entry in entries if entry and entry[3:] not in blobs]
+    if not touched:
+        git.run("checkout", "--quiet", "--force", "-B", note.branch, note.new)
+    return touched
+
+
+def _changed_blobs(git: Git, note: Note) -> dict[str, tuple[str, str]]:
+    """Old and new object id of every file the update changes."""
+    fields = git.run("diff-tree", "-r", "-z", "--no-renames", note.old, note.new).split(b"\0")
+    return {
+        path.decode("utf-8", "surrogateescape"): (head.split()[2].decode(), head.split()[3].decode())
+        for head, path in zip(fields[0::2], fields[1::2], strict=False)
+    }
+
+
+def _is_ours(git: Git, place: Path, shas: tuple[str, str]) -> bool:
+    if not place.is_file() or place.is_symlink():
+        return not place.exists()
+    data = place.read_bytes()
+    old, new = (b"" if sha == _NONE else git.run("cat-file", "blob", sha) for sha in shas)
+    return data == old or new.startswith(data)
+
+
+PUT = "refs/patchkit/put/"  # and the name of the branch
+_BRANCHES = "refs/heads/"
+_SHOWN = 5  # changed files named in a message
+# What git keeps while an operation of the user's waits for them.
+_WAITING = (
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "BISECT_LOG",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """What is checked out, and all commits that patchkit put there and are still kept."""
+
+    branch: str
+    commit: str
+    known: tuple[str, ...]
+
+
+def find_put(git: Git, directory: Path, *, landing: Note | None = None) -> Put:
+    """What patchkit put there, if HEAD still is that; ``landing``: or what an update was about to put.
+
+    Raises:
+        CHECKOUT_MOVED: HEAD is elsewhere.
+    """
+    refs = _refs(git)
+    head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode("utf-8", "replace").strip()
+    branch = head.removeprefix(_BRANCHES)
+    at = refs.get(head) if head else None
+    put = refs.get(PUT + branch)
+    if landing is not None and branch == landing.branch and at in (landing.old, landing.new):
+        put = at
+    if at is None or put != at:
+        raise _moved(directory, branch, at, put, refs)
+    known = tuple(sha for name, sha in refs.items() if name.startswith(PUT))
+    return Put(branch=branch, commit=at, known=known)
+
+
+def check_target(git: Git, directory: Path, branch: str, *, landing: Note | None = None) -> None:
+    """Refuse to move a branch of the checkout that is not what patchkit put there.
+
+    Raises:
+        CHECKOUT_MOVED: it has commits of the user's, or another worktree has it checked out.
+    """
+    refs = _refs(git)
+    listed = git.run("worktree", "list", "--porcelain").split(b"\n\n")
+    for block in listed[1:]:  # the first is the checkout itself; git 2.39 moves a branch under the others
+        fields = block.split(b"\n")
+        if f"branch {_BRANCHES}{branch}".encode() in fields:
+            place = os.fsdecode(fields[0].removeprefix(b"worktree "))
+            raise GitError(
+                f"the branch {branch} of the checkout {directory} is checked out elsewhere",
+                code="CHECKOUT_MOVED",
+                where=Location(path=place),
+                why="it would move under the files there",
+                hint=f"git -C {shlex.quote(place)} switch --detach",
+            )
+    at, put = refs.get(_BRANCHES + branch), refs.get(PUT + branch)
+    if at in (None, put) or (landing is not None and at == landing.new):
+        return
+    raise GitError(
+        f"the branch {branch} of the checkout {directory} is not what patchkit put there",
+        code="CHECKOUT_MOVED",
+        where=Location(path=str(directory)),
+        why=f"it is at {at}, patchkit left " + (put or "no such branch"),
+        hint=f"give it another name: {_git(directory)} branch -m {branch} my-work",
+    )
+
+
+def check_idle(directory: Path) -> None:
+    """Refuse while git works there, or waits for the user to go on with something.
+
+    Raises:
+        CHECKOUT_CHANGED: with the file that says so.
+    """
+    folder = directory / ".git"
+    with disk_errors(folder, "preparing the checkout"):
+        found = next((name for name in (*_WAITING, "index.lock") if (folder / name).exists()), None)
+    if found is not None:
+        raise GitError(
+            f"git is in the middle of something in the checkout {directory}",
+            code="CHECKOUT_CHANGED",
+            where=Location(path=str(folder / found)),
+            why=f"there is {folder / found}",
+            hint=f"see: {_git(directory)} status; end it, or name another folder with --checkout",
+        )
+
+
+def check_untouched(directory: Path, paths: Sequence[str]) -> None:
+    """Refuse when there are paths that the user changed.
+
+    Raises:
+        CHECKOUT_CHANGED: naming the first of them.
+    """
+    if paths:
+        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        raise GitError(
+            f"the checkout {directory} has changes that are not patchkit's",
+            code="CHECKOUT_CHANGED",
+            where=tuple(Location(path=str(directory / path)) for path in paths[:_SHOWN]),
+            why=f"changed, added or removed: {', '.join(paths[:_SHOWN])}{more}",
+            hint="keep them, and name another folder with --checkout; "
+            f"or set them aside: {_git(directory)} stash --include-untracked",
+        )
+
+
+def _moved(directory: Path, branch: str, at: str | None, put: str | None, refs: dict[str, str]) -> GitError:
+    ours = [name.removeprefix(PUT) for name in refs if name.startswith(PUT)]
+    back = next((name for name in ours if refs.get(_BRANCHES + name) == refs[PUT + name]), None)
+    if put is not None and at is not None:
+        why = f"the branch {branch} is at {at}, patchkit left {put}"
+        hint = f"keep it as my-work: {_git(directory)} branch my-work && {_git(directory)} reset --keep {put}"
+    else:
+        why = f"it is on the branch {branch}, which patchkit did not make" if branch else "HEAD is detached"
+        hint = f"go back: {_git(directory)} switch {back}" if back is not None else "keep it"
+    return GitError(
+        f"the checkout {directory} is not at the commit patchkit put there",
+        code="CHECKOUT_MOVED",
+        where=Location(path=str(directory)),
+        why=why,
+        hint=f"{hint}; or name another folder with --checkout",
+    )
+
+
+def _refs(git: Git) -> dict[str, str]:
+    """Every branch, and what patchkit put on its own."""
+    out = git.run("for-each-ref", "--format=%(refname) %(objectname)", _BRANCHES, PUT)
+    lines = out.decode("utf-8", "surrogateescape").splitlines()
+    return {name: sha for name, _, sha in (line.rpartition(" ") for line in lines)}
+
+
+def _git(directory: Path) -> str:
+    return f"git -C {shlex.quote(str(directory))}"
+
+
+_MARK = "patchkit-checkout"
+_MARK_TEXT = (
+    b"patchkit made this repository, and updates it on request as long as nothing in it was changed.\n"
+)
+_DOING = "preparing the checkout"
+_ELSEWHERE = "name a folder on another disk with --checkout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A folder with a commit in it, on a branch; ``changed`` is false when it was so before."""
+
+    directory: Path
+    commit: str
+    changed: bool
+
+
+def checkout(
+    repository: Repository,
+    commit: str,
+    directory: Path,
+    *,
+    branch: str,
+    origin: str | None = None,
+    kept: Sequence[Path] = (),
+) -> Checkout:
+    """Have ``directory`` hold ``commit`` on ``branch``; the caller holds the cache's lock.
+
+    ``origin`` becomes the remote of that name in a new checkout. ``kept`` are folders that no checkout may be
+    in; the cache is one of them anyway.
+
+    Raises:
+        PlaceUnusable: there can be no checkout there; nothing was touched.
+        CHECKOUT_FOREIGN, CHECKOUT_OLD: it has content that is not such a checkout; nothing was touched.
+        CHECKOUT_CHANGED, CHECKOUT_MOVED: it is one, but the user worked in it; nothing was touched.
+        CHECKOUT_DIFFERS: git wrote other bytes than the commit has.
+        ObjectDamaged: the cache does not hold the commit as it was; no file was touched.
+        CacheError: the disk refused.
+        GitError: git refused.
+    """
+    directory = usable_place(directory, (repository.path.parent, *kept))
+    with disk_errors(directory, _DOING, _ELSEWHERE):
+        _clear_remains(directory)
+        empty = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
+    if empty:
+        _create(repository, commit, directory, branch, origin)
+        return Checkout(directory=directory, commit=commit, changed=True)
+    _check_ours(repository, directory)
+    changed = _update(repository, _git_in(repository, directory), directory, commit, branch)
+    return Checkout(directory=directory, commit=commit, changed=changed)
+
+
+def _create(repository: Repository, commit: str, directory: Path, branch: str, origin: str | None) -> None:
+    partial = _partial(directory)
+    try:
+        with disk_errors(directory, _DOING, _ELSEWHERE):
+            (partial / ".git").mkdir(parents=True)
+            (partial / ".git" / _MARK).write_bytes(_MARK_TEXT)
+        git = replace(_git_in(repository, partial), writes_to=directory.parent)
+        # Formats are named: a later git may make repositories of another kind by default.
+        replace(git, git_dir=None, work_tree=None).run(
+            "init",
+            "--quiet",
+            "--template=",
+            "--object-format=sha1",
+            f"--initial-branch={branch}",
+            os.fspath(partial),
+        )
+        _write_attributes(partial)
+        if origin is not None:
+            git.run("remote", "add", "origin", origin)
+        carry(repository, git, commit)
+        git.run("reset", "--quiet", "--hard", commit)
+        _check_written(git, partial, commit)
+        git.run("update-ref", PUT + branch, commit)
+        with disk_errors(directory, _DOING, _ELSEWHERE):
+            partial.rename(directory)
+    except BaseException:
+        with contextlib.suppress(OSError, GitError):
+            _clear_remains(directory)
+        raise
+
+
+def _update(repository: Repository, git: Git, directory: Path, commit: str, branch: str) -> bool:
+    note = read_note(directory / ".git")
+    if note is not None:
+        _finish(git, directory, note)
+    check_idle(directory)
+    _check_attributes(directory)
+    put = find_put(git, directory)
+    out = git.run("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
+    entries = out.decode("utf-8", "surrogateescape").split("\0")
+    check_untouched(directory, [entry[3:] for entry in entries if entry])
+    if (put.branch, put.commit) == (branch, commit):
+        return False
+    check_target(git, directory, branch)
+    carry(repository, git, commit, put.known)
+    note = write_note(directory / ".git", old=put.commit, new=commit, branch=branch)
+    args = ("checkout", "--quiet", "--no-overwrite-ignore", "-B", branch, commit)
+    finished = git.attempt(*args)
+    if finished.status != 0:
+        # git looks at everything before it writes: refusing, it has changed nothing.
+        if "would be overwritten" in finished.stderr:
+            note.remove()
+            raise GitError(
+                f"the checkout {directory} has files in the way of the new commit",
+                code="CHECKOUT_CHANGED",
+                where=Location(path=str(directory)),
+                why=finished.stderr.strip(),
+                hint="move them away and run the command again",
+            )
+        raise git.failure(args, finished)
+    _check_written(git, directory, commit, since=put.commit)
+    _land(git, note)
+    return True
+
+
+def _finish(git: Git, directory: Path, note: Note) -> None:
+    """Complete an update that a kill cut in two, if nobody worked there since."""
+    find_put(git, directory, landing=note)
+    check_target(git, directory, note.branch, landing=note)
+    check_untouched(directory, finish_update(git, note))
+    _land(git, note)
+
+
+def _land(git: Git, note: Note) -> None:
+    git.run("update-ref", PUT + note.branch, note.new)
+    note.remove()
+
+
+def _check_written(git: Git, directory: Path, commit: str, *, since: str | None = None) -> None:
+    own = Repository(path=directory / ".git", reporter=git.reporter, keep_open=git.keep_open)
+    other = find_other(own, commit, directory, since=since)
+    if other is not None:
+        raise GitError(
+            f"{other} came out as something else than the commit has",
+            code="CHECKOUT_DIFFERS",
+            where=Location(path=str(directory / other)),
+            why=f"the file system, or settings in {directory / '.git' / 'config'}, change what git writes",
+            hint="name another folder with --checkout",
+        )
+
+
+def _check_ours(repository: Repository, directory: Path) -> None:
+    """Refuse what is not a checkout of patchkit's."""
+    mark = directory / ".git" / _MARK
+    with disk_errors(directory, _DOING, _ELSEWHERE):
+        if mark.is_file() and not mark.is_symlink() and not mark.parent.is_symlink():
+            return
+        admin = _pointed_at(directory)
+    if admin is not None and admin.parts[-3:-1] == (repository.path.name, "worktrees"):
+        remove = shlex.join(["git", f"--git-dir={admin.parent.parent}", "worktree", "remove", str(directory)])
+        raise GitError(
+            f"{directory} is a worktree of the cache, as earlier versions of patchkit made them",
+            code="CHECKOUT_OLD",
+            where=Location(path=str(directory)),
+            why="commits made in it lie in the cache; checkouts are repositories of their own now"
+            if admin.exists()
+            else f"{admin} is gone: the cache was deleted or moved",
+            hint=f"name a new folder with --checkout; if nothing in this one is yours: {remove}"
+            if admin.exists()
+            else "name a new folder with --checkout; the files of this one stay as they are",
+        )
+    raise GitError(
+        f"{directory} is not empty and is no checkout of patchkit's",
+        code="CHECKOUT_FOREIGN",
+        where=Location(path=str(directory)),
+        why="patchkit writes only into folders that are new, empty or its own",
+        hint="name a new folder with --checkout",
+    )
+
+
+def _pointed_at(directory: Path) -> Path | None:
+    """The folder that a file ``.git`` names; None when there is none."""
+    try:
+        text = os.fsdecode((directory / ".git").read_bytes())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    key, _, path = text.rstrip("\n").partition(": ")
+    return Path(path) if key == "gitdir" else None
+
+
+def _check_attributes(directory: Path) -> None:
+    """Attributes of the tree must not change a byte; see :data:`ATTRIBUTES`."""
+    path = directory / ".git" / "info" / "attributes"
+    with disk_errors(path, _DOING, _ELSEWHERE):
+        is_there = path.exists()
+        is_ours = is_there and path.read_bytes() == ATTRIBUTES
+    if not is_there:
+        _write_attributes(directory)
+    elif not is_ours:
+        raise GitError(
+            f"{path} is not as patchkit wrote it",
+            code="CHECKOUT_CHANGED",
+            where=Location(path=str(path)),
+            why="attributes can change what git writes into the files",
+            hint=f"keep it, and name another folder with --checkout; or: rm {shlex.quote(str(path))}",
+        )
+
+
+def _write_attributes(directory: Path) -> None:
+    path = directory / ".git" / "info" / "attributes"
+    with disk_errors(path, _DOING, _ELSEWHERE):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(ATTRIBUTES)
+
+
+def _clear_remains(directory: Path) -> None:
+    """Remove what a killed run left of this checkout: the folder being built."""
+    partial = _partial(directory)
+    if not partial.is_dir():
+        return
+    # A kill may have come before the mark: then there is an empty folder .git at most.
+    found = [*partial.iterdir()]
+    begun = all(path.name == ".git" and path.is_dir() and not any(path.iterdir()) for path in found)
+    if not begun and not (partial / ".git" / _MARK).is_file():
+        raise GitError(
+            f"{partial} is in the way and is not patchkit's",
+            code="CHECKOUT_FOREIGN",
+            where=Location(path=str(partial)),
+            hint="move it away and run the command again",
+        )
+    shutil.rmtree(partial)
+
+
+def _git_in(repository: Repository, directory: Path) -> Git:
+    return replace(repository.git, git_dir=directory / ".git", work_tree=directory, writes_to=directory)
+
+
+def _partial(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.patchkit-partial")

@@ -1,0 +1,266 @@
+"""New commits on a base: the same bytes give the same commit ids, on every machine."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from patchkit.base.errors import GitError, InternalError, Location
+from patchkit.base.files import disk_errors
+from patchkit.upstream.git import IDENTITY_EMAIL, IDENTITY_NAME
+from patchkit.upstream.repository import Repository, git_path
+
+_BRANCH = b"refs/patchkit/tmp/stream"
+_NOTHING = b"0" * 40
+_ANSWER = re.compile(rb"([0-9a-f]{40})\n040000 tree ([0-9a-f]{40})\t\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A commit that now exists, and its tree."""
+
+    commit: str
+    tree: str
+
+
+def git_date(date: str) -> str:
+    """Git's form (seconds and zone) of an RFC 3339 date with a zone.
+
+    Raises:
+        ValueError: no such date, or no zone.
+    """
+    moment = dt.datetime.fromisoformat(date)
+    offset = moment.utcoffset()
+    if offset is None:
+        raise ValueError(f"no time zone in {date!r}")
+    minutes = int(offset.total_seconds()) // 60
+    sign = "-" if minutes < 0 else "+"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"{int(moment.timestamp())} {sign}{hours:02d}{rest:02d}"
+
+
+@dataclass(slots=True)
+class CommitStream:
+    """Collects commits, then has git write them all. A context manager: the file goes with it."""
+
+    repository: Repository
+    _file: BinaryIO = field(init=False)
+    _marks: int = field(init=False, default=0)
+
+    def __enter__(self) -> Self:
+        # In the repository's own folder: /tmp may be small, and a full disk should name the cache.
+        with disk_errors(self.repository.path, "preparing a commit"):
+            self._file = tempfile.TemporaryFile(dir=self.repository.path)
+            self._file.write(b"feature done\n")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The error of a full disk came with the write; closing flushes and would repeat it.
+        with _ignored_after(error):
+            self._file.close()
+
+    def begin(self, *, message: str, date: str, parent: str | None) -> None:
+        """Start a commit on top of ``parent``, or of the commit before when that is None.
+
+        The first commit of the stream with no parent is a root commit. A message ends in exactly one
+        newline, whatever the caller's ends in.
+        """
+        self._marks += 1
+        text = message.rstrip("\n").encode() + b"\n"
+        self._put(
+            b"commit %s\nmark :%d\ncommitter %s <%s> %s\ndata %d\n%s\n"
+            % (
+                _BRANCH,
+                self._marks,
+                IDENTITY_NAME.encode(),
+                IDENTITY_EMAIL.encode(),
+                git_date(date).encode(),
+                len(text),
+                text,
+            )
+        )
+        if parent is not None:
+            self._put(b"from %s\n" % parent.encode())
+
+    def put_file(self, path: str, mode: str, data: bytes) -> None:
+        """Set the bytes and mode of one file in the commit begun last."""
+        self._put(b"M %s inline %s\ndata %d\n" % (mode.encode(), _quoted(path), len(data)))
+        self._put(data)
+        self._put(b"\n")
+
+    def copy_file(self, source: str, path: str) -> None:
+        """Make ``path`` the same file as ``source``, which the same commit has already."""
+        self._put(b"C %s %s\n" % (_quoted(source), _quoted(path)))
+
+    def finish(self) -> tuple[Written, ...]:
+        """Have git write everything; what it wrote, in order.
+
+        Raises:
+            GitError: git refused the stream.
+            CacheError: the disk refused.
+        """
+        for mark in range(1, self._marks + 1):
+            self._put(b'get-mark :%d\nls :%d ""\n' % (mark, mark))
+        self._put(b"reset %s\nfrom %s\n\ndone\n" % (_BRANCH, _NOTHING))
+        with disk_errors(self.repository.path, "preparing a commit"):
+            self._file.seek(0)
+        # Searching for deltas doubles the time and saves a tenth of the space (measured, build 6900).
+        out = self.repository.git.run("fast-import", "--quiet", "--depth=0", stdin=self._file)
+        written = tuple(
+            Written(commit=found[1].decode(), tree=found[2].decode()) for found in _ANSWER.finditer(out)
+        )
+        if len(written) != self._marks:
+            raise InternalError(
+                f"git fast-import named {len(written)} of {self._marks} commits",
+                code="FAST_IMPORT_ANSWER",
+                where=Location(path=str(self.repository.path)),
+                why=repr(out[:200]),
+            )
+        return written
+
+    def _put(self, data: bytes) -> None:
+        with disk_errors(self.repository.path, "preparing a commit"):
+            self._file.write(data)
+
+
+@contextmanager
+def _ignored_after(error: BaseException | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        if error is None:
+            raise
+
+
+def _quoted(path: str) -> bytes:
+    escaped = git_path(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"%s"' % escaped
+
+
+def write_orphan(repository: Repository, files: Mapping[str, bytes], *, message: str, date: str) -> Written:
+    """A root commit of these files (path: bytes). No ref moves; raises GitError, CacheError."""
+    with CommitStream(repository) as stream:
+        stream.begin(message=message, date=date, parent=None)
+        for path, data in sorted(files.items()):
+            stream.put_file(path, "100644", data)
+        return stream.finish()[0]
+
+
+def write_note_commit(repository: Repository, parent: str, *, message: str, date: str) -> Written:
+    """A commit on ``parent`` with the same tree. No ref moves; raises GitError, CacheError."""
+    with CommitStream(repository) as stream:
+        stream.begin(message=message, date=date, parent=parent)
+        return stream.finish()[0]
+
+
+_REGULAR = ("100644", "100755")
+_KINDS = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCommit:
+    """A commit to make: its message and the new bytes of each file it touches."""
+
+    message: str
+    changes: Mapping[str, bytes]
+
+
+def write_commits(
+    repository: Repository, base: str, commits: Sequence[NewCommit], *, date: str
+) -> tuple[Written, ...]:
+    """Write the commits, each on the one before, the first on ``base``. No ref moves.
+
+    Args:
+        repository: where the base is and the commits go.
+        base: object id of a commit.
+        commits: in order.
+        date: RFC 3339 with a zone; author and committer date of all of them.
+
+    Returns:
+        One entry per commit, in order.
+
+    Raises:
+        COMMIT_PATH_BAD, COMMIT_TARGET_NOT_FILE, COMMIT_EMPTY: a commit that must not be made.
+        GIT_OBJECT_MISSING: the base is not here.
+        GitError, CacheError: git or the disk refused.
+    """
+    for commit in commits:
+        _check_commit(commit)
+    modes = _existing_modes(repository, base, commits)
+    with CommitStream(repository) as stream:
+        parent: str | None = base
+        for commit in commits:
+            stream.begin(message=commit.message, date=date, parent=parent)
+            parent = None
+            for path, data in sorted(commit.changes.items()):
+                _refuse_non_file(path, modes)
+                stream.put_file(path, modes.setdefault(path, "100644"), data)
+        return stream.finish()
+
+
+def _check_commit(commit: NewCommit) -> None:
+    subject = commit.message.partition("\n")[0]
+    if not commit.changes:
+        raise GitError(f"the commit '{subject}' changes nothing", code="COMMIT_EMPTY")
+    for path in commit.changes:
+        parts = path.split("/")
+        if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts) or "\0" in path:
+            raise GitError(
+                f"the commit '{subject}' writes to {path!r}",
+                code="COMMIT_PATH_BAD",
+                where=Location(path=path),
+                why="paths are relative to the root of the tree, without '.', '..' or '.git'",
+            )
+
+
+def _existing_modes(repository: Repository, base: str, commits: Iterable[NewCommit]) -> dict[str, str]:
+    """Mode of every target and of every folder above one, where the base has something there."""
+    paths: set[str] = set()
+    for commit in commits:
+        for path in commit.changes:
+            paths.add(path)
+            paths.update(_folders_above(path))
+    found = repository.find_entries(base, sorted(paths))
+    return {path: entry.mode for path, entry in found.items()}
+
+
+def _refuse_non_file(path: str, modes: Mapping[str, str]) -> None:
+    mode = modes.get(path)
+    if mode is not None and mode not in _REGULAR:
+        raise GitError(
+            f"{path} is {_KINDS.get(mode, mode)}, not a file",
+            code="COMMIT_TARGET_NOT_FILE",
+            where=Location(path=path),
+            why="a change replaces the bytes of a regular file or makes a new one",
+        )
+    for folder in _folders_above(path):
+        if modes.get(folder, "040000") != "040000":
+            raise GitError(
+                f"{path} cannot be made: {folder} is {_KINDS.get(modes[folder], 'a file')}, not a folder",
+                code="COMMIT_TARGET_NOT_FILE",
+                where=Location(path=folder),
+            )
+    below = f"{path}/"
+    child = next((other for other in modes if other.startswith(below)), None)
+    if child is not None:
+        raise GitError(
+            f"{path} cannot be made: {child} lies below it",
+            code="COMMIT_TARGET_NOT_FILE",
+            where=Location(path=path),
+        )
+
+
+def _folders_above(path: str) -> tuple[str, ...]:
+    return tuple(str(folder) for folder in PurePosixPath(path).parents if folder != PurePosixPath())

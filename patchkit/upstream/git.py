@@ -1,0 +1,400 @@
+"""Running git: exact bytes in and out, in an environment that is the same for everyone.
+
+GitPython is used as the process runner only, never its objects or index: its text mode drops a
+newline and decodes, and its ``env`` is merged into the caller's. So this module asks for bytes,
+gives stdin as a real file, and unsets every ``GIT_*`` variable with ``env -u`` in front of git.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from patchkit.base.errors import GitError, Location, PatchkitError
+from patchkit.base.files import disk_error_from_git, disk_errors, is_full
+from patchkit.base.reporter import Reporter
+from patchkit.upstream import gitpython
+
+IDENTITY_NAME = "patchkit"
+IDENTITY_EMAIL = "patchkit@localhost"
+
+# Which certificates to trust is a fact of the machine (company proxies), and cannot change what is
+# accepted: the tree hash decides that.
+_KEPT = frozenset({"GIT_SSL_CAINFO", "GIT_SSL_CAPATH"})
+
+# In the order of git's manual. A null device switches a file off; an empty helper clears the list.
+_CONFIG = {
+    "advice.detachedHead": "false",
+    "commit.gpgSign": "false",
+    "core.askPass": "",
+    "core.attributesFile": "/dev/null",
+    "core.autocrlf": "false",
+    "core.compression": "1",  # the cache is written once and read locally: time matters, size does not
+    "core.eol": "lf",
+    "core.excludesFile": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.safecrlf": "false",
+    "core.untrackedCache": "false",
+    "credential.helper": "",
+    "gc.auto": "0",
+    "http.lowSpeedLimit": "1000",  # bytes per second, over lowSpeedTime seconds
+    "http.lowSpeedTime": "30",
+    "init.defaultBranch": "main",
+    "init.defaultRefFormat": "files",
+    "maintenance.auto": "false",
+    "protocol.version": "2",
+}
+
+_VARIABLES = {
+    "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file",
+    "GIT_ASKPASS": "",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_AUTHOR_EMAIL": IDENTITY_EMAIL,
+    "GIT_AUTHOR_NAME": IDENTITY_NAME,
+    "GIT_COMMITTER_EMAIL": IDENTITY_EMAIL,
+    "GIT_COMMITTER_NAME": IDENTITY_NAME,
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_GRAFT_FILE": "/dev/null/none",  # a file that is there, even an empty one, makes git warn
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    # A shared connection would leave a process behind that outlives the command.
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oControlPath=none",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LANGUAGE": "C",
+    "LC_ALL": "C",
+    "TZ": "UTC",
+}
+
+
+def fixed_environment() -> dict[str, str]:
+    """The variables to set. Configuration travels in them too, so that child processes see it."""
+    environment = dict(_VARIABLES)
+    environment["GIT_CONFIG_COUNT"] = str(len(_CONFIG))
+    for number, (key, value) in enumerate(_CONFIG.items()):
+        environment[f"GIT_CONFIG_KEY_{number}"] = key
+        environment[f"GIT_CONFIG_VALUE_{number}"] = value
+    return environment
+
+
+def leaking_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names to unset: all of git's own that :func:`fixed_environment` does not overwrite."""
+    ours = fixed_environment()
+    return tuple(
+        sorted(name for name in environ if name.startswith("GIT_") and name not in ours and name not in _KEPT)
+    )
+
+
+# A token may stand in the place of the name, too; only ssh has names that are no secret.
+_SECRET = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*)://(?P<who>[^/\s]*)@")
+
+
+def redacted(text: str) -> str:
+    """The text with ``***`` for what is secret in every URL of it."""
+    return _SECRET.sub(_hide, text)
+
+
+def _hide(found: re.Match[str]) -> str:
+    name, colon, _ = found["who"].partition(":")
+    is_ssh = found["scheme"].lower() in ("ssh", "git+ssh")
+    shown = f"{name}{':***' if colon else ''}" if is_ssh else "***"
+    return f"{found['scheme']}://{shown}@"
+
+
+# GIT_CONFIG_GLOBAL came with git 2.32 (2021-06); without it a user's configuration leaks in.
+MINIMUM_GIT = (2, 32)
+
+_ELSEWHERE = "name a folder on another disk"
+_STDERR_LINES = 40  # of the end of stderr, kept in a message
+# What git writes (LC_ALL=C, git 2.32 to 2.50) of objects and files of its own that it cannot read.
+_DAMAGE = re.compile(
+    r".*(is corrupt|inflate: data|garbage at end of loose object|object file .* is empty"
+    r"|unable to (unpack|parse) .*|hash mismatch|missing (blob|tree|commit|object)|packfile .* (cannot|does)"
+    r"|unexpected line in .*packed-refs|bad (tree object|object)|index file (corrupt|smaller)).*"
+)
+_ALTERNATES = "GIT_ALTERNATE_OBJECT_DIRECTORIES"
+_GRACE_S = 2.0  # between asking a silent git to stop and killing it
+
+
+class ObjectDamaged(GitError):
+    """The repository does not hold what the names of its objects say."""
+
+    code = "GIT_OBJECT_DAMAGED"
+
+
+class GitSilent(GitError):
+    """A git command that talks to a remote got no answer for too long, and was stopped."""
+
+    code = "GIT_SILENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a process ended: its exit status (negative: killed by that signal) and output."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """git, bound to one repository: ``git_dir`` always, ``work_tree`` where files are involved.
+
+    The repository is always named, never discovered, so that no ``.git`` above the current folder
+    takes part and git's ownership check of discovered repositories does not apply.
+
+    ``keep_open`` are file descriptors that every process inherits: a lock on one of them lasts until
+    the last process is gone, even when patchkit itself was killed.
+
+    ``writes_to`` is a folder of the user's that the command fills: a disk that refuses is that one.
+
+    ``borrows`` is a folder of objects that are read as if they were the repository's own. A ``stranger`` is a
+    repository that patchkit did not make: no command may talk to a remote there, because the settings of a
+    remote can name programs, and git fetches by itself what a partial clone lacks.
+    """
+
+    reporter: Reporter
+    git_dir: Path | None = None
+    work_tree: Path | None = None
+    keep_open: tuple[int, ...] = ()
+    writes_to: Path | None = None
+    borrows: Path | None = None
+    stranger: bool = False
+
+    def run(self, *args: str, stdin: bytes | BinaryIO | None = None) -> bytes:
+        """Standard output of a git command that must succeed, every byte of it.
+
+        Raises:
+            GIT_MISSING: no git on PATH.
+            GIT_FAILED: it ended with another status than 0.
+            CacheError: it failed because the disk refused.
+        """
+        finished = self.attempt(*args, stdin=stdin)
+        if finished.status != 0:
+            raise self.failure(args, finished)
+        return finished.stdout
+
+    def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
+        """Run a git command whose failure means something to the caller."""
+        if isinstance(stdin, bytes):
+            with contextlib.ExitStack() as stack:
+                with disk_errors(Path(tempfile.gettempdir()), "writing a temporary file"):
+                    stream = stack.enter_context(tempfile.TemporaryFile())
+                    stream.write(stdin)
+                    stream.seek(0)
+                return self.attempt(*args, stdin=stream)
+        status, stdout, stderr = gitpython.execute(
+            self._argv(args),
+            env=self._environment(),
+            cwd=self._cwd(),
+            stdin=stdin,
+            keep_open=self.keep_open,
+        )
+        return Finished(status=status, stdout=stdout, stderr=redacted(stderr))
+
+    def watch(
+        self, *args: str, on_text: Callable[[bytes], None], answer_s: float, silence_s: float
+    ) -> Finished:
+        """Run a git command that talks to a remote, handing on what it writes to stderr.
+
+        Args:
+            args: the command; its stdout is dropped.
+            on_text: gets stderr piece by piece, as it comes.
+            answer_s: seconds until the first piece must have come.
+            silence_s: seconds of silence allowed after that.
+
+        Raises:
+            GitSilent: it stayed silent longer; it and its children are gone then.
+        """
+        process = gitpython.spawn(
+            self._argv(args), env=self._environment(), cwd=self._cwd(), keep_open=self.keep_open
+        )
+        try:
+            text = _listen(process, on_text, answer_s, silence_s)
+            status = process.wait(timeout=silence_s)
+        except subprocess.TimeoutExpired as error:
+            _stop(process)
+            raise GitSilent(f"git said nothing for {silence_s:g} s") from error
+        except BaseException:
+            _stop(process)  # also for Ctrl-C: the process sits in a session of its own
+            raise
+        finally:
+            if process.stderr is not None:
+                process.stderr.close()
+        return Finished(status=status, stdout=b"", stderr=redacted(text.decode("utf-8", "replace")))
+
+    def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
+        """The error for a failed command: the disk's if the disk refused, else :class:`GIT_FAILED`."""
+        where = self.git_dir or self._cwd()
+        refused = self._refusal(args[0], finished)
+        if refused is not None:
+            return refused
+        # With a work tree it is a repository of the user's: nothing of it is patchkit's to call damaged.
+        if self.git_dir is not None and self.work_tree is None and (found := _DAMAGE.search(finished.stderr)):
+            if self.stranger or self.borrows is not None:
+                return damaged_clone(self.borrows.parent if self.borrows else self.git_dir, found[0].strip())
+            return damaged(self.git_dir, found[0].strip())
+        if finished.status < 0:
+            ended = f"was killed by {signal.Signals(-finished.status).name}"
+        else:
+            ended = f"ended with status {finished.status}"
+        tail = "\n".join(finished.stderr.splitlines()[-_STDERR_LINES:])
+        return GitError(
+            f"git {args[0]} {ended}",
+            code="GIT_FAILED",
+            where=Location(path=str(where)),
+            why=tail.strip() or "it wrote nothing to stderr",
+            hint=f"the command was: {redacted(shlex.join(self._shown(args)))}",
+        )
+
+    def _refusal(self, name: str, finished: Finished) -> PatchkitError | None:
+        text = "File too large" if finished.status == -signal.SIGXFSZ else finished.stderr
+        if self.writes_to is None:
+            return disk_error_from_git(text, self.git_dir or self._cwd(), f"git {name}")
+        if "unable to write file" in text and is_full(self.writes_to):
+            text = f"No space left on device\n{text}"  # git itself gives no reason
+        elsewhere = "name a clone on another disk with --repo" if self.stranger else _ELSEWHERE
+        return disk_error_from_git(text, self.writes_to, f"git {name}", elsewhere)
+
+    def _shown(self, args: tuple[str, ...]) -> list[str]:
+        shown = ["git"]
+        if self.git_dir is not None:
+            shown.append(f"--git-dir={self.git_dir}")
+        if self.work_tree is not None:
+            shown.append(f"--work-tree={self.work_tree}")
+        return [*shown, *args]
+
+    def _argv(self, args: tuple[str, ...]) -> list[str]:
+        shown = self._shown(args)
+        self.reporter.command(redacted(shlex.join(shown)))
+        return [*_unsetting(os.environ, self._environment()), _git_program(), *shown[1:]]
+
+    def _environment(self) -> dict[str, str]:
+        environment = fixed_environment()
+        if self.stranger:
+            environment["GIT_ALLOW_PROTOCOL"] = "none"  # no protocol has that name
+        if self.borrows is not None:
+            environment[_ALTERNATES] = _quoted(self.borrows)
+        return environment
+
+    def _cwd(self) -> Path:
+        if self.stranger:
+            return Path("/")  # programs by relative names in PATH must not be looked up among its files
+        return self.work_tree or self.git_dir or Path("/")
+
+
+def damaged(git_dir: Path, why: str) -> ObjectDamaged:
+    """The error for the cache's repository when it must be made anew."""
+    return ObjectDamaged(
+        "the cache is damaged",
+        where=Location(path=str(git_dir)),
+        why=why,
+        hint=f"delete {git_dir} and run the command again",
+    )
+
+
+def damaged_clone(git_dir: Path, why: str) -> ObjectDamaged:
+    """The error for a repository of the user that git cannot read: nothing of it is ours to remove."""
+    return ObjectDamaged(
+        "your repository is damaged",
+        where=Location(path=str(git_dir)),
+        why=why,
+        hint=f"git --git-dir={shlex.quote(str(git_dir))} fsck --full shows what; nothing of it was changed",
+    )
+
+
+def check_git(reporter: Reporter) -> tuple[int, int]:
+    """The version of git, at least :data:`MINIMUM_GIT`.
+
+    Raises:
+        GIT_MISSING: no git on PATH.
+        GIT_TOO_OLD: an older one.
+    """
+    text = Git(reporter=reporter).run("version").decode("ascii", "replace").strip()
+    found = re.search(r"(\d+)\.(\d+)", text)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if version < MINIMUM_GIT:
+        raise GitError(
+            f"'{text}' is too old: patchkit needs git {MINIMUM_GIT[0]}.{MINIMUM_GIT[1]} or newer",
+            code="GIT_TOO_OLD",
+            why="older ones cannot be kept from reading the user's configuration",
+            hint="install a newer git and run the command again",
+        )
+    return version
+
+
+def _git_program() -> str:
+    program = shutil.which("git")
+    if program is None:
+        raise GitError(
+            "there is no git on PATH",
+            code="GIT_MISSING",
+            why=f"PATH is {os.environ.get('PATH', 'not set')}",
+            hint="install git (Debian, Ubuntu: apt install git) and run the command again",
+        )
+    return os.path.abspath(program)  # noqa: PTH100  # a relative PATH means another program elsewhere
+
+
+def _quoted(folder: Path) -> str:
+    """A path in a list that colons separate: git takes one in quotes as it takes a string in C."""
+    text = os.fspath(folder)
+    if ":" not in text and not text.startswith('"'):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _unsetting(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    names = [name for name in leaking_names(environ) if name not in ours]
+    if not names:
+        return []
+    env = os.path.abspath(shutil.which("env") or "/usr/bin/env")  # noqa: PTH100  # as above
+    return [env, *(f"-u{name}" for name in names)]
+
+
+def _listen(
+    process: subprocess.Popen[bytes], on_text: Callable[[bytes], None], answer_s: float, silence_s: float
+) -> bytes:
+    if process.stderr is None:
+        raise AssertionError("spawned without a pipe for stderr")
+    text = bytearray()
+    allowed_s = answer_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stderr, selectors.EVENT_READ)
+        while True:
+            if not selector.select(allowed_s):
+                raise GitSilent(f"git said nothing for {allowed_s:g} s")
+            piece = os.read(process.stderr.fileno(), 65536)
+            if not piece:
+                return bytes(text)
+            allowed_s = silence_s
+            text += piece
+            del text[:-65536]
+            on_text(piece)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        try:
+            process.wait(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+        return

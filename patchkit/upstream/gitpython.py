@@ -1,0 +1,77 @@
+"""The two calls of GitPython that patchkit uses.
+
+Pitfalls (GitPython 3.2.1, see tests/unit/vcs): importing it fails without git unless told to be
+quiet; ``env`` is merged into the caller's environment; text mode strips a newline; ``istream`` must
+be a real file; ``kill_after_timeout`` walks ``ps`` output, so timeouts are ours.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    import git
+
+
+def execute(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: BinaryIO | None,
+    keep_open: tuple[int, ...],
+) -> tuple[int, bytes, str]:
+    """Run to the end: exit status, stdout byte for byte, stderr as text."""
+    return _runner(cwd).execute(
+        argv,
+        istream=stdin,
+        env=env,
+        with_extended_output=True,
+        with_exceptions=False,
+        stdout_as_string=False,
+        strip_newline_in_stdout=False,
+        shell=False,
+        pass_fds=keep_open,
+    )
+
+
+def spawn(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep_open: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
+    """Start in a session of its own, stdout dropped, stderr a pipe of bytes."""
+    wrapped = _runner(cwd).execute(
+        argv,
+        env=env,
+        as_process=True,
+        with_stdout=False,
+        shell=False,
+        start_new_session=True,
+        pass_fds=keep_open,
+    )
+    process = wrapped.proc
+    if process is None:
+        raise AssertionError("GitPython gave no process")
+    wrapped.proc = None  # else its finalizer would close and terminate what the caller still uses
+    return process
+
+
+def _runner(cwd: Path) -> git.Git:
+    if "git" not in sys.modules:
+        # Without a git program the import raises; patchkit says that in its own words instead.
+        before = os.environ.get("GIT_PYTHON_REFRESH")
+        os.environ["GIT_PYTHON_REFRESH"] = "quiet"
+        try:
+            import git  # noqa: F401, PLC0415  # costs 0.1 s: only commands that run git pay it
+        finally:
+            if before is None:
+                del os.environ["GIT_PYTHON_REFRESH"]
+            else:
+                os.environ["GIT_PYTHON_REFRESH"] = before
+    from git.cmd import Git  # noqa: PLC0415  # as above
+
+    return Git(cwd)

@@ -1,0 +1,236 @@
+"""The pinned tree in the cache, whatever it takes, and only if its hash is that of the lock."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, SourceError, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import Reporter
+from patchkit.series.lock import GitSource, Pin, SdistSource
+from patchkit.upstream.cache import Cache
+from patchkit.upstream.checkout import cut_history
+from patchkit.upstream.clone import Commit, copy_commit, open_clone
+from patchkit.upstream.commits import CommitStream, git_date
+from patchkit.upstream.git import check_git, redacted
+from patchkit.upstream.refs import read_ref, update_ref
+from patchkit.upstream.remote import fetch_commit
+from patchkit.upstream.repository import Repository
+from patchkit.upstream.sdist import read_archive
+
+SourceWanted = Literal["auto", "git", "sdist"]
+Origin = Literal["cache", "git", "sdist", "clone"]
+
+_AUTO_ANSWER_S = 10.0  # then the sdist is tried
+_ONLY_ANSWER_S = 60.0  # with no other source to try
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedTree:
+    """The verified tree of a pin, and the commit to build on."""
+
+    commit: str
+    tree: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    pin: Pin
+    cache: Cache
+    repository: Repository
+    reporter: Reporter
+    index_url: str | None
+
+
+def pin_ref(pin: Pin) -> str:
+    """The ref that keeps the verified base of a pin."""
+    return f"refs/patchkit/pin/{pin.name}"
+
+
+def find_pinned(repository: Repository, pin: Pin) -> PinnedTree | None:
+    """The base of a pin if the repository holds it, verified and as the lock has it now."""
+    ref = pin_ref(pin)
+    commit, tree, of_ref = repository.resolve(ref, f"{ref}^{{tree}}", f"{ref}^{{commit}}")
+    if commit is None or commit != of_ref or tree != pin.tree:
+        return None
+    if commit != _base_of(pin):
+        return None
+    return PinnedTree(commit=commit, tree=pin.tree, origin="cache")
+
+
+def _base_of(pin: Pin) -> str:
+    """The name of the commit that patches on this pin stand on."""
+    raw = pin.commit_object or _root_commit(pin)
+    return hashlib.sha1(b"commit %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest()
+
+
+def obtain(
+    pin: Pin,
+    *,
+    cache: Cache,
+    source: SourceWanted = "auto",
+    upstream_url: str | None = None,
+    index_url: str | None = None,
+    fetched: str | None = None,
+    reporter: Reporter,
+) -> PinnedTree:
+    """Have the pin's tree in the cache; no network if it is there already.
+
+    Args:
+        pin: from the lock.
+        cache: held for the time of the work; only read when the pin is there.
+        source: git, sdist, or the first of both that works.
+        upstream_url: a git remote to use in place of the lock's.
+        index_url: a package index to use in place of the usual one.
+        fetched: a commit that is in the cache with its whole tree; no source is asked if that is the pin's.
+        reporter: told about every step.
+
+    Raises:
+        GIT_MISSING, GIT_TOO_OLD: no usable git.
+        SOURCE_NOT_IN_LOCK, UPSTREAM_URL_UNUSED: the wish does not fit the lock.
+        TREE_MISMATCH: a source gave another tree.
+        SourceError: the source did not work; an ErrorGroup of them if several did not.
+        CLONE_UNREADABLE, CLONE_INCOMPLETE: the user's clone, for a pin that comes from one.
+        CacheError: the disk refused.
+    """
+    check_git(reporter)
+    ways = _ways(pin, source, upstream_url) if pin.clone is None else ()
+    peeked = cache.peek(reporter)
+    found = find_pinned(peeked, pin) if peeked is not None else None
+    if found is not None:
+        return found
+    with cache.hold(reporter) as repository:
+        found = find_pinned(repository, pin)  # somebody else may have been at it meanwhile
+        if found is not None:
+            return found
+        task = _Task(pin=pin, cache=cache, repository=repository, reporter=reporter, index_url=index_url)
+        # The ref may keep the same tree under another commit, as another list of pins has it.
+        for commit in (fetched, read_ref(repository, pin_ref(pin))):
+            if commit is not None and repository.resolve(f"{commit}^{{tree}}") == (pin.tree,):
+                return _accept(task, pin.tree, "cache", commit)
+        if pin.clone is not None:
+            return _from_clone(task, pin.clone)
+        return _try_in_turn(task, ways)
+
+
+def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[GitSource | SdistSource, ...]:
+    kinds = {"auto": (GitSource, SdistSource), "git": (GitSource,), "sdist": (SdistSource,)}[wanted]
+    sources = [each for each in pin.sources if isinstance(each, kinds)]
+    if upstream_url is not None:
+        if wanted == "sdist" or pin.commit is None:
+            why = "the lock does not know the commit of this pin" if pin.commit is None else None
+            raise UsageError(
+                f"the remote {redacted(upstream_url)} cannot be used for {pin.name}",
+                code="UPSTREAM_URL_UNUSED",
+                why=why or "only the sdist is to be used",
+                hint="leave out --upstream-url" if pin.commit is None else "leave out --source sdist",
+            )
+        sources = [GitSource(url=upstream_url), *(each for each in sources if isinstance(each, SdistSource))]
+    if not sources:
+        raise SourceError(
+            f"the lock has no {wanted} source for {pin.name}",
+            code="SOURCE_NOT_IN_LOCK",
+            where=pin.where,
+            hint="use --source auto, or give a remote with --upstream-url",
+        )
+    # git first: it is upstream itself, and smaller.
+    return tuple(sorted(sources, key=lambda each: isinstance(each, SdistSource)))
+
+
+def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> PinnedTree:
+    failures: list[PatchkitError] = []
+    for number, way in enumerate(ways):
+        is_last = number == len(ways) - 1
+        try:
+            if isinstance(way, GitSource):
+                return _from_git(task, way, _ONLY_ANSWER_S if is_last else _AUTO_ANSWER_S)
+            return _from_sdist(task, way)
+        except CacheError:
+            raise  # the disk will not be better for the next source
+        except (SourceError, GitError) as error:
+            failures.append(error)
+            if not is_last:
+                following = "the sdist" if isinstance(ways[number + 1], SdistSource) else "the next remote"
+                reason = f" ({error.why.splitlines()[0]})" if error.why else ""
+                task.reporter.warn(f"{error.message}{reason}; using {following}")
+    if len(failures) == 1:
+        raise failures[0]
+    raise ErrorGroup(f"no source gave the tree of {task.pin.name}", failures)
+
+
+def _from_clone(task: _Task, directory: Path) -> PinnedTree:
+    pin = task.pin
+    if pin.commit is None or pin.commit_object is None:
+        raise AssertionError("a pin of a clone is a commit that was read")
+    task.reporter.step(f"copying {pin.commit[:12]} from {directory}")
+    commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
+    copy_commit(open_clone(directory, task.reporter), commit, task.repository)
+    return _accept(task, task.repository.tree_of(pin.commit), "clone", str(directory))
+
+
+def _from_git(task: _Task, source: GitSource, answer_s: float) -> PinnedTree:
+    commit = task.pin.commit
+    if commit is None:
+        raise AssertionError("the lock has git sources only for pins with a commit")
+    task.reporter.step(f"fetching {task.pin.name} from {redacted(source.url)}")
+    fetch_commit(task.repository, source.url, commit, reporter=task.reporter, answer_s=answer_s)
+    return _accept(task, task.repository.tree_of(commit), "git", redacted(source.url))
+
+
+def _from_sdist(task: _Task, source: SdistSource) -> PinnedTree:
+    name = f"{source.package} {source.version}"
+    task.reporter.step(f"getting {task.pin.name} from the sdist of {name}")
+    # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
+    from patchkit.upstream.sdist import fetch_sdist  # noqa: PLC0415
+
+    archive = fetch_sdist(
+        source, downloads=task.cache.downloads, reporter=task.reporter, index_url=task.index_url
+    )
+    with (
+        task.reporter.progress(f"importing {name}", "bytes") as advance,
+        CommitStream(task.repository) as stream,
+    ):
+        stream.begin(message=f"import of {name}", date=task.pin.committed, parent=None)
+        for member in read_archive(archive, subdir=source.subdir, omit=source.omit, on_bytes=advance):
+            if member.same_as is not None:
+                stream.copy_file(member.same_as, member.path)
+            else:
+                stream.put_file(member.path, member.mode, member.data)
+        imported = stream.finish()[0]
+    tree = _accept(task, imported.tree, "sdist", f"the sdist of {name}")
+    with disk_errors(archive, "cleaning up the download"):
+        archive.unlink(missing_ok=True)
+    return tree
+
+
+def _accept(task: _Task, tree: str, origin: Origin, name: str) -> PinnedTree:
+    """Verify the tree, make the base, and only then write the ref that says so."""
+    pin, repository = task.pin, task.repository
+    if tree != pin.tree:
+        raise SourceError(
+            f"{name} gave the tree {tree}, the lock says {pin.tree}",
+            code="TREE_MISMATCH",
+            where=pin.where,
+            why="it is not the pinned upstream source; nothing of it is used",
+            hint="use another --source; if the lock was edited by hand, restore it with git",
+        )
+    commit = repository.write_object("commit", pin.commit_object or _root_commit(pin))
+    if pin.commit_object is not None:
+        cut_history(repository.path, [commit])  # the parents of upstream's commit are not here
+    ref = pin_ref(pin)
+    update_ref(repository, ref, commit, read_ref(repository, ref))
+    return PinnedTree(commit=commit, tree=tree, origin=origin)
+
+
+def _root_commit(pin: Pin) -> bytes:
+    who = f"patchkit <patchkit@localhost> {git_date(pin.committed)}"
+    known = f"Upstream-Commit: {pin.commit}\n" if pin.commit is not None else ""
+    return (
+        f"tree {pin.tree}\nauthor {who}\ncommitter {who}\n\n"
+        f"llama.cpp {pin.name}\n\nThe tree of this upstream build, without its history.\n\n"
+        f"Upstream-Build: {pin.build}\n{known}"
+    ).encode()

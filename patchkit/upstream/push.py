@@ -1,0 +1,218 @@
+"""Sending refs to a remote: all or none, and over nothing that was not looked at first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import GitError, Location
+from patchkit.base.files import disk_errors
+from patchkit.base.process import run_tool
+from patchkit.upstream.git import Finished, Git, redacted
+from patchkit.upstream.repository import Repository
+
+_SETTINGS = ("user.signingkey", "gpg.format", "gpg.program", "gpg.ssh.program", "gpg.x509.program")
+_ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """The settings of git that signing needs, by name."""
+
+    settings: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The key, as the user names it."""
+        return self.settings["user.signingkey"]
+
+
+def find_key(repository: Repository, environ: Mapping[str, str]) -> SigningKey | None:
+    """The user's signing key; None when their configuration names none."""
+    found = {name: value for name in _SETTINGS if (value := user_setting(repository, name, environ))}
+    return SigningKey(settings=found) if "user.signingkey" in found else None
+
+
+def user_setting(repository: Repository, name: str, environ: Mapping[str, str]) -> str | None:
+    """One setting of the user's own git configuration; every other run of git here ignores it."""
+    kept = {key: environ[key] for key in ("HOME", "XDG_CONFIG_HOME") if key in environ}
+    done = run_tool(
+        ["git", "config", "--global", "--includes", "--get", name],
+        env=kept,
+        timeout_s=_ANSWER_S,
+        check=False,
+        reporter=repository.reporter,
+    )
+    text = done.stdout.decode("utf-8", "replace").strip()
+    return text if done.returncode == 0 and text else None
+
+
+def write_signed_tag(repository: Repository, key: SigningKey, *, name: str, commit: str, message: str) -> str:
+    """Store a signed tag object and return its id. No ref moves.
+
+    Raises:
+        SIGNING_FAILED: the key is not there, or its agent refused.
+        CacheError: the disk refused.
+    """
+    with tempfile.TemporaryDirectory(prefix="patchkit-tag-") as folder:
+        scratch = Path(folder) / "tag.git"
+        Git(reporter=repository.reporter).run(
+            "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(scratch)
+        )
+        with disk_errors(scratch, "signing"):
+            info = scratch / "objects" / "info"
+            info.mkdir(parents=True, exist_ok=True)
+            (info / "alternates").write_text(f"{repository.path / 'objects'}\n", "utf-8")
+        git = Git(reporter=repository.reporter, git_dir=scratch)
+        settings = [part for item in key.settings.items() for part in ("-c", "=".join(item))]
+        finished = git.attempt(*settings, "tag", "--sign", "-m", message, name, commit)
+        data = git.attempt("cat-file", "tag", f"refs/tags/{name}").stdout
+        # git 2.39 ends with 0 when ssh-keygen did not sign, and makes a tag without a signature.
+        if finished.status != 0 or b"\n-----BEGIN " not in data:
+            raise GitError(
+                f"git could not sign with the key {key.name}",
+                code="SIGNING_FAILED",
+                why=finished.stderr.strip() or "it wrote nothing to stderr",
+                hint="unlock the key or its agent and run the command again, or add --no-sign",
+            )
+    return repository.write_object("tag", data)
+
+
+_SHOWN = 10  # commits of what would be replaced
+
+
+class RemoteUnread(GitError):
+    """The refs of the remote could not be read."""
+
+    code = "PUSH_REMOTE_UNREAD"
+
+
+class PushRejected(GitError):
+    """The remote refused: a hook, a protected branch, or somebody pushed meanwhile."""
+
+    code = "PUSH_REJECTED"
+
+
+class PushFailed(GitError):
+    """The push did not get through."""
+
+    code = "PUSH_FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A ref of the remote that pointed, or points, elsewhere: ``old``, and what was lost with it."""
+
+    name: str
+    old: str
+    lost: tuple[str, ...]
+
+    def __str__(self) -> str:
+        listed = "".join(f"\n  {line}" for line in self.lost)
+        return f"{self.name} at {self.old[:12]}{listed}"
+
+
+def push_refs(
+    repository: Repository,
+    url: str,
+    refs: Mapping[str, str],
+    *,
+    force: bool,
+    credential_helper: str | None,
+) -> tuple[Replaced, ...]:
+    """Point the refs of the remote at these objects; what was replaced (only with ``force``).
+
+    Args:
+        repository: has the objects.
+        url: of the remote, or an absolute path.
+        refs: object id by full name; the same name here and there.
+        force: whether something may be replaced.
+        credential_helper: the user's, since the rest of their configuration takes no part.
+
+    Raises:
+        RemoteUnread: nothing was sent.
+        PUSH_WOULD_REPLACE: nothing was sent; the message lists what would be lost.
+        PushRejected, PUSH_SHALLOW, PushFailed: nothing changed there: the refs move together.
+    """
+    shown = redacted(url)
+    settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
+    there = _read(repository, url, tuple(refs), settings)
+    replaced = tuple(
+        Replaced(name=name, old=old, lost=_lost(repository, old, refs[name]))
+        for name, old in there.items()
+        if old != refs[name] and not _contains(repository, refs[name], old)
+    )
+    if replaced and not force:
+        raise GitError(
+            f"{shown} has something else under {_plural(len(replaced), 'name')}; nothing was pushed",
+            code="PUSH_WOULD_REPLACE",
+            where=Location(path=shown),
+            why="\n".join(str(one) for one in replaced),
+            hint="look at it; --force-push replaces exactly what is listed here, and nothing newer",
+        )
+    leases = [f"--force-with-lease={name}:{there.get(name, '')}" for name in refs]
+    args = [*settings, "push", "--porcelain", "--atomic", "--no-verify", *leases, url]
+    args += [f"{sha}:{name}" for name, sha in refs.items()]
+    finished = repository.git.attempt(*args)
+    if finished.status != 0:
+        raise _why(finished, shown)
+    return replaced
+
+
+def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequence[str]) -> dict[str, str]:
+    finished = repository.git.attempt(*settings, "ls-remote", "--refs", url, *names)
+    if finished.status != 0:
+        raise RemoteUnread(
+            f"the refs of {redacted(url)} cannot be read; nothing was pushed",
+            where=Location(path=redacted(url)),
+            why=finished.stderr.strip() or "it wrote nothing to stderr",
+            hint="check the address and your right to push there; ssh is never asked for a password here",
+        )
+    rows = (line.partition("\t") for line in finished.stdout.decode("utf-8", "replace").splitlines())
+    return {name: sha for sha, _, name in rows if name in names}
+
+
+def _contains(repository: Repository, new: str, old: str) -> bool:
+    if not repository.has_object(old):
+        return False
+    return repository.git.attempt("merge-base", "--is-ancestor", old, new).status == 0
+
+
+def _lost(repository: Repository, old: str, new: str) -> tuple[str, ...]:
+    if not repository.has_object(old):
+        return ("which this cache does not have: somebody else pushed it",)
+    finished = repository.git.attempt("log", "--oneline", f"--max-count={_SHOWN}", f"{new}..{old}", "--")
+    return tuple(finished.stdout.decode("utf-8", "replace").splitlines())
+
+
+def _why(finished: Finished, shown: str) -> GitError:
+    text = "\n".join([finished.stdout.decode("utf-8", "replace"), finished.stderr]).strip()
+    where = Location(path=shown)
+    if "shallow update not allowed" in text:
+        return GitError(
+            f"{shown} does not have the history of upstream; nothing was pushed",
+            code="PUSH_SHALLOW",
+            where=where,
+            why="the cache holds the pinned commit without its history, which the remote then needs to have",
+            hint="push to a fork of llama.cpp, or push upstream's own branch there first",
+        )
+    if "[rejected]" in text or "[remote rejected]" in text:
+        return PushRejected(
+            f"{shown} refused; nothing was changed there",
+            where=where,
+            why=text,
+            hint="what is published here stays; run the command again when the remote takes it",
+        )
+    return PushFailed(
+        f"the push to {shown} failed; nothing was changed there",
+        where=where,
+        why=text or "git wrote nothing",
+        hint="what is published here stays; run the command again",
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

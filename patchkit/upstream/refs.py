@@ -1,0 +1,125 @@
+"""Refs: read, list, and move by compare-and-swap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from patchkit.base.errors import GitError, Location
+from patchkit.base.files import disk_errors
+from patchkit.upstream.git import Finished
+from patchkit.upstream.repository import Repository
+
+_ABSENT = "0" * 40
+_OURS = ("refs/patchkit", "refs/heads/candidate", "refs/heads/patchkit")
+_WHOLE = re.compile(rb"[0-9a-f]{40}\n")
+_CLASH = re.compile(r"'(?P<other>refs/[^']+)' exists; cannot create")
+
+
+def read_ref(repository: Repository, name: str) -> str | None:
+    """Object id the ref points at, or None when there is no such ref."""
+    return list_refs(repository, name).get(name)
+
+
+def list_refs(repository: Repository, prefix: str) -> dict[str, str]:
+    """Every ref that is ``prefix`` or below it, with the object id it points at, sorted by name."""
+    out = repository.git.run("for-each-ref", "--format=%(refname) %(objectname)", prefix)
+    lines = out.decode("utf-8", "surrogateescape").splitlines()
+    return {name: sha for name, _, sha in (line.rpartition(" ") for line in lines)}
+
+
+def update_ref(repository: Repository, name: str, new: str, expected_old: str | None) -> None:
+    """Point the ref at ``new`` if it is at ``expected_old`` (None: if it does not exist).
+
+    Raises:
+        REF_MOVED: it is somewhere else; nothing changed.
+        REF_NAME_BAD: git does not allow the name.
+        GitError, CacheError: git or the disk refused.
+    """
+    _swap(repository, name, ("update-ref", "--no-deref", name, new, expected_old or _ABSENT), expected_old)
+
+
+def update_refs(repository: Repository, moves: Mapping[str, tuple[str, str | None]]) -> None:
+    """Move several refs, each ``name: (new, expected_old)``, all or none; raises as :func:`update_ref`."""
+    for name in moves:
+        _check_name(repository, name)
+    commands = ["start"]
+    commands += [f"update {name} {new} {old or _ABSENT}" for name, (new, old) in moves.items()]
+    text = "\n".join([*commands, "prepare", "commit", ""])
+    args = ("update-ref", "--no-deref", "--stdin")
+    finished = repository.git.attempt(*args, stdin=text.encode())
+    if finished.status == 0:
+        return
+    for name, (_, old) in moves.items():
+        _explain(repository, name, finished, old)
+    raise repository.git.failure(args, finished)
+
+
+def delete_ref(repository: Repository, name: str, expected_old: str) -> None:
+    """Remove the ref if it is at ``expected_old``; raises as :func:`update_ref`."""
+    _swap(repository, name, ("update-ref", "--no-deref", "-d", name, expected_old), expected_old)
+
+
+def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
+    """Remove refs of patchkit's own that name no object, as a cut of power leaves them; their names.
+
+    The caller holds the cache. What git cannot read as a ref says nothing, so nothing is lost.
+
+    Raises:
+        CacheError: the disk refused.
+    """
+    dropped: list[str] = []
+    with disk_errors(repository.path, "cleaning up the cache"):
+        for name in _OURS:
+            top = repository.path / name
+            for path in (top, *sorted(top.rglob("*"))):
+                if path.is_symlink() or (path.is_file() and not path.name.endswith(".lock")):
+                    if not path.is_symlink() and _WHOLE.fullmatch(path.read_bytes()):
+                        continue
+                    path.unlink()
+                    dropped.append(path.relative_to(repository.path).as_posix())
+    return tuple(dropped)
+
+
+def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: str | None) -> None:
+    _check_name(repository, name)
+    finished = repository.git.attempt(*args)
+    if finished.status != 0:
+        _explain(repository, name, finished, expected)
+        raise repository.git.failure(args, finished)
+
+
+def _check_name(repository: Repository, name: str) -> None:
+    if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
+        raise GitError(
+            f"git does not allow {name!r} as the name of a ref",
+            code="REF_NAME_BAD",
+            where=Location(path=str(repository.path)),
+        )
+
+
+def _explain(repository: Repository, name: str, finished: Finished, expected: str | None) -> None:
+    """Raise what a refused move of this ref means; nothing when it is not about where the ref is."""
+    clash = _CLASH.search(finished.stderr)
+    if clash is not None:
+        raise GitError(
+            f"{name} cannot be made: {clash['other']} is in the way",
+            code="REF_IN_THE_WAY",
+            where=Location(path=str(repository.path)),
+            why="git keeps refs as files: one cannot be below another",
+            hint=f"rename it: git --git-dir={repository.path} branch -m "
+            f"{clash['other'].removeprefix('refs/heads/')} NEW-NAME",
+        )
+    found = read_ref(repository, name)
+    if found != expected:
+        raise GitError(
+            f"{name} moved while patchkit worked: expected {_shown(expected)}, found {_shown(found)}",
+            code="REF_MOVED",
+            where=Location(path=str(repository.path)),
+            why="somebody else moved it; nothing was changed",
+            hint="run the command again to start from where it is now",
+        )
+
+
+def _shown(sha: str | None) -> str:
+    return "no such ref" if sha is None else sha

@@ -1,0 +1,317 @@
+"""The bare repository in the cache: make it, look objects up, read and write them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.errors import CacheError, GitError, Location
+from patchkit.base.files import disk_error, disk_errors
+from patchkit.base.reporter import Reporter
+from patchkit.upstream.git import Git, damaged
+
+_MARK = "patchkit-cache"
+_MARK_TEXT = b"This bare repository belongs to patchkit: it is rewritten and repaired without asking.\n"
+
+# Attributes in an upstream tree could change bytes on their way through git (line ends, keyword
+# expansion, filters). info/attributes outranks every .gitattributes, for worktrees too.
+ATTRIBUTES = (
+    b"* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
+    b" !diff !merge !whitespace\n"
+)
+
+# What git init writes, on any system: no process is needed to see that nothing was added.
+_AS_MADE = re.compile(
+    rb"\[core\]\n"
+    rb"(?:\t(?:repositoryformatversion = 0|bare = true"
+    rb"|(?:filemode|symlinks|ignorecase|precomposeunicode) = (?:true|false))\n)+"
+)
+_NEUTRAL = re.compile(
+    r"core\.(repositoryformatversion\n0|bare\ntrue|(filemode|symlinks|ignorecase|precomposeunicode)\n.*)"
+    r"|(user|author|committer)\.(name|email)\n.*"
+    r"|remote\.(.*\.(url|pushurl|fetch|push)|pushdefault)\n.*"
+    r"|branch\..*\.(remote|merge|pushremote|rebase)\n.*",
+    re.DOTALL,
+)
+
+
+def is_marked(path: Path) -> bool:
+    """Whether the folder has the mark; false for one that is absent or empty.
+
+    Raises:
+        CACHE_FOREIGN: it has content and no mark.
+        CacheError: the disk refused.
+    """
+    with disk_errors(path, "opening the cache"):
+        if not path.is_dir():
+            return False
+        if (path / _MARK).is_file():
+            return True
+        content = sorted(entry.name for entry in path.iterdir())
+    if not content:
+        return False
+    raise CacheError(
+        f"{path} was not made by patchkit",
+        code="CACHE_FOREIGN",
+        where=Location(path=str(path / content[0])),
+        why=f"patchkit leaves the file {_MARK} in a repository that it makes; nothing was touched",
+        hint="name another folder with --cache-dir, or move this one away",
+    )
+
+
+def is_marked_as_ours(path: Path) -> bool:
+    """Whether a repository of any content has the mark."""
+    return (path / _MARK).is_file()
+
+
+def mark(path: Path) -> None:
+    """Make the folder patchkit's own; the caller has seen that nobody else's content is in it."""
+    path.mkdir(exist_ok=True)
+    (path / _MARK).write_bytes(_MARK_TEXT)
+
+
+def check_as_made(path: Path, reporter: Reporter) -> None:
+    """Refuse attributes and settings that could change bytes or run programs.
+
+    Raises:
+        CACHE_ALTERED: with the settings that must go.
+        CacheError: the disk refused.
+    """
+    with disk_errors(path, "opening the cache"):
+        attributes = path / "info" / "attributes"
+        if attributes.read_bytes() != ATTRIBUTES:
+            raise CacheError(
+                f"{attributes} is not as patchkit wrote it",
+                code="CACHE_ALTERED",
+                where=Location(path=str(attributes)),
+                why="attributes can change what git reads and writes, and run programs",
+                hint=f"rm {attributes}; the next patchkit apply writes it anew",
+            )
+        config = path / "config"
+        if _AS_MADE.fullmatch(config.read_bytes()):
+            return
+    # With --file git follows no include: a key that includes is seen, and refused, as a key.
+    listed = Git(reporter=reporter).run("config", "--file", str(config), "--null", "--list")
+    strange = sorted(set(_strange_keys(listed.decode("utf-8", "replace").split("\0"))))
+    if strange:
+        raise CacheError(
+            f"the settings of {path} were changed",
+            code="CACHE_ALTERED",
+            where=tuple(Location(path=str(config), label=key) for key in strange),
+            why="these settings can change what git reads and writes: " + ", ".join(strange),
+            hint=f"git config --file {config} --unset-all {strange[0]}",
+        )
+
+
+def _strange_keys(entries: Iterable[str]) -> Iterable[str]:
+    """The keys of ``key newline value`` entries that are not neutral."""
+    return (entry.partition("\n")[0] for entry in entries if entry and not _NEUTRAL.fullmatch(entry))
+
+
+_NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """One file of a tree. ``mode`` is git's, as text: 100644, 100755, 120000 (link) or 160000."""
+
+    mode: str
+    sha: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A repository at ``path``; the other fields as in :class:`patchkit.upstream.git.Git`."""
+
+    path: Path
+    reporter: Reporter
+    keep_open: tuple[int, ...] = ()
+    stranger: bool = False
+    writes_to: Path | None = None
+
+    @property
+    def git(self) -> Git:
+        """Git bound to this repository."""
+        return Git(
+            reporter=self.reporter,
+            git_dir=self.path,
+            keep_open=self.keep_open,
+            stranger=self.stranger,
+            writes_to=self.writes_to,
+        )
+
+    def borrowing(self, objects: Path) -> Git:
+        """Git bound to this repository, which also reads the objects in another one's folder."""
+        return replace(self.git, borrows=objects)
+
+    def resolve(self, *names: str) -> tuple[str | None, ...]:
+        """The object id of each name (``<commit>^{tree}`` and the like); None where there is none."""
+        out = self.git.run("cat-file", "--batch-check=%(objectname)", stdin=_lines(names))
+        answers = out.decode("utf-8", "surrogateescape").splitlines()
+        return tuple(None if " " in answer else answer for answer in answers)
+
+    def has_object(self, name: str) -> bool:
+        """Whether the object is here."""
+        return self.resolve(name)[0] is not None
+
+    def tree_of(self, commit: str) -> str:
+        """Object id of a commit's tree.
+
+        Raises:
+            GIT_OBJECT_MISSING: no such commit here.
+        """
+        (tree,) = self.resolve(f"{commit}^{{tree}}")
+        if tree is None:
+            raise self.missing(commit)
+        return tree
+
+    def list_files(self, treeish: str, prefix: str = "") -> tuple[TreeEntry, ...]:
+        """The files of a tree in git's order: all of them, or those under a folder.
+
+        Raises:
+            GIT_OBJECT_MISSING: no such tree here.
+        """
+        selected = ("--", prefix) if prefix else ()
+        return self._list_tree("-r", treeish, *selected)
+
+    def find_entries(self, treeish: str, paths: Sequence[str]) -> dict[str, TreeEntry]:
+        """What stands at each of the paths, folders (mode 040000) included; absent ones left out.
+
+        Raises:
+            GIT_OBJECT_MISSING: no such tree here.
+        """
+        if not paths:
+            return {}
+        # Asked for a folder and a file below it, git lists the whole folder; -t keeps the folder itself.
+        wanted = frozenset(paths)
+        listed = self._list_tree("-t", treeish, "--", *paths)
+        return {entry.path: entry for entry in listed if entry.path in wanted}
+
+    def read_blobs(self, treeish: str, paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of files of one tree, read by one process.
+
+        Raises:
+            GIT_PATH_MISSING: a path is not there, or is no file.
+            ObjectDamaged: the content of a file is not what its id says.
+        """
+        wanted = tuple(dict.fromkeys(paths))
+        if not wanted:
+            return {}
+        for path in wanted:
+            if "\n" in path:  # would be two requests
+                raise _no_file(self.path, treeish, path)
+        out = self.git.run("cat-file", "--batch", stdin=_lines(f"{treeish}:{path}" for path in wanted))
+        blobs: dict[str, bytes] = {}
+        at = 0
+        for path in wanted:
+            end = out.index(b"\n", at)
+            header = out[at:end].split(b" ")
+            if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004  # id, type, size
+                entry = self.find_entries(treeish, [path]).get(path)
+                if entry is not None and entry.mode.startswith("1") and entry.mode != "160000":
+                    raise damaged(self.path, f"the object {entry.sha} ({path}) cannot be read")
+                raise _no_file(self.path, treeish, path)
+            size = int(header[2])
+            blobs[path] = out[end + 1 : end + 1 + size]
+            sha = hashlib.sha1(b"blob %d\0" % size + blobs[path], usedforsecurity=False).hexdigest()
+            if sha.encode() != header[0]:  # git does not look
+                raise damaged(self.path, f"{path} has other content than its id {header[0].decode()} says")
+            at = end + 1 + size + 1
+        return blobs
+
+    def write_object(self, kind: str, data: bytes) -> str:
+        """Store one object and return its id; git checks that it is a well-formed ``kind``."""
+        out = self.git.run("hash-object", "-t", kind, "-w", "--stdin", stdin=data)
+        return out.decode("ascii").strip()
+
+    def missing(self, name: str) -> GitError:
+        """The error for an object that must be here."""
+        return GitError(
+            f"there is no object {name} in the cache",
+            code="GIT_OBJECT_MISSING",
+            where=Location(path=str(self.path)),
+            hint="patchkit doctor checks the cache",
+        )
+
+    def _list_tree(self, *args: str) -> tuple[TreeEntry, ...]:
+        finished = self.git.attempt("ls-tree", "-z", "--full-tree", *args)
+        if finished.status != 0:
+            if "Not a valid object name" in finished.stderr or "not a tree object" in finished.stderr:
+                raise self.missing(next(arg for arg in args if not arg.startswith("-")))
+            raise self.git.failure(("ls-tree", *args), finished)
+        return tuple(_parse_entry(line) for line in finished.stdout.split(b"\0") if line)
+
+
+def create_repository(path: Path, reporter: Reporter) -> Repository:
+    """Make the bare repository at ``path``, or complete one that was left half made.
+
+    A new one is built beside its place and renamed there, so that a kill leaves nothing half made.
+
+    Raises:
+        CACHE_FOREIGN: something that is not patchkit's is there; it was not touched.
+        CACHE_ALTERED: it is patchkit's, but its settings are not.
+        CacheError: the disk refused.
+    """
+    if path.exists() and not path.is_dir():
+        raise disk_error(NotADirectoryError(errno.ENOTDIR, "Not a directory"), path, "opening the cache")
+    built = path if is_marked(path) else path.with_name(f"{path.name}.partial")
+    if built != path:
+        is_marked(built)
+    with disk_errors(path.parent, "creating the cache"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mark(built)
+    # Formats are named: a later git may make repositories of another kind by default.
+    Git(reporter=reporter).run(
+        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(built)
+    )
+    with disk_errors(path, "creating the cache"):
+        (built / "info").mkdir(exist_ok=True)
+        (built / "info" / "attributes").write_bytes(ATTRIBUTES)
+        if built != path:
+            built.rename(path)
+    check_as_made(path, reporter)
+    return Repository(path=path, reporter=reporter)
+
+
+def open_repository(path: Path, reporter: Reporter) -> Repository | None:
+    """The repository at ``path``, or None when it is not there or not complete.
+
+    Raises:
+        CACHE_FOREIGN: another repository, or anything else, is there.
+        CACHE_ALTERED: it is patchkit's, but its settings are not.
+        CacheError: the disk refused.
+    """
+    if not is_marked(path) or not all((path / name).exists() for name in _NEEDED):
+        return None
+    check_as_made(path, reporter)
+    return Repository(path=path, reporter=reporter)
+
+
+def git_path(path: str) -> bytes:
+    """The bytes of a path of a tree."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _no_file(repository: Path, treeish: str, path: str) -> GitError:
+    return GitError(
+        f"there is no file {path} in {treeish[:12]}",
+        code="GIT_PATH_MISSING",
+        where=Location(path=path),
+        hint=f"git --git-dir={repository} ls-tree -r --name-only {treeish[:12]} lists its files",
+    )
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return b"".join(git_path(name) + b"\n" for name in names)
+
+
+def _parse_entry(line: bytes) -> TreeEntry:
+    head, _, path = line.partition(b"\t")
+    mode, _, sha = head.decode("ascii").split(" ")
+    return TreeEntry(mode=mode, sha=sha, path=path.decode("utf-8", "surrogateescape"))

@@ -1,0 +1,495 @@
+"""Downloading a source distribution from the package index, by name, version and sha256.
+
+Nothing is opened before its sha256 is that of the lock, and nothing of the package is ever run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import tarfile
+import unicodedata
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import requests
+from pypi_simple import (
+    PYPI_SIMPLE_ENDPOINT,
+    DistributionPackage,
+    NoSuchProjectError,
+    PyPISimple,
+    UnexpectedRepoVersionWarning,
+    UnsupportedContentTypeError,
+    UnsupportedRepoVersionError,
+)
+
+from patchkit.base.errors import Location, SourceError
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import Advance, Reporter
+from patchkit.series.lock import SdistSource
+
+
+class ArchiveDamaged(SourceError):
+    """It is no gzip-compressed tar file, or is cut short."""
+
+    code = "ARCHIVE_DAMAGED"
+
+
+class ArchiveAbsolutePath(SourceError):
+    """An entry has an absolute path."""
+
+    code = "ARCHIVE_ABSOLUTE_PATH"
+
+
+class ArchiveParentPath(SourceError):
+    """An entry has ``..`` in its path."""
+
+    code = "ARCHIVE_PARENT_PATH"
+
+
+class ArchivePathTooLong(SourceError):
+    """An entry has a path longer than any file system takes."""
+
+    code = "ARCHIVE_PATH_TOO_LONG"
+
+
+class ArchiveLinkOutside(SourceError):
+    """A link leads out of the tree, or to something that is not there yet."""
+
+    code = "ARCHIVE_LINK_OUTSIDE"
+
+
+class ArchiveSpecialFile(SourceError):
+    """An entry is a device, a pipe or the like."""
+
+    code = "ARCHIVE_SPECIAL_FILE"
+
+
+class ArchiveDuplicate(SourceError):
+    """Two entries would take the same place, on some file system at least."""
+
+    code = "ARCHIVE_DUPLICATE"
+
+
+class ArchiveGitFolder(SourceError):
+    """An entry lies in a ``.git`` folder."""
+
+    code = "ARCHIVE_GIT_FOLDER"
+
+
+class ArchiveTooManyMembers(SourceError):
+    """It has too many entries."""
+
+    code = "ARCHIVE_TOO_MANY_MEMBERS"
+
+
+class ArchiveFileTooLarge(SourceError):
+    """One entry alone is too large."""
+
+    code = "ARCHIVE_FILE_TOO_LARGE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an archive may grow to. The largest of the corpus: 38 MB, 4026 entries, 173 MB unpacked."""
+
+    total_bytes: int = 2 * 1024**3
+    members: int = 50_000
+    file_bytes: int = 256 * 1024**2
+    ratio: int = 100  # unpacked bytes per packed byte; source text packs to a fifth
+    path_bytes: int = 1024
+    header_bytes: int = 1024**2  # of one entry: long names, extended attributes
+
+
+LIMITS = Limits()
+
+_FREE_BYTES = 16 * 1024**2  # a ratio says nothing about less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One file. ``mode`` is git's; ``same_as`` names an earlier member whose bytes these are."""
+
+    path: str
+    mode: str
+    data: bytes
+    same_as: str | None = None
+
+
+def read_archive(
+    archive: Path,
+    *,
+    subdir: str,
+    omit: tuple[str, ...] = (),
+    limits: Limits = LIMITS,
+    on_bytes: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Iterator[Member]:
+    """The files of ``subdir``, below the one top folder of a source archive.
+
+    Args:
+        archive: a gzip-compressed tar file.
+        subdir: the wanted folder, relative to the top folder.
+        omit: paths relative to ``subdir`` to leave out, with all below them.
+        limits: what is refused as too much.
+        on_bytes: called with packed bytes read and in all.
+
+    Raises:
+        SourceError: one of the errors of :mod:`patchkit.upstream.sdist`, naming the entry.
+    """
+    reader = _Reader(archive=archive, subdir=subdir, omit=omit, limits=limits)
+    size = archive.stat().st_size
+    count = 0
+    try:
+        with archive.open("rb") as packed, gzip.GzipFile(fileobj=packed) as unpacked:
+            meter = _Meter(unpacked, archive, min(limits.total_bytes, max(_FREE_BYTES, limits.ratio * size)))
+            meter.allow_to(limits.header_bytes)
+            with tarfile.open(fileobj=meter, mode="r|", encoding="utf-8") as entries:  # type: ignore[call-overload]
+                while (entry := entries.next()) is not None:
+                    reader.check(entry)
+                    # The content of this entry, and what describes the next one.
+                    meter.allow_to(entries.offset + limits.header_bytes)
+                    member = reader.take(entry, entries)
+                    if member is not None:
+                        count += 1
+                        yield member
+                    on_bytes(packed.tell(), size)
+            meter.check_end(entries.offset)
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+        raise ArchiveDamaged(
+            f"{archive.name} is damaged or cut short", where=Location(path=str(archive)), why=str(error)
+        ) from error
+    if not count:
+        raise SourceError(
+            f"{archive.name} has no files in {subdir}",
+            code="ARCHIVE_NO_TREE",
+            where=Location(path=str(archive)),
+        )
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Counts what comes out of the decompressor, and stops it."""
+
+    stream: gzip.GzipFile
+    archive: Path
+    total: int
+    count: int = 0
+    allowed: int = 0
+    last: bytes = b""
+
+    def allow_to(self, offset: int) -> None:
+        self.allowed = min(self.total, offset)
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self.count += len(data)
+        if self.count > self.allowed:
+            raise SourceError(
+                f"{self.archive.name} unpacks to more than {self.allowed} bytes, as far as it was read",
+                code="ARCHIVE_BOMB",
+                where=Location(path=str(self.archive)),
+                why="a source tree is not that large, nor packs that well",
+            )
+        self.last = data or self.last
+        return data
+
+    def check_end(self, offset: int) -> None:
+        """From where the entries ended there are zeros only; else that was no end, but damage."""
+        rest = self.last[offset - (self.count - len(self.last)) :]
+        if not rest:
+            raise EOFError("it ends in the middle of an entry")
+        while rest:
+            if rest.strip(b"\0"):
+                raise EOFError(f"the entry at byte {offset} of the tar file is damaged")
+            self.allow_to(self.count + 65536)
+            rest = self.read(65536)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Decides about one entry after the other, remembering those before."""
+
+    archive: Path
+    subdir: str
+    omit: tuple[str, ...]
+    limits: Limits
+    entries: int = 0
+    top: str | None = None
+    files: dict[str, str] = field(default_factory=dict)  # path -> mode
+    folders: set[str] = field(default_factory=set)
+    spelled: dict[str, str] = field(default_factory=dict)  # folded path -> path
+
+    def check(self, entry: tarfile.TarInfo) -> None:
+        """What is refused of any entry, wanted or not."""
+        self.entries += 1
+        name = entry.name
+        if self.entries > self.limits.members:
+            raise self._error(ArchiveTooManyMembers, name, f"more than {self.limits.members} entries")
+        if len(name.encode("utf-8", "surrogateescape")) > self.limits.path_bytes:
+            raise self._error(ArchivePathTooLong, f"{name[:80]}...", f"over {self.limits.path_bytes} bytes")
+        if name.startswith("/"):
+            raise self._error(ArchiveAbsolutePath, name, "an absolute path")
+        if ".." in name.split("/"):
+            raise self._error(ArchiveParentPath, name, "a path with '..'")
+        if "\0" in name:
+            raise self._error(ArchiveDamaged, name, "a path with a zero byte")
+        if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
+            raise self._error(ArchiveSpecialFile, name, "a device, a pipe or another special file")
+        if entry.size > self.limits.file_bytes:
+            raise self._error(ArchiveFileTooLarge, name, f"{entry.size} bytes")
+        top = _parts(name)[:1]
+        self.top = self.top or "".join(top)
+        if top and top[0] != self.top:
+            raise self._error(ArchiveDamaged, name, f"beside the top folder {self.top}")
+
+    def take(self, entry: tarfile.TarInfo, entries: tarfile.TarFile) -> Member | None:
+        """The member for an entry, if it is one of those asked for."""
+        path = self._path(entry.name)
+        if path is None or entry.isdir():
+            return None
+        if ".git" in path.lower().split("/"):
+            raise self._error(ArchiveGitFolder, entry.name, "git's own folder, which no tree has")
+        self._claim(path, entry.name)
+        if entry.issym():
+            return self._remember(path, "120000", self._link_target(path, entry))
+        if entry.islnk():
+            source = self._path(entry.linkname)
+            if source is None or self.files.get(source, "120000") == "120000":
+                raise self._error(ArchiveLinkOutside, entry.name, f"a hard link to {entry.linkname}")
+            return self._remember(path, self.files[source], b"", same_as=source)
+        stream = entries.extractfile(entry)
+        if stream is None:
+            raise self._error(ArchiveDamaged, entry.name, "no content")
+        # Only the owner's execute bit means anything to git; all others are dropped.
+        return self._remember(path, "100755" if entry.mode & 0o100 else "100644", stream.read())
+
+    def _path(self, name: str) -> str | None:
+        """Relative to the wanted folder; None outside of it, and for what is left out."""
+        path = "/".join(_parts(name)[1:])
+        if not path.startswith(f"{self.subdir}/"):
+            return None
+        path = path.removeprefix(f"{self.subdir}/")
+        return None if any(path == left or path.startswith(f"{left}/") for left in self.omit) else path
+
+    def _claim(self, path: str, name: str) -> None:
+        """Each path once, in one spelling, and no file where another has a folder."""
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            part = "/".join(parts[:depth])
+            before = self.spelled.setdefault(_folded(part), part)
+            is_file = depth == len(parts)
+            if before != part or part in self.files or (is_file and part in self.folders):
+                raise self._error(ArchiveDuplicate, name, f"it would take the place of {before}")
+            if not is_file:
+                self.folders.add(part)
+
+    def _link_target(self, path: str, entry: tarfile.TarInfo) -> bytes:
+        """A link may climb, but only at first and not above the tree; so it cannot leave by detours."""
+        parts = entry.linkname.split("/")
+        climbs = len([part for part in parts if part == ".."])
+        leading = parts[:climbs] == [".."] * climbs
+        if entry.linkname.startswith("/") or not leading or climbs > path.count("/"):
+            raise self._error(ArchiveLinkOutside, entry.name, f"a link to {entry.linkname}")
+        return entry.linkname.encode("utf-8", "surrogateescape")
+
+    def _remember(self, path: str, mode: str, data: bytes, same_as: str | None = None) -> Member:
+        self.files[path] = mode
+        return Member(path=path, mode=mode, data=data, same_as=same_as)
+
+    def _error(self, kind: type[SourceError], name: str, what: str) -> SourceError:
+        return kind(
+            f"{self.archive.name} has the entry {name!r}: {what}",
+            where=Location(path=str(self.archive), label=name),
+            why="nothing of an archive with such an entry is used",
+        )
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+def _folded(path: str) -> str:
+    """The same for paths that some file systems take for one: letter case, composed accents."""
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+_TRIES = 3
+_TIMEOUT_S = (10.0, 30.0)  # to connect, and between two pieces
+_PIECE = 64 * 1024  # bytes; a cut loses less than one
+_LARGEST = 512 * 1024**2  # bytes; the corpus has up to 38 MB
+
+
+class SdistNetwork(SourceError):
+    """The index or its files could not be reached, or the download was cut."""
+
+    code = "SDIST_NETWORK"
+
+
+class IndexUnusable(SourceError):
+    """What answered is no package index that pypi_simple understands."""
+
+    code = "SDIST_INDEX_UNUSABLE"
+
+
+class SdistDigestMismatch(SourceError):
+    """The file is not the one the lock names."""
+
+    code = "SDIST_DIGEST_MISMATCH"
+
+
+def fetch_sdist(
+    source: SdistSource, *, downloads: Path, reporter: Reporter, index_url: str | None = None
+) -> Path:
+    """The verified archive in the folder ``downloads``, downloaded if it is not there.
+
+    Raises:
+        SDIST_MISSING, IndexUnusable, SdistNetwork, SDIST_TOO_LARGE: it could not be had.
+        SdistDigestMismatch: it is another file; it was removed.
+        CacheError: the disk refused.
+    """
+    archive = downloads / f"{source.sha256}.tar.gz"
+    part = downloads / f"{source.sha256}.part"
+    with disk_errors(downloads, "downloading"):
+        downloads.mkdir(parents=True, exist_ok=True)
+        if archive.is_file() and _sha256(archive) == source.sha256:
+            return archive
+    with PyPISimple(endpoint=index_url or PYPI_SIMPLE_ENDPOINT) as client:
+        package = _find(client, source)
+        if package.is_yanked:
+            reporter.info(f"{package.filename} was withdrawn by its authors; its sha256 decides")
+        with reporter.progress(f"downloading {package.filename}", "bytes") as advance:
+            digest = _download(client, package, part, advance)
+    if digest != source.sha256:
+        raise _mismatch(source, package.filename, digest)
+    with disk_errors(archive, "downloading"):
+        part.replace(archive)
+    return archive
+
+
+def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
+    wanted = f"the source distribution of {source.package} {source.version}"
+    try:
+        with warnings.catch_warnings():
+            # A newer minor version of the index's protocol has more fields; none that is used here.
+            warnings.simplefilter("ignore", UnexpectedRepoVersionWarning)
+            page = client.get_project_page(source.package, timeout=_TIMEOUT_S)
+    except NoSuchProjectError as error:
+        raise SourceError(
+            f"{wanted} was not found",
+            code="SDIST_MISSING",
+            why=f"the package index has no package {source.package}",
+            hint=_HINT,
+        ) from error
+    except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
+        raise IndexUnusable("the package index gave an answer of another kind", why=str(error)) from error
+    except requests.RequestException as error:
+        raise _network(wanted, error) from error
+    for package in page.packages:
+        if package.package_type == "sdist" and package.version == source.version:
+            known = package.digests.get("sha256", source.sha256)
+            if known != source.sha256:
+                raise _mismatch(source, package.filename, known)
+            return package
+    versions = len({package.version for package in page.packages})
+    raise SourceError(
+        f"{wanted} was not found",
+        code="SDIST_MISSING",
+        why=f"the index lists {versions} other versions",
+        hint=_HINT,
+    )
+
+
+def _download(client: PyPISimple, package: DistributionPackage, part: Path, advance: Advance) -> str:
+    """Complete the part, going on where a cut left it; the sha256 of the whole."""
+    with disk_errors(part, "downloading"):
+        begun = part.stat().st_size if part.exists() else 0
+    for left in reversed(range(_TRIES)):
+        try:
+            _continue(client, package, part, advance)
+        except requests.RequestException as error:
+            if left:
+                continue
+            raise _network(package.filename, error) from error
+        digest = _sha256(part)
+        wrong = digest != package.digests.get("sha256", digest)
+        if not wrong:
+            return digest
+        with disk_errors(part, "downloading"):
+            part.unlink()
+        if not begun or not left:
+            return digest
+        begun = 0  # what lay there from before was something else: once more, from the start
+    raise AssertionError("every round returns or raises")
+
+
+def _continue(client: PyPISimple, package: DistributionPackage, part: Path, advance: Advance) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with client.s.get(package.url, stream=True, headers=headers, timeout=_TIMEOUT_S) as answer:
+        if answer.status_code == requests.codes.requested_range_not_satisfiable:
+            _empty(part)
+            raise requests.ConnectionError("the part was longer than the file")
+        answer.raise_for_status()
+        goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if answer.status_code != requests.codes.partial_content or not goes_on:
+            have = 0
+        rest = answer.headers.get("Content-Length", "")
+        total = have + int(rest) if rest.isdecimal() else None
+        with _opened(part, "ab" if have else "wb") as stream:
+            for piece in answer.iter_content(_PIECE):
+                have += len(piece)
+                if have > _LARGEST:
+                    raise SourceError(
+                        f"{package.filename} is larger than {_LARGEST} bytes",
+                        code="SDIST_TOO_LARGE",
+                        where=Location(path=str(part)),
+                    )
+                _write(stream, piece, part)
+                advance(have, total)
+
+
+def _opened(part: Path, mode: str) -> AbstractContextManager[BinaryIO]:
+    with disk_errors(part, "downloading"):
+        # Unbuffered: a full disk shows at the write that meets it, and a kill loses nothing.
+        return part.open(mode, buffering=0)  # type: ignore[return-value]
+
+
+def _write(stream: BinaryIO, piece: bytes, part: Path) -> None:
+    left = memoryview(piece)
+    with disk_errors(part, "downloading"):
+        while left:  # the last write before a full disk takes a part of what it is given
+            left = left[stream.write(left) :]
+
+
+def _empty(part: Path) -> None:
+    with disk_errors(part, "downloading"):
+        part.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+_HINT = "patchkit apply --source git takes the tree from the git remote instead"
+
+
+def _network(what: str, error: Exception) -> SdistNetwork:
+    return SdistNetwork(
+        f"{what} could not be downloaded",
+        why=str(error),
+        hint="run the command again: it goes on where it was cut",
+    )
+
+
+def _mismatch(source: SdistSource, filename: str, found: str) -> SdistDigestMismatch:
+    return SdistDigestMismatch(
+        f"{filename} has sha256 {found}, the lock says {source.sha256}",
+        why="the file was changed, or the index serves another one; it was not opened",
+        hint=_HINT,
+    )
