@@ -199,7 +199,7 @@ def make_upstream(folder: Path, builds: Mapping[int, Mapping[str, str | None]], 
     Files by path, None for one that goes; what a build does not name stays.
     """
     folder.mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "master")
+    git(folder, "init", "-q", "--template=", "-b", "master")
     git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
     for number, (build, files) in enumerate(builds.items(), start=day):
         for name, text in files.items():

@@ -62,7 +62,7 @@ def plan(series, test_cache, build, *args):
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("build", ordinary(BUILDS, (6900, 11549)))
+@pytest.mark.parametrize("build", ordinary(BUILDS, (6900,)))
 def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
     code, report = plan(corpus_series, test_cache, build, "--arch=gfx1151", *WITH_ALL)
     assert code == 0, report

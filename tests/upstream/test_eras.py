@@ -76,6 +76,7 @@ def test_a_patch_asked_for_outside_its_era_is_said_on_stderr(patchkit):
     assert "mmvq-batch-limits, " not in err
 
 
+@pytest.mark.thorough
 def test_both_sides_of_each_knob_read_the_profile(patchkit):
     asked = [f"--with={name}" for name in ("fattn-tile-rows", "mmq-tile-table")]
     out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
@@ -90,6 +91,7 @@ def test_both_sides_of_each_knob_read_the_profile(patchkit):
     assert "GGML_CUDA_CC" not in text["device-config"]
 
 
+@pytest.mark.thorough
 def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
     asked = ("--arch", "gfx1200", "--arch", "gfx1201", "--with", "mmvq-decode-warps")
     out, _ = patchkit("plan", "--json", "--upstream", "b11549", *asked)

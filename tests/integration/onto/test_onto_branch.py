@@ -115,6 +115,7 @@ def test_nothing_of_the_clones_own_settings_hooks_and_attributes_takes_part(owne
     expected = owner.git("rev-parse", BRANCH)
     owner.git("update-ref", "-d", BRANCH)
     hooks = owner.clone / ".git" / "hooks"
+    hooks.mkdir()
     for name in (
         "reference-transaction",
         "post-commit",
@@ -162,6 +163,7 @@ def test_nothing_of_the_clones_own_settings_hooks_and_attributes_takes_part(owne
     for key, value in settings.items():
         owner.git("config", key, value)
     (tmp_path / "attributes").write_text("* filter=x diff=x merge=x\n")
+    (owner.clone / ".git" / "info").mkdir(exist_ok=True)
     (owner.clone / ".git" / "info" / "attributes").write_text("* filter=x diff=x merge=x ident\n")
     environment = {
         "GIT_EXTERNAL_DIFF": trap("env-diff"),
