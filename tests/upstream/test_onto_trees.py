@@ -7,9 +7,7 @@ build.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 from caches import link_objects
 from command_line import run_patchkit
+from demo_world import git
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.thorough]
 
@@ -44,40 +43,24 @@ class History:
     def __init__(self, cache: Path, folder: Path) -> None:
         self.cache, self.folder = cache, folder
         self.upstream = folder / "upstream.git"
-        self.git("init", "-q", "--bare", "-b", "master", str(self.upstream), at=folder)
+        git(folder, "init", "-q", "--bare", "-b", "master", str(self.upstream))
         alternates = self.upstream / "objects" / "info" / "alternates"
         alternates.write_text(f"{cache / 'upstream.git' / 'objects'}\n")
         parent: tuple[str, ...] = ()
         for build, tree in sorted(TREES.items()):
-            commit = self.git("commit-tree", tree, *parent, "-m", f"upstream b{build}", at=self.upstream)
-            self.git("tag", f"b{build}", commit, at=self.upstream)
+            commit = git(self.upstream, "commit-tree", tree, *parent, "-m", f"upstream b{build}")
+            git(self.upstream, "tag", f"b{build}", commit)
             parent = ("-p", commit)
-        self.git("update-ref", "refs/heads/master", parent[1], at=self.upstream)
-
-    def git(self, *args: str, at: Path, data: str | None = None) -> str:
-        who = {"NAME": "up", "EMAIL": "up@localhost", "DATE": "2026-01-01T00:00:00Z"}
-        who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
-        done = subprocess.run(
-            ["git", "-C", str(at), *args],
-            env={**os.environ, **who},
-            input=data,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        git(self.upstream, "update-ref", "refs/heads/master", parent[1])
 
     def clone(self, name: str, build: int, *, later: tuple[int, tuple[str, ...]] | None = None) -> Path:
         """An owner's clone at a build, with the files of a later one, if any, and an edit of his own."""
         clone = self.folder / name
-        self.git("clone", "-q", "--shared", "--no-checkout", str(self.upstream), str(clone), at=self.folder)
-        self.git("switch", "-q", "-c", "mine", f"b{build}", at=clone)
+        git(self.folder, "clone", "-q", "--shared", "--no-checkout", str(self.upstream), str(clone))
+        git(clone, "switch", "-q", "-c", "mine", f"b{build}")
         if later is not None:
-            self.git(
-                "checkout", "-q", f"b{later[0]}", "--", *(f"{CUDA}/{file}" for file in later[1]), at=clone
-            )
-            self.git("commit", "-q", "-m", "a commit between the tags", at=clone)
+            git(clone, "checkout", "-q", f"b{later[0]}", "--", *(f"{CUDA}/{file}" for file in later[1]))
+            git(clone, "commit", "-q", "-m", "a commit between the tags")
         path = clone / CUDA / "fattn.cu"
         text = path.read_text()
         for neighbour in ("switch (Q->ne[0]) {", "#ifdef GGML_USE_WMMA_FATTN", "const int cc = "):
@@ -86,7 +69,7 @@ class History:
             )
         assert text != path.read_text()
         path.write_text(text)
-        self.git("commit", "-q", "-am", "an edit of the owner's", at=clone)
+        git(clone, "commit", "-q", "-am", "an edit of the owner's")
         return clone
 
     def patchkit(self, *args: str, code: int | None = 0) -> dict:
@@ -96,7 +79,7 @@ class History:
 
     def added(self, at: Path, base: str, tip: str) -> dict[str, Counter[str]]:
         """The lines that the patches add, by file, in any order."""
-        out = self.git("diff", "-U0", "--no-color", base, tip, at=at)
+        out = git(at, "diff", "-U0", "--no-color", base, tip)
         found: dict[str, Counter[str]] = {}
         name = ""
         for line in out.splitlines():
@@ -139,9 +122,9 @@ def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, b
     before = history.added(clone, pin["base"], pin["commits"][-1]["commit"])
     after = history.added(clone, mine["base"], mine["commits"][-1]["commit"])
     assert after == before
-    history.git("merge", "-q", "--ff-only", "patchkit/gfx1151", at=clone)
+    git(clone, "merge", "-q", "--ff-only", "patchkit/gfx1151")
     assert "the owner's note" in (clone / CUDA / "fattn.cu").read_text()
-    assert history.git("status", "--porcelain", at=clone) == ""
+    assert git(clone, "status", "--porcelain") == ""
 
 
 @pytest.mark.parametrize("name", BETWEEN)

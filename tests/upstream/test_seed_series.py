@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 
+import pytest
 from command_line import run_patchkit
+from demo_world import git
 
 from patchkit.series.lock import load_lock
 
@@ -20,23 +21,21 @@ def patchkit(cache, *args):
     return done.stdout
 
 
-def git(cache, *args):
-    done = subprocess.run(
-        ["git", "-C", str(cache / "upstream.git"), *args], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+@pytest.fixture
+def repository(candidate_cache):
+    return candidate_cache / "upstream.git"
 
 
-def test_four_commits_on_the_real_commit_touch_only_the_cuda_folder(candidate_cache, applied):
+def test_four_commits_on_the_real_commit_touch_only_the_cuda_folder(repository, applied):
     assert applied["base"] == PIN
-    assert git(candidate_cache, "rev-parse", f"{PIN}^{{tree}}") == TREE
+    assert git(repository, "rev-parse", f"{PIN}^{{tree}}") == TREE
     assert [made["id"] for made in applied["commits"]] == [
         "wmma-tile-params",
         "tile-unprune",
         "fattn-decode-tile",
         "tile-config-guard",
     ]
-    changed = git(candidate_cache, "diff", "--name-only", PIN, applied["branch"]).splitlines()
+    changed = git(repository, "diff", "--name-only", PIN, applied["branch"]).splitlines()
     assert changed == [
         "ggml/src/ggml-cuda/fattn-tile-fallback.cuh",
         "ggml/src/ggml-cuda/fattn-tile.cuh",
@@ -85,8 +84,8 @@ def test_every_anchor_resolves_to_its_entity_and_clang_sees_it(candidate_cache):
                 assert f"{edit['side']} gfx1151" in edit["seen_in"], edit["id"]
 
 
-def test_no_knob_is_changed_on_one_side_only(candidate_cache, applied):
-    text = git(candidate_cache, "show", f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-f16.cu")
+def test_no_knob_is_changed_on_one_side_only(repository, applied):
+    text = git(repository, "show", f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-f16.cu")
     kernel, launcher = text.split("ggml_cuda_flash_attn_ext_wmma_f16_case", maxsplit=1)
     # Upstream's name is left in the alias and in the assert that the guard removes (twice: its text).
     assert len(re.findall(r"\bFATTN_KQ_STRIDE\b", kernel)) == 3
@@ -96,14 +95,18 @@ def test_no_knob_is_changed_on_one_side_only(candidate_cache, applied):
         assert getter in launcher
 
 
-def test_several_gpus_share_one_branch(candidate_cache):
+def test_several_gpus_share_one_branch(candidate_cache, repository):
     with_all = [
         f"--with={name}"
         for name in ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard")
     ]
     archs = ["--arch", "gfx90a", "--arch", "gfx1100", "--arch", "gfx1151"]
     applied = json.loads(patchkit(candidate_cache, "apply", *archs, *with_all, "--json"))
-    header = git(candidate_cache, "show", f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-config.cuh")
+    header = git(
+        candidate_cache / "upstream.git",
+        "show",
+        f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-config.cuh",
+    )
     assert "get_config_gfx1100(" in header
     assert "get_config_gfx1151(" in header
     assert "gfx90a" not in header

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import patchkit_process, process_environment, process_start, run_patchkit
+from demo_world import git
 from thorough import ordinary
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
@@ -28,11 +29,6 @@ def patchkit(candidate_cache: Path):
         return json.loads(done.stdout)
 
     return run
-
-
-def _git(*argv: str, folder: Path) -> str:
-    done = subprocess.run(["git", *argv], cwd=folder, capture_output=True, check=True, text=True)
-    return done.stdout.strip()
 
 
 def test_status_knows_the_candidate_and_that_the_lock_records_it(applied: dict, patchkit) -> None:
@@ -77,19 +73,12 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     tree = tmp_path / "tree"
-    _git(
-        "clone",
-        "--quiet",
-        "--shared",
-        "--no-checkout",
-        str(candidate_cache / "upstream.git"),
-        str(tree),
-        folder=tmp_path,
-    )
-    _git("checkout", "--quiet", "--detach", BASE, folder=tree)
+    source = str(candidate_cache / "upstream.git")
+    git(tmp_path, "clone", "--quiet", "--shared", "--no-checkout", source, str(tree))
+    git(tree, "checkout", "--quiet", "--detach", BASE)
     who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
-    _git(*who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files), folder=tree)
-    assert _git("rev-parse", "HEAD^{tree}", folder=tree) == applied["tree"]
+    git(tree, *who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files))
+    assert git(tree, "rev-parse", "HEAD^{tree}") == applied["tree"]
 
 
 def test_the_branch_can_be_fetched_as_apply_says(
@@ -99,12 +88,12 @@ def test_the_branch_can_be_fetched_as_apply_says(
     (line,) = (line for line in done.stdout.split("\n") if line.startswith("fetch it:"))
     command = shlex.split(line.removeprefix("fetch it:"))
     mine = tmp_path / "mine"
-    _git("init", "--quiet", str(mine), folder=tmp_path)
+    git(tmp_path, "init", "--quiet", str(mine))
     # In place of a clone of upstream's, which no test can have: one that has the pinned commit alone.
     pin = "refs/patchkit/pin/b6900"
-    _git("fetch", "--quiet", "--depth=1", str(candidate_cache / "upstream.git"), f"{pin}:{pin}", folder=mine)
-    _git(*command[1:], folder=mine)
-    fetched = _git("rev-parse", "FETCH_HEAD", folder=mine)
+    git(mine, "fetch", "--quiet", "--depth=1", str(candidate_cache / "upstream.git"), f"{pin}:{pin}")
+    git(mine, *command[1:])
+    fetched = git(mine, "rev-parse", "FETCH_HEAD")
     assert command[0] == "git"
     assert fetched == applied["commits"][-1]["commit"]
 
@@ -152,5 +141,5 @@ def test_ctrl_c_moves_no_branch_and_says_so(pin_cache: Path) -> None:
     assert out == ""
     assert "error[INTERRUPTED]: stopped by Ctrl-C: no branch was moved\n" in err
     assert "Traceback" not in err
-    assert BRANCH not in _git("for-each-ref", folder=pin_cache / "upstream.git")
+    assert BRANCH not in git(pin_cache / "upstream.git", "for-each-ref")
     assert run_patchkit("--quiet", *argv).returncode == 0
