@@ -95,6 +95,7 @@ def test_no_knob_is_changed_on_one_side_only(repository, applied):
         assert getter in launcher
 
 
+@pytest.mark.thorough
 def test_several_gpus_share_one_branch(candidate_cache, repository):
     with_all = [
         f"--with={name}"

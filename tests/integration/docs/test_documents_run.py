@@ -76,6 +76,7 @@ _STORY = re.compile(r"<!-- story -->\n```sh\n(.*?)\n```", re.DOTALL)
 _UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 
 
+@pytest.mark.thorough
 def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
     pin_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,10 +202,8 @@ def test_a_document_on_stdout_is_alone_there(command: tuple[str, ...], tmp_path:
     for place in ("/dev/stdout", "/proc/self/fd/1", str(named), str(link)):
         argv = [part.format(stdout=place) for part in command]
         with named.open("wb") as stdout:
-            command = [*process_start(), *argv, "--json"]
-            done = subprocess.run(
-                command, stdout=stdout, check=False, cwd=tmp_path, env=process_environment()
-            )
+            start = [*process_start(), *argv, "--json"]
+            done = subprocess.run(start, stdout=stdout, check=False, cwd=tmp_path, env=process_environment())
         assert done.returncode == ExitCode.USAGE
         assert json.loads(named.read_text())["error"]["code"] == "STDOUT_TAKEN"
 
