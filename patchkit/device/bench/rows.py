@@ -45,7 +45,7 @@ class Fields:
                 f"a row of llama-bench has no field '{name}'",
                 where=self.where,
                 why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
-                hint="this llama-bench is not known: patchkit/device/bench/rows.py reads builds 6628 to 11549",
+                hint="this llama-bench is not known: device/bench/rows.py reads builds 6628 to 11549",
             )
         return self.table[name]
 
