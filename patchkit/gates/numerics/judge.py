@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.base import GateResult
-from patchkit.gates.numerics.errors import JobTimedOut
 from patchkit.gates.numerics.manifest import Job, Manifest
 from patchkit.gates.numerics.outputs import (
     Check,
     Launch,
     Output,
-    OutputGarbled,
+    ResultsUnreadable,
     RunResults,
     parse_check,
     parse_ops,
@@ -208,7 +207,7 @@ def _counts(results: RunResults) -> tuple[dict[str, str], list[PatchkitError]]:
             continue
         try:
             run = parse_ops(output.stdout, f"results/ops-{side}.out")
-        except OutputGarbled as error:
+        except ResultsUnreadable as error:
             problems.append(error)
             continue
         told[side] = f"{run.passed} of {run.total}"
@@ -301,7 +300,7 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
         "candidate_tree": manifest.candidate_tree,
         "baseline_tree": manifest.baseline_tree,
         "build": manifest.build,
-        "gpu": {"name": gpu[0], "driver": gpu[1], "compute_capability": gpu[2]},
+        "gpu": {"name": gpu.name, "driver": gpu.driver, "compute_capability": gpu.capability},
         "nvcc": results.nvcc,
         "limits": {"nmse": NMSE_LIMIT, "row_nmse": ROW_LIMIT},
         "counts": counts,
@@ -318,7 +317,7 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
     return GateResult(
         gate="numerics",
         verdict="failed" if problems else "passed",
-        summary=f"{ran} cases over {len(figures)} settings on {gpu[0]}, {counts['failed']} failed, "
+        summary=f"{ran} cases over {len(figures)} settings on {gpu.name}, {counts['failed']} failed, "
         f"NMSE at most {worst:.1e}",
         problems=tuple(problems),
         evidence=evidence,
@@ -339,8 +338,12 @@ def job_problem(job: Job, output: Output | None) -> PatchkitError | None:
     said = "\n".join((output.stderr + output.stdout[-2000:]).splitlines()[-_SHOWN_LINES:])
     where = Location(path=f"results/{job.name}.err")
     if output.status == _TIMEOUT or (output.status == _KILLED and output.seconds >= job.limit_s):
-        return JobTimedOut(
-            f"{job.name} did not end within {job.limit_s} s", where=where, why=said or None, hint=_again(job)
+        return GateError(
+            f"{job.name} did not end within {job.limit_s} s",
+            code="NUMERICS_TIMEOUT",
+            where=where,
+            why=said or None,
+            hint=_again(job),
         )
     lost = next((line for line in (output.stderr + output.stdout).splitlines() if _is_lost(line)), None)
     if lost is not None:
@@ -384,7 +387,7 @@ def _measured(
             yield from _own(job, program, output, figures, counts)
         else:
             yield from _upstream(job, program, output, figures, counts)
-    except OutputGarbled as error:
+    except ResultsUnreadable as error:
         yield error
 
 
@@ -394,7 +397,7 @@ def _own(
     run = parse_check(output.stdout, f"results/{job.name}.out")
     points = {point.variant: point for point in program.points}
     for check in run.checks:
-        if not check.is_supported:
+        if not check.supported:
             counts["unsupported"] += 1
             continue
         point, why = _point_of(check.launches, points)
@@ -404,8 +407,9 @@ def _own(
         figure = figures.setdefault(point, Figure())
         figure.own += 1
         counts["own"] += 1
-        figure.nmse = max(figure.nmse, check.nmse or 0.0)
-        figure.row = max(figure.row, check.row or 0.0)
+        if check.finite:
+            figure.nmse = max(figure.nmse, check.nmse or 0.0)
+            figure.row = max(figure.row, check.row or 0.0)
         if _fails(check):
             figure.failed += 1
             counts["failed"] += 1
@@ -445,7 +449,7 @@ def _planted(
 ) -> Iterator[dict[str, object]]:
     """A planted point is noticed when its cases fail, or when it takes the program down."""
     problem = job_problem(job, output)
-    if output is None or isinstance(problem, JobTimedOut):
+    if output is None or (problem is not None and problem.code == "NUMERICS_TIMEOUT"):
         problems.append(problem or _unfinished(job, "nothing"))
         return
     failed, ran = 0, 0
@@ -456,7 +460,7 @@ def _planted(
         else:
             cases = [case for case in parse_ops(output.stdout).cases if case.verdict != "not supported"]
             ran, failed = len(cases), sum(case.verdict == "FAIL" for case in cases)
-    except OutputGarbled as error:
+    except ResultsUnreadable as error:
         problems.append(error)
         return
     crashed = problem is not None
@@ -473,9 +477,9 @@ def _planted(
 
 
 def _fails(check: Check) -> bool:
-    if not check.is_supported:
+    if not check.supported:
         return False
-    if check.nmse is None or check.row is None:
+    if not check.finite or check.nmse is None or check.row is None:
         return True
     return check.nmse > NMSE_LIMIT or check.row > ROW_LIMIT
 
