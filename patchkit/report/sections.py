@@ -2,114 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from patchkit.device.bench.statistics import bootstrap_median
 from patchkit.gates.blocks import (
     Block,
-    Change,
-    Changes,
-    Curve,
-    Curves,
-    Point,
     Row,
     Table,
     columns,
-    figure,
     group,
-    percent,
 )
 from patchkit.gates.document import Node
 from patchkit.report.model import Evidence, GateReport
-
-_ARMS = ("baseline", "candidate")
-_MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
-_MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
-_KINDS = {"pp": "prompt processing", "tg": "text generation"}
-
-
-def bench_blocks(evidence: Node) -> Iterator[Block]:
-    """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
-    yield Changes(tests=tuple(_change(one) for one in evidence.get("tests").items()))
-    yield Curves(curves=tuple(_curves(evidence.get("samples"))))
-    rows = []
-    for one in evidence.get("tests").items():
-        strip = _change(one)
-        speeds = [figure(one.get(f"{arm}_tokens_per_second").number()) for arm in _ARMS]
-        state = f"{strip.judgement}: {strip.verdict}" + (", control" if one.get("control").flag() else "")
-        rows.append(
-            Row(
-                cells=(
-                    state,
-                    strip.test,
-                    *speeds,
-                    percent(strip.change),
-                    f"{percent(strip.low)} to {percent(strip.high)}",
-                    f"{percent(strip.noise[0])} to {percent(strip.noise[1])}",
-                    f"-{one.get('smallest_loss_seen').number() * 100:.1f} %",
-                    str(one.get("rounds").integer()),
-                    one.get("why").text(),
-                ),
-                state=strip.judgement,
-            )
-        )
-    titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
-    yield Table(
-        name="bench",
-        caption=f"llama-bench with {evidence.get('model').text()} on {evidence.get('runner').text()}",
-        columns=columns(*titles, "baseline against itself #", "would see #", "rounds #", "why ~"),
-        rows=tuple(rows),
-        note="Intervals are of the median over rounds in which both sides took turns; open is no pass.",
-    )
-
-
-def _change(one: Node) -> Change:
-    low, high = (end.number() for end in one.get("interval").pair())
-    quiet, loud = (end.number() for end in one.get("baseline_against_itself").pair())
-    return Change(
-        test=one.get("test").text(),
-        change=one.get("change").number(),
-        low=low,
-        high=high,
-        noise=(quiet, loud),
-        verdict=one.get("verdict").word("faster", "same", "slower", "undecided"),
-        judgement=one.get("judgement").word("ok", "lost", "short", "open"),
-    )
-
-
-def _curves(samples: Node) -> Iterator[Curve]:
-    found: dict[tuple[str, str, str], list[Point]] = {}
-    titles: dict[str, str] = {}
-    for test in samples.get("tests").items(most=_MOST_TESTS):
-        prompt, generated = (test.get(name).integer() for name in ("prompt", "generated"))
-        if bool(prompt) == bool(generated):
-            continue  # both at once are neither kind
-        kind = f"pp{prompt}" if prompt else f"tg{generated}"
-        titles[kind] = f"{_KINDS[kind[:2]]}, {prompt or generated} tokens"
-        setting = ", ".join(test.get(name).text() for name in ("setting", "type_k", "type_v", "flash"))
-        for arm in _ARMS:
-            point = _point(test.get("depth").integer(), prompt or generated, test.get("samples_ns").get(arm))
-            found.setdefault((kind, setting, arm), []).append(point)
-    for (kind, setting, arm), points in found.items():
-        points.sort(key=lambda point: point.depth)
-        yield Curve(title=titles[kind], arm=arm, setting=setting, points=tuple(points))
-
-
-def _point(depth: int, tokens: int, rounds: Node) -> Point:
-    times = [
-        statistics.median(one.integer(least=1) for one in each.items(least=1))
-        for each in rounds.items(most=_MOST_ROUNDS)
-    ]
-    speeds = [tokens * 1e9 / time for time in times]
-    if len(speeds) < 2:  # noqa: PLR2004 - one value has no spread
-        return Point(depth=depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)
-    interval = bootstrap_median(speeds)
-    return Point(depth=depth, speed=interval.middle, low=interval.low, high=interval.high)
-
 
 _ATTENTION = "flash_attn"
 _MOST_GPUS = 64
@@ -211,111 +116,9 @@ def _unguarded(arch: str, node: Node) -> Row:
     return Row(cells=(arch, str(node.get("cases").integer()), str(len(runs)), told), state=state)
 
 
-_WORST = 40  # cases of ours that are shown, of several hundred
-
-
-def backend_ops_tables(evidence: Node) -> Iterator[Table]:
-    """Counts of upstream's cases, and the least exact of ours."""
-    yield Table(
-        name="backend-ops",
-        caption=f"test-backend-ops on {evidence.get('device').text()}",
-        columns=columns("side", "cases run #", "passed #"),
-        rows=tuple(
-            Row(
-                cells=(
-                    side,
-                    str(evidence.get(f"{key}run").integer()),
-                    str(evidence.get(f"{key}passed").integer()),
-                )
-            )
-            for side, key in (("baseline", "baseline_tests_"), ("candidate", "tests_"))
-        ),
-    )
-    cases = [(_largest(one.get("nmse")), one) for one in evidence.get("own").items()]
-    cases.sort(key=lambda pair: -pair[0])
-    rows = [
-        Row(cells=(one.get("case").text(), *(_figures(one.get(name)) for name in ("nmse", "worst_row"))))
-        for _, one in cases[:_WORST]
-    ]
-    if rows:
-        yield Table(
-            name="backend-ops-own",
-            caption="patchkit's own cases against double precision, the least exact first",
-            columns=columns("case", "NMSE #", "NMSE of the worst row #"),
-            rows=tuple(rows),
-            note=f"The {len(rows)} least exact of {len(cases)}; two figures are baseline and candidate.",
-            is_detail=True,
-        )
-
-
-def _largest(node: Node) -> float:
-    """The worse side; what is no number is worse than any number."""
-    found = [one.measured() for one in node.items() if one.value is not None]
-    return math.inf if any(map(math.isnan, found)) else max(found, default=0.0)
-
-
-def _figures(node: Node) -> str:
-    """Both sides, or one when both sides are the same files."""
-    told = ["-" if one.value is None else f"{one.measured():.1e}" for one in node.items()]
-    return " -> ".join(told) or "-"
-
-
-def logits_tables(evidence: Node) -> Iterator[Table]:
-    """Every scene of every model."""
-    rows = []
-    for one in evidence.get("scenes").items():
-        before, after = one.get("baseline"), one.get("candidate")
-        figures = [f"{_small(before, name)} -> {_small(after, name)}" for name in ("nmse", "kl")]
-        finite = "yes" if after.get("is_finite").flag() else "NO"
-        rows.append(
-            Row(cells=(one.get("model").text(), one.get("scene").get("name").text(), *figures, finite))
-        )
-    yield Table(
-        name="logits",
-        caption=f"Logits against the CPU, on {evidence.get('device').text()}",
-        columns=columns("model", "scene", "NMSE #", "KL in nats #", "finite"),
-        rows=tuple(rows),
-        note=evidence.get("reference").text(),
-        is_detail=True,
-    )
-
-
-def _small(side: Node, name: str) -> str:
-    found = side.find(name)
-    return "-" if found is None else f"{found.measured():.1e}"
-
-
-def numerics_tables(evidence: Node) -> Iterator[Table]:
-    """Tables of settings, measured on an NVIDIA GPU."""
-    rows = []
-    for one in evidence.get("tables").items():
-        worst = one.find("nmse_max")
-        rows.append(
-            Row(
-                cells=(
-                    one.get("name").text(),
-                    *(str(one.get(name).integer()) for name in ("settings", "passed", "cases", "failed")),
-                    f"{worst.measured():.1e}" if worst is not None else "-",
-                )
-            )
-        )
-    gpu = evidence.get("gpu")
-    yield Table(
-        name="numerics",
-        caption=f"The kernel's numbers on {gpu.get('name').text()}, by table of settings",
-        columns=columns("table", "settings #", "passed #", "cases #", "failed #", "largest NMSE #"),
-        rows=tuple(rows),
-        note="Measured on an NVIDIA GPU in place of the target: docs/gates.md says what that proves.",
-    )
-
-
 _BLOCKS: Mapping[str, Callable[[Node], Iterator[Block]]] = MappingProxyType(
     {
         "launch": launch_tables,
-        "backend-ops": backend_ops_tables,
-        "logits": logits_tables,
-        "bench": bench_blocks,
-        "numerics": numerics_tables,
     }
 )
 
