@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
-from patchkit.base.errors import Location
+from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.build.sides import BuiltSide
-from patchkit.device.program import OutputGarbled, Place, Ran, run_program
+from patchkit.device.program import Place, Ran, run_program
 
 _UBATCH = 256
 _PROMPT = 600  # more than two physical batches, and no multiple of one
@@ -118,7 +118,7 @@ def run_logits(
     """Compute the logits of a scene; they are in the returned file.
 
     Raises:
-        The errors of :func:`run_program`; ProgramFailed when the model or the device is not there.
+        The errors of :func:`run_program`; PROGRAM_FAILED when the model or the device is not there.
     """
     out = place.folder / f"{name}.logits"
     with disk_errors(out, "removing the logits of an earlier run"):
@@ -132,8 +132,8 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
     """The distance of ``other`` from ``reference``.
 
     Raises:
-        ProgramFailed: a file is cut off or of another scene.
-        OutputGarbled: the driver printed something else.
+        PROGRAM_FAILED: a file is cut off or of another scene.
+        PROGRAM_OUTPUT_GARBLED: the driver printed something else.
     """
     argv = [str(driver), "compare", str(reference), str(other)]
     ran = run_program(name, argv, place=replace(place, elsewhere=None), timeout_s=_COMPARE_S)
@@ -141,11 +141,12 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
 
 
 def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distance:
-    """The one line of ``logits compare``. Raises OutputGarbled."""
+    """The one line of ``logits compare``. Raises PROGRAM_OUTPUT_GARBLED."""
     match = _LINE.fullmatch(text)
     if match is None:
-        raise OutputGarbled(
+        raise ToolchainError(
             "the distance of two sets of logits cannot be read",
+            code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=where),
             why=f"it begins: {text[:160]!r}",
             hint=f"the command was: {' '.join(argv)}" if argv else None,
@@ -194,7 +195,7 @@ def diverge(
     """Run with flash attention and compare with ``base``.
 
     Raises:
-        OutputGarbled: it printed no divergence: the base is cut off, or the text is too short.
+        PROGRAM_OUTPUT_GARBLED: it printed no divergence: the base is cut off, or the text is too short.
         The errors of :func:`run_program`.
     """
     argv = [
@@ -210,13 +211,14 @@ def diverge(
 
 
 def parse_divergence(text: str, *, where: str) -> Divergence:
-    """The statistics that the program prints at its end. Raises OutputGarbled."""
+    """The statistics that the program prints at its end. Raises PROGRAM_OUTPUT_GARBLED."""
     found = [pattern.search(text) for pattern in (_MEAN, _WORST, _PERPLEXITY, _BASE)]
     try:
         mean, worst, perplexity, base = (float(match[1]) for match in found if match is not None)
     except ValueError:
-        raise OutputGarbled(
+        raise ToolchainError(
             f"{PROGRAM} printed no divergence",
+            code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=where),
             why=f"it ends: {text[-160:]!r}",
             hint="a text needs 1024 tokens at least; what it said to stderr lies beside that file",

@@ -168,7 +168,7 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         FIGURE_MISSING: the profile has no figure, and none was given.
         GgufError, MODEL_NOT_DESCRIBED: the file is no model that can be estimated.
         ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is wrong.
-        BENCH_FILE_MISSING and its like, BenchGarbage and its like, BENCH_FILE_MIXED: the measurement is none.
+        BENCH_FILE_MISSING and its like, BenchUnreadable, BENCH_FILE_MIXED: the measurement is none.
     """
     profile = load_profile(series.profiles, request.arch)
     peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)

@@ -22,7 +22,7 @@ from patchkit.candidate.subject import Subject
 from patchkit.device.attention import Measured, gate_cases, run_attention
 from patchkit.device.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
 from patchkit.device.driver_build import build_driver
-from patchkit.device.program import Elsewhere, OutputGarbled, Place, Ran
+from patchkit.device.program import Elsewhere, Place, Ran
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Table, columns
 from patchkit.gates.blocks import Row as TableRow
@@ -105,7 +105,7 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
         DEVICE_MISSING: no device of that name, or another GPU.
-        OutputGarbled, ProgramHung and the others of :mod:`patchkit.device.program`: on the baseline.
+        PROGRAM_HUNG and the others of :mod:`patchkit.device.program`: on the baseline.
         CacheError: the disk refused.
     """
     before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))
@@ -209,8 +209,9 @@ def _whole(tests: Ran, support: Ran) -> None:
     """As many rows ran as there are: what a program printed may be cut off at the end of a line."""
     ran, known = (len(parse_rows(one.text(), where=str(one.stdout))) for one in (tests, support))
     if ran != known:
-        raise OutputGarbled(
+        raise ToolchainError(
             f"test-backend-ops ran {ran} of {known} cases",
+            code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=str(tests.stdout)),
             why=f"it ended with status {tests.status}; the rest of its output is missing",
             hint="run the command again",
@@ -221,8 +222,9 @@ def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row
     half = len(rows) // 2
     before, after = rows[:half], rows[half:]
     if [row.case for row in before] != [row.case for row in after]:
-        raise OutputGarbled(
+        raise ToolchainError(
             "the rows of the two CPU backends are not of the same cases",
+            code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=str(ran.stdout)),
             hint="run the command again",
         )

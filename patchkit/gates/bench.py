@@ -15,14 +15,14 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from patchkit.base.errors import Location, PatchkitError, UsageError
+from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
 from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides, check_device
 from patchkit.candidate.subject import Subject
 from patchkit.device.bench.conditions import Conditions, summarise
 from patchkit.device.bench.options import BenchPlan
 from patchkit.device.bench.rounds import Judged, Judgement, Promise, Rounds, judge, promises_for
 from patchkit.device.bench.rows import BenchTest
-from patchkit.device.bench.run import BenchGainMissing, BenchSession, BenchSetup, BenchSlower, open_session
+from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.device.bench.statistics import Verdict, bootstrap_median
 from patchkit.device.runner import Runner
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
@@ -317,13 +317,17 @@ def _row(one: Judged) -> str:
 
 
 def _problem(one: Judged, folder: Path) -> PatchkitError:
-    kind = BenchSlower if one.judgement == "lost" else BenchGainMissing
-    return kind(
-        f"{one.test.name} changes by {one.change:+.1%}: {one.baseline:.1f} to {one.candidate:.1f} tokens/s",
-        where=Location(path=str(folder)),
-        why=f"{one.why}; 99 % interval {list(one.interval)}, {one.comparison.rounds} rounds",
-        hint="the samples lie in that folder; patchkit verify --gate bench measures again",
-    )
+    def problem(*, code: str) -> GateError:
+        return GateError(
+            f"{one.test.name} changes by {one.change:+.1%}: "
+            f"{one.baseline:.1f} to {one.candidate:.1f} tokens/s",
+            code=code,
+            where=Location(path=str(folder)),
+            why=f"{one.why}; 99 % interval {list(one.interval)}, {one.comparison.rounds} rounds",
+            hint="the samples lie in that folder; patchkit verify --gate bench measures again",
+        )
+
+    return problem(code="BENCH_SLOWER") if one.judgement == "lost" else problem(code="BENCH_GAIN_MISSING")
 
 
 PROGRAMS = ("llama-bench",)
