@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -55,10 +56,15 @@ class Launch(_Line):
     @property
     def variant(self) -> WmmaVariant | None:
         """The variant of the WMMA kernel, or None for another kernel."""
-        found = _WMMA.search(self.kernel)
-        if found is None:
-            return None
-        return WmmaVariant(int(found[1]), int(found[2]), "f32" if found[3] == "f" else "f16")
+        return _variant_of(self.kernel)
+
+
+@cache
+def _variant_of(kernel: str) -> WmmaVariant | None:
+    found = _WMMA.search(kernel)  # thousands of launches are of some dozen kernels
+    if found is None:
+        return None
+    return WmmaVariant(int(found[1]), int(found[2]), "f32" if found[3] == "f" else "f16")
 
 
 class Check(_Line):

@@ -23,7 +23,7 @@ from patchkit.gates.base import GateResult
 from patchkit.gates.bench import BenchGate
 from patchkit.series.promises import BenchRules, ExpectedGain
 
-_RECORDED = Path(__file__).parents[1] / "bench" / "recorded"
+_RECORDED = Path(__file__).parents[1] / "device" / "recorded"
 
 # Writes the recorded rows, every time scaled by FACTOR and a small noise that depends on how often it ran.
 _PROGRAM = """\

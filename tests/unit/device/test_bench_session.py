@@ -15,7 +15,7 @@ from patchkit.device.bench.sweep import Run, open_sweep, plan_runs
 
 _RUN = Run(repetition=0, depth=64, label="HIP")
 _SETUP = {"model": "m", "batch": [1, 2]}
-_ROWS = (Path(__file__).parents[1] / "bench" / "recorded" / "b6900-cpu.jsonl").read_bytes()
+_ROWS = (Path(__file__).parent / "recorded" / "b6900-cpu.jsonl").read_bytes()
 
 
 def _done(stdout: bytes = _ROWS) -> Completed:

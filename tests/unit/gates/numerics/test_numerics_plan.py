@@ -30,7 +30,7 @@ from patchkit.kernels.occupancy import limits_of
 from patchkit.kernels.wmma import VARIANTS, WmmaVariant, violations
 from patchkit.series.profile import load_profile
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(scope="module")
