@@ -129,23 +129,6 @@ def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
     return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.backend}"
 
 
-def sides_evidence(sides: Sides) -> dict[str, object]:
-    """Which parts were built, and which both sides share."""
-    return {
-        side: [
-            {
-                "part": built.part.name,
-                "key": built.part.key,
-                "shared": sides.is_shared(built.part.key),
-                "log": str(built.log),
-                "compiler": built.part.compiler,
-            }
-            for built in one.parts
-        ]
-        for side, one in (("baseline", sides.before), ("candidate", sides.after))
-    }
-
-
 def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
     places = []
     for found in error.where:

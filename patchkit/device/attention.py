@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import Location
+from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.build.sides import BuiltSide
-from patchkit.device.program import OutputGarbled, Place, Ran, run_program
+from patchkit.device.program import Place, Ran, run_program
 from patchkit.gpu.cases import Case, case_line
 
 # D of K and V: every head size that the selection of build 6900 knows; 576/512 is the DeepSeek MLA pair.
@@ -88,8 +88,8 @@ def run_attention(
     """Compute and compare each case.
 
     Raises:
-        OutputGarbled: a case is missing, or a line is none of the driver's.
-        The errors of :func:`run_program`; ProgramFailed when there is no such device.
+        PROGRAM_OUTPUT_GARBLED: a case is missing, or a line is none of the driver's.
+        The errors of :func:`run_program`; PROGRAM_FAILED when there is no such device.
     """
     file = place.folder / f"{name}.cases"
     with disk_errors(place.folder, "writing attention cases"):
@@ -104,7 +104,7 @@ def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Mea
     """What the driver printed, one line per case, in the order of the cases.
 
     Raises:
-        OutputGarbled: a line does not read as expected, or is missing.
+        PROGRAM_OUTPUT_GARBLED: a line does not read as expected, or is missing.
     """
     lines = text.splitlines()
     found = []
@@ -126,8 +126,9 @@ def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Mea
                 )
             )
         else:
-            raise OutputGarbled(
+            raise ToolchainError(
                 f"the line of case {case} cannot be read" if line else f"the line of case {case} is missing",
+                code="PROGRAM_OUTPUT_GARBLED",
                 where=Location(path=where, line=number),
                 why=f"the line: {line[:160]!r}",
                 hint="run the command again; the output is kept in that file",

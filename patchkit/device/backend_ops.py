@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.errors import Location
+from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.build.sides import BuiltSide, put_file
-from patchkit.device.program import OutputGarbled, Place, Ran, run_program
+from patchkit.device.program import Place, Ran, run_program
 
 Mode = Literal["test", "support"]
 
@@ -100,7 +100,7 @@ def run_mode(
     ``-j`` of later builds is not used: rows would come in any order.
 
     Raises:
-        OutputGarbled: another library was loaded than asked for.
+        PROGRAM_OUTPUT_GARBLED: another library was loaded than asked for.
         The errors of :func:`run_program`.
     """
     ran = run_program(
@@ -114,8 +114,9 @@ def run_mode(
     loaded = [path for _, path in loaded_backends(ran.talk())]
     wanted = [str(stage.reference), str(stage.module)]
     if sorted(loaded) != sorted(wanted) or loaded[0] != wanted[0]:
-        raise OutputGarbled(
+        raise ToolchainError(
             f"{PROGRAM} did not load the two backends that were to be compared",
+            code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=str(ran.stderr)),
             why=f"loaded: {', '.join(loaded) or 'none'}; wanted: {', '.join(wanted)}",
             hint=f"see what it says with: {' '.join(ran.argv)}",
@@ -137,7 +138,7 @@ def parse_rows(text: str, *, where: str) -> tuple[Row, ...]:
     """The rows in order. What the program printed in front of a row belongs to that row.
 
     Raises:
-        OutputGarbled: there is no table, a column is missing, or a line is no row of it.
+        PROGRAM_OUTPUT_GARBLED: there is no table, a column is missing, or a line is no row of it.
     """
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"') and _HEADER in line), None)
@@ -175,9 +176,10 @@ def _row(values: Mapping[str, str], said: str, where: str) -> Row:
     )
 
 
-def _garbled(where: str, line: int, what: str, text: str) -> OutputGarbled:
-    return OutputGarbled(
+def _garbled(where: str, line: int, what: str, text: str) -> ToolchainError:
+    return ToolchainError(
         f"what {PROGRAM} printed cannot be read: {what}",
+        code="PROGRAM_OUTPUT_GARBLED",
         where=Location(path=where, line=line or None),
         why=f"the line: {text[:160]!r}",
         hint="run the command again; its output is kept in that file",

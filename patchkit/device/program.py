@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -120,62 +119,42 @@ def run_elsewhere(
 
 
 _TAIL_LINES = 20
-# What ggml, its GPU backends, glibc and the C++ library say; seen at builds 6900 and 11549.
+# What ggml, its backends, the kernel's driver, glibc and the C++ library say; seen at builds 6900 and 11549.
 _NO_MEMORY = (
-    "std::bad_alloc",
-    "out of memory",
+    "alloc failed",
+    "bad_alloc",
+    "cannot allocate memory",
     "failed to allocate",
-    "unable to allocate",
-    "Cannot allocate memory",
     "insufficient memory",
+    "out of memory",
+    "unable to allocate",
 )
 _LOST = (
+    "cuda error: an illegal",
     "device is lost",
     "device lost",
-    "hipErrorNoDevice",
-    "no ROCm-capable device",
-    "no CUDA-capable device",
-    "GPU is lost",
-    "GPU Hang",
-    "hipErrorIllegalAddress",
+    "device not ready",
+    "gpu hang",
+    "gpu is lost",
+    "gpu reset",
+    "hiperrorillegaladdress",
+    "hiperrornodevice",
+    "hsa_status_error",
+    "illegal memory access",
+    "no cuda-capable device",
+    "no rocm-capable device",
     "unspecified launch failure",
 )
 
 
-class ProgramHung(ToolchainError):
-    """A program did not end in time and was stopped."""
-
-    code = "PROGRAM_HUNG"
-
-
-class ProgramCrashed(ToolchainError):
-    """A signal ended a program."""
-
-    code = "PROGRAM_CRASHED"
+def has_lost_gpu(stderr: str) -> bool:
+    """Whether a program says that the GPU went away, or faulted, under it."""
+    return any(words in stderr.lower() for words in _LOST)
 
 
-class ProgramFailed(ToolchainError):
-    """A program ended with a status that says it could not do its work."""
-
-    code = "PROGRAM_FAILED"
-
-
-class ProgramOutOfMemory(ToolchainError):
-    """A program did not get the memory it asked for, or was killed for it."""
-
-    code = "PROGRAM_OUT_OF_MEMORY"
-
-
-class DeviceLost(ToolchainError):
-    """The GPU went away, or faulted, under a program."""
-
-    code = "DEVICE_LOST"
-
-
-class OutputGarbled(ToolchainError):
-    """What a program printed is not what it prints: garbled, cut off, or of another version."""
-
-    code = "PROGRAM_OUTPUT_GARBLED"
+def has_no_memory(stderr: str) -> bool:
+    """Whether a program says that it did not get the memory it asked for."""
+    return any(words in stderr.lower() for words in _NO_MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +198,7 @@ def run_program(
     """Run to the end, with the output in ``place.folder``/<name>.out and .err.
 
     Raises:
-        ProgramHung, ProgramCrashed, ProgramFailed, ProgramOutOfMemory, DeviceLost: as they say.
+        PROGRAM_HUNG, PROGRAM_CRASHED, PROGRAM_FAILED, PROGRAM_OUT_OF_MEMORY, DEVICE_LOST: as they say.
         DISK_FULL: it could not write its output.
         ToolMissing, TOOL_NOT_STARTED: it is not there, or is no program.
         CacheError: the disk refused.
@@ -241,7 +220,10 @@ def run_program(
                 told |= {"state": error.code, "partial": True}
                 _write(record, told)
                 if isinstance(error, ToolTimeout):
-                    raise _hung(error, err) from error
+                    where = Location(path=str(err))
+                    raise ToolchainError(
+                        error.message, code="PROGRAM_HUNG", where=where, why=_tail(err), hint=error.hint
+                    ) from error
                 raise
             except BaseException:  # Ctrl-C: what was written so far stays, marked
                 told |= {"state": "interrupted", "partial": True}
@@ -285,10 +267,6 @@ def _write(path: Path, document: object) -> None:
     write_whole(path, json.dumps(document, indent=1) + "\n", "keeping the output of a program")
 
 
-def _hung(error: ToolTimeout, err: Path) -> ProgramHung:
-    return ProgramHung(error.message, where=Location(path=str(err)), why=_tail(err), hint=error.hint)
-
-
 def _full(folder: Path) -> CacheError:
     return CacheError(
         "keeping the output of a program failed: no space is left",
@@ -308,22 +286,27 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
         return CacheError(
             f"{name} met the limit of a file's size", code="DISK_FULL", where=where, hint="see: ulimit -f"
         )
-    end = _signal_name(-status) if status < 0 else f"status {status}"
+    end = signal_name(-status) if status < 0 else f"status {status}"
     if status == -signal.SIGKILL:
-        return ProgramOutOfMemory(
+        return ToolchainError(
             f"{name} was killed",
+            code="PROGRAM_OUT_OF_MEMORY",
             where=where,
             why=f"nothing of patchkit did; the system kills so when memory runs out\n{why}".rstrip(),
             hint=f"look at: dmesg | tail; {hint}",
         )
-    text = err.read_text("utf-8", "replace").lower()
-    if any(words.lower() in text for words in _LOST):
-        return DeviceLost(f"{name} lost the GPU ({end})", where=where, why=why, hint=hint)
-    if any(words.lower() in text for words in _NO_MEMORY):
-        return ProgramOutOfMemory(f"{name} ran out of memory ({end})", where=where, why=why, hint=hint)
+    text = err.read_text("utf-8", "replace")
+
+    def failure(message: str, *, code: str) -> ToolchainError:
+        return ToolchainError(message, code=code, where=where, why=why, hint=hint)
+
+    if has_lost_gpu(text):
+        return failure(f"{name} lost the GPU ({end})", code="DEVICE_LOST")
+    if has_no_memory(text):
+        return failure(f"{name} ran out of memory ({end})", code="PROGRAM_OUT_OF_MEMORY")
     if status < 0:
-        return ProgramCrashed(f"{name} was ended by {end}", where=where, why=why, hint=hint)
-    return ProgramFailed(f"{name} ended with {end}", where=where, why=why, hint=hint)
+        return failure(f"{name} was ended by {end}", code="PROGRAM_CRASHED")
+    return failure(f"{name} ended with {end}", code="PROGRAM_FAILED")
 
 
 def _tail(err: Path) -> str:
@@ -331,8 +314,9 @@ def _tail(err: Path) -> str:
     return "\n".join(line[:200] for line in lines) or "it wrote nothing to stderr"
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11."""
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {os.strerror(number) if number < 0 else number}"
+        return f"signal {number}"

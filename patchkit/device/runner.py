@@ -1,4 +1,4 @@
-"""From what the user named to a runner."""
+"""Where programs run: this machine, or another one by ssh, where a job outlives a lost connection."""
 
 from __future__ import annotations
 
@@ -148,63 +148,10 @@ _RSYNC_LOST = frozenset({10, 12, 30, 35, 255})
 _NOT_FOUND = 127
 
 
-class _RunnerError(PatchkitError):
-    code = "RUNNER"
+class RunnerError(PatchkitError):
+    """What goes wrong between this machine and the other one; no gate blames the candidate for it."""
+
     exit_code = ExitCode.TOOLCHAIN
-
-
-class RunnerUnreachable(_RunnerError):
-    """There is no ssh server there, or no way to it."""
-
-    code = "RUNNER_UNREACHABLE"
-
-
-class RunnerHostKeyUnknown(_RunnerError):
-    """Nobody has accepted the key of that machine yet."""
-
-    code = "RUNNER_HOST_KEY_UNKNOWN"
-
-
-class RunnerHostKeyChanged(_RunnerError):
-    """The machine shows another key than the one that is known."""
-
-    code = "RUNNER_HOST_KEY_CHANGED"
-
-
-class RunnerAuthFailed(_RunnerError):
-    """The machine lets nobody in without a password."""
-
-    code = "RUNNER_AUTH_FAILED"
-
-
-class RunnerLost(_RunnerError):
-    """The connection was lost, and did not come back in time."""
-
-    code = "RUNNER_LOST"
-
-
-class RunnerJobLost(_RunnerError):
-    """A job ended on the other machine without a status: a restart, or something killed all of it."""
-
-    code = "RUNNER_JOB_LOST"
-
-
-class RunnerToolMissing(_RunnerError):
-    """The other machine lacks a program that running there needs."""
-
-    code = "RUNNER_TOOL_MISSING"
-
-
-class RunnerDiskFull(_RunnerError):
-    """The disk of the other machine is full."""
-
-    code = "RUNNER_DISK_FULL"
-
-
-class RunnerFailed(_RunnerError):
-    """A command of patchkit's own failed on the other machine."""
-
-    code = "RUNNER_FAILED"
 
 
 def is_connection_loss(completed: Completed) -> bool:
@@ -213,82 +160,98 @@ def is_connection_loss(completed: Completed) -> bool:
         lost = completed.returncode in _RSYNC_LOST
     else:
         lost = completed.returncode == _SSH_FAILED
-    return lost and not isinstance(runner_failure(completed, ""), _LASTING)
+    return lost and runner_failure(completed, "").code in {
+        "RUNNER_UNREACHABLE",
+        "RUNNER_LOST",
+        "RUNNER_FAILED",
+    }
 
 
-def runner_failure(completed: Completed, name: str) -> PatchkitError:
+def runner_failure(completed: Completed, name: str) -> RunnerError:
     """The error for an ssh or rsync that failed; ``name`` is the runner's."""
     text = completed.stderr.decode("utf-8", "replace").strip()
     where = Location(path=name)
-    for words, kind, message, hint in _KNOWN:
-        if any(word in text for word in words):
-            return kind(message, where=where, why=text, hint=hint)
+    for failure in _KNOWN:
+        if any(word in text for word in failure.words):
+            return RunnerError(failure.message, code=failure.code, where=where, why=text, hint=failure.hint)
     if completed.returncode == _NOT_FOUND or "not found" in text:
-        return RunnerToolMissing(
+        return RunnerError(
             "a program is missing on the other machine",
+            code="RUNNER_TOOL_MISSING",
             where=where,
             why=text,
             hint="it needs sh, coreutils, setsid (util-linux) and rsync",
         )
     if completed.returncode == _SSH_FAILED or completed.returncode in _RSYNC_LOST:
-        return RunnerLost(
+        return RunnerError(
             "the connection was lost",
+            code="RUNNER_LOST",
             where=where,
             why=text or "ssh wrote nothing",
             hint="run the command again: what runs there goes on, and its result is taken then",
         )
-    return RunnerFailed(
+    return RunnerError(
         f"a command on the other machine ended with status {completed.returncode}",
+        code="RUNNER_FAILED",
         where=where,
         why=text or "it wrote nothing to stderr",
         hint="-v shows the commands; each can be pasted",
     )
 
 
-_KNOWN: tuple[tuple[tuple[str, ...], type[_RunnerError], str, str], ...] = (
-    (
-        ("REMOTE HOST IDENTIFICATION HAS CHANGED",),
-        RunnerHostKeyChanged,
-        "the other machine shows another key than the known one",
-        "if it was installed anew: ssh-keygen -R HOST, then ssh HOST to see and accept the new key",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """What ssh or rsync says, by ``words`` in it, and what a person is told."""
+
+    words: tuple[str, ...]
+    code: str
+    message: str
+    hint: str
+
+
+_KNOWN = (
+    _Failure(
+        words=("REMOTE HOST IDENTIFICATION HAS CHANGED",),
+        code="RUNNER_HOST_KEY_CHANGED",
+        message="the other machine shows another key than the known one",
+        hint="if it was installed anew: ssh-keygen -R HOST, then ssh HOST to see and accept the new key",
     ),
-    (
-        ("Host key verification failed", "No ED25519 host key is known", "host key is known for"),
-        RunnerHostKeyUnknown,
-        "the key of the other machine is not known yet",
-        "ssh HOST once, by hand, to see and accept its key",
+    _Failure(
+        words=("Host key verification failed", "No ED25519 host key is known", "host key is known for"),
+        code="RUNNER_HOST_KEY_UNKNOWN",
+        message="the key of the other machine is not known yet",
+        hint="ssh HOST once, by hand, to see and accept its key",
     ),
-    (
-        ("Permission denied (", "Too many authentication failures"),
-        RunnerAuthFailed,
-        "the other machine did not let us in",
-        "a key without a question is needed: ssh-copy-id HOST, or an agent; try: ssh -oBatchMode=yes HOST",
+    _Failure(
+        words=("Permission denied (", "Too many authentication failures"),
+        code="RUNNER_AUTH_FAILED",
+        message="the other machine did not let us in",
+        hint="a key without a question is needed: ssh-copy-id HOST, or an agent; "
+        "try: ssh -oBatchMode=yes HOST",
     ),
-    (
-        ("Could not resolve hostname", "Connection refused", "No route to host", "Network is unreachable"),
-        RunnerUnreachable,
-        "there is no ssh server to be reached",
-        "check name, port and network with: ssh HOST true",
+    _Failure(
+        words=(
+            "Could not resolve hostname",
+            "Connection refused",
+            "No route to host",
+            "Network is unreachable",
+        ),
+        code="RUNNER_UNREACHABLE",
+        message="there is no ssh server to be reached",
+        hint="check name, port and network with: ssh HOST true",
     ),
-    (
-        ("Connection timed out", "Operation timed out", "timed out during banner exchange"),
-        RunnerUnreachable,
-        "the other machine does not answer",
-        "check name, port and network with: ssh HOST true",
+    _Failure(
+        words=("Connection timed out", "Operation timed out", "timed out during banner exchange"),
+        code="RUNNER_UNREACHABLE",
+        message="the other machine does not answer",
+        hint="check name, port and network with: ssh HOST true",
     ),
-    (
-        ("No space left on device", "Disk quota exceeded"),
-        RunnerDiskFull,
-        "the disk of the other machine is full",
-        "free some space there, or name another folder: ssh://host/folder",
+    _Failure(
+        words=("No space left on device", "Disk quota exceeded"),
+        code="RUNNER_DISK_FULL",
+        message="the disk of the other machine is full",
+        hint="free some space there, or name another folder: ssh://host/folder",
     ),
-)
-_LASTING = (
-    RunnerHostKeyChanged,
-    RunnerHostKeyUnknown,
-    RunnerAuthFailed,
-    RunnerDiskFull,
-    RunnerToolMissing,
 )
 
 
@@ -363,7 +326,7 @@ class SshRunner:
         """Copy a file or folder there unless that content is there already; its path there.
 
         Raises:
-            RunnerError classes of :mod:`patchkit.device.runner`; a copy that was cut short is gone on with.
+            the RUNNER errors of :meth:`run`; a copy that was cut short is gone on with.
         """
         known = self._placed.get(path)
         if known is not None:
@@ -387,10 +350,10 @@ class SshRunner:
 
         Raises:
             ToolTimeout: it was stopped there after ``timeout_s``.
-            RunnerUnreachable, RunnerHostKeyUnknown, RunnerHostKeyChanged, RunnerAuthFailed: no way in.
-            RunnerLost: the connection did not come back; the job goes on there.
-            RunnerJobLost: the job ended without a status.
-            RunnerToolMissing, RunnerDiskFull, RunnerFailed: the machine refused.
+            RUNNER_UNREACHABLE, RUNNER_HOST_KEY_UNKNOWN and _CHANGED, RUNNER_AUTH_FAILED: no way in.
+            RUNNER_LOST: the connection did not come back; the job goes on there.
+            RUNNER_JOB_LOST: the job ended without a status.
+            RUNNER_TOOL_MISSING, RUNNER_DISK_FULL, RUNNER_FAILED: the machine refused.
         """
         began = time.monotonic()
         folder = f"{self.connect()}/jobs/{_job_id(job)}"
@@ -436,21 +399,24 @@ class SshRunner:
         head, _, data = answer.partition(b"\n")
         numbers = head.split()
         if head.strip() == b"lost":
-            raise RunnerJobLost(
+            raise RunnerError(
                 f"{what} ended on {self.name} without a status",
+                code="RUNNER_JOB_LOST",
                 why="the machine was restarted, or something killed the whole session",
                 hint="look at it with: last reboot; dmesg | tail; then run the command again",
             )
         if len(numbers) != _HEAD or not all(number.isdigit() for number in numbers):
-            raise RunnerFailed(
+            raise RunnerError(
                 f"{self.name} answered in a way that cannot be read",
+                code="RUNNER_FAILED",
                 why=repr(answer[:200]),
                 hint="a shell there that prints at every login does that; run the command again",
             )
         status, size, rest = (int(number) for number in numbers)
         if size + rest != len(data):
-            raise RunnerFailed(
+            raise RunnerError(
                 f"the output of {what} came with {len(data)} of {size + rest} bytes",
+                code="RUNNER_FAILED",
                 hint="run the command again: the result is still there",
             )
         return status, data[:size], data[size:]
@@ -478,8 +444,9 @@ class SshRunner:
             pause = next(pauses, _PAUSES_S[-1])
             if time.monotonic() + pause > deadline:
                 lost = runner_failure(done, self.name)
-                raise RunnerLost(
+                raise RunnerError(
                     f"the connection to {self.name} was lost, and did not come back in {self.patience_s:g} s",
+                    code="RUNNER_LOST",
                     why=lost.why,
                     hint="run the command again: what runs there goes on, and its result is taken then",
                 )

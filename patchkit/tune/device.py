@@ -189,7 +189,7 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
 
     Raises:
         TUNE_VARIANT_UNCLEAR, TUNE_REPORT_MISSING, TUNE_BUILDS_MISSING: there is nothing to race.
-        BenchFailed and its like: a program did not end well; what was measured before is kept.
+        BENCH_FAILED and its like: a program did not end well; what was measured before is kept.
         CacheError: the disk refused.
     """
     build = load_lock(workspace.series.lock).pin(request.upstream).build

@@ -1,6 +1,6 @@
 """Files of llama-bench that somebody damaged or made up: an error with the line, or a table; nothing else.
 
-Whatever a search finds to break it is kept in ``tests/unit/bench/recorded/hostile``, named after what must
+Whatever a search finds to break it is kept in ``tests/unit/device/recorded/hostile``, named after what must
 come of it.
 """
 
@@ -27,7 +27,7 @@ from patchkit.device.bench.tables import (
     markdown_table,
 )
 
-_RECORDED = Path(__file__).parents[1] / "unit" / "bench" / "recorded"
+_RECORDED = Path(__file__).parents[1] / "unit" / "device" / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")
 _ROWS = [json.loads(line) for line in _TEXT.splitlines()]
 _EXAMPLES = 40  # each makes tables with intervals; longer searches are in docs/bench.md

@@ -69,7 +69,7 @@ def run_bench(
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
         CANDIDATE_MISSING and what building raises: see :func:`patchkit.candidate.build.run_build`.
         BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
-        BenchFailed and its like, BENCH_TESTS_UNASKED: a call did not end well; what was measured is kept.
+        BENCH_FAILED and its like, BENCH_TESTS_UNASKED: a call did not end well; what was measured is kept.
         CacheError: the disk refused.
     """
     if request.model is not None:

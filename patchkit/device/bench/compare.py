@@ -25,7 +25,7 @@ def load_rows(path: Path) -> tuple[BenchRow, ...]:
 
     Raises:
         BENCH_FILE_MISSING, BENCH_FILE_TOO_LARGE, BENCH_FILE_ENCODING, BENCH_FILE_EMPTY: as they say.
-        BenchGarbage, BenchTruncated, BenchFieldMissing: a line is not what llama-bench writes.
+        BenchUnreadable: a line is not what llama-bench writes.
     """
     text = _text(path, _bytes(path))
     rows = parse_rows(text, str(path), hint=_MEASURE)
@@ -120,7 +120,7 @@ def run_bench_compare(request: CompareRequest) -> Table:
 
     Raises:
         BENCH_LABELS_CLASH, BENCH_PLOT_FORMAT_UNKNOWN: before anything is read.
-        BENCH_FILE_MISSING and its like, BenchGarbage and its like: a file is not what it must be.
+        BENCH_FILE_MISSING and its like, BenchUnreadable: a file is not what it must be.
         BENCH_NOTHING_SHARED, BENCH_AMBIGUOUS: there is nothing to compare.
         PLOTTING_MISSING: matplotlib is not installed.
         CacheError: the disk refused the picture.

@@ -6,9 +6,7 @@ none. Equal tables give equal bytes with one version of it: no date, no random i
 
 from __future__ import annotations
 
-import html
 import io
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +24,7 @@ PLOT_FORMATS: tuple[PlotFormat, ...] = ("svg", "png")
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")  # and by shape, for eyes that tell no colours apart
 _STYLES = ("-", "--", "-.", ":")
-_INK = "#010203"  # of text and axes; :func:`inline_svg` makes it the colour of the text around
+_INK = "#010203"  # of text and axes
 _PANEL = (5.4, 3.6)  # inches
 _COLUMNS = 2
 _MOST_PANELS = 24  # a picture of more is no picture
@@ -53,25 +51,6 @@ def draw_plot(table: Table, form: PlotFormat) -> bytes:
     Raises:
         PLOTTING_MISSING: matplotlib is not installed.
     """
-    return _drawn(table, form, transparent=False)
-
-
-def inline_svg(table: Table, title: str) -> str:
-    """The picture as an ``<svg>`` element for an HTML page, in the page's own text colour, with a name.
-
-    Raises:
-        PLOTTING_MISSING: matplotlib is not installed.
-    """
-    text = _drawn(table, "svg", transparent=True).decode("utf-8")
-    element = text[text.index("<svg ") :].replace(_INK, "currentColor")
-    # Its style sheet would hold for the whole page, and its size in points for every screen.
-    element = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*", "", element, flags=re.DOTALL)
-    element = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', ' width="100%"', element, count=1)
-    head = f'<svg role="img" aria-label="{html.escape(title)}" stroke-linejoin="round" stroke-linecap="butt" '
-    return element.replace("<svg ", head, 1)
-
-
-def _drawn(table: Table, form: PlotFormat, *, transparent: bool) -> bytes:
     try:
         import matplotlib as mpl  # noqa: PLC0415  # see above
         from matplotlib.figure import Figure  # noqa: PLC0415
@@ -94,7 +73,7 @@ def _drawn(table: Table, form: PlotFormat, *, transparent: bool) -> bytes:
             _panel(figure.add_subplot(rows, columns, number), table, kind, lines)
         out = io.BytesIO()
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-        figure.savefig(out, format=form, dpi=120, transparent=transparent, metadata=metadata)
+        figure.savefig(out, format=form, dpi=120, metadata=metadata)
     return out.getvalue()
 
 

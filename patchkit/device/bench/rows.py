@@ -14,24 +14,16 @@ _LARGEST = 2**63 - 1  # llama-bench counts in int64_t and uint64_t; no model, ti
 _LONGEST = 1000  # characters of a text: the longest that are known name every device of a machine
 
 
-class BenchGarbage(UsageError):
-    """A line of llama-bench is no JSON object, or has a value that cannot be."""
-
-    code = "BENCH_GARBAGE"
-
-
-class BenchFieldMissing(UsageError):
-    """A row lacks a field that every known build writes."""
-
-    code = "BENCH_FIELD_MISSING"
+class BenchUnreadable(UsageError):
+    """What is named as output of llama-bench is not what it writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
     """The fields of one row, and where it stands; ``hint`` is the next command for one who reads of an error.
 
-    Every method raises BenchGarbage for a value that llama-bench does not write, and BenchFieldMissing for
-    a field that is not there and has no ``without``.
+    Every method raises BenchUnreadable for a value that llama-bench does not write, and for a field that is
+    not there and has no ``without``.
     """
 
     table: Mapping[str, object]
@@ -41,8 +33,9 @@ class Fields:
     def get(self, name: str) -> object:
         """The value as JSON gave it."""
         if name not in self.table:
-            raise BenchFieldMissing(
+            raise BenchUnreadable(
                 f"a row of llama-bench has no field '{name}'",
+                code="BENCH_FIELD_MISSING",
                 where=self.where,
                 why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
                 hint="this llama-bench is not known: device/bench/rows.py reads builds 6628 to 11549",
@@ -88,13 +81,19 @@ class Fields:
             raise self.garbage(f"'{name}' has a time that is no positive number of nanoseconds")
         return tuple(cast("Sequence[int]", values))
 
-    def garbage(self, why: str) -> BenchGarbage:
+    def garbage(self, why: str) -> BenchUnreadable:
         """The error for this row."""
-        return BenchGarbage("a line of llama-bench cannot be read", where=self.where, why=why, hint=self.hint)
+        return BenchUnreadable(
+            "a line of llama-bench cannot be read",
+            code="BENCH_GARBAGE",
+            where=self.where,
+            why=why,
+            hint=self.hint,
+        )
 
 
 def parse_fields(line: str, where: Location, hint: str) -> Fields:
-    """The fields of a line. Raises BenchGarbage."""
+    """The fields of a line. Raises BenchUnreadable."""
     nothing = Fields(table={}, where=where, hint=hint)
     try:
         found = json.loads(line)
@@ -136,12 +135,6 @@ _USUAL: Mapping[str, frozenset[str]] = {
     "fit_target": frozenset({"0"}),
     "fit_min_ctx": frozenset({"0"}),
 }
-
-
-class BenchTruncated(UsageError):
-    """The output of llama-bench stops in the middle of a line."""
-
-    code = "BENCH_TRUNCATED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -214,13 +207,12 @@ def parse_rows(text: str, source: str, *, hint: str = _AGAIN) -> tuple[BenchRow,
     """Every row of the output; ``source`` names the file for messages, ``hint`` is their next command.
 
     Raises:
-        BenchGarbage: a line is not what llama-bench writes.
-        BenchTruncated: the last line has no end.
-        BenchFieldMissing: a field is not there.
+        BenchUnreadable: a line is not what llama-bench writes, lacks a field, or has no end.
     """
     if text and not text.endswith("\n"):
-        raise BenchTruncated(
+        raise BenchUnreadable(
             "the output of llama-bench stops in the middle of a line",
+            code="BENCH_TRUNCATED",
             where=Location(path=source, line=text.count("\n") + 1),
             why="the program was ended, or the disk was full",
             hint=hint,

@@ -12,112 +12,55 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from patchkit.base.errors import ExitCode, GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.process import Completed, ToolTimeout
 from patchkit.base.reporter import Reporter
 from patchkit.device.bench.conditions import Conditions, read_conditions
 from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
 from patchkit.device.bench.rounds import ARMS, Arm, Rounds, round_order
-from patchkit.device.bench.rows import BenchFieldMissing, BenchGarbage, BenchRow, BenchTruncated, parse_rows
+from patchkit.device.bench.rows import BenchRow, BenchUnreadable, parse_rows
+from patchkit.device.program import has_lost_gpu, has_no_memory, signal_name
 from patchkit.device.runner import Job, Runner
 
-# As the backends of builds 6900 to 11549 word it (ggml-cuda's error check, ggml-backend, llama_context), the
-# kernel's driver, and the C++ library.
-_NO_MEMORY = ("out of memory", "failed to allocate", "bad_alloc", "cannot allocate memory", "alloc failed")
-_GPU_LOST = (
-    "hsa_status_error",
-    "device is lost",
-    "gpu hang",
-    "unspecified launch failure",
-    "illegal memory access",
-    "hiperrorillegaladdress",
-    "cuda error: an illegal",
-    "device not ready",
-    "gpu reset",
-)
 _TAIL = 15  # lines of stderr in a message
-
-
-class BenchSlower(GateError):
-    """A test is slower than the patches may make it."""
-
-    code = "BENCH_SLOWER"
-
-
-class BenchGainMissing(GateError):
-    """A test does not gain what a patch promises."""
-
-    code = "BENCH_GAIN_MISSING"
-
-
-class BenchFailed(ToolchainError):
-    """llama-bench ended with an error."""
-
-    code = "BENCH_FAILED"
-
-
-class BenchCrashed(ToolchainError):
-    """A signal ended llama-bench."""
-
-    code = "BENCH_CRASHED"
-
-
-class BenchOutOfMemory(PatchkitError):
-    """The model and its cache do not fit into the memory of the device or of the machine."""
-
-    code = "BENCH_OUT_OF_MEMORY"
-    exit_code = ExitCode.TOOLCHAIN
-
-
-class BenchOutputUnreadable(ToolchainError):
-    """llama-bench ended well, and what it wrote is no result."""
-
-    code = "BENCH_OUTPUT_UNREADABLE"
-
-
-class BenchGpuLost(PatchkitError):
-    """The driver gave up on the GPU."""
-
-    code = "BENCH_GPU_LOST"
-    exit_code = ExitCode.TOOLCHAIN
+_SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 
 
 def read_output(completed: Completed, kept: Path) -> tuple[BenchRow, ...]:
-    """The rows that a run wrote; ``kept`` is where its output lies. Raises BenchOutputUnreadable."""
+    """The rows that a run wrote; ``kept`` is where its output lies. Raises BENCH_OUTPUT_UNREADABLE."""
     try:
         return parse_rows(completed.stdout.decode("utf-8", "replace"), str(kept))
-    except (BenchGarbage, BenchTruncated, BenchFieldMissing) as error:
+    except BenchUnreadable as error:
         # Theirs is the exit code of a file that somebody named: this one a program wrote just now.
-        raise BenchOutputUnreadable(
-            error.message, where=error.where, why=error.why, hint=error.hint
+        raise ToolchainError(
+            error.message, code="BENCH_OUTPUT_UNREADABLE", where=error.where, why=error.why, hint=error.hint
         ) from error
 
 
-def bench_failure(completed: Completed, what: str, kept: Path) -> PatchkitError:
+def bench_failure(completed: Completed, what: str, kept: Path) -> ToolchainError:
     """The error for a run that did not end with status 0; ``what`` names the arm and round."""
     text = completed.stderr.decode("utf-8", "replace")
-    low = text.lower()
-    where = Location(path=str(kept))
     why = "\n".join(text.splitlines()[-_TAIL:]) or "it wrote nothing to stderr"
     again = "what was measured is kept; run the command again to go on from there"
-    if any(words in low for words in _NO_MEMORY):
+
+    def failure(message: str, *, code: str, hint: str = again) -> ToolchainError:
+        return ToolchainError(message, code=code, where=Location(path=str(kept)), why=why, hint=hint)
+
+    status = completed.returncode
+    number = -status if status < 0 else max(0, status - _SIGNALLED)
+    if has_no_memory(text):
         hint = "a smaller model, or smaller depths"
-        return BenchOutOfMemory(f"{what} ran out of memory", where=where, why=why, hint=hint)
-    if any(words in low for words in _GPU_LOST):
+        return failure(f"{what} ran out of memory", code="BENCH_OUT_OF_MEMORY", hint=hint)
+    if has_lost_gpu(text):
         hint = f"look at the driver with: dmesg | tail; {again}"
-        return BenchGpuLost(f"{what} lost the GPU", where=where, why=why, hint=hint)
-    if completed.returncode < 0 or completed.returncode > 128:  # noqa: PLR2004  # a shell's way to say signal
-        number = -completed.returncode if completed.returncode < 0 else completed.returncode - 128
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = f"signal {number}"
-        if name == "SIGKILL":
-            hint = f"the system may have run out of memory: dmesg | grep -i oom; {again}"
-            return BenchOutOfMemory(f"{what} was killed", where=where, why=why, hint=hint)
-        return BenchCrashed(f"{what} was ended by {name}", where=where, why=why, hint=again)
-    return BenchFailed(f"{what} ended with status {completed.returncode}", where=where, why=why, hint=again)
+        return failure(f"{what} lost the GPU", code="BENCH_GPU_LOST", hint=hint)
+    if number == signal.SIGKILL:
+        hint = f"the system may have run out of memory: dmesg | grep -i oom; {again}"
+        return failure(f"{what} was killed", code="BENCH_OUT_OF_MEMORY", hint=hint)
+    if number:
+        return failure(f"{what} was ended by {signal_name(number)}", code="BENCH_CRASHED")
+    return failure(f"{what} ended with status {status}", code="BENCH_FAILED")
 
 
 _HELP_S = 60.0
@@ -186,10 +129,10 @@ class BenchSession:
         """Measure one round, or take what an interrupted run left of it.
 
         Raises:
-            BenchFailed, BenchCrashed, BENCH_HUNG, BenchOutOfMemory, BenchGpuLost: a program did not end well;
+            BENCH_FAILED, BENCH_CRASHED, BENCH_HUNG, BENCH_OUT_OF_MEMORY, BENCH_GPU_LOST: it did not end well;
                 its output is kept, and counts for nothing.
-            BenchOutputUnreadable, BENCH_DEVICE_WRONG: its output is not a result.
-            BenchGarbage, BenchTruncated, BenchFieldMissing: what an interrupted run left was damaged since.
+            BENCH_OUTPUT_UNREADABLE, BENCH_DEVICE_WRONG: its output is not a result.
+            BenchUnreadable: what an interrupted run left was damaged since.
             CacheError: the disk refused.
         """
         rows: dict[Arm, tuple[BenchRow, ...]] = {}
@@ -234,7 +177,7 @@ class BenchSession:
         """Only what reads as a result gets the name of one; anything else is kept beside it."""
         try:
             read_output(done, failed)
-        except BenchOutputUnreadable:
+        except ToolchainError:
             _keep(failed, done.stdout)
             raise
         _keep(kept, done.stdout)

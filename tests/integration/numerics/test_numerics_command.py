@@ -20,7 +20,7 @@ from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[3]
-RECORD = ROOT / "tests" / "unit" / "numerics" / "recorded" / "h200-b6900.tar.xz"
+RECORD = ROOT / "tests" / "unit" / "gates" / "numerics" / "recorded" / "h200-b6900.tar.xz"
 GUARD = "defined(GGML_USE_HIP) && defined(GGML_HIP_ROCWMMA_FATTN)"
 CUDA = "ggml/src/ggml-cuda"
 

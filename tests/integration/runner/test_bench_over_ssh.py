@@ -12,7 +12,7 @@ from patchkit.device.bench.options import BenchPlan
 from patchkit.device.bench.rounds import Rounds
 from patchkit.device.bench.run import BenchSetup, open_session
 
-_RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
+_RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
 
 # Stands for the program there: its own folder holds what it writes, and the model must have come along.
 _PROGRAM = """\

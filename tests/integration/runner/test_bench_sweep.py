@@ -20,7 +20,7 @@ from patchkit.device.bench.sweep import BenchArm, Sweep, open_sweep
 from patchkit.device.bench.tables import Table
 from patchkit.device.runner import LocalRunner, Runner
 
-_RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
+_RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
 _LABELS = ("HIP", "rocWMMA", "candidate")
 
 _PROGRAM = """\

@@ -9,16 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.base.process import ToolTimeout
 from patchkit.device.runner import (
     Job,
-    RunnerAuthFailed,
-    RunnerHostKeyChanged,
-    RunnerHostKeyUnknown,
-    RunnerJobLost,
-    RunnerLost,
-    RunnerUnreachable,
+    RunnerError,
 )
 
 pytestmark = pytest.mark.extra_tools  # sshd and rsync
@@ -99,7 +95,7 @@ def test_a_machine_that_stays_away_is_given_up_and_the_job_resumed_later(server,
     def run() -> None:
         try:
             server.runner(patience_s=1.5).run(job)
-        except RunnerLost as error:
+        except RunnerError as error:
             errors.append(error)
 
     thread = threading.Thread(target=run)
@@ -132,7 +128,7 @@ def test_a_job_that_hangs_is_stopped_there(server, tmp_path: Path) -> None:
 
 def test_a_job_that_dies_with_its_session_is_lost_and_runs_again_next_time(server, tmp_path: Path) -> None:
     job = _sh(f"if [ -e {tmp_path}/again ]; then echo done; else touch {tmp_path}/again; kill -KILL 0; fi")
-    with pytest.raises(RunnerJobLost):
+    with refused("RUNNER_JOB_LOST"):
         server.runner().run(job)
     assert server.runner().run(job).stdout == b"done\n"
 
@@ -157,26 +153,26 @@ def test_ctrl_c_ends_the_job_there(server, tmp_path: Path, monkeypatch) -> None:
 
 def test_no_server_is_said_at_once(server) -> None:
     server.stop()
-    with pytest.raises(RunnerUnreachable):
+    with refused("RUNNER_UNREACHABLE"):
         server.runner().connect()
 
 
 def test_another_host_key_is_never_accepted(server) -> None:
     known = server.folder / "known"
     known.write_text(f"[127.0.0.1]:{server.port} {(server.folder / 'other.pub').read_text()}")
-    with pytest.raises(RunnerHostKeyChanged) as caught:
+    with refused("RUNNER_HOST_KEY_CHANGED") as caught:
         server.runner().connect()
     assert "ssh-keygen -R" in (caught.value.hint or "")
 
 
 def test_an_unknown_host_is_for_the_user_to_accept(server) -> None:
     (server.folder / "known").write_text("")
-    with pytest.raises(RunnerHostKeyUnknown):
+    with refused("RUNNER_HOST_KEY_UNKNOWN"):
         server.runner().connect()
     assert (server.folder / "known").read_text() == ""
 
 
 def test_who_has_no_key_does_not_get_in(server) -> None:
     shutil.copy(server.folder / "other.pub", server.folder / "authorized")
-    with pytest.raises(RunnerAuthFailed):
+    with refused("RUNNER_AUTH_FAILED"):
         server.runner().connect()

@@ -11,7 +11,7 @@ import pytest
 from patchkit.cli.app import main
 from patchkit.tune.report import report_path
 
-RECORDED = Path(__file__).parents[2] / "unit" / "bench" / "recorded"
+RECORDED = Path(__file__).parents[2] / "unit" / "device" / "recorded"
 
 # The recorded rows with every time scaled, and a noise of at most a tenth of a per cent.
 PROGRAM = """\

@@ -11,7 +11,7 @@ from refusing import refused
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.build import machine_of
 from patchkit.device.backend_ops import Choice, Stage
-from patchkit.device.program import OutputGarbled, Place
+from patchkit.device.program import Place
 from patchkit.gates.backend_ops import Tools, _mode
 
 TALK = """\
@@ -71,5 +71,5 @@ def test_another_gpu_is_not_the_candidates(look) -> None:
 def test_the_reference_must_be_loaded_first_and_the_backend_at_all(look) -> None:
     cpu, *gpu, hip = TALK.splitlines(keepends=True)
     for talk in (cpu, hip, "".join([hip, *gpu, cpu]), ""):
-        with pytest.raises(OutputGarbled, match="did not load the two backends"):
+        with refused("PROGRAM_OUTPUT_GARBLED", match="did not load the two backends"):
             look(HEADER + ROW, talk=talk)

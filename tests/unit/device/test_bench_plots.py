@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.device.bench.plots import draw_plot, inline_svg
+from patchkit.device.bench.plots import draw_plot
 from patchkit.device.bench.rows import parse_rows
 from patchkit.device.bench.tables import Series, Table, compare_series
 
@@ -79,17 +79,6 @@ def test_a_label_is_shown_as_it_is() -> None:
     assert "\u200b_hidden" in texts
     assert r"$\frac{1}$" in texts
     assert "<b>&" in texts
-
-
-def test_an_inline_picture_takes_the_colours_and_the_width_of_its_page() -> None:
-    text = inline_svg(_table(), 'speed & "depth"')
-    element = ET.fromstring(text)
-    assert element.attrib["aria-label"] == 'speed & "depth"'
-    assert (element.attrib["role"], element.attrib["width"]) == ("img", "100%")
-    assert "height" not in element.attrib
-    assert "currentColor" in text
-    assert "<style" not in text
-    assert "#010203" not in text
 
 
 def test_without_matplotlib_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refused
 
 from patchkit.device.backend_ops import Choice, loaded_backends, parse_rows
-from patchkit.device.program import OutputGarbled
 
 HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
 PASSED = '"CPU","FLASH_ATTN_EXT","hsk=64,kv=113","test","1","",""\n'
@@ -42,7 +42,7 @@ def test_a_table_without_rows_is_one() -> None:
     ],
 )
 def test_anything_else_is_an_error_with_its_place(text: str, says: str) -> None:
-    with pytest.raises(OutputGarbled, match=says) as caught:
+    with refused("PROGRAM_OUTPUT_GARBLED", match=says) as caught:
         parse_rows(text, where="x.out")
     assert caught.value.where[0].path == "x.out"
 

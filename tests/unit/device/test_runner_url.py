@@ -12,14 +12,6 @@ from patchkit.base.reporter import NullReporter
 from patchkit.device.runner import (
     Job,
     LocalRunner,
-    RunnerAuthFailed,
-    RunnerDiskFull,
-    RunnerFailed,
-    RunnerHostKeyChanged,
-    RunnerHostKeyUnknown,
-    RunnerLost,
-    RunnerToolMissing,
-    RunnerUnreachable,
     SshRunner,
     choose_runner,
     content_key,
@@ -69,24 +61,30 @@ def test_without_a_url_it_is_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "status", "text", "kind", "again"),
+    ("program", "status", "text", "code", "again"),
     [
-        ("ssh", 255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", RunnerHostKeyChanged, False),
-        ("ssh", 255, "Host key verification failed.", RunnerHostKeyUnknown, False),
-        ("ssh", 255, "me@box: Permission denied (publickey).", RunnerAuthFailed, False),
-        ("ssh", 255, "ssh: Could not resolve hostname box", RunnerUnreachable, True),
-        ("ssh", 255, "ssh: connect to host box port 22: Connection refused", RunnerUnreachable, True),
-        ("ssh", 255, "ssh: connect to host box port 22: Connection timed out", RunnerUnreachable, True),
-        ("ssh", 255, "client_loop: send disconnect: Broken pipe", RunnerLost, True),
-        ("rsync", 12, "rsync: connection unexpectedly closed", RunnerLost, True),
-        ("rsync", 11, "rsync: write failed: No space left on device (28)", RunnerDiskFull, False),
-        ("ssh", 127, "setsid: not found", RunnerToolMissing, False),
-        ("ssh", 2, "cat: x: Is a directory", RunnerFailed, False),
+        (
+            "ssh",
+            255,
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @",
+            "RUNNER_HOST_KEY_CHANGED",
+            False,
+        ),
+        ("ssh", 255, "Host key verification failed.", "RUNNER_HOST_KEY_UNKNOWN", False),
+        ("ssh", 255, "me@box: Permission denied (publickey).", "RUNNER_AUTH_FAILED", False),
+        ("ssh", 255, "ssh: Could not resolve hostname box", "RUNNER_UNREACHABLE", True),
+        ("ssh", 255, "ssh: connect to host box port 22: Connection refused", "RUNNER_UNREACHABLE", True),
+        ("ssh", 255, "ssh: connect to host box port 22: Connection timed out", "RUNNER_UNREACHABLE", True),
+        ("ssh", 255, "client_loop: send disconnect: Broken pipe", "RUNNER_LOST", True),
+        ("rsync", 12, "rsync: connection unexpectedly closed", "RUNNER_LOST", True),
+        ("rsync", 11, "rsync: write failed: No space left on device (28)", "RUNNER_DISK_FULL", False),
+        ("ssh", 127, "setsid: not found", "RUNNER_TOOL_MISSING", False),
+        ("ssh", 2, "cat: x: Is a directory", "RUNNER_FAILED", False),
     ],
 )
-def test_failures_are_told_apart(program: str, status: int, text: str, kind: type, again: bool) -> None:
+def test_failures_are_told_apart(program: str, status: int, text: str, code: str, again: bool) -> None:
     done = Completed(argv=(program,), returncode=status, stdout=b"", stderr=text.encode(), seconds=0.0)
-    assert type(runner_failure(done, "ssh://box")) is kind
+    assert runner_failure(done, "ssh://box").code == code
     assert is_connection_loss(done) is again
 
 

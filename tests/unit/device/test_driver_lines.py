@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from refusing import refused
 
 from patchkit.device.attention import gate_cases, parse_measured
 from patchkit.device.logits import parse_distance, parse_divergence, scenes
-from patchkit.device.program import OutputGarbled
 
 CASES = gate_cases()[:2]
 DONE = "own-0 done rows=8 nmse=3.303e-04 worst=5.8e-04 at=0,5,0 finite=1\n"
@@ -38,7 +38,7 @@ def test_no_number_is_read_as_such() -> None:
     ],
 )
 def test_a_case_without_its_line_is_an_error(text: str, says: str) -> None:
-    with pytest.raises(OutputGarbled, match=says):
+    with refused("PROGRAM_OUTPUT_GARBLED", match=says):
         parse_measured(text, CASES, where="x")
 
 
@@ -64,7 +64,7 @@ def test_a_distance_is_one_whole_line() -> None:
     distance = parse_distance(line, where="x")
     assert (distance.rows, distance.nmse, distance.same_top, distance.is_finite) == (25, 1.3e-05, 24, True)
     for broken in ("", line[:-1], line[:30], line + line):
-        with pytest.raises(OutputGarbled):
+        with refused("PROGRAM_OUTPUT_GARBLED"):
             parse_distance(broken, where="x")
 
 
@@ -95,5 +95,5 @@ def test_the_statistics_of_llama_perplexity() -> None:
     assert (found.mean, found.worst) == (0.000123, 0.012345)
     assert (found.perplexity, found.base_perplexity) == (6.812345, 6.81)
     for broken in ("", STATISTICS[:200], STATISTICS.replace("0.000123 ±", "nonsense ±")):
-        with pytest.raises(OutputGarbled, match="no divergence"):
+        with refused("PROGRAM_OUTPUT_GARBLED", match="no divergence"):
             parse_divergence(broken, where="x")

@@ -9,7 +9,7 @@ import pytest
 from refusing import refused
 
 from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
-from patchkit.device.bench.rows import BenchFieldMissing, BenchGarbage, BenchTruncated, parse_rows
+from patchkit.device.bench.rows import parse_rows
 
 _RECORDED = Path(__file__).parent / "recorded"
 _TEXT = (_RECORDED / "b6900-cpu.jsonl").read_text("utf-8")
@@ -65,7 +65,7 @@ def test_what_was_run_otherwise_is_another_test(fields: dict[str, object]) -> No
 
 
 def test_an_output_that_stops_in_the_middle_is_no_result() -> None:
-    with pytest.raises(BenchTruncated) as caught:
+    with refused("BENCH_TRUNCATED") as caught:
         parse_rows(_TEXT[: _TEXT.index("\n") + 100], "out")
     assert str(caught.value.where[0]) == "out:2"
 
@@ -88,14 +88,14 @@ def test_an_output_that_stops_in_the_middle_is_no_result() -> None:
     ],
 )
 def test_garbage_is_named_with_its_line(line: str) -> None:
-    with pytest.raises(BenchGarbage) as caught:
+    with refused("BENCH_GARBAGE") as caught:
         parse_rows(_TEXT + line, "out")
     assert str(caught.value.where[0]) == "out:5"
 
 
 @pytest.mark.parametrize("field", ["samples_ns", "n_depth", "flash_attn", "use_mmap", "backends"])
 def test_a_row_without_a_field_is_of_a_build_we_do_not_know(field: str) -> None:
-    with pytest.raises(BenchFieldMissing, match=field):
+    with refused("BENCH_FIELD_MISSING", match=field):
         parse_rows(_changed(**{field: None}), "out")
 
 
