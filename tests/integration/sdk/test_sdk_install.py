@@ -19,11 +19,13 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.cmake import cmake_settings
 from patchkit.build.sdk import apt
 from patchkit.build.sdk.apt import Wanted, make_client
+from patchkit.build.sdk.compiler import obtain_compiler
 from patchkit.build.sdk.flags import hip_arguments
-from patchkit.build.sdk.install import install, remove, smoke
-from patchkit.build.sdk.parts import obtain_compiler, unpack
+from patchkit.build.sdk.install import install, remove
+from patchkit.build.sdk.packages import unpack
 from patchkit.build.sdk.pins import RocWmmaPin
 from patchkit.build.sdk.prefix import STANDIN, Prefix, current_prefix
+from patchkit.build.sdk.smoke import smoke
 from patchkit.build.toolchain import find_toolchain, hip_flags, llvm_tool
 
 pytestmark = [pytest.mark.hip, pytest.mark.network, pytest.mark.slow]
