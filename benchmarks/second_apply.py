@@ -1,7 +1,7 @@
 """Times the second ``apply`` beside ``git am`` of the exported series on the same tree.
 
-Both start from a warm cache. What ``git am`` does is only the last part of what ``apply`` does: it trusts
-the line context, where ``apply`` places, parses and confirms every edit anew. Wall is the time of the
+Both start from a warm cache, and ``apply`` finds its candidate there: it hashes every object of it and places
+nothing, where ``git am`` writes the commits by line context. Wall is the time of the
 process by a monotonic clock; peak is the largest resident set of it or any of its children (wait4).
 
     python benchmarks/second_apply.py --arch gfx1151 --runs 5 --json second_apply.json
@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Comparison", "Run", "Summary", "main"]
-
-# Issue 2, "Must hold": the second apply takes at most 2 s wall and 500 MB on a two-core machine.
+# "Must hold" of issues 2 and 13, for the second apply on two cores. Processor time has that of the children.
 LIMIT_WALL_S = 2.0
 LIMIT_PEAK_MB = 500.0
+LIMIT_CPU_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,7 @@ class Run:
     """One process: seconds and megabytes (10**6 bytes)."""
 
     wall_s: float
+    cpu_s: float
     peak_mb: float
 
 
@@ -45,6 +45,7 @@ class Summary:
     median_s: float
     min_s: float
     max_s: float
+    cpu_s: float
     peak_mb: float
 
 
@@ -79,7 +80,9 @@ def main() -> int:
     print(table(result))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
-    return int(result.apply.median_s > LIMIT_WALL_S or result.apply.peak_mb > LIMIT_PEAK_MB)
+    apply = result.apply
+    is_over = (apply.median_s > LIMIT_WALL_S, apply.cpu_s > LIMIT_CPU_S, apply.peak_mb > LIMIT_PEAK_MB)
+    return int(any(is_over))
 
 
 def compare(arch: str, runs: int, cache_dir: Path | None, scratch: Path) -> Comparison:
@@ -132,7 +135,7 @@ def measure(argv: Sequence[str], folder: Path) -> Run:
         raise subprocess.CalledProcessError(process.returncode, argv)
     # Linux gives kibibytes, macOS bytes.
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Run(wall_s=wall, peak_mb=peak / 1e6)
+    return Run(wall_s=wall, cpu_s=usage.ru_utime + usage.ru_stime, peak_mb=peak / 1e6)
 
 
 def _checked(argv: Sequence[str]) -> bytes:
@@ -145,15 +148,18 @@ def _summary(runs: Sequence[Run]) -> Summary:
         median_s=round(statistics.median(walls), 3),
         min_s=round(min(walls), 3),
         max_s=round(max(walls), 3),
+        cpu_s=round(statistics.median(run.cpu_s for run in runs), 3),
         peak_mb=round(max(run.peak_mb for run in runs), 1),
     )
 
 
 def table(result: Comparison) -> str:
     """The figures for a person."""
-    rows = [f"{'':<8} {'median':>9} {'min':>9} {'max':>9} {'peak':>10}"]
+    rows = [f"{'':<8} {'median':>9} {'min':>9} {'max':>9} {'processor':>9} {'peak':>10}"]
     for name, figures in (("apply", result.apply), ("git am", result.git_am)):
-        times = " ".join(f"{value:>7.3f} s" for value in (figures.median_s, figures.min_s, figures.max_s))
+        times = " ".join(
+            f"{value:>7.3f} s" for value in (figures.median_s, figures.min_s, figures.max_s, figures.cpu_s)
+        )
         rows.append(f"{name:<8} {times} {figures.peak_mb:>7.1f} MB")
     rows.append(f"apply takes {result.ratio_of_medians} times as long as git am ({result.cores} cores)")
     return "\n".join(rows)

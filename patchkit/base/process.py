@@ -99,18 +99,8 @@ def run_tool(
         ToolCrashed: a signal ended it (only with ``check``).
         ToolStopped: ``stop`` was set.
     """
-    environment = {**tool_environment(os.environ), **(env or {})}
-    program = _find(argv[0], environment)
-    reporter.command(shlex.join(argv))
-    began = time.monotonic()
-    process = _start([program, *argv[1:]], cwd, environment, feed=stdin is not None)
-    stdout, stderr = _communicate(process, argv, stdin, timeout_s, stop)
-    completed = Completed(
-        argv=tuple(argv),
-        returncode=process.returncode,
-        stdout=stdout,
-        stderr=stderr,
-        seconds=time.monotonic() - began,
+    completed = _run(
+        argv, cwd, env, stdin, timeout_s, reporter, stop, into=(subprocess.PIPE, subprocess.PIPE)
     )
     if check and completed.returncode != 0:
         raise tool_failure(completed)
@@ -136,47 +126,51 @@ def run_logged(
     Raises:
         ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`run_tool`.
     """
+    return _run(argv, cwd, env, None, timeout_s, reporter, stop, into=(stdout, stderr))
+
+
+def _run(
+    argv: Sequence[str],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    stdin: bytes | None,
+    timeout_s: float | None,
+    reporter: Reporter,
+    stop: threading.Event | None,
+    *,
+    into: tuple[IO[bytes] | int, IO[bytes] | int],
+) -> Completed:
+    """Run a tool to its end; ``into`` is where its stdout and stderr go, as subprocess takes it."""
     environment = {**tool_environment(os.environ), **(env or {})}
     program = _find(argv[0], environment)
     reporter.command(shlex.join(argv))
     began = time.monotonic()
-    process = _start([program, *argv[1:]], cwd, environment, feed=False, into=(stdout, stderr))
-    _communicate(process, argv, None, timeout_s, stop)
-    return Completed(
-        argv=tuple(argv),
-        returncode=process.returncode,
-        stdout=b"",
-        stderr=b"",
-        seconds=time.monotonic() - began,
-    )
-
-
-def _start(
-    argv: Sequence[str],
-    cwd: Path | None,
-    environment: Mapping[str, str],
-    *,
-    feed: bool,
-    into: tuple[IO[bytes], IO[bytes]] | None = None,
-) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
-            argv,
-            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
-            stdout=into[0] if into else subprocess.PIPE,
-            stderr=into[1] if into else subprocess.PIPE,
+        process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
+            [program, *argv[1:]],
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=into[0],
+            stderr=into[1],
             cwd=cwd,
             env=environment,
             start_new_session=True,
         )
     except OSError as error:
-        path = os.fsdecode(error.filename or argv[0])
+        path = os.fsdecode(error.filename or program)
         raise ToolchainError(
-            f"{argv[0]} could not be started: {error.strerror or error}",
+            f"{program} could not be started: {error.strerror or error}",
             code="TOOL_NOT_STARTED",
             where=Location(path=path),
             hint=f"look at it with: ls -ld {shlex.quote(path)}",
         ) from error
+    stdout, stderr = _communicate(process, argv, stdin, timeout_s, stop)
+    return Completed(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=stdout or b"",
+        stderr=stderr or b"",
+        seconds=time.monotonic() - began,
+    )
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """The two calls of GitPython that patchkit uses.
 
-Pitfalls (GitPython 3.2.1, see tests/unit/vcs): importing it fails without git unless told to be
-quiet; ``env`` is merged into the caller's environment; text mode strips a newline; ``istream`` must
-be a real file; ``kill_after_timeout`` walks ``ps`` output, so timeouts are ours.
+Pitfalls (GitPython 3.2.1, see tests/unit/upstream and tests/contract): importing it fails without git unless
+told to be quiet; ``env`` is merged into the caller's environment; text mode strips a newline; ``istream``
+must be a real file; ``kill_after_timeout`` walks ``ps`` output, so timeouts are ours; its own readers
+follow the caller's environment and do not hash what they read.
 """
 
 from __future__ import annotations

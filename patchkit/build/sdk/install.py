@@ -1,4 +1,4 @@
-"""Installing, showing and removing the SDK prefix."""
+"""Installing and removing the SDK prefix."""
 
 from __future__ import annotations
 
@@ -7,28 +7,19 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.errors import Location, PatchkitError, SourceError, ToolchainError
-from patchkit.base.files import disk_error_from_tool, disk_errors
-from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
+from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
+from patchkit.build.sdk.compiler import Compiler, find_compiler, obtain_compiler
 from patchkit.build.sdk.flags import hip_arguments, leading_number
-from patchkit.build.sdk.parts import (
-    Compiler,
-    Entry,
-    build_stubs,
-    choose_mirror,
-    find_compiler,
-    load_entries,
-    obtain_compiler,
-    unpack,
-)
+from patchkit.build.sdk.packages import unpack
 from patchkit.build.sdk.pins import Pins
 from patchkit.build.sdk.prefix import (
     STANDIN,
@@ -40,6 +31,9 @@ from patchkit.build.sdk.prefix import (
     write_record,
 )
 from patchkit.build.sdk.rocwmma import obtain_rocwmma
+from patchkit.build.sdk.smoke import smoke
+from patchkit.build.sdk.sources import Entry, choose_mirror, load_entries
+from patchkit.build.sdk.stubs import build_stubs, complete_layout
 from patchkit.build.sdk.versions import (
     bitcode_llvm,
     check_bitcode,
@@ -48,141 +42,9 @@ from patchkit.build.sdk.versions import (
     rocwmma_version,
 )
 
-_FORWARD = 'include("${{CMAKE_CURRENT_LIST_DIR}}/{path}")\n'
-
-
-def complete_layout(root: Path) -> None:
-    """Add what is expected below ``root``, once packages and stubs are there.
-
-    - ``bin``: the package files of HIP check that it is there, though nothing of it is used.
-    - ``lib/lib*.so``: clang links HIP programs with ``-L<root>/lib -lamdhip64``; CMake tells from such a
-      link what the compiler is.
-    - ``lib/cmake``: older CMake looks for hip-lang only there (measured: 3.25 does, 4.4 does not).
-
-    Raises:
-        CacheError: the disk refused.
-    """
-    with disk_errors(root, "completing the prefix"):
-        (root / "bin").mkdir(exist_ok=True)
-        lib = root / "lib"
-        for multiarch in sorted(lib.glob("*-linux-gnu*")):
-            for library in sorted(multiarch.glob("lib*.so")):
-                link = lib / library.name
-                link.unlink(missing_ok=True)
-                link.symlink_to(f"{multiarch.name}/{library.name}")
-            for package in sorted((multiarch / "cmake").glob("*/*.cmake")):
-                _forward(package, lib / "cmake" / package.parent.name / package.name, multiarch.name)
-
-
-def _forward(package: Path, forwarder: Path, multiarch: str) -> None:
-    if not package.name.endswith(("-config.cmake", "-config-version.cmake", "Config.cmake")):
-        return  # included by those
-    forwarder.parent.mkdir(parents=True, exist_ok=True)
-    path = f"../../{multiarch}/cmake/{package.parent.name}/{package.name}"
-    forwarder.write_text(_FORWARD.format(path=path), encoding="ascii")
-
-
-_COMPILE_S = 120.0
-
-_PROGRAM = """#include <hip/hip_runtime.h>
-#include <hip/hip_fp16.h>
-#include <hipblas/hipblas.h>
-__global__ void scale(float * x, const __half * y, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) { x[i] = sqrtf(x[i]) * __half2float(y[i]) + __shfl_xor(x[i], 1, 32); }
-}
-extern "C" hipblasStatus_t patchkit_smoke(float * x, const __half * y, int n, hipblasHandle_t * handle) {
-    scale<<<(n + 31) / 32, 32, 0, 0>>>(x, y, n);
-    return hipGetLastError() == hipSuccess ? hipblasCreate(handle) : HIPBLAS_STATUS_NOT_INITIALIZED;
-}
-"""
-
-_WMMA_PROGRAM = """#include <hip/hip_runtime.h>
-#include <hip/hip_fp16.h>
-#include <rocwmma/rocwmma.hpp>
-using namespace rocwmma;
-__global__ void product(const __half * a, const __half * b, float * c) {
-    fragment<matrix_a, 16, 16, 16, __half, row_major> fa;
-    fragment<matrix_b, 16, 16, 16, __half, col_major> fb;
-    fragment<accumulator, 16, 16, 16, float> fc;
-    fill_fragment(fc, 0.0f);
-    load_matrix_sync(fa, a, 16);
-    load_matrix_sync(fb, b, 16);
-    mma_sync(fc, fa, fb, fc);
-    store_matrix_sync(c, fc, 16, mem_row_major);
-}
-"""
-
-
-def smoke(
-    clang: Path, flags: Sequence[str], libraries: Path, scratch: Path, *, wmma: bool, reporter: Reporter
-) -> None:
-    """Compile a kernel for device and host, link it, and compile one that uses rocWMMA.
-
-    Args:
-        clang: the compiler.
-        flags: of :func:`patchkit.build.sdk.flags.hip_arguments`, for both passes.
-        libraries: the folder of the stubs.
-        scratch: where to write.
-        wmma: whether rocWMMA is to be tried.
-        reporter: hears the commands.
-
-    Raises:
-        SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
-        SDK_SMOKE_FAILED: it does not compile, or not link.
-    """
-    flags = [*flags, "-w"]  # warnings of vendors' headers are not the question
-    _compile(clang, [*flags, "-c", "-o", "smoke.o", "-"], _PROGRAM, scratch, reporter)
-    link = ["--hip-link", *(flag for flag in flags if flag.startswith(("--rocm", "--hip", "--offload")))]
-    link += ["-shared", "-fuse-ld=lld", "-Wl,-z,defs", "--rtlib=compiler-rt", "-unwindlib=libgcc"]
-    link += ["-o", "smoke.so", "smoke.o", f"-L{libraries}", "-lamdhip64", "-lhipblas"]
-    _compile(clang, link, None, scratch, reporter)
-    if wmma:
-        _compile(
-            clang,
-            [*flags, "--cuda-device-only", "-O1", "-S", "-o", "wmma.s", "-"],
-            _WMMA_PROGRAM,
-            scratch,
-            reporter,
-        )
-
-
-def _compile(
-    clang: Path, arguments: list[str], program: str | None, scratch: Path, reporter: Reporter
-) -> None:
-    try:
-        run_tool(
-            [str(clang), *arguments],
-            cwd=scratch,
-            stdin=program.encode("ascii") if program is not None else None,
-            timeout_s=_COMPILE_S,
-            reporter=reporter,
-        )
-    except (ToolFailed, ToolCrashed) as error:
-        refused = disk_error_from_tool(error, scratch, "compiling a kernel")
-        if refused is not None:
-            raise refused from error
-        why = error.why or ""
-        missing = [
-            line for line in why.splitlines() if "fatal error: 'c" in line and "file not found" in line
-        ]
-        if missing:
-            raise ToolchainError(
-                "this machine has no C++ standard library headers",
-                code="SDK_CXX_HEADERS_MISSING",
-                why=missing[0],
-                hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
-            ) from error
-        raise ToolchainError(
-            "the new prefix does not compile a HIP kernel, and was not kept",
-            code="SDK_SMOKE_FAILED",
-            where=Location(path=str(clang)),
-            why=why,
-            hint=error.hint,
-        ) from error
-
-
 RocWmmaChoice = Literal["auto", "git", "stand-in"]
+
+
 _BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
 
 

@@ -20,9 +20,9 @@ import pytest
 from filelock import FileLock
 
 from patchkit.build.sdk.install import Request
-from patchkit.build.sdk.parts import Entry
 from patchkit.build.sdk.pins import load_pins
 from patchkit.build.sdk.prefix import Prefix, current_prefix
+from patchkit.build.sdk.sources import Entry
 from patchkit.build.toolchain import places
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ import pytest
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.sdk.apt import Wanted
-from patchkit.build.sdk.parts import Compiler, find_compiler, parts_to_unpack
+from patchkit.build.sdk.compiler import Compiler, find_compiler, parts_to_unpack
 
 
 def put_clang(
