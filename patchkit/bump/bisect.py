@@ -9,7 +9,7 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.bump.classes import GOOD, Classified, UpstreamCommit
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.sweep import Break, Row, Sweep
-from patchkit.bump.target import own_pin, remote_url
+from patchkit.bump.target import own_pin, remote_url, tell_nearest
 from patchkit.candidate.following import Rendering, select_on
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
@@ -158,11 +158,10 @@ def _build(text: str, builds: Collection[int], where: str) -> int:
     number = text.strip().lower().removeprefix("b")
     if number.isdecimal() and int(number) in builds:
         return int(number)
-    near = sorted(builds, key=lambda build: abs(build - int(number)))[:3] if number.isdecimal() else []
     raise UsageError(
         f"'{text}' is no build of {redacted(where)}",
         code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(where)),
-        why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
+        why=tell_nearest(builds, int(number)) if number.isdecimal() else None,
         hint="builds are tags like b11549",
     )
