@@ -120,7 +120,7 @@ def run_export(
 
     Raises:
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to export.
-        PlaceUnusable: the folder is one that patchkit reads from, or cannot be replaced.
+        PLACE_UNUSABLE: the folder is one that patchkit reads from, or cannot be replaced.
         GitError: the folder holds what patchkit did not write.
         CacheError: the disk refused.
     """

@@ -106,7 +106,7 @@ def run_publish(
         EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence is not fit to be published.
         PUBLISH_CANDIDATE_MOVED, REF_MOVED: somebody else moved a branch meanwhile.
         SIGNING_FAILED: the user has a key, and git could not use it.
-        PushRemoteBad, RemoteUnread, PUSH_WOULD_REPLACE, PushRejected, PUSH_SHALLOW, PushFailed: it is
+        PushRemoteBad, PUSH_REMOTE_UNREAD, PUSH_WOULD_REPLACE, PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: it is
             published
             here, and nothing changed there.
         GitError, CacheError: git or the disk refused.
