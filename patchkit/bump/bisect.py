@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.bump.classes import GOOD, Classified, UpstreamCommit
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.sweep import Break, Row, Sweep
-from patchkit.bump.target import own_pin, remote_url
+from patchkit.bump.target import own_pin, remote_url, tell_nearest
 from patchkit.candidate.following import Rendering, select_on
 from patchkit.candidate.workspace import Workspace
-from patchkit.edits.tree import UpstreamFiles, read_upstream
+from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import load_profiles
@@ -22,33 +22,6 @@ from patchkit.upstream.pin import obtain
 from patchkit.upstream.remote import list_builds, read_pin
 
 _DECLARED = frozenset({"out of era", "off"})
-
-
-@dataclass(slots=True, kw_only=True)
-class _Prober:
-    """Looks at builds, each once; all are compared with the first one."""
-
-    read: Callable[[int], tuple[Pin, UpstreamFiles]]
-    compare: Callable[[Pin, UpstreamFiles], Comparison]
-    rows: dict[int, Row] = field(default_factory=dict)
-    last: dict[str, Rendering] = field(default_factory=dict)
-    first: int | None = None
-
-    def verdict(self, build: int, patch: str) -> Classified:
-        """The class of one patch on one build."""
-        return next(each for each in self.probe(build).verdicts if each.id == patch)
-
-    def probe(self, build: int) -> Row:
-        """The row of a build."""
-        if build not in self.rows:
-            pin, files = self.read(build)
-            comparison = self.compare(pin, files)
-            verdicts, renderings = classify_series(comparison)
-            if self.first is None:
-                self.last.update({each.patch.id: each for each in renderings})
-            self.rows[build] = Row(pin=pin, before=self.first, verdicts=verdicts)
-            self.first = build if self.first is None else self.first
-        return self.rows[build]
 
 
 def sweep_remote(
@@ -83,33 +56,42 @@ def sweep_remote(
     series = load_series(workspace.series.patches)
     profiles = load_profiles(workspace.series.profiles, archs)
 
-    def read(build: int) -> tuple[Pin, UpstreamFiles]:
+    rows: dict[int, Row] = {}
+    compared: dict[str, Rendering] = {}  # those of the first build
+
+    def look(build: int) -> Row:
+        """The row of a build, made once; all are compared with the first one."""
+        if build in rows:
+            return rows[build]
         with cache.hold(reporter) as repository:
             pin = read_pin(repository, where, build, builds[build], reporter=reporter)
             base = own_pin(lock, pin)  # the cache keeps one base for a build
             found = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
             files = read_upstream(repository, found.commit, series.folders)
-            return replace(pin, followed=base.followed), files
-
-    def compare(pin: Pin, files: UpstreamFiles) -> Comparison:
-        return Comparison(
-            series=workspace.series,
-            build=pin.build,
-            chosen=select_on(series, profiles, pin, with_),
-            files=files,
-            last=prober.last,
-            reporter=reporter,
+            pin = replace(pin, followed=base.followed)
+        verdicts, renderings = classify_series(
+            Comparison(
+                series=workspace.series,
+                build=pin.build,
+                chosen=select_on(series, profiles, pin, with_),
+                files=files,
+                last=compared,
+                reporter=reporter,
+            )
         )
+        if not rows:
+            compared.update({each.patch.id: each for each in renderings})
+        rows[build] = Row(pin=pin, before=begin if rows else None, verdicts=verdicts)
+        return rows[build]
 
-    prober = _Prober(read=read, compare=compare)
-    prober.probe(begin)
-    prober.probe(end)
+    look(begin)
+    look(end)
     between = [build for build in builds if begin <= build <= end]
-    found = [_search(prober, patch.id, between) for patch in series.patches]
+    found = [_search(look, patch.id, between) for patch in series.patches]
     return Sweep(
         archs=tuple(profile.arch for profile in profiles),
         patches=tuple(patch.id for patch in series.patches),
-        rows=tuple(row for _, row in sorted(prober.rows.items())),
+        rows=tuple(row for _, row in sorted(rows.items())),
         breaks=tuple(each for each in found if each is not None),
     )
 
@@ -124,26 +106,27 @@ def _ends(first: str, last: str | None, builds: Collection[int], where: str) -> 
     return begin, end
 
 
-def _search(prober: _Prober, patch: str, builds: Sequence[int]) -> Break | None:
+def _search(look: Callable[[int], Row], patch: str, builds: Sequence[int]) -> Break | None:
+    def verdict(at: int) -> Classified:
+        return next(each for each in look(builds[at]).verdicts if each.id == patch)
+
     low, high = 0, len(builds) - 1
-    final = prober.verdict(builds[high], patch).patch_class
-    start = prober.verdict(builds[low], patch).patch_class
-    if start not in GOOD or final in GOOD or final in _DECLARED:
+    final = verdict(high).patch_class
+    if verdict(low).patch_class not in GOOD or final in GOOD or final in _DECLARED:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if prober.verdict(builds[middle], patch).patch_class == final:
+        if verdict(middle).patch_class == final:
             high = middle
         else:
             low = middle
-    bad = prober.rows[builds[high]].pin
     return Break(
         patch=patch,
         good=builds[low],
         bad=builds[high],
         patch_class=final,
-        reason=prober.verdict(builds[high], patch).reason,
-        commit=_commit(bad) if builds[high] - builds[low] == 1 else None,
+        reason=verdict(high).reason,
+        commit=_commit(look(builds[high]).pin) if builds[high] - builds[low] == 1 else None,
     )
 
 
@@ -158,11 +141,10 @@ def _build(text: str, builds: Collection[int], where: str) -> int:
     number = text.strip().lower().removeprefix("b")
     if number.isdecimal() and int(number) in builds:
         return int(number)
-    near = sorted(builds, key=lambda build: abs(build - int(number)))[:3] if number.isdecimal() else []
     raise UsageError(
         f"'{text}' is no build of {redacted(where)}",
         code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(where)),
-        why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
+        why=tell_nearest(builds, int(number)) if number.isdecimal() else None,
         hint="builds are tags like b11549",
     )

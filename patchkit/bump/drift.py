@@ -11,7 +11,7 @@ from patchkit.candidate.retarget import Alignment, UnitList, align, list_units, 
 from patchkit.cpp.scopes import Entity, ScopeMap
 from patchkit.edits.resolve import Anchor
 
-_SHOWN = 12  # units of each side; the digests cover all of them
+_MOST_UNITS = 12  # units of each side; the digests cover all of them
 
 
 def find_drift(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> Drift | None:
@@ -35,19 +35,19 @@ def find_drift(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> Dr
         entity=new_entity.name,
         before=old_entity.digest,
         after=new_entity.digest,
-        removed=_cut(removed),
-        added=_cut(added),
+        removed=_first(removed),
+        added=_first(added),
     )
 
 
-def _cut(units: list[str]) -> tuple[str, ...]:
-    if len(units) <= _SHOWN:
+def _first(units: list[str]) -> tuple[str, ...]:
+    if len(units) <= _MOST_UNITS:
         return tuple(units)
-    return (*units[: _SHOWN - 1], f"... and {len(units) - _SHOWN + 1} more")
+    return (*units[: _MOST_UNITS - 1], f"... and {len(units) - _MOST_UNITS + 1} more")
 
 
 _HEAD_ENDS = frozenset({b";", b"{", b"}"})
-_MOVES_SHOWN = 160  # characters of a statement
+_MOST_CHARACTERS = 160  # characters of a statement
 
 _How = Literal["nesting", "order", "statement"]
 
@@ -93,7 +93,7 @@ def _compare(old: _Side, new: _Side, aligned: Alignment) -> tuple[_How, str] | N
     if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
         return "order", f"statement {rank + 1} of its function before, {now_rank + 1} now"
     was, now = old[3].texts[rank], new[3].texts[now_rank]
-    return "statement", f"its statement was '{_moves_cut(was)}' and is '{_moves_cut(now)}'"
+    return "statement", f"its statement was '{_cut(was)}' and is '{_cut(now)}'"
 
 
 def _corresponds(aligned: Alignment, rank: int, now: int) -> bool:
@@ -142,8 +142,8 @@ def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
 
 
 def _listed(heads: Sequence[str]) -> str:
-    return ", ".join(f"'{_moves_cut(head)}'" for head in heads) or "anything else"
+    return ", ".join(f"'{_cut(head)}'" for head in heads) or "anything else"
 
 
-def _moves_cut(text: str) -> str:
-    return text if len(text) <= _MOVES_SHOWN else f"{text[:_MOVES_SHOWN]}..."
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

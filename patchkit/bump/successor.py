@@ -82,12 +82,11 @@ def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
         for patch in series.patches:
             if patch.id in found or known[patch.id].patch_class != "out of era":
                 continue
-            for requirement in patch.requires:
-                if requirement.patch in ended:
-                    found[patch.id] = f"requires '{requirement.patch}', which is retired: {requirement.why}"
-                    ended.add(patch.id)
-                    more = True
-                    break
+            needed = next((each for each in patch.requires if each.patch in ended), None)
+            if needed is not None:
+                found[patch.id] = f"requires '{needed.patch}', which is retired: {needed.why}"
+                ended.add(patch.id)
+                more = True
     return found
 
 

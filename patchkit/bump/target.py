@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.series.lock import GitSource, Lock, Pin, load_lock
+from patchkit.candidate.handover import upstream_url
+from patchkit.series.lock import Lock, Pin, load_lock
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.git import redacted
 from patchkit.upstream.remote import list_builds, read_pin
@@ -57,9 +58,9 @@ def remote_url(lock: Lock, wanted: str | None) -> str:
     if wanted is not None:
         return wanted
     for pin in sorted(lock.pins, key=lambda pin: -pin.build):
-        for source in pin.sources:
-            if isinstance(source, GitSource):
-                return source.url
+        url = upstream_url(pin)
+        if url is not None:
+            return url
     raise UsageError(
         "no git remote is known",
         code="BUMP_REMOTE_UNKNOWN",
@@ -103,7 +104,7 @@ def find_target_pin(
     builds = list_builds(url, reporter)
     build = _choose(name, builds)
     if build is None:
-        raise _unknown(wanted, list(builds), redacted(url))
+        raise _unknown(wanted, builds, redacted(url))
     in_lock = next((pin for pin in lock.pins if (pin.build, pin.commit) == (build, builds[build])), None)
     if in_lock is not None:
         return in_lock
@@ -129,14 +130,19 @@ def _choose(name: str, builds: Mapping[int, str]) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _unknown(wanted: str, builds: list[int], where: str) -> UsageError:
+def tell_nearest(builds: Iterable[int], wanted: int) -> str | None:
+    """The builds next to the wanted one, for a person; None without any."""
+    near = sorted(builds, key=lambda build: abs(build - wanted))[:3]
+    return f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None
+
+
+def _unknown(wanted: str, builds: Collection[int], where: str) -> UsageError:
     number = _BUILD.fullmatch(wanted.strip().lower())
-    near = sorted(builds, key=lambda build: abs(build - int(number[1])) if number else -build)[:3]
     return UsageError(
         f"'{wanted}' is no build, commit or tag that is known",
         code="BUMP_TARGET_UNKNOWN",
         where=Location(path=where),
-        why=f"nearest: {', '.join(f'b{build}' for build in sorted(near))}" if near else None,
+        why=tell_nearest(builds, int(number[1]) if number is not None else max(builds, default=0)),
         hint="a build like b11549, the commit of one (seven digits or more), or latest; "
         "--source git asks the git remote",
     )

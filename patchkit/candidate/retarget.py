@@ -8,18 +8,20 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 from patchkit.base.errors import Location
 from patchkit.base.source import Span
 from patchkit.cpp.scopes import Entity, ScopeMap
-from patchkit.series.patch import Patch
+from patchkit.series.patch import Alias, Edit, Patch
 
 _ENDS = frozenset({b";", b"{", b"}"})
+_Placed = TypeVar("_Placed", Edit, Alias)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One run; ``span`` runs from its first to its last token."""
+    """A statement, the head of a block, or a preprocessor line: its tokens as one text."""
 
     text: str
     span: Span
@@ -209,31 +211,14 @@ def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], Target]) -> P
             target = targets.get((edit.file, edit.function))
             moved.setdefault(edit.file, set()).add(target.file if target is not None else edit.file)
 
-    def file_of(path: str, function: str | None) -> str:
-        if function is not None and (path, function) in targets:
-            return targets[path, function].file
-        (follow,) = moved.get(path, set()) if len(moved.get(path, set())) == 1 else {path}
-        return follow if function is None else path
+    def follow(one: _Placed) -> _Placed:
+        target = targets.get((one.file, one.function or ""))
+        if target is not None:
+            return replace(one, file=target.file, function=target.function)
+        files = moved.get(one.file, set())
+        return one if one.function or len(files) != 1 else replace(one, file=next(iter(files)))
 
-    def name_of(path: str, function: str | None) -> str | None:
-        target = targets.get((path, function)) if function is not None else None
-        return target.function if target is not None else function
-
-    return replace(
-        patch,
-        edits=tuple(
-            replace(edit, file=file_of(edit.file, edit.function), function=name_of(edit.file, edit.function))
-            for edit in patch.edits
-        ),
-        aliases=tuple(
-            replace(
-                alias,
-                file=file_of(alias.file, alias.function),
-                function=name_of(alias.file, alias.function) or alias.function,
-            )
-            for alias in patch.aliases
-        ),
-    )
+    return replace(patch, edits=tuple(map(follow, patch.edits)), aliases=tuple(map(follow, patch.aliases)))
 
 
 def _share(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> float:

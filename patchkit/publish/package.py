@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.plain import fields_of
 from patchkit.build.parts import BackendName
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
@@ -16,8 +17,6 @@ from patchkit.candidate.record import Wish
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.verify import NOTHING
 from patchkit.series.lock import PinWanted
-
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +30,8 @@ class PackageReport:
     proof: str
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "ok": True,
-            "wheel": str(self.wheel),
-            "sha256": self.sha256,
-            "size_bytes": self.size_bytes,
-            "programs": list(self.programs),
-            "proof": self.proof,
-        }
+        """As ``package`` shows it."""
+        return {"ok": True, **fields_of(self)}
 
 
 def run_package(
@@ -85,10 +77,8 @@ def run_package(
     )
     workspace.reporter.step(f"making the wheel {contents.name} {contents.version}")
     wheel = make_wheel(sides.after, contents, out, workspace.reporter)
-    digest = hashlib.sha256()
     with wheel.open("rb") as file:
-        while chunk := file.read(_READ_BYTES):
-            digest.update(chunk)
+        digest = hashlib.file_digest(file, "sha256")
     return PackageReport(
         wheel=wheel,
         sha256=digest.hexdigest(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from patchkit.base.errors import (
     AnchorError,
@@ -18,12 +18,12 @@ from patchkit.base.plain import plain
 from patchkit.bump.classes import GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
-from patchkit.candidate.following import Rendering, followed_by, followed_series, render_series
-from patchkit.candidate.plan import Plan, PlannedPatch, Request, name_opt_ins
+from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
+from patchkit.candidate.plan import Choice, Plan, PlannedPatch, Request, name_opt_ins
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
-from patchkit.series.lock import Lock, Pin, load_lock
+from patchkit.series.lock import Pin, load_lock
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, load_profiles
 from patchkit.series.selection import Selected, opted_in, select_patches
@@ -33,61 +33,57 @@ from patchkit.upstream.pin import obtain
 from patchkit.upstream.repository import Repository
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """Finds the last renderings; ``used`` names the pins that were compared with, so far."""
+def _last_renderings(
+    choice: Choice, clone: Clone, workspace: Workspace, cache: Cache
+) -> tuple[dict[str, Rendering], tuple[str, ...]]:
+    """The last rendering of each chosen patch, from the pins nearest to the build; and their names.
 
-    workspace: Workspace
-    cache: Cache
-    clone: Clone
-    lock: Lock
-    series: Series
-    profiles: tuple[ArchProfile, ...]
-    used: list[str] = field(default_factory=list)
-
-    def renderings(self, chosen: Sequence[Selected], build: int, request: Request) -> Mapping[str, Rendering]:
-        """By patch. A pin that cannot be had is told, and its patches are compared with nothing."""
-        wanted = [each.patch for each in chosen if each.targets]
-        found: dict[str, Rendering] = {}
-        for pin in sorted(self.lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
-            if not any(each.id not in found and each.builds.covers(pin.build) for each in wanted):
-                continue
-            try:
-                found = {**self._on(pin, request), **found}
-            except (SourceError, GitError, ErrorGroup) as error:
-                self.workspace.reporter.warn(
-                    f"{pin.name} cannot be had to compare with, so nothing tells whether a place moved: "
-                    f"{error.message}"
-                )
-                continue
-            self.used.append(pin.name)
-        return found
-
-    def _on(self, pin: Pin, request: Request) -> dict[str, Rendering]:
-        reporter = self.workspace.reporter
-        with self.cache.hold(reporter) as repository:
-            fetched = self._from_clone(pin, repository)
-            base = obtain(pin, cache=self.cache, fetched=fetched, reporter=reporter).commit
-            series = followed_series(self.series, pin)
-            chosen = select_patches(
-                series, self.profiles, pin.build, without=request.without, with_=request.with_
-            )
-            upstream = read_upstream(repository, base, series.folders)
-        rendered = render_series(chosen, upstream, self.workspace.series)
-        return {each.patch.id: each for each in rendered if each.placed is not None}
-
-    def _from_clone(self, pin: Pin, repository: Repository) -> str | None:
-        """The pin's commit, copied from the clone if that has it whole: then nothing is downloaded."""
-        if pin.commit is None or pin.commit_object is None or repository.has_object(f"{pin.tree}^{{tree}}"):
-            return None
-        commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
-        if not self.clone.ask("rev-parse", "--verify", "--quiet", f"{pin.commit}^{{commit}}"):
-            return None
+    A pin that cannot be had is told, and its patches are compared with nothing.
+    """
+    wanted = [each.patch for each in choice.selected if each.targets]
+    build = choice.pin.build
+    found: dict[str, Rendering] = {}
+    used: list[str] = []
+    for pin in sorted(choice.lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
+        if not any(each.id not in found and each.builds.covers(pin.build) for each in wanted):
+            continue
         try:
-            copy_commit(self.clone, commit, repository)
-        except GitError:
-            return None
-        return pin.commit
+            found = {**_render_on(pin, choice, clone, workspace, cache), **found}
+        except (SourceError, GitError, ErrorGroup) as error:
+            workspace.reporter.warn(
+                f"{pin.name} cannot be had to compare with, so nothing tells whether a place moved: "
+                f"{error.message}"
+            )
+            continue
+        used.append(pin.name)
+    return found, tuple(used)
+
+
+def _render_on(
+    pin: Pin, choice: Choice, clone: Clone, workspace: Workspace, cache: Cache
+) -> dict[str, Rendering]:
+    request, reporter = choice.request, workspace.reporter
+    with cache.hold(reporter) as repository:
+        fetched = _copy_from_clone(pin, clone, repository)
+        base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter).commit
+        chosen = select_on(choice.series, choice.profiles, pin, request.with_, request.without)
+        upstream = read_upstream(repository, base, choice.series.folders)
+    rendered = render_series(chosen, upstream, workspace.series)
+    return {each.patch.id: each for each in rendered if each.placed is not None}
+
+
+def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | None:
+    """The pin's commit, copied from the clone if that has it whole: then nothing is downloaded."""
+    if pin.commit is None or pin.commit_object is None or repository.has_object(f"{pin.tree}^{{tree}}"):
+        return None
+    if not clone.ask("rev-parse", "--verify", "--quiet", f"{pin.commit}^{{commit}}"):
+        return None
+    commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
+    try:
+        copy_commit(clone, commit, repository)
+    except GitError:
+        return None
+    return pin.commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,19 +162,18 @@ def plan_onto(
     chosen = select_patches(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
-    reference = Reference(
-        workspace=workspace, cache=cache, clone=clone, lock=lock, series=series, profiles=profiles
-    )
+    choice = Choice(request=request, lock=lock, pin=pin, series=series, profiles=profiles, selected=chosen)
     with cache.hold(workspace.reporter) as repository:
         obtain(pin, cache=cache, reporter=workspace.reporter)
         files = read_upstream(repository, commit.sha, series.folders)
+    last, reference = _last_renderings(choice, clone, workspace, cache)
     verdicts, renderings = classify_series(
         Comparison(
             series=series_dir,
             build=pin.build,
             chosen=chosen,
             files=files,
-            last=reference.renderings(chosen, pin.build, request),
+            last=last,
             reporter=workspace.reporter,
         )
     )
@@ -209,7 +204,7 @@ def plan_onto(
         commit=commit,
         build=build,
         verdicts=verdicts,
-        reference=tuple(reference.used),
+        reference=reference,
         dropped=dropped,
         opt_in=opted_in(profiles, [rendering.patch.id for rendering in renderings]),
         is_head=clone.ask("rev-parse", "--verify", "--quiet", "HEAD") == (commit.sha,),
