@@ -53,7 +53,7 @@ def asks_for(macro: str, source: bytes) -> bool:
 def _find(
     patch: Patch, files: Mapping[str, bytes], names: frozenset[str], defines: Callable[[str, str], bool]
 ) -> Iterator[Gone]:
-    for macro in patch.guard_macros:
+    for macro in patch.guard.macros:
         if not any(asks_for(macro, data) for data in files.values()):
             yield Gone(what="option", name=macro)
     bases = {posixpath.basename(name) for name in names}
@@ -76,7 +76,7 @@ def find_replacement(
     patch: Patch, files: Mapping[str, bytes], scopes: Callable[[str], ScopeMap]
 ) -> tuple[Location, str] | None:
     """The place of the first declared replacement that upstream has, and why it is one."""
-    for declared in patch.fate.replaced_by:
+    for declared in patch.replaced_by:
         if declared.file not in files:
             continue
         found = scopes(declared.file)
@@ -557,7 +557,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
 
 
 def _step(last: Rendering) -> Step:
-    guard = make_guard(last.patch.guard_macros, last.selected.targets)
+    guard = make_guard(last.patch.guard.macros, last.selected.targets)
     changes = last.placed.changes if last.placed is not None else {}
     return Step(
         id=last.patch.id,

@@ -203,7 +203,7 @@ def cmake_command(plan: Plan, source: Path | None, declared: bytes | None = None
     what nobody reads.
     """
     options: dict[str, str] = {}
-    macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard_macros}
+    macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard.macros}
     for profile in plan.profiles:
         for name, value in profile.cmake_options(macros):
             if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):

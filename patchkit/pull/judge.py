@@ -88,7 +88,7 @@ def _by_rules(target: Target, before: Side, after: Side) -> Iterator[tuple[str, 
             yield "launch", f"the kernel moves {told}"
         if old.bench != new.bench:
             yield "bench", f"[bench] {told}"
-        if old.guard_macros != new.guard_macros:
+        if old.guard.macros != new.guard.macros:
             yield "isolation", f"[guard] {told}"
 
 

@@ -14,19 +14,18 @@ import re
 import shlex
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.base.errors import CacheError, ConfigError, ErrorGroup, Location, UsageError
-from patchkit.series.toml import Document, KeyPath, TomlModel, load_toml, validate
+from patchkit.series.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Words = Annotated[str, StringConstraints(min_length=1)]
 _PART = r"\.?[A-Za-z0-9_+-][A-Za-z0-9_.+-]*"  # neither . nor ..
 TreePath = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
 
@@ -41,26 +40,47 @@ def _no_truth(value: object) -> object:
 Version = Annotated[Literal[1], BeforeValidator(_no_truth)]
 
 
-class GitModel(TomlModel):
-    """[[pin.source]] with kind = "git"."""
+def _decode(text: str) -> bytes:
+    return base64.b64decode("".join(text.split()), validate=True)
 
-    kind: Literal["git"]
+
+def _decode_object(text: object) -> object:
+    """The commit object written as base64 in lines; what is not base64 is told with the other problems."""
+    try:
+        return _decode(text) if isinstance(text, str) else text
+    except ValueError:
+        return b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitSource(TomlTable):
+    """A git repository that serves the pinned commit."""
+
+    kind: Literal["git"] = "git"
     url: Words
 
 
-class SdistModel(TomlModel):
-    """[[pin.source]] with kind = "sdist"."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdistSource(TomlTable):
+    """A source distribution that carries the tree in ``subdir``, but for the ``omit`` paths.
 
-    kind: Literal["sdist"]
+    ``sha256`` is that of the archive; ``omit`` is relative to ``subdir``.
+    """
+
+    kind: Literal["sdist"] = "sdist"
     package: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
     version: Words
     sha256: Sha256
     subdir: TreePath
-    omit: tuple[TreePath, ...] = Field(default=(), strict=False)
+    omit: Several[TreePath] = ()
 
 
-class FollowedModel(TomlModel):
-    """[[pin.followed]]."""
+Source = GitSource | SdistSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Followed(TomlTable):
+    """A function that patches name, and its place on one pin; found and proven by a bump."""
 
     file: TreePath
     function: Words
@@ -68,53 +88,137 @@ class FollowedModel(TomlModel):
     now_function: Words
 
 
-class PinModel(TomlModel):
-    """[[pin]]."""
+_SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
 
-    build: int = Field(gt=0)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(TomlTable):
+    """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
+
+    ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
+    without history is. A pin with a ``clone`` (``--onto``) is a commit of the user's repository there and no
+    source has it; its ``build`` is that of upstream below it.
+    """
+
+    named_by: ClassVar[str] = "build"
+    build: Annotated[int, Field(gt=0)]
     commit: ObjectId | None = None
     tree: ObjectId
     committed: str
-    commit_object: str | None = None
-    source: tuple[Annotated[GitModel | SdistModel, Field(discriminator="kind")], ...] = Field(
-        min_length=1, strict=False
-    )
-    followed: tuple[FollowedModel, ...] = Field(default=(), strict=False)
+    commit_object: Annotated[bytes | None, BeforeValidator(_decode_object, json_schema_input_type=str)] = None
+    sources: Annotated[
+        Several[Annotated[Source, Field(discriminator="kind")]], Field(alias="source", min_length=1)
+    ]
+    followed: Several[Followed] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
+    clone: NotInFile[Path | None] = None
+    where: NotInFile[Location | None] = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """``b`` and the build number, as upstream names its releases; of a clone ``onto-`` and the commit."""
+        return f"b{self.build}" if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
+
+    @property
+    def option(self) -> str:
+        """What names this pin on the command line: ``--upstream b6900``, or ``--onto`` with the clone."""
+        if self.clone is None:
+            return f"--upstream {self.name}"
+        return f"--onto {self.name.removeprefix('onto-')} --repo {shlex.quote(str(self.clone))}"
 
 
-class ResultModel(TomlModel):
-    """[[result]]."""
+PinWanted = str | Pin | None
+"""A pin as the command line names it: by name, the lock's default, or the pin itself (``--onto``)."""
 
-    build: int = Field(gt=0)
-    archs: tuple[Words, ...] = Field(min_length=1, strict=False)
-    patches: tuple[Words, ...] = Field(strict=False)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(TomlTable):
+    """What patches gave on a pin. ``archs`` is sorted, ``patches`` in order of application.
+
+    ``inputs``: sha256 by path of every profile, patch.toml and template; ``rendered``: sha256 by
+    ``patch-id/edit-id``; ``entities``: token digest by ``file::entity``.
+    """
+
+    named_by: ClassVar[str] = "build"
+    build: Annotated[int, Field(gt=0)]
+    archs: Annotated[Several[Words], Field(min_length=1)]
+    patches: Several[Words]
     tree: ObjectId
     commit: ObjectId
-    inputs: dict[str, Sha256]
-    rendered: dict[str, Sha256]
-    entities: dict[str, str]
+    inputs: Mapping[str, Sha256]
+    rendered: Mapping[str, Sha256]
+    entities: Mapping[str, str]
+    where: NotInFile[Location | None] = field(default=None, compare=False)
+
+    @property
+    def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+        """What tells results apart: build, archs, patches."""
+        return (self.build, self.archs, self.patches)
 
 
-class LockModel(TomlModel):
-    """The whole file."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock(TomlTable):
+    """The whole file; ``default`` is the build used when none is asked for."""
 
     version: Version
-    default: int = Field(gt=0)
-    pin: tuple[PinModel, ...] = Field(min_length=1, strict=False)
-    result: tuple[ResultModel, ...] = Field(default=(), strict=False)
+    default: Annotated[int, Field(gt=0)]
+    pins: Annotated[Several[Pin], Field(alias="pin", min_length=1)]
+    results: Annotated[Several[Result], Field(alias="result")] = ()
+    path: NotInFile[str] = ""
 
+    def pin(self, wanted: PinWanted | int = None) -> Pin:
+        """The pin of a build (``6900``, ``b6900``), of a commit prefix, or the default; a pin is itself.
 
-def decode_object(text: str | None) -> bytes | None:
-    """The bytes of a commit object written as base64 in lines.
+        Raises:
+            PIN_UNKNOWN: none fits.
+            PIN_AMBIGUOUS: a commit prefix fits several.
+        """
+        if isinstance(wanted, Pin):
+            return wanted
+        name = str(self.default if wanted is None else wanted).strip().lower()
+        exact = [pin for pin in self.pins if name in (pin.name, str(pin.build), pin.commit)]
+        if exact:
+            return exact[0]
+        near = [pin for pin in self.pins if len(name) >= _SHORTEST_PREFIX and _starts(pin, name)]
+        if len(near) == 1:
+            return near[0]
+        known = ", ".join(pin.name for pin in self.pins)
+        where = Location(path=self.path)
+        if near:
+            raise UsageError(
+                f"'{wanted}' fits several pins: {', '.join(pin.name for pin in near)}",
+                code="PIN_AMBIGUOUS",
+                where=where,
+                hint="give more digits of the commit, or the build number",
+            )
+        raise UsageError(
+            f"the lock has no pin '{wanted}'",
+            code="PIN_UNKNOWN",
+            where=where,
+            hint=f"use one of the pins it has: {known}",
+        )
 
-    Raises:
-        ValueError: it is not base64.
-    """
-    return None if text is None else base64.b64decode("".join(text.split()), validate=True)
+    def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:
+        """The recorded result for exactly these archs (any order) and patches (this order)."""
+        key = (build, tuple(sorted(archs)), tuple(patches))
+        return next((result for result in self.results if result.key == key), None)
 
+    def with_followed(self, build: int, followed: Sequence[Followed]) -> Lock:
+        """This lock with what was found on a pin added to what it says of it already."""
+        pins = []
+        for pin in self.pins:
+            if pin.build == build:
+                said = {(each.file, each.function): each for each in (*pin.followed, *followed)}
+                pins.append(replace(pin, followed=tuple(sorted(said.values()))))
+            else:
+                pins.append(pin)
+        return replace(self, pins=tuple(pins))
 
-_Locate = Callable[[KeyPath], Location]
+    def with_result(self, result: Result) -> Lock:
+        """This lock with ``result`` in the place of the one with the same key, if any."""
+        kept = (other for other in self.results if other.key != result.key)
+        return replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.key)))
+
 
 _COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILINE)
 
@@ -170,40 +274,40 @@ class LockArchsUnsorted(ConfigError):
 _REWRITE = "patchkit lock writes this file; restore it with: git checkout -- {path}"
 
 
-def find_problems(model: LockModel, locate: _Locate) -> tuple[ConfigError, ...]:
+def find_problems(lock: Lock, document: Document) -> tuple[ConfigError, ...]:
     """Everything that does not fit together, in the order of the file."""
-    problems = [*_of_pins(model, locate), *_of_results(model, locate)]
+    problems = [*_of_pins(lock, document), *_of_results(lock, document)]
     for problem in problems:
         problem.hint = _REWRITE.format(path=problem.where[0].path)
     return tuple(problems)
 
 
-def _of_pins(model: LockModel, locate: _Locate) -> Iterator[ConfigError]:
+def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
     builds: dict[int, Location] = {}
-    for number, pin in enumerate(model.pin):
+    for number, pin in enumerate(lock.pins):
         at = ("pin", number)
-        here = locate((*at, "build"))
+        here = document.locate((*at, "build"))
         if pin.build in builds:
             yield LockBuildTwice(f"lock: a second pin for build {pin.build}", where=(here, builds[pin.build]))
         builds.setdefault(pin.build, here)
-        yield from _of_identity(pin, at, locate)
-        if pin.commit is None and any(isinstance(source, GitModel) for source in pin.source):
+        yield from _of_identity(pin, at, document)
+        if pin.commit is None and any(isinstance(source, GitSource) for source in pin.sources):
             yield LockGitWithoutCommit(
                 f"lock: pin b{pin.build} has a git source, but no commit",
-                where=locate((*at, "source")),
+                where=document.locate((*at, "source")),
                 why="a git remote is asked for a commit, not for a tree",
             )
-        yield from _of_followed(pin, at, locate)
-    if model.default not in builds:
+        yield from _of_followed(pin, at, document)
+    if lock.default not in builds:
         yield LockDefaultUnknown(
-            f"lock: default = {model.default} is no build of a pin", where=locate(("default",))
+            f"lock: default = {lock.default} is no build of a pin", where=document.locate(("default",))
         )
 
 
-def _of_followed(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[ConfigError]:
+def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
     seen: dict[tuple[str, str], Location] = {}
     for number, each in enumerate(pin.followed):
-        here = locate((*at, "followed", number, "function"))
+        here = document.locate((*at, "followed", number, "function"))
         key = (each.file, each.function)
         if key in seen:
             yield ConfigError(
@@ -214,19 +318,20 @@ def _of_followed(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[Config
         seen.setdefault(key, here)
 
 
-def _of_identity(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[ConfigError]:
+def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
     moment = _moment(pin.committed)
     if moment is None:
         yield LockDateBad(
             f"lock: committed = '{pin.committed}' is no date with a time zone",
-            where=locate((*at, "committed")),
+            where=document.locate((*at, "committed")),
             why="the form is 2025-10-31T10:54:19+02:00",
         )
     if pin.commit_object is None:
         return
-    where = locate((*at, "commit_object"))
+    where = document.locate((*at, "commit_object"))
+    raw = pin.commit_object
     try:
-        raw = decode_object(pin.commit_object) or b""
+        _decode(document.table["pin"][at[1]]["commit_object"])
     except ValueError as error:
         yield LockObjectBad(f"lock: commit_object of b{pin.build} is not base64", where=where, why=str(error))
         return
@@ -247,15 +352,15 @@ def _of_identity(pin: PinModel, at: KeyPath, locate: _Locate) -> Iterator[Config
     if moment is not None and moment != _commit_moment(date):
         yield LockDateBad(
             f"lock: committed = '{pin.committed}', but the commit says {_commit_moment(date).isoformat()}",
-            where=locate((*at, "committed")),
+            where=document.locate((*at, "committed")),
         )
 
 
-def _of_results(model: LockModel, locate: _Locate) -> Iterator[ConfigError]:
-    builds = {pin.build for pin in model.pin}
+def _of_results(lock: Lock, document: Document) -> Iterator[ConfigError]:
+    builds = {pin.build for pin in lock.pins}
     seen: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Location] = {}
-    for number, result in enumerate(model.result):
-        here = locate(("result", number, "build"))
+    for number, result in enumerate(lock.results):
+        here = document.locate(("result", number, "build"))
         key = (result.build, result.archs, result.patches)
         if key in seen:
             yield ConfigError(
@@ -269,7 +374,7 @@ def _of_results(model: LockModel, locate: _Locate) -> Iterator[ConfigError]:
         if list(result.archs) != sorted(set(result.archs)):
             yield LockArchsUnsorted(
                 f"lock: archs {list(result.archs)} are not sorted, each once",
-                where=locate(("result", number, "archs")),
+                where=document.locate(("result", number, "archs")),
             )
 
 
@@ -287,172 +392,6 @@ def _commit_moment(found: re.Match[bytes]) -> dt.datetime:
     return dt.datetime.fromtimestamp(int(found[1]), tz=zone)
 
 
-_SHORTEST_PREFIX = 4  # hex digits; git itself takes no fewer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitSource:
-    """A git repository that serves the pinned commit."""
-
-    url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SdistSource:
-    """A source distribution that carries the tree in ``subdir``, but for the ``omit`` paths.
-
-    ``sha256`` is that of the archive; ``omit`` is relative to ``subdir``.
-    """
-
-    package: str
-    version: str
-    sha256: str
-    subdir: str
-    omit: tuple[str, ...]
-
-
-Source = GitSource | SdistSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Followed:
-    """A function that patches name, and its place on one pin; found and proven by a bump."""
-
-    file: str
-    function: str
-    now_file: str
-    now_function: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
-    """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
-
-    ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
-    without history is. A pin with a ``clone`` (``--onto``) is a commit of the user's repository there and no
-    source has it; its ``build`` is that of upstream below it.
-    """
-
-    build: int
-    commit: str | None
-    tree: str
-    committed: str
-    commit_object: bytes | None
-    sources: tuple[Source, ...]
-    followed: tuple[Followed, ...] = ()
-    ggml: str | None = None
-    clone: Path | None = None
-    where: Location | None = field(default=None, compare=False)
-
-    @property
-    def name(self) -> str:
-        """``b`` and the build number, as upstream names its releases; of a clone ``onto-`` and the commit."""
-        return f"b{self.build}" if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
-
-    @property
-    def option(self) -> str:
-        """What names this pin on the command line: ``--upstream b6900``, or ``--onto`` with the clone."""
-        if self.clone is None:
-            return f"--upstream {self.name}"
-        return f"--onto {self.name.removeprefix('onto-')} --repo {shlex.quote(str(self.clone))}"
-
-
-PinWanted = str | Pin | None
-"""A pin as the command line names it: by name, the lock's default, or the pin itself (``--onto``)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What patches gave on a pin. ``archs`` is sorted, ``patches`` in order of application.
-
-    ``inputs``: sha256 by path of every profile, patch.toml and template; ``rendered``: sha256 by
-    ``patch-id/edit-id``; ``entities``: token digest by ``file::entity``.
-    """
-
-    build: int
-    archs: tuple[str, ...]
-    patches: tuple[str, ...]
-    tree: str
-    commit: str
-    inputs: Mapping[str, str]
-    rendered: Mapping[str, str]
-    entities: Mapping[str, str]
-    where: Location | None = field(default=None, compare=False)
-
-    @property
-    def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-        """What tells results apart: build, archs, patches."""
-        return (self.build, self.archs, self.patches)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
-    """The whole file; ``default`` is the build used when none is asked for."""
-
-    path: str
-    default: int
-    pins: tuple[Pin, ...]
-    results: tuple[Result, ...]
-
-    def pin(self, wanted: PinWanted | int = None) -> Pin:
-        """The pin of a build (``6900``, ``b6900``), of a commit prefix, or the default; a pin is itself.
-
-        Raises:
-            PIN_UNKNOWN: none fits.
-            PIN_AMBIGUOUS: a commit prefix fits several.
-        """
-        if isinstance(wanted, Pin):
-            return wanted
-        name = str(self.default if wanted is None else wanted).strip().lower()
-        exact = [pin for pin in self.pins if name in (pin.name, str(pin.build), pin.commit)]
-        if exact:
-            return exact[0]
-        near = [pin for pin in self.pins if len(name) >= _SHORTEST_PREFIX and _starts(pin, name)]
-        if len(near) == 1:
-            return near[0]
-        known = ", ".join(pin.name for pin in self.pins)
-        where = Location(path=self.path)
-        if near:
-            raise UsageError(
-                f"'{wanted}' fits several pins: {', '.join(pin.name for pin in near)}",
-                code="PIN_AMBIGUOUS",
-                where=where,
-                hint="give more digits of the commit, or the build number",
-            )
-        raise UsageError(
-            f"the lock has no pin '{wanted}'",
-            code="PIN_UNKNOWN",
-            where=where,
-            hint=f"use one of the pins it has: {known}",
-        )
-
-    def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:
-        """The recorded result for exactly these archs (any order) and patches (this order)."""
-        key = (build, tuple(sorted(archs)), tuple(patches))
-        return next((result for result in self.results if result.key == key), None)
-
-    def with_followed(self, build: int, followed: Sequence[Followed]) -> Lock:
-        """This lock with what was found on a pin added to what it says of it already."""
-        pins = []
-        for pin in self.pins:
-            if pin.build == build:
-                said = {(each.file, each.function): each for each in (*pin.followed, *followed)}
-                pins.append(replace(pin, followed=tuple(sorted(said.values()))))
-            else:
-                pins.append(pin)
-        return replace(self, pins=tuple(pins))
-
-    def with_result(self, result: Result) -> Lock:
-        """This lock with ``result`` in the place of the one with the same key, if any."""
-        kept = (other for other in self.results if other.key != result.key)
-        return Lock(
-            path=self.path,
-            default=self.default,
-            pins=self.pins,
-            results=tuple(sorted((*kept, result), key=lambda each: each.key)),
-        )
-
-
 def load_lock(path: Path) -> Lock:
     """Read and check a lock file; raises as :func:`parse_lock`, and the errors of reading a file."""
     return parse_lock(load_toml(path))
@@ -465,65 +404,11 @@ def parse_lock(document: Document) -> Lock:
         ErrorGroup: one ConfigError per wrong field, with its line: types and forms first; when those
             are right, what does not fit together.
     """
-    model = validate(document, LockModel, what="lock")
-    problems: tuple[ConfigError, ...] = find_problems(model, document.locate)
-    if problems:
+    lock = replace(validate(document, Lock, what="lock"), path=document.path)
+    if problems := find_problems(lock, document):
         count = len(problems)
         raise ErrorGroup(f"{document.path} is not a valid lock: {count} problem{'s'[: count > 1]}", problems)
-    at: Callable[[tuple[str | int, ...]], Location] = document.locate
-    return Lock(
-        path=document.path,
-        default=model.default,
-        pins=tuple(_pin(row, at(("pin", i, "build"))) for i, row in enumerate(model.pin)),
-        results=tuple(_result(row, at(("result", i, "build"))) for i, row in enumerate(model.result)),
-    )
-
-
-def _pin(row: PinModel, where: Location) -> Pin:
-    return Pin(
-        build=row.build,
-        commit=row.commit,
-        tree=row.tree,
-        committed=row.committed,
-        commit_object=decode_object(row.commit_object),
-        sources=tuple(
-            GitSource(url=source.url)
-            if isinstance(source, GitModel)
-            else SdistSource(
-                package=source.package,
-                version=source.version,
-                sha256=source.sha256,
-                subdir=source.subdir,
-                omit=source.omit,
-            )
-            for source in row.source
-        ),
-        followed=tuple(
-            Followed(
-                file=each.file,
-                function=each.function,
-                now_file=each.now_file,
-                now_function=each.now_function,
-            )
-            for each in row.followed
-        ),
-        ggml=row.ggml,
-        where=where,
-    )
-
-
-def _result(row: ResultModel, where: Location) -> Result:
-    return Result(
-        build=row.build,
-        archs=row.archs,
-        patches=row.patches,
-        tree=row.tree,
-        commit=row.commit,
-        inputs=row.inputs,
-        rendered=row.rendered,
-        entities=row.entities,
-        where=where,
-    )
+    return lock
 
 
 def _starts(pin: Pin, prefix: str) -> bool:

@@ -8,13 +8,25 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
 from patchkit.base.source import SourceText
@@ -159,6 +171,7 @@ def _key_name(part: bytes) -> str:
 _QUOTED = re.compile(r"'([^']*)'")
 EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
 _WIDTH = 80  # longest value shown whole in a message
+_UNKNOWN_KEY = frozenset({"unexpected_keyword_argument", "not_in_file"})
 _CHOICE_FAILURES = {"literal_error": "expected", "enum": "expected", "union_tag_invalid": "expected_tags"}
 
 
@@ -188,19 +201,15 @@ def near_miss(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean '{close[0]}'?" if close else None
 
 
-def explain_failures(
-    failures: Sequence[ErrorDetails],
-    model: type[BaseModel],
-    table: Mapping[str, Any],
-    locate: Callable[[KeyPath], Location],
-    what: str,
+def _explain_failures(
+    failures: Sequence[ErrorDetails], kind: type[TomlTable], document: Document, what: str
 ) -> tuple[ConfigError, ...]:
     """One error per failure, for the first hundred, in the order of their places in the file."""
     explained: list[ConfigError] = []
     causes = [failure for failure in failures if not _is_consequence(failure)]
     for failure in causes[:EXPLAINED]:
-        path = _path_in_file(table, failure["loc"]) + _discriminator(failure)
-        explained.append(_explain(failure, path, model, locate(path), what))
+        path = _path_in_file(document.table, failure["loc"]) + _discriminator(failure)
+        explained.append(_explain(failure, path, kind, document.locate(path), what))
     # Members of a union report the same trouble once each: keep one error per place and text.
     unique = {(error.where, error.message): error for error in explained}
     return tuple(sorted(unique.values(), key=_reading_order))
@@ -218,12 +227,12 @@ def _reading_order(error: ConfigError) -> tuple[int, int]:
 
 
 def _explain(
-    failure: ErrorDetails, path: KeyPath, model: type[BaseModel], where: Location, what: str
+    failure: ErrorDetails, path: KeyPath, table: type[TomlTable], where: Location, what: str
 ) -> ConfigError:
     name = spell(path)
     kind = failure["type"]
-    if kind == "extra_forbidden":
-        known = _field_names(model, failure["loc"][:-1])
+    if kind in _UNKNOWN_KEY:
+        known = _keys_at(table, failure["loc"][:-1])
         hint = near_miss(str(path[-1]), known) or f"known here: {', '.join(sorted(known))}"
         return UnknownKeyError(f"{what}: unknown key '{name}'", where=where, hint=hint)
     if kind in {"missing", "union_tag_not_found"}:
@@ -238,9 +247,8 @@ def _explain(
             why=f"it must be one of: {', '.join(choices)}",
             hint=near_miss(str(value), choices),
         )
-    return BadValueError(
-        f"{what}: '{name}' is {_show(failure['input'])}", where=where, why=_reason(failure["msg"])
-    )
+    reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
+    return BadValueError(f"{what}: '{name}' is {_show(failure['input'])}", where=where, why=reason)
 
 
 def spell(path: KeyPath) -> str:
@@ -275,11 +283,8 @@ def _show(value: object) -> str:
 
 def _reason(message: str) -> str:
     message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return (
-        message.replace("Input should", "it should")
-        .replace("valid dictionary", "table")
-        .replace("valid tuple", "array")
-    )
+    message = message.replace("Input should", "it should").replace("Tuple should", "it should")
+    return message.replace("valid dictionary", "table").replace("valid tuple", "array")
 
 
 def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPath:
@@ -302,25 +307,21 @@ def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPa
     return path
 
 
-def _field_names(model: type[BaseModel], loc: tuple[str | int, ...]) -> set[str]:
-    """Keys allowed at a loc: the fields of every model that may stand there."""
-    models = {model}
+def _keys_at(kind: type[TomlTable], loc: tuple[str | int, ...]) -> set[str]:
+    """Keys allowed at a loc: those of every table that may stand there."""
+    kinds = {kind}
     for part in loc:
         # Numbers, keys of free tables and names of union members do not lead into a field.
-        fields = [m.model_fields[f] for m in models for f in m.model_fields if _key_of(m, f) == part]
-        if fields:
-            models = {m for each in fields for m in _models_in(each.annotation)}
-    return {_key_of(m, f) for m in models for f in m.model_fields}
+        inner = [hint for each in kinds for key, hint in each.keys().values() if key == part]
+        if inner:
+            kinds = {table for hint in inner for table in _tables_in(hint)}
+    return {key for each in kinds for key, _ in each.keys().values()}
 
 
-def _key_of(model: type[BaseModel], name: str) -> str:
-    return model.model_fields[name].alias or name
-
-
-def _models_in(annotation: object) -> set[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _tables_in(annotation: object) -> set[type[TomlTable]]:
+    if isinstance(annotation, type) and issubclass(annotation, TomlTable):
         return {annotation}
-    return {model for part in get_args(annotation) for model in _models_in(part)}
+    return {kind for part in get_args(annotation) for kind in _tables_in(part)}
 
 
 # The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
@@ -337,16 +338,64 @@ _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
 
-class TomlModel(BaseModel):
-    """Base of all models: unknown keys are errors, values keep their TOML type, results are frozen.
+class _NotInFile:
+    """Marks a field that patchkit fills: in a file its key is as unknown as any other."""
 
-    Strict mode refuses a TOML array for a ``tuple``: such fields say ``Field(strict=False)``.
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+        return no_info_plain_validator_function(_refuse_key)
+
+
+def _refuse_key(value: object) -> object:
+    del value
+    raise PydanticCustomError("not_in_file", "no key of this table")
+
+
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Field(strict=False)]
+"""An array; strict mode takes no TOML array for a tuple."""
+NotInFile = Annotated[T, _NotInFile(), SkipJsonSchema()]
+"""A field that patchkit fills and no file may name."""
+Words = Annotated[str, StringConstraints(min_length=1)]
+Prose = Annotated[str, StringConstraints(min_length=1), AfterValidator(str.strip)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TomlTable:
+    """Base of the frozen dataclasses that tables of TOML files become; :func:`validate` makes them.
+
+    Annotations say what a value must be: values keep their TOML type, unknown keys are errors. A field
+    ``where`` gets the place of the table's key ``named_by``, or of the table itself. Code may make such
+    a table, too: then only ``__post_init__`` looks at it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
+    named_by: ClassVar[str] = ""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        # In strict mode a dataclass is made from no table; the strictness of its fields stays.
+        return {**schema, "strict": False} if schema["type"] == "dataclass" else schema
+
+    @classmethod
+    @cache
+    def keys(cls) -> Mapping[str, tuple[str, object]]:
+        """For each field that a file may have: its key there, and its type."""
+        hints = get_type_hints(cls, include_extras=True)
+        found = {}
+        for name in (each.name for each in fields(cls)):
+            marks = getattr(hints[name], "__metadata__", ())
+            if not any(isinstance(mark, _NotInFile) for mark in marks):
+                aliases = [mark.alias for mark in marks if isinstance(mark, FieldInfo) and mark.alias]
+                found[name] = (aliases[0] if aliases else name, hints[name])
+        return found
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=TomlTable)
+
+NOWHERE = Location(path="")
+"""The place of a table that code made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -469,23 +518,41 @@ def _special(path: Path) -> ConfigError:
     )
 
 
-def validate(document: Document, model: type[M], *, what: str) -> M:
-    """The document as an instance of ``model``; ``what`` names its kind in messages ("lock").
+def validate(document: Document, kind: type[M], *, what: str) -> M:
+    """The document as a ``kind``; ``what`` names it in messages ("lock").
 
     Raises:
         ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
     """
     try:
-        return model.model_validate(document.table)
+        made = TypeAdapter(kind).validate_python(document.table)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        failures = explain_failures(found, model, document.table, document.locate, what)
+        failures = _explain_failures(found, kind, document, what)
         more = max(0, len(found) - EXPLAINED)
+    else:
+        _set_places(made, (), document)
+        return made
     count = len(failures) + more
     shown = f", the first {len(failures)} here" if more else ""
     raise ErrorGroup(
         f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}{shown}", failures
     )
+
+
+def _set_places(value: object, path: KeyPath, document: Document) -> None:
+    """Fill ``where`` of every table in a value that was made just now, and that nobody else has."""
+    if isinstance(value, TomlTable):
+        for name, (key, _) in value.keys().items():
+            _set_places(getattr(value, name), (*path, key), document)
+        if hasattr(value, "where"):
+            object.__setattr__(value, "where", document.locate((*path, value.named_by)))
+    elif isinstance(value, tuple):
+        for index, inner in enumerate(value):
+            _set_places(inner, (*path, index), document)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _set_places(inner, (*path, key), document)
 
 
 def _decode(path: str, data: bytes) -> str:

@@ -296,7 +296,7 @@ def _wmma_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[
     variant = variant_of(name)
     rows = [
         WmmaLine(**{each.name: getattr(row, each.name) for each in fields(WmmaLine)})
-        for row in profile.tuned_wmma
+        for row in profile.tuning.wmma
     ]
     return [
         replace(row, kq_stride=winner[0], nwarps=winner[1], measured_on=told)
@@ -311,7 +311,7 @@ def _tile_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[
     head_size, ncols = (int(word) for word in name.split("-"))
     rows = [
         TileLine(**{each.name: getattr(row, each.name) for each in fields(TileLine)})
-        for row in profile.tuned_tile
+        for row in profile.tuning.tile
         if (row.head_size_k, row.ncols) != (head_size, ncols)
     ]
     rows.append(

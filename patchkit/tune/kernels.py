@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.build.tree import export_tree, overlay_tree
@@ -20,7 +21,7 @@ from patchkit.kernels.wmma import WmmaParams, WmmaVariant
 from patchkit.series.catalogue import load_series
 from patchkit.series.lock import Pin
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, TunedWmma
+from patchkit.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
 from patchkit.series.selection import Selected
 from patchkit.tune.mma import MMA_FILE, MmaFamily, make_mma_family
 from patchkit.tune.mmq import MMQ_FILE, MMQ_PARTS, MmqFamily, config_file, make_mmq_family
@@ -143,8 +144,8 @@ def _render_table(
     workspace: Workspace, patch: Patch, profile: ArchProfile, rows: Mapping[WmmaVariant, WmmaParams]
 ) -> bytes:
     tuned = tuple(_row(variant, params, profile) for variant, params in rows.items())
-    target = replace(profile, tuned_wmma=tuned)
-    guard = make_guard(patch.guard_macros, (target,))
+    target = replace(profile, tuning=replace(profile.tuning, wmma=tuned))
+    guard = make_guard(patch.guard.macros, (target,))
     renderer = PatchRenderer(
         patch,
         workspace.series.patches / patch.folder,
@@ -157,8 +158,8 @@ def _render_table(
 
 def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> TunedWmma:
     return TunedWmma(
-        head_size=variant.head_size,
-        ncols=variant.ncols,
+        head_size=cast("HeadSize", variant.head_size),
+        ncols=cast("WmmaColumns", variant.ncols),
         acc=variant.acc,
         kq_stride=params.kq_stride,
         nwarps=params.nwarps,

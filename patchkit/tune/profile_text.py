@@ -165,7 +165,7 @@ COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
 
 def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
     """The rows of the rocWMMA kernel by the names of its variants."""
-    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
+    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuning.wmma}
 
 
 def profile_settings(family: Family, profile: ArchProfile) -> Mapping[str, Setting]:
@@ -175,7 +175,7 @@ def profile_settings(family: Family, profile: ArchProfile) -> Mapping[str, Setti
     if family.name == "tile":
         rows = {
             f"{row.head_size_k}-{row.ncols}": (row.nthreads, row.occupancy, row.nbatch_fa, row.nbatch_k)
-            for row in profile.tuned_tile
+            for row in profile.tuning.tile
             if row.head_size_k == row.head_size_v
         }
         return {variant: rows[variant] for variant in family.variants if variant in rows}
@@ -183,7 +183,7 @@ def profile_settings(family: Family, profile: ArchProfile) -> Mapping[str, Setti
         return {
             variant: (block.nthreads, block.occupancy)
             for variant, row in family.rows.items()
-            for block in reversed(profile.tuned_mmq)  # the patch takes the first that fits
+            for block in reversed(profile.tuning.mmq)  # the patch takes the first that fits
             if row.columns >= block.min_j
         }
     return {}

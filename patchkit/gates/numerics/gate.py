@@ -47,7 +47,7 @@ from patchkit.gates.numerics.outputs import OutputGarbled, ResultsMissing, load_
 from patchkit.gates.numerics.sets import ALTERNATIVES, Point, Table, legal_table
 from patchkit.kernels.occupancy import limits_of
 from patchkit.kernels.wmma import wmma_table
-from patchkit.series.selector import Statement
+from patchkit.series.selector import Selector
 
 ROWS_FILE = "patchkit-rows.inc"
 WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
@@ -151,7 +151,7 @@ def _without_cuda_variant(data: bytes) -> bytes:
 def _selection_forced(data: bytes) -> bytes:
     scopes = parse_scopes(SourceText(_SELECTION, data))
     function = find_entity(scopes, _CHOOSE, None, Location(path=_SELECTION))
-    places = select(scopes, function, Statement("const bool can_use_vector_kernel ="))
+    places = select(scopes, function, Selector(statement="const bool can_use_vector_kernel ="))
     if len(places) != 1:
         raise _missing(_SELECTION, f"the end of the checks that all kernels share in {_CHOOSE}", len(places))
     start = data.rindex(b"\n", 0, places[0].start) + 1

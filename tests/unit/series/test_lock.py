@@ -302,7 +302,7 @@ def test_order_of_pins_and_odd_keys_do_not_matter() -> None:
         rendered={},
         entities={'b "q" \\ \x7f \t \u00e9::x': "z", "a": "y"},
     )
-    turned = Lock(path=lock.path, default=10, pins=lock.pins[::-1], results=(odd, *lock.results))
+    turned = replace(lock, pins=lock.pins[::-1], results=(odd, *lock.results))
     assert format_lock(turned) == format_lock(lock.with_result(odd))
     assert _parse(format_lock(turned)).result(11, odd.archs, odd.patches) == odd
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
-from patchkit.series.catalogue import GATES, GatePolicy, load_series
+from patchkit.series.catalogue import GATES, load_series
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,8 +22,7 @@ def _quoted(names: tuple[str, ...]) -> str:
 
 
 def test_without_the_table_every_gate_is_required(tmp_path: Path) -> None:
-    assert load_series(_series(tmp_path, "")).gates == GatePolicy()
-    assert GatePolicy().required == GATES
+    assert load_series(_series(tmp_path, "")).gates.required == GATES
 
 
 def test_the_shipped_series_names_every_gate() -> None:

@@ -95,9 +95,8 @@ def test_a_profile_with_its_families(write: Write) -> None:
     assert profile.device_macro == "__gfx1199__"
     assert profile.patches_by_default("on") == ("one", "three")
     assert profile.patches["two"].why == "because it may be good"
-    assert str(profile.patches["two"].where).endswith("gfx1199.toml:20:1")
-    assert profile.tuned_wmma[0].nwarps == 8
-    assert str(profile.tuned_wmma[0].where).endswith("gfx1199.toml:23:1")
+    assert profile.tuning.wmma[0].nwarps == 8
+    assert str(profile.tuning.wmma[0].where).endswith("gfx1199.toml:23:1")
     assert [each.path for each in profile.inputs] == [
         "gfx1199.toml",
         "families/middle.toml",
@@ -300,12 +299,12 @@ measured_on = "nothing"
 
 def test_rows_of_the_later_kernels_keep_their_place(write: Write) -> None:
     profile = load_profile(write(more=LATER), "gfx1199")
-    assert [(row.ncols, row.nbatch_k) for row in profile.tuned_tile] == [(32, 64)]
-    assert [(row.nthreads, row.i) for row in profile.tuned_mmq] == [(128, 64)]
-    assert [(row.type, row.max_batch) for row in profile.tuned_mmvq_batch] == [("Q4_K", 2)]
-    assert [(row.type, row.nwarps) for row in profile.tuned_mmvq_warps] == [("Q4_K", 3)]
+    assert [(row.ncols, row.nbatch_k) for row in profile.tuning.tile] == [(32, 64)]
+    assert [(row.nthreads, row.i) for row in profile.tuning.mmq] == [(128, 64)]
+    assert [(row.type, row.max_batch) for row in profile.tuning.mmvq_batch] == [("Q4_K", 2)]
+    assert [(row.type, row.nwarps) for row in profile.tuning.mmvq_warps] == [("Q4_K", 3)]
     assert (
-        profile.tuned_mmvq_warps[0].where.line
+        profile.tuning.mmvq_warps[0].where.line
         == (PROFILE + LATER).split("\n").index("[[tuning.mmvq_warps]]") + 1
     )
 
