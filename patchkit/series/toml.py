@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -380,6 +380,12 @@ class TomlTable:
 
     @classmethod
     @cache
+    def reader(cls) -> TypeAdapter[Self]:
+        """What makes such a table from a dict; it takes some milliseconds to build."""
+        return TypeAdapter(cls)
+
+    @classmethod
+    @cache
     def keys(cls) -> Mapping[str, tuple[str, object]]:
         """For each field that a file may have: its key there, and its type."""
         hints = get_type_hints(cls, include_extras=True)
@@ -525,7 +531,7 @@ def validate(document: Document, kind: type[M], *, what: str) -> M:
         ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
     """
     try:
-        made = TypeAdapter(kind).validate_python(document.table)
+        made = kind.reader().validate_python(document.table)
     except ValidationError as error:
         found = error.errors(include_url=False)
         failures = _explain_failures(found, kind, document, what)
