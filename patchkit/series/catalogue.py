@@ -6,22 +6,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.gates.registry import gate_names
 from patchkit.series.patch import Patch, parse_patch
 from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, near_miss, validate
 
-GateName = Literal[
-    "anchors", "isolation", "compile", "resources", "launch", "numerics", "backend-ops", "logits", "bench"
-]
-GATES: tuple[GateName, ...] = get_args(GateName)
-"""Every gate, in order of cost."""
-
-WITHOUT_GPU: tuple[GateName, ...] = GATES[: GATES.index("numerics")]
-"""Those that every machine with a compiler can run: nobody has a reason to publish without them."""
+if TYPE_CHECKING:
+    GateName = str
+else:  # so that an error names what is near, and the schema has all of them
+    GateName = Literal[gate_names()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +32,7 @@ class GatePolicy(TomlTable):
     def __post_init__(self) -> None:
         named = [*self.required, *self.optional]
         twice = sorted({gate for gate in named if named.count(gate) > 1})
-        missing = [gate for gate in GATES if gate not in named]
+        missing = [gate for gate in gate_names() if gate not in named]
         if twice:
             raise ValueError(f"named twice: {', '.join(twice)}")
         if missing:
@@ -54,7 +51,7 @@ class Series(TomlTable):
     """series.toml, and the patches in order. ``folders`` of upstream are what they may touch."""
 
     folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
-    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=GATES, why=""))
+    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=gate_names(), why=""))
     patches: NotInFile[tuple[Patch, ...]] = ()
 
     def patch(self, name: str) -> Patch | None:

@@ -6,12 +6,13 @@ import os
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
 
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.tune.registry import KernelName
 
 if TYPE_CHECKING:
     from patchkit.tune.cost import Judged
@@ -23,7 +24,7 @@ class _Options(TypedDict):
     """The options of a request, named as its fields."""
 
     arch: str
-    kernel: Literal["wmma", "tile", "mma", "mmq"]
+    kernel: KernelName
     upstream: str | None
     headers: tuple[str, ...]
     variants: tuple[str, ...]
@@ -48,7 +49,7 @@ class _Options(TypedDict):
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
 @click.option(
     "--kernel",
-    type=click.Choice(["wmma", "tile", "mma", "mmq"]),
+    type=click.Choice(get_args(KernelName)),
     default="wmma",
     show_default=True,
     help="Which kernel; all but wmma belong to later builds: --pin b11549.",
