@@ -77,10 +77,7 @@ class MatrixFact(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts(TomlTable):
-    """All facts that a file may state.
-
-    ``by_name`` are those of the GPU: its profile's own and the rest from its families.
-    """
+    """All facts a file may state; a profile states its own and inherits the rest from its family."""
 
     part: Annotated[TextFact | None, Field(description="A product with this GPU")] = None
     compute_units: WholeFact | None = None
@@ -110,6 +107,7 @@ class Facts(TomlTable):
     device_macro: Annotated[
         TextFact | None, Field(description="Defined by the compiler in the device pass")
     ] = None
+    # Of the GPU: its profile's own facts, the rest from its families.
     by_name: NotInFile[Mapping[str, Fact]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE
 

@@ -8,14 +8,13 @@ import datetime as dt
 import fcntl
 import glob
 import hashlib
-import json
 import os
 import re
 import shlex
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -96,8 +95,7 @@ class Pin(TomlTable):
     """One upstream commit. ``committed`` is RFC 3339 with its zone; it dates patchkit's commits.
 
     ``ggml`` is the version in ggml's CMake file, where it is written down: it tells about which build a tree
-    without history is. A pin with a ``clone`` (``--onto``) is a commit of the user's repository there and no
-    source has it; its ``build`` is that of upstream below it.
+    without history is.
     """
 
     named_by: ClassVar[str] = "build"
@@ -111,6 +109,7 @@ class Pin(TomlTable):
     ]
     followed: Several[Followed] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
+    # --onto: a commit of the user's repository there. No source has it; its build is that of upstream below.
     clone: NotInFile[Path | None] = None
     where: NotInFile[Location | None] = field(default=None, compare=False)
 
@@ -423,10 +422,40 @@ _LONG = 100  # an array of more characters gets one line per item
 
 def format_lock(lock: Lock) -> str:
     """The text of a lock file: pins by build, results by build, archs and patches."""
-    parts = [f"{_HEADER}version = 1\ndefault = {lock.default}\n"]
-    parts += ["\n".join(_pin_lines(pin)) for pin in sorted(lock.pins, key=lambda pin: pin.build)]
-    parts += ["\n".join(_result_lines(result)) for result in sorted(lock.results, key=lambda each: each.key)]
-    return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
+    tables = [_format_table("", {"version": 1, "default": lock.default})]
+    for pin in sorted(lock.pins, key=lambda each: each.build):
+        own = {name: getattr(pin, name) for name in ("build", "commit", "tree", "committed", "ggml")}
+        tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
+        tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
+        tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
+    for result in sorted(lock.results, key=lambda each: each.key):
+        own = {name: getattr(result, name) for name in ("build", "archs", "patches", "tree", "commit")}
+        tables.append(_format_table("[[result]]\n", own))
+        for name in ("inputs", "rendered", "entities"):
+            tables.append(_format_table(f"[result.{name}]\n", getattr(result, name), is_free=True))
+    return _HEADER + "\n".join(tables)
+
+
+def _format_table(header: str, values: Mapping[str, object], *, is_free: bool = False) -> str:
+    """One table; the keys of a free one are sorted and quoted."""
+    import tomlkit  # noqa: PLC0415 - 45 ms, and most runs only read
+    from tomlkit.items import KeyType, SingleKey  # noqa: PLC0415 - as above
+
+    table = tomlkit.table()
+    for key, value in sorted(values.items()) if is_free else values.items():
+        name = SingleKey(key, KeyType.Basic) if is_free else key
+        match value:
+            case None:
+                continue
+            case bytes():
+                lines = textwrap.wrap(base64.b64encode(value).decode("ascii"), _WIDTH)
+                table.add(name, tomlkit.value("\n".join(["'''", *lines, "'''"])))
+            case tuple():
+                array = tomlkit.item(list(value))
+                table.add(name, array.multiline(len(array.as_string()) > _LONG))
+            case _:
+                table.add(name, value)
+    return header + table.as_string()
 
 
 def write_lock(path: Path, lock: Lock) -> None:
@@ -531,76 +560,3 @@ def _refused(path: Path, error: OSError) -> CacheError:
         where=Location(path=str(path)),
         hint=f"check with: ls -ld {path.parent}; df {path.parent}",
     )
-
-
-def _pin_lines(pin: Pin) -> Iterator[str]:
-    yield "[[pin]]"
-    yield f"build = {pin.build}"
-    if pin.commit is not None:
-        yield f"commit = {_string(pin.commit)}"
-    yield f"tree = {_string(pin.tree)}"
-    yield f"committed = {_string(pin.committed)}"
-    if pin.ggml is not None:
-        yield f"ggml = {_string(pin.ggml)}"
-    if pin.commit_object is not None:
-        yield "commit_object = '''"
-        yield from textwrap.wrap(base64.b64encode(pin.commit_object).decode("ascii"), _WIDTH)
-        yield "'''"
-    for source in pin.sources:
-        yield ""
-        yield from _source_lines(source)
-    for each in sorted(pin.followed):
-        yield ""
-        yield "[[pin.followed]]"
-        yield f"file = {_string(each.file)}"
-        yield f"function = {_string(each.function)}"
-        yield f"now_file = {_string(each.now_file)}"
-        yield f"now_function = {_string(each.now_function)}"
-
-
-def _source_lines(source: Source) -> Iterator[str]:
-    yield "[[pin.source]]"
-    if isinstance(source, GitSource):
-        yield 'kind = "git"'
-        yield f"url = {_string(source.url)}"
-        return
-    yield 'kind = "sdist"'
-    yield f"package = {_string(source.package)}"
-    yield f"version = {_string(source.version)}"
-    yield f"sha256 = {_string(source.sha256)}"
-    yield f"subdir = {_string(source.subdir)}"
-    yield f"omit = {_array(source.omit)}"
-
-
-def _result_lines(result: Result) -> Iterator[str]:
-    yield "[[result]]"
-    yield f"build = {result.build}"
-    yield f"archs = {_array(result.archs)}"
-    yield f"patches = {_array(result.patches)}"
-    yield f"tree = {_string(result.tree)}"
-    yield f"commit = {_string(result.commit)}"
-    for name, table in (
-        ("inputs", result.inputs),
-        ("rendered", result.rendered),
-        ("entities", result.entities),
-    ):
-        yield ""
-        yield f"[result.{name}]"
-        yield from _table_lines(table)
-
-
-def _table_lines(table: Mapping[str, str]) -> Iterator[str]:
-    for key, value in sorted(table.items()):
-        yield f"{_string(key)} = {_string(value)}"
-
-
-def _array(items: Sequence[str]) -> str:
-    line = f"[{', '.join(_string(item) for item in items)}]"
-    if len(line) <= _LONG:
-        return line
-    return "[\n" + "".join(f"    {_string(item)},\n" for item in items) + "]"
-
-
-def _string(text: str) -> str:
-    # A JSON string is a TOML string but for DEL, which TOML wants escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -281,7 +281,7 @@ class Replacement(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch(TomlTable):
-    """One patch.toml. ``number`` and ``folder`` come from the folder's name."""
+    """One patch.toml."""
 
     named_by: ClassVar[str] = "id"
     id: _Id
@@ -304,7 +304,7 @@ class Patch(TomlTable):
     replaced_by: Several[Replacement] = ()
     bench: BenchRules = NO_GAIN
     moves: Several[KernelMove] = ()
-    number: NotInFile[int] = 0
+    number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     where: NotInFile[Location] = NOWHERE
 

@@ -166,11 +166,7 @@ class ProfileInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchProfile(TomlTable):
-    """arch_profiles/gfxNNNN.toml: one GPU.
-
-    ``families`` goes from the nearest to the root; ``inputs``
-    lists every file read.
-    """
+    """arch_profiles/gfxNNNN.toml: one GPU."""
 
     arch: Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")]
     inherits: Annotated[_Name, Field(description="A file of families/, without .toml")]
@@ -181,8 +177,8 @@ class ArchProfile(TomlTable):
     build: BuildOptions
     patches: Mapping[str, PatchChoice] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
-    families: NotInFile[tuple[str, ...]] = ()
-    inputs: NotInFile[tuple[ProfileInput, ...]] = ()
+    families: NotInFile[tuple[str, ...]] = ()  # from the nearest to the root
+    inputs: NotInFile[tuple[ProfileInput, ...]] = ()  # every file read
     where: NotInFile[Location] = NOWHERE
 
     @property
