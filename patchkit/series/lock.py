@@ -222,54 +222,6 @@ class Lock(TomlTable):
 _COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILINE)
 
 
-class LockBuildTwice(ConfigError):
-    """Two pins have the same build number."""
-
-    code = "LOCK_BUILD_TWICE"
-
-
-class LockDefaultUnknown(ConfigError):
-    """``default`` names no pin."""
-
-    code = "LOCK_DEFAULT_UNKNOWN"
-
-
-class LockDateBad(ConfigError):
-    """``committed`` is no date with a zone, or not the date in the commit object."""
-
-    code = "LOCK_DATE_BAD"
-
-
-class LockObjectBad(ConfigError):
-    """``commit_object`` is not base64 of a commit."""
-
-    code = "LOCK_OBJECT_BAD"
-
-
-class LockCommitUnproven(ConfigError):
-    """``commit_object`` is another commit than ``commit``, or has another tree than ``tree``."""
-
-    code = "LOCK_COMMIT_UNPROVEN"
-
-
-class LockGitWithoutCommit(ConfigError):
-    """A git source cannot serve a pin whose commit is not known."""
-
-    code = "LOCK_GIT_WITHOUT_COMMIT"
-
-
-class LockResultOrphan(ConfigError):
-    """A result is of a build that no pin has."""
-
-    code = "LOCK_RESULT_ORPHAN"
-
-
-class LockArchsUnsorted(ConfigError):
-    """The archs of a result are not sorted, or name one twice."""
-
-    code = "LOCK_ARCHS_UNSORTED"
-
-
 _REWRITE = "patchkit lock writes this file; restore it with: git checkout -- {path}"
 
 
@@ -287,19 +239,26 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
         at = ("pin", number)
         here = document.locate((*at, "build"))
         if pin.build in builds:
-            yield LockBuildTwice(f"lock: a second pin for build {pin.build}", where=(here, builds[pin.build]))
+            yield ConfigError(
+                f"lock: a second pin for build {pin.build}",
+                code="LOCK_BUILD_TWICE",
+                where=(here, builds[pin.build]),
+            )
         builds.setdefault(pin.build, here)
         yield from _of_identity(pin, at, document)
         if pin.commit is None and any(isinstance(source, GitSource) for source in pin.sources):
-            yield LockGitWithoutCommit(
+            yield ConfigError(
                 f"lock: pin b{pin.build} has a git source, but no commit",
+                code="LOCK_GIT_WITHOUT_COMMIT",
                 where=document.locate((*at, "source")),
                 why="a git remote is asked for a commit, not for a tree",
             )
         yield from _of_followed(pin, at, document)
     if lock.default not in builds:
-        yield LockDefaultUnknown(
-            f"lock: default = {lock.default} is no build of a pin", where=document.locate(("default",))
+        yield ConfigError(
+            f"lock: default = {lock.default} is no build of a pin",
+            code="LOCK_DEFAULT_UNKNOWN",
+            where=document.locate(("default",)),
         )
 
 
@@ -320,8 +279,9 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
 def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
     moment = _moment(pin.committed)
     if moment is None:
-        yield LockDateBad(
+        yield ConfigError(
             f"lock: committed = '{pin.committed}' is no date with a time zone",
+            code="LOCK_DATE_BAD",
             where=document.locate((*at, "committed")),
             why="the form is 2025-10-31T10:54:19+02:00",
         )
@@ -332,25 +292,37 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     try:
         _decode(document.table["pin"][at[1]]["commit_object"])
     except ValueError as error:
-        yield LockObjectBad(f"lock: commit_object of b{pin.build} is not base64", where=where, why=str(error))
+        yield ConfigError(
+            f"lock: commit_object of b{pin.build} is not base64",
+            code="LOCK_OBJECT_BAD",
+            where=where,
+            why=str(error),
+        )
         return
     date = _COMMITTER.search(raw)
     if not re.match(rb"tree [0-9a-f]{40}\n", raw) or date is None:
-        yield LockObjectBad(f"lock: commit_object of b{pin.build} is not a commit", where=where)
+        yield ConfigError(
+            f"lock: commit_object of b{pin.build} is not a commit", code="LOCK_OBJECT_BAD", where=where
+        )
         return
     # Git's own name for the object; nothing rests on SHA-1 being hard to forge but what rests on git.
     sha = hashlib.sha1(b"commit %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest()
     if sha != pin.commit:
-        yield LockCommitUnproven(
-            f"lock: commit_object is commit {sha}, the pin says {pin.commit}", where=where
+        yield ConfigError(
+            f"lock: commit_object is commit {sha}, the pin says {pin.commit}",
+            code="LOCK_COMMIT_UNPROVEN",
+            where=where,
         )
     if raw[5:45].decode() != pin.tree:
-        yield LockCommitUnproven(
-            f"lock: commit_object has tree {raw[5:45].decode()}, the pin says {pin.tree}", where=where
+        yield ConfigError(
+            f"lock: commit_object has tree {raw[5:45].decode()}, the pin says {pin.tree}",
+            code="LOCK_COMMIT_UNPROVEN",
+            where=where,
         )
     if moment is not None and moment != _commit_moment(date):
-        yield LockDateBad(
+        yield ConfigError(
             f"lock: committed = '{pin.committed}', but the commit says {_commit_moment(date).isoformat()}",
+            code="LOCK_DATE_BAD",
             where=document.locate((*at, "committed")),
         )
 
@@ -369,10 +341,15 @@ def _of_results(lock: Lock, document: Document) -> Iterator[ConfigError]:
             )
         seen.setdefault(key, here)
         if result.build not in builds:
-            yield LockResultOrphan(f"lock: a result for build {result.build}, which is no pin", where=here)
+            yield ConfigError(
+                f"lock: a result for build {result.build}, which is no pin",
+                code="LOCK_RESULT_ORPHAN",
+                where=here,
+            )
         if list(result.archs) != sorted(set(result.archs)):
-            yield LockArchsUnsorted(
+            yield ConfigError(
                 f"lock: archs {list(result.archs)} are not sorted, each once",
+                code="LOCK_ARCHS_UNSORTED",
                 where=document.locate(("result", number, "archs")),
             )
 

@@ -175,24 +175,6 @@ _UNKNOWN_KEY = frozenset({"unexpected_keyword_argument", "not_in_file"})
 _CHOICE_FAILURES = {"literal_error": "expected", "enum": "expected", "union_tag_invalid": "expected_tags"}
 
 
-class UnknownKeyError(ConfigError):
-    """A key that the model does not have."""
-
-    code = "CONFIG_UNKNOWN_KEY"
-
-
-class MissingKeyError(ConfigError):
-    """A key that the model needs is not there."""
-
-    code = "CONFIG_MISSING_KEY"
-
-
-class BadValueError(ConfigError):
-    """A value of the wrong type, or one that the model does not allow."""
-
-    code = "CONFIG_BAD_VALUE"
-
-
 def near_miss(word: str, known: Iterable[str]) -> str | None:
     """A question naming the known word closest to ``word``, or None when none is close."""
     if len(word) > _WIDTH:
@@ -234,21 +216,29 @@ def _explain(
     if kind in _UNKNOWN_KEY:
         known = _keys_at(table, failure["loc"][:-1])
         hint = near_miss(str(path[-1]), known) or f"known here: {', '.join(sorted(known))}"
-        return UnknownKeyError(f"{what}: unknown key '{name}'", where=where, hint=hint)
+        return ConfigError(f"{what}: unknown key '{name}'", code="CONFIG_UNKNOWN_KEY", where=where, hint=hint)
     if kind in {"missing", "union_tag_not_found"}:
-        return MissingKeyError(f"{what}: '{name}' is missing", where=where, hint=f"add '{path[-1]}' here")
+        return ConfigError(
+            f"{what}: '{name}' is missing",
+            code="CONFIG_MISSING_KEY",
+            where=where,
+            hint=f"add '{path[-1]}' here",
+        )
     if kind in _CHOICE_FAILURES:
         expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))
         choices = _QUOTED.findall(expected) or [expected]  # numbers come without quotes
         value = _chosen(failure, kind)
-        return BadValueError(
+        return ConfigError(
             f"{what}: '{name}' is {_show(value)}",
+            code="CONFIG_BAD_VALUE",
             where=where,
             why=f"it must be one of: {', '.join(choices)}",
             hint=near_miss(str(value), choices),
         )
     reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
-    return BadValueError(f"{what}: '{name}' is {_show(failure['input'])}", where=where, why=reason)
+    return ConfigError(
+        f"{what}: '{name}' is {_show(failure['input'])}", code="CONFIG_BAD_VALUE", where=where, why=reason
+    )
 
 
 def spell(path: KeyPath) -> str:
