@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import click
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.cli.settings import FOLDER, TEXT, Settings, version_of
+from patchkit.report.registry import FORMATS
 
 _STDOUT = 1
 
@@ -124,25 +125,19 @@ if TYPE_CHECKING:
 
 
 class ReportOptions(TypedDict):
-    """The values as click hands them over."""
+    """The values as click hands them over, beside those of the formats, which go by their names."""
 
-    html: Path | None
-    junit: Path | None
-    sarif: Path | None
     summary: Path | None
 
 
 def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options."""
-    for option in (
-        click.option(
-            "--summary", type=FOLDER, metavar="FILE", help="Append Markdown there, as GITHUB_STEP_SUMMARY."
-        ),
-        click.option("--sarif", type=FOLDER, metavar="FILE", help="Write problems at file:line as SARIF."),
-        click.option("--junit", type=FOLDER, metavar="FILE", help="Write the gates as JUnit XML."),
-        click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
-    ):
-        function = option(function)
+    function = click.option(
+        "--summary", type=FOLDER, metavar="FILE", help="Append Markdown there, as GITHUB_STEP_SUMMARY."
+    )(function)
+    for form in sorted(FORMATS, key=lambda each: each.name, reverse=True):
+        if form.option:
+            function = click.option(f"--{form.name}", type=FOLDER, metavar="FILE", help=form.option)(function)
     return function
 
 
@@ -152,14 +147,10 @@ def report_writer(settings: Settings, workspace: Workspace, options: ReportOptio
     Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one that
     is named twice, and STDOUT_TAKEN.
     """
-    from patchkit.report.write import Format, ReportPlan, check_apart, check_writable
+    from patchkit.report.write import ReportPlan, check_apart, check_writable
 
-    wanted: dict[Format, Path | None] = {
-        "html": options["html"],
-        "junit": options["junit"],
-        "sarif": options["sarif"],
-    }
-    files = {form: path for form, path in wanted.items() if path is not None}
+    given = cast("Mapping[str, Path | None]", options)
+    files = {form.name: path for form in FORMATS if (path := given.get(form.name)) is not None}
     plan = ReportPlan(files=files, summary=options["summary"])
     summary = [options["summary"]] if options["summary"] is not None else []
     places = [*files.values(), *summary]

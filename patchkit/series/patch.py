@@ -5,14 +5,21 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
 from patchkit.base.text import orders_in
-from patchkit.series.promises import NO_GAIN, NOTHING_WORSE, BenchRules, KernelMove, ResourceRules
+from patchkit.series.promises import (
+    NO_GAIN,
+    NOTHING_WORSE,
+    BenchRules,
+    KernelMove,
+    LaunchPromises,
+    ResourceRules,
+)
 from patchkit.series.selector import Selector
 from patchkit.series.toml import (
     NOWHERE,
@@ -304,6 +311,7 @@ class Patch(TomlTable):
     replaced_by: Several[Replacement] = ()
     bench: BenchRules = NO_GAIN
     moves: Several[KernelMove] = ()
+    launches: LaunchPromises = field(default_factory=LaunchPromises)
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     where: NotInFile[Location] = NOWHERE

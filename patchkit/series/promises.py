@@ -68,6 +68,40 @@ class KernelMove(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CasePromise(TomlTable):
+    """One ``[[launches.cases]]`` table: these attention cases launch ``only`` that kernel, or ``never`` it.
+
+    Empty lists and the defaults leave nothing out. With ``never`` a case may change to any other kernel.
+    """
+
+    code: Annotated[str, Field(pattern=r"^LAUNCH(_[A-Z]+)+$", description="the error when it is broken")]
+    broken: Annotated[str, Field(min_length=1, description="what that error says")]
+    only: _Family | None = None
+    never: _Family | None = None
+    min_tokens: Annotated[int, Field(ge=1)] = 1
+    max_tokens: Annotated[int | None, Field(ge=1)] = None
+    head_sizes: Several[int] = ()
+    kv_types: Several[str] = ()
+    kv_multiple_of: Annotated[int, Field(ge=1)] = 1
+    grouped: Annotated[bool, Field(description="only where upstream can share K and V between heads")] = False
+
+    def __post_init__(self) -> None:
+        if (self.only is None) == (self.never is None):
+            raise ValueError("give 'only' or 'never', one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPromises(TomlTable):
+    """The ``[launches]`` table: what a patch promises about the launches of the GPUs it is on.
+
+    ``tables`` are tables of the GPU's profile that the kernels of that name and their launches both follow.
+    """
+
+    tables: Several[Literal["wmma"]] = ()
+    cases: Several[CasePromise] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance(TomlTable):
     """``[[resources.allow]]``: how much worse a variant of some kernels may become.
 
