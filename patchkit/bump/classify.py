@@ -46,7 +46,7 @@ def asks_for(macro: str, source: bytes) -> bool:
 
 
 def _find_gone(patch: Patch, files: UpstreamFiles) -> Iterator[Gone]:
-    for macro in patch.guard_macros:
+    for macro in patch.guard.macros:
         if not any(asks_for(macro, data) for data in files.base.values()):
             yield Gone(what="option", name=macro)
     names = files.names
@@ -74,7 +74,7 @@ def _defines(files: UpstreamFiles, path: str, function: str | None) -> bool:
 
 def find_replacement(patch: Patch, files: UpstreamFiles) -> tuple[Location, str] | None:
     """The place of the first declared replacement that upstream has, and why it is one."""
-    for declared in patch.fate.replaced_by:
+    for declared in patch.replaced_by:
         if declared.file not in files.base:
             continue
         found = files.upstream_scopes(declared.file)
@@ -516,7 +516,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
 
 
 def _step(last: Rendering) -> Step:
-    guard = make_guard(last.patch.guard_macros, last.selected.targets)
+    guard = make_guard(last.patch.guard.macros, last.selected.targets)
     changes = last.placed.changes if last.placed is not None else {}
     return Step(
         id=last.patch.id,

@@ -81,8 +81,8 @@ def read_queue(
             CarriedPatch(
                 id=patch.id,
                 edits=len(patch.edits),
-                upstream=str(patch.fate),
-                age_days=(today - patch.fate.since).days if patch.fate.since is not None else None,
+                upstream=patch.standing,
+                age_days=_age_days(patch, today),
                 builds=pin.build - patch.builds.first,
                 warnings=tuple(_warnings(patch, pin, files, today)),
             )
@@ -93,11 +93,16 @@ def read_queue(
     )
 
 
+def _age_days(patch: Patch, today: dt.date) -> int | None:
+    begun = patch.upstream.since if patch.upstream is not None else None
+    return (today - begun).days if begun is not None else None
+
+
 def _warnings(patch: Patch, pin: Pin, files: UpstreamFiles | None, today: dt.date) -> Iterator[str]:
-    fate = patch.fate
-    if fate.merged_in is not None and fate.merged_in <= pin.build:
-        yield f"upstream has it since b{fate.merged_in}, and it is still carried at {pin.name}"
-    expired = fate.expired(pin.build, today)
+    merged_in = patch.upstream.merged_in if patch.upstream is not None else None
+    if merged_in is not None and merged_in <= pin.build:
+        yield f"upstream has it since b{merged_in}, and it is still carried at {pin.name}"
+    expired = patch.expires.expired(pin.build, today) if patch.expires is not None else None
     if expired is not None:
         yield expired
     if not patch.builds.covers(pin.build):

@@ -165,7 +165,7 @@ def cmake_command(choice: Choice, source: Path | None, declared: bytes | None = 
     what nobody reads.
     """
     options: dict[str, str] = {}
-    macros = {macro for each in choice.selected if each.targets for macro in each.patch.guard_macros}
+    macros = {macro for each in choice.selected if each.targets for macro in each.patch.guard.macros}
     for profile in choice.profiles:
         for name, value in profile.cmake_options(macros):
             if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):

@@ -58,7 +58,7 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
     """Why, what to expect and from where, and trailers for programs; wrapped, ending in a newline."""
     patch = selected.patch
     parts = [commit_subject(selected), _fill(patch.why)]
-    parts.append(_fill(f"Expected: {patch.effect} ({patch.effect_source})"))
+    parts.append(_fill(f"Expected: {patch.expected.effect} ({patch.expected.source})"))
     parts.append(_fill(f"Without it: {patch.without}"))
     parts.append("\n".join(f"Link: {link}" for link in patch.links))
     trailers = [f"Patchkit-Id: {patch.id}"]

@@ -21,7 +21,14 @@ from patchkit.edits.guard import Guard
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, list_profiles, load_profile
-from patchkit.series.promises import BenchRules, KernelMove, LaunchPromises, ResourceRules
+from patchkit.series.promises import (
+    NO_GAIN,
+    NOTHING_WORSE,
+    BenchRules,
+    KernelMove,
+    LaunchPromises,
+    ResourceRules,
+)
 from patchkit.upstream.repository import Repository
 
 
@@ -34,8 +41,8 @@ class PatchPart:
     guard: Guard
     touched: tuple[str, ...]
     new_files: tuple[str, ...]
-    resources: ResourceRules = field(default_factory=ResourceRules)
-    bench: BenchRules = field(default_factory=BenchRules)
+    resources: ResourceRules = NOTHING_WORSE
+    bench: BenchRules = NO_GAIN
     moves: tuple[KernelMove, ...] = ()
     launches: LaunchPromises = field(default_factory=LaunchPromises)
 
@@ -149,7 +156,7 @@ def _part(
     return PatchPart(
         id=patch.id,
         commit=made.commit,
-        guard=make_guard(patch.guard_macros, targets),
+        guard=make_guard(patch.guard.macros, targets),
         touched=tuple(path for state, path in changes if state != "A"),
         new_files=tuple(path for state, path in changes if state == "A"),
         resources=patch.resources,

@@ -17,18 +17,6 @@ from patchkit.edits.resolve import Anchor
 Confidence = Literal["ast", "tokens"]
 
 
-class EditMisplaced(AnchorError):
-    """After the edit its bytes are not inside the entity they were meant for."""
-
-    code = "EDIT_MISPLACED"
-
-
-class TwinTouched(AnchorError):
-    """A definition that no edit names changed, appeared or vanished."""
-
-    code = "TWIN_TOUCHED"
-
-
 class EditUnparsable(AnchorError):
     """Clang reports a syntax error that was not there before the edit."""
 
@@ -53,7 +41,7 @@ def confirm_entities(
 ) -> None:
     """Tokens: same definitions in the same order, digests changed only where an edit is.
 
-    ``anchors`` pairs each anchor with its spans in the text after. Raises TwinTouched or EditMisplaced.
+    ``anchors`` pairs each anchor with its spans in the text after. Raises TWIN_TOUCHED or EDIT_MISPLACED.
     """
     old = [entity for entity in before.entities if entity.kind != "macro"]
     new = [entity for entity in after.entities if entity.kind != "macro"]
@@ -61,8 +49,9 @@ def confirm_entities(
         changed = Counter(e.name for e in new)
         changed.subtract(Counter(e.name for e in old))
         names = sorted(name for name, count in changed.items() if count) or ["their order"]
-        raise TwinTouched(
+        raise AnchorError(
             f"the edits change which definitions {after.source.path} has: {', '.join(names)}",
+            code="TWIN_TOUCHED",
             where=[anchor.edit.where for anchor, _ in anchors],
             hint="new definitions belong in a new file of ours",
         )
@@ -72,8 +61,9 @@ def confirm_entities(
         edited = any(left.span.contains(span) for span in named)
         edited = edited or any(_strictly_in(placement.span, left.span) for placement in applied.placements)
         if not edited and left.digest != right.digest:
-            raise TwinTouched(
+            raise AnchorError(
                 f"'{left.name}' changed although no edit names it",
+                code="TWIN_TOUCHED",
                 where=[after.source.locate(right.span.start), *(anchor.edit.where for anchor, _ in anchors)],
                 hint="patchkit plan shows where each edit goes",
             )
@@ -113,7 +103,7 @@ def confirm_passes(
 ) -> tuple[Evidence, ...]:
     """Clang: no new syntax error in either pass; the pass of each edit's side sees it in its entity.
 
-    Raises EditUnparsable or EditMisplaced.
+    Raises EditUnparsable or EDIT_MISPLACED.
     """
     for key, tree in trees_after.items():
         _refuse_new_issues(after, anchors, " ".join(key), trees_before[key], tree)
@@ -186,9 +176,10 @@ def _shows(after: ScopeMap, tree: Tree, entity: Entity, span: Span) -> bool:
     )
 
 
-def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> EditMisplaced:
-    return EditMisplaced(
+def _misplaced(after: ScopeMap, anchor: Anchor, span: Span, how: str) -> AnchorError:
+    return AnchorError(
         f"edit '{anchor.edit.id}' is not inside '{anchor.entity_name}' afterwards: {how}",
+        code="EDIT_MISPLACED",
         where=[anchor.edit.where, after.source.locate(span.start, "the edit landed here")],
         hint="narrow the selector; patchkit plan shows where each edit goes",
     )

@@ -78,11 +78,11 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
         name=profile.arch,
         macro=profile.device_macro,
         only=make_guard(guard.macros, [profile]),
-        tile=profile.tuned_tile,
+        tile=profile.tuning.tile,
         # The row with the largest bound comes first: the first that fits is the one that counts.
-        mmq=tuple(sorted(profile.tuned_mmq, key=lambda row: -row.min_j)),
-        mmvq_batch=profile.tuned_mmvq_batch,
-        mmvq_warps=profile.tuned_mmvq_warps,
+        mmq=tuple(sorted(profile.tuning.mmq, key=lambda row: -row.min_j)),
+        mmvq_batch=profile.tuning.mmvq_batch,
+        mmvq_warps=profile.tuning.mmvq_warps,
     )
 
 

@@ -14,7 +14,6 @@ from patchkit.edits.guard import Guard
 from patchkit.edits.resolve import Anchor, find_entity
 from patchkit.edits.select import is_one_statement, starts_controlled
 from patchkit.series.patch import Alias, Edit
-from patchkit.series.selector import After, Before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,9 +229,8 @@ def _expand_span(scopes: ScopeMap, edit: Edit, span: Span, new: bytes, condition
             return span, (edit.alias or "").encode()
         case _:
             # 'before' and 'after' name a place by themselves: the verb adds nothing to it.
-            behind = isinstance(edit.at, After) or (
-                edit.verb == "insert_after" and not isinstance(edit.at, Before)
-            )
+            at_end, at_start = (edit.at.after, edit.at.before) if edit.at is not None else (None, None)
+            behind = at_end is not None or (edit.verb == "insert_after" and at_start is None)
             return guard_insertion(source, span, new, condition, behind=behind)
 
 

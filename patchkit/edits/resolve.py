@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
@@ -12,21 +12,7 @@ from patchkit.cpp.scopes import Entity, ScopeMap
 from patchkit.edits.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.edits.select import covers_controlled, ends_controlled, select, starts_controlled
 from patchkit.series.patch import Edit
-from patchkit.series.selector import (
-    After,
-    Before,
-    Between,
-    Body,
-    Call,
-    CallArg,
-    Condition,
-    GroupLines,
-    Selector,
-    Statement,
-    TableRow,
-    TemplateParams,
-    Tokens,
-)
+from patchkit.series.selector import Selector
 
 
 def line_text(scopes: ScopeMap, span: Span) -> str:
@@ -39,14 +25,15 @@ def refuse_hazards(scopes: ScopeMap, entity: Entity | None, edit: Edit, spans: S
     """Raises ANCHOR_CROSSES_DIRECTIVE or ANCHOR_UNBRACED for the first span that is hazardous."""
     for span in spans:
         _refuse_crossing(scopes, edit, span)
+    verb: str = edit.verb
     match edit.at:
         # The empty place behind a statement says nothing about it any more: judge the statement.
-        case After(inner):
+        case Selector(after=Selector() as inner):
             verb, spans = "insert_after", select(scopes, entity, inner)
-        case Before(inner):
+        case Selector(before=Selector() as inner):
             verb, spans = "insert_before", select(scopes, entity, inner)
         case _:
-            verb = edit.verb
+            pass
     for span in spans:
         if _is_unbraced(scopes, verb, span):
             raise AnchorError(
@@ -165,7 +152,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     _require_clear_ends(scopes, entity, edit, edit.at)
     spans = [_without_final_newline(scopes, span) for span in select(scopes, entity, edit.at)]
     if not spans:
-        raise _not_found(scopes, entity, edit)
+        raise _not_found(scopes, entity, edit, edit.at)
     if len(spans) != edit.count:
         raise AnchorError(
             f"edit '{edit.id}' covers {len(spans)} places in '{_name(entity)}', it declares {edit.count}",
@@ -180,27 +167,22 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
 
 def _require_clear_ends(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> None:
     """Each end of a ``between`` is exactly one place, wherever in the selector it stands."""
-    match selector:
-        case Between(first, last):
-            for word, end in (("first", first), ("second", last)):
-                _require_clear_ends(scopes, entity, edit, end)
-                spans = select(scopes, entity, end)
-                if not spans:
-                    raise _not_found(scopes, entity, replace(edit, at=end))
-                if len(spans) > 1:
-                    raise AnchorError(
-                        f"the {word} end of 'between' in edit '{edit.id}' covers {len(spans)} places",
-                        code="ANCHOR_AMBIGUOUS",
-                        where=[edit.where, *_places(scopes, spans)],
-                        why="an edit never picks one of several places by itself",
-                        hint="narrow that end with 'inside' or a longer pattern",
-                    )
-        case Before(inner) | After(inner):
+    for inner in (selector.before, selector.after, selector.inside):
+        if inner is not None:
             _require_clear_ends(scopes, entity, edit, inner)
-        case Tokens() | Statement() | Call() | CallArg() | Condition() if selector.inside is not None:
-            _require_clear_ends(scopes, entity, edit, selector.inside)
-        case _:
-            pass
+    for word, end in zip(("first", "second"), selector.between or (), strict=False):
+        _require_clear_ends(scopes, entity, edit, end)
+        spans = select(scopes, entity, end)
+        if not spans:
+            raise _not_found(scopes, entity, edit, end)
+        if len(spans) > 1:
+            raise AnchorError(
+                f"the {word} end of 'between' in edit '{edit.id}' covers {len(spans)} places",
+                code="ANCHOR_AMBIGUOUS",
+                where=[edit.where, *_places(scopes, spans)],
+                why="an edit never picks one of several places by itself",
+                hint="narrow that end with 'inside' or a longer pattern",
+            )
 
 
 def _places(scopes: ScopeMap, spans: Sequence[Span]) -> list[Location]:
@@ -216,9 +198,9 @@ def _name(entity: Entity | None) -> str:
     return entity.name if entity is not None else "the file"
 
 
-def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorError:
+def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> AnchorError:
     source = scopes.source
-    text = _pattern_text(edit.at) if edit.at is not None else ""
+    text = _pattern_text(selector)
     begins = [source.locate(entity.span.start, f"'{entity.name}' begins here")] if entity is not None else []
     candidates: list[Location] = []
     if text:
@@ -246,21 +228,13 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit) -> AnchorErr
 def _pattern_text(selector: Selector) -> str:
     """The pattern a person would search for."""
     match selector:
-        case (
-            Tokens(pattern)
-            | Statement(pattern)
-            | CallArg(pattern)
-            | Condition(pattern)
-            | TemplateParams(pattern)
-        ):
-            return pattern
-        case Call(name):
-            return name
-        case GroupLines(condition):
-            return condition
-        case TableRow(leading, table):
-            return leading if table == "{}" else f"{table}({leading}"
-        case Before(inner) | After(inner) | Between(inner):
+        case Selector(before=Selector() as inner) | Selector(after=Selector() as inner):
             return _pattern_text(inner)
-        case Body():
-            return ""
+        case Selector(between=(first, *_)):
+            return _pattern_text(first)
+        case Selector(table_row=str(leading), of=str(table)):
+            return leading if table == "{}" else f"{table}({leading}"
+        case _:
+            words = (selector.tokens, selector.statement, selector.call, selector.call_arg)
+            more = (selector.template_params, selector.condition, selector.group)
+            return next((word for word in (*words, *more) if word is not None), "")

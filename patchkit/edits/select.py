@@ -9,21 +9,7 @@ from patchkit.base.source import SourceText, Span
 from patchkit.cpp.lexer import Token, TokenKind
 from patchkit.cpp.scopes import CLOSING, Entity, ScopeMap, parse_scopes
 from patchkit.edits.pattern import Run, find_runs, matches_exactly, parse_pattern
-from patchkit.series.selector import (
-    After,
-    Before,
-    Between,
-    Body,
-    Call,
-    CallArg,
-    Condition,
-    GroupLines,
-    Selector,
-    Statement,
-    TableRow,
-    TemplateParams,
-    Tokens,
-)
+from patchkit.series.selector import Selector
 
 BraceRole = Literal["block", "lambda", "record", "value"]
 
@@ -337,63 +323,56 @@ def select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> list[
     return sorted(spans)
 
 
-def _select(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> Iterator[Span]:
+def _select(  # noqa: C901 - one arm per selector word
+    scopes: ScopeMap, entity: Entity | None, selector: Selector
+) -> Iterator[Span]:
     match selector:
-        case Tokens() | Statement() | Call() | CallArg() | Condition():
-            for domain in _domains(scopes, entity, selector.inside):
-                yield from _select_code(scopes, entity, selector, domain)
-        case Before() | After() | Between():
-            yield from _select_around(scopes, entity, selector)
-        case TemplateParams(pattern):
+        case Selector(before=Selector() as inner):
+            yield from (Span(span.start, span.start) for span in select(scopes, entity, inner))
+        case Selector(after=Selector() as inner):
+            yield from (Span(span.end, span.end) for span in select(scopes, entity, inner))
+        case Selector(between=(first, last)):
+            ends = select(scopes, entity, last)
+            for start in select(scopes, entity, first):
+                yield from (Span(start.end, end.start) for end in ends if start.end <= end.start)
+        case Selector(template_params=str(pattern)):
             header = Span(entity.header.start, entity.parameters.start) if entity else _whole(scopes)
             for run in find_runs(scopes, parse_pattern(pattern), scopes.code_in(header)):
                 yield _span(scopes, run)
-        case GroupLines(condition):
+        case Selector(group=str(condition)):
             yield from _group_lines(scopes, entity, condition)
-        case TableRow(leading, table):
+        case Selector(table_row=str(leading), of=str(table)):
             yield from _table_rows(scopes, entity, leading, table)
-        case Body():
+        case Selector(body=True):
             yield _inner_lines(scopes, entity.body) if entity is not None else _whole(scopes)
+        case _:
+            for domain in _domains(scopes, entity, selector.inside):
+                yield from _select_code(scopes, entity, selector, domain)
 
 
 def _select_code(  # noqa: C901 - one arm per selector word
-    scopes: ScopeMap,
-    entity: Entity | None,
-    selector: Tokens | Statement | Call | CallArg | Condition,
-    domain: range,
+    scopes: ScopeMap, entity: Entity | None, selector: Selector, domain: range
 ) -> Iterator[Span]:
     match selector:
-        case Tokens(pattern):
+        case Selector(tokens=str(pattern)):
             for run in find_runs(scopes, parse_pattern(pattern), domain):
                 yield _span(scopes, run)
-        case Statement(pattern):
+        case Selector(statement=str(pattern)):
             for first, last in find_runs(scopes, parse_pattern(pattern), domain):
                 yield _with_pragmas(scopes, _span(scopes, statement_around(scopes, first, last)))
-        case Call(name):
+        case Selector(call=str(name)):
             for first, _, last in _calls(scopes, entity, name, domain):
                 yield _span(scopes, (first, last))
-        case CallArg(pattern, call):
+        case Selector(call_arg=str(pattern), of=str(call)):
             wanted = parse_pattern(pattern)
             for _, opener, last in _calls(scopes, entity, call, domain):
                 for argument in _arguments(scopes, opener, last):
                     if matches_exactly(scopes, wanted, argument):
                         yield _span(scopes, (argument.start, argument.stop - 1))
-        case Condition(pattern):
+        case Selector(condition=str(pattern)):
             yield from _conditions(scopes, pattern, domain)
-
-
-def _select_around(
-    scopes: ScopeMap, entity: Entity | None, selector: Before | After | Between
-) -> Iterator[Span]:
-    match selector:
-        case Before(inner):
-            yield from (Span(span.start, span.start) for span in select(scopes, entity, inner))
-        case After(inner):
-            yield from (Span(span.end, span.end) for span in select(scopes, entity, inner))
-        case Between(first, last):
-            ends = select(scopes, entity, last)
-            for start in select(scopes, entity, first):
-                yield from (Span(start.end, end.start) for end in ends if start.end <= end.start)
+        case _:
+            raise AssertionError(f"no selector word in {selector}")  # refused when it was made
 
 
 def _with_pragmas(scopes: ScopeMap, span: Span) -> Span:

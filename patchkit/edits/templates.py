@@ -321,24 +321,6 @@ def undeclared_names(environment: BoundedEnvironment, source: str, filename: str
     return names - set(environment.globals)
 
 
-class TemplateMissing(RenderError):
-    """No template of that name in the patch's folder or among the shared ones."""
-
-    code = "TEMPLATE_MISSING"
-
-
-class TemplateSyntax(RenderError):
-    """The template is not one."""
-
-    code = "TEMPLATE_SYNTAX"
-
-
-class TemplateForbidden(RenderError):
-    """The template tries something the sandbox refuses."""
-
-    code = "TEMPLATE_FORBIDDEN"
-
-
 class PatchRenderer:
     """Renders the templates of one patch.
 
@@ -412,8 +394,9 @@ class PatchRenderer:
             case jinja2.TemplateSyntaxError():
                 line = exc.lineno if exc.filename else None
                 place = Location(path=exc.filename or where.path, line=line or where.line, label=exc.message)
-                return TemplateSyntax(
+                return RenderError(
                     f"template syntax: {exc.message}",
+                    code="TEMPLATE_SYNTAX",
                     where=[place, where],
                     hint="delimiters are @{ value }@, @% statement %@, //% line statement, @# comment #@",
                 )
@@ -425,7 +408,9 @@ class PatchRenderer:
                     if close
                     else f"templates here: {', '.join(known) or 'none'}"
                 )
-                return TemplateMissing(f"no template '{exc.name}'", where=where, hint=meant)
+                return RenderError(
+                    f"no template '{exc.name}'", code="TEMPLATE_MISSING", where=where, hint=meant
+                )
             case jinja2.UndefinedError():
                 return RenderError(
                     str(exc.message),
@@ -434,8 +419,9 @@ class PatchRenderer:
                     hint=f"the patch's context: {', '.join(self._patch.context) or 'nothing'}",
                 )
             case SecurityError():
-                return TemplateForbidden(
+                return RenderError(
                     f"the sandbox refuses: {exc}",
+                    code="TEMPLATE_FORBIDDEN",
                     where=places,
                     hint="templates only format the declared context",
                 )

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
-from patchkit.series.toml import TomlModel, load_toml, near_miss, validate
+from patchkit.series.toml import Several, TomlTable, Words, load_toml, near_miss, validate
 
 Role = Literal["lookup", "matrix", "experts", "vector"]
 
@@ -105,46 +105,49 @@ def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
 _MAX = 2**31
 
 
-class ShapeTensor(TomlModel):
+_Count = Annotated[int, Field(gt=0, lt=_MAX)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeTensor(TomlTable):
     """Tensors of one kind. ``*`` in ``name`` stands for the layer; ``shape`` has the row length first."""
 
-    name: str = Field(min_length=1)
-    shape: tuple[int, ...] = Field(strict=False, min_length=1, max_length=4)
-    type: str = Field(description="As GGUF names it: F16, Q4_K, MXFP4")
-    count: int = Field(default=1, gt=0, lt=65536)
+    name: Words
+    shape: Annotated[Several[int], Field(min_length=1, max_length=4)]
+    type: Annotated[str, Field(description="As GGUF names it: F16, Q4_K, MXFP4")]
+    count: Annotated[int, Field(gt=0, lt=65536)] = 1
 
-    @model_validator(mode="after")
-    def _extents(self) -> ShapeTensor:
+    def __post_init__(self) -> None:
         if not all(0 < extent < _MAX for extent in self.shape):
             raise ValueError("each extent of a tensor is between 1 and 2147483647")
-        return self
 
 
-class ShapeModel(TomlModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeModel(TomlTable):
     """A shape file: a model described by hand."""
 
-    name: str = Field(min_length=1)
-    source: str = Field(min_length=3, description="Where these figures come from")
-    layers: int = Field(gt=0, le=1024)
-    heads: int = Field(gt=0, lt=_MAX, description="Query heads of a layer")
-    kv_heads: int = Field(gt=0, lt=_MAX)
-    head_size: int = Field(gt=0, lt=_MAX, description="Values per head of K")
-    head_size_v: int | None = Field(default=None, gt=0, lt=_MAX, description="Of V, where it differs")
-    window: int | None = Field(default=None, gt=0, lt=_MAX, description="Tokens that a windowed layer sees")
-    window_every: int = Field(default=1, gt=0, description="Every n-th layer sees all tokens; 1: each does")
-    experts: int = Field(default=0, ge=0, lt=65536)
-    experts_used: int = Field(default=0, ge=0, lt=65536)
-    tensors: tuple[ShapeTensor, ...] = Field(strict=False, min_length=1)
+    name: Words
+    source: Annotated[str, Field(min_length=3, description="Where these figures come from")]
+    layers: Annotated[int, Field(gt=0, le=1024)]
+    heads: Annotated[_Count, Field(description="Query heads of a layer")]
+    kv_heads: _Count
+    head_size: Annotated[_Count, Field(description="Values per head of K")]
+    head_size_v: Annotated[_Count | None, Field(description="Of V, where it differs")] = None
+    window: Annotated[_Count | None, Field(description="Tokens that a windowed layer sees")] = None
+    window_every: Annotated[
+        int, Field(gt=0, description="Every n-th layer sees all tokens; 1: each does")
+    ] = 1
+    experts: Annotated[int, Field(ge=0, lt=65536)] = 0
+    experts_used: Annotated[int, Field(ge=0, lt=65536)] = 0
+    tensors: Annotated[Several[ShapeTensor], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _agree(self) -> ShapeModel:
+    def __post_init__(self) -> None:
         if self.experts_used > self.experts:
             raise ValueError("experts_used is at most experts")
         if self.heads % self.kv_heads:
             raise ValueError("heads is a multiple of kv_heads")
         if self.window is None and self.window_every != 1:
             raise ValueError("window_every needs window")
-        return self
 
 
 _MAX_LAYERS = 1024  # several times what the deepest models have

@@ -62,7 +62,7 @@ REGISTRY: tuple[Entry, ...] = (
         evidence="patchkit.gates.isolation.evidence:IsolationEvidence",
         about="nothing changes for CUDA, MUSA and GPUs that no patch is for",
         sees_every_gpu=True,
-        reads={"guard_macros": "[guard]"},
+        reads={"guard": "[guard]"},
     ),
     Entry(
         name="compile",

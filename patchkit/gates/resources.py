@@ -22,7 +22,7 @@ from patchkit.gates.base import Count, Evidence, GateResult, Many, Record, RunSe
 from patchkit.gates.blocks import Block, Order, Row, Table, columns, was_is
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.kernels.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
-from patchkit.series.promises import Allowance
+from patchkit.series.promises import NOTHING_WORSE, Allowance
 
 RowState = Literal["worse", "mixed", "pruned", "gone", "better", "new", "same", "trap"]
 STATES: tuple[RowState, ...] = get_args(RowState)
@@ -312,7 +312,7 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
 def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
     """What the first patch that names the kernel allows; else nothing may get worse."""
     said = (patch.resources.allowance(row.kernel) for patch in subject.patches)
-    return next((each for each in said if each is not None), Allowance())
+    return next((each for each in said if each is not None), NOTHING_WORSE)
 
 
 def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:

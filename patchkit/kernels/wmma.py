@@ -225,7 +225,7 @@ def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
     limits = limits_of(profile)
     if limits.matrix == "none":
         return ()
-    tuned = {WmmaVariant(row.head_size, row.ncols, row.acc): row for row in profile.tuned_wmma}
+    tuned = {WmmaVariant(row.head_size, row.ncols, row.acc): row for row in profile.tuning.wmma}
     _check(profile, tuned, limits)
     return tuple(_row(variant, tuned.get(variant), limits) for variant in VARIANTS)
 

@@ -50,8 +50,8 @@ def _of_pins(before: Side, after: Side) -> Iterator[str]:
 
 
 def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:
-    if was.guard_macros != now.guard_macros:
-        yield f"{where} is guarded by {', '.join(now.guard_macros)} instead of {', '.join(was.guard_macros)}"
+    if was.guard.macros != now.guard.macros:
+        yield f"{where} is guarded by {', '.join(now.guard.macros)} instead of {', '.join(was.guard.macros)}"
     if was.resources != now.resources:
         yield f"{where} changes what its kernels may cost ([resources])"
     if was.bench != now.bench:
@@ -70,7 +70,9 @@ def _of_profiles(before: Side, after: Side) -> Iterator[str]:
         if was is None:
             yield f"arch_profiles/{arch}.toml is a new GPU"
             continue
-        if (was.cmake, was.cmake_with_series) != (profile.cmake, profile.cmake_with_series):
+        if was.cmake_options(was.build.cmake_with_series) != profile.cmake_options(
+            profile.build.cmake_with_series
+        ):
             yield f"arch_profiles/{arch}.toml changes how llama.cpp is built for it"
         for name, choice in profile.patches.items():
             old = was.patches[name].default if name in was.patches else "absent"

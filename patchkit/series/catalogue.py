@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.gates.registry import gate_names
 from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.toml import TomlModel, load_toml, near_miss, validate
+from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, near_miss, validate
 
 if TYPE_CHECKING:
     GateName = str
@@ -22,23 +22,14 @@ else:  # so that an error names what is near, and the schema has all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatePolicy:
-    """``optional`` gates may not have run when a branch is published, for the reason ``why``."""
+class GatePolicy(TomlTable):
+    """``[gates]``: ``optional`` ones may not have run when a branch is published, for the reason ``why``."""
 
-    required: tuple[GateName, ...] = field(default_factory=gate_names)
-    optional: tuple[GateName, ...] = ()
-    why: str = ""
+    required: Annotated[Several[GateName], Field(min_length=1)]
+    optional: Several[GateName] = ()
+    why: Prose
 
-
-class GatePolicyModel(TomlModel):
-    """What the table must be."""
-
-    required: list[GateName] = Field(min_length=1)
-    optional: list[GateName] = Field(default_factory=list)
-    why: str = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def __post_init__(self) -> None:
         named = [*self.required, *self.optional]
         twice = sorted({gate for gate in named if named.count(gate) > 1})
         missing = [gate for gate in gate_names() if gate not in named]
@@ -46,30 +37,22 @@ class GatePolicyModel(TomlModel):
             raise ValueError(f"named twice: {', '.join(twice)}")
         if missing:
             raise ValueError(f"neither required nor optional: {', '.join(missing)}")
-        return self
 
-    def build(self) -> GatePolicy:
-        """The table as data."""
-        return GatePolicy(required=tuple(self.required), optional=tuple(self.optional), why=self.why.strip())
+
+def _with_slash(folder: str) -> str:
+    return folder if folder.endswith("/") else folder + "/"
 
 
 _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 
-class SeriesModel(TomlModel):
-    """What series.toml must be; the JSON schema is made from this."""
-
-    folders: list[str] = Field(min_length=1)
-    gates: GatePolicyModel | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """Patches in order, the folders of upstream they may touch (each ends with a slash), the gates."""
+class Series(TomlTable):
+    """series.toml, and the patches in order. ``folders`` of upstream are what they may touch."""
 
-    folders: tuple[str, ...]
-    patches: tuple[Patch, ...]
-    gates: GatePolicy = field(default_factory=GatePolicy)
+    folders: Annotated[Several[Annotated[str, AfterValidator(_with_slash)]], Field(min_length=1)]
+    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=gate_names(), why=""))
+    patches: NotInFile[tuple[Patch, ...]] = ()
 
     def patch(self, name: str) -> Patch | None:
         """The patch of that id."""
@@ -82,7 +65,7 @@ def load_series(folder: Path) -> Series:
     Raises one ErrorGroup with every problem of every file, or the one ConfigError there is.
     """
     errors: list[PatchkitError] = []
-    model = validate(load_toml(folder / "series.toml"), SeriesModel, what="series")
+    series = validate(load_toml(folder / "series.toml"), Series, what="series")
     patches: list[Patch] = []
     for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
         named = _FOLDER.fullmatch(path.name)
@@ -102,12 +85,7 @@ def load_series(folder: Path) -> Series:
             )
         except PatchkitError as exc:
             errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
-    folders = tuple(name if name.endswith("/") else name + "/" for name in model.folders)
-    series = Series(
-        folders=folders,
-        patches=tuple(sorted(patches, key=lambda patch: patch.number)),
-        gates=model.gates.build() if model.gates is not None else GatePolicy(),
-    )
+    series = replace(series, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
     errors.extend(_check(series))
     if errors:
         count = len(errors)

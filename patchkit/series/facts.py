@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.series.toml import TomlModel, near_miss
+from patchkit.series.toml import NOWHERE, NotInFile, TomlTable, near_miss
 
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]
@@ -25,27 +25,96 @@ class FactNotForDecisions(ConfigError):
     code = "FACT_NOT_FOR_DECISIONS"
 
 
+def _ordered(value: float | tuple[float, float]) -> float | tuple[float, float]:
+    if isinstance(value, tuple) and not 0 < value[0] < value[1]:
+        raise ValueError("a range is [lowest, highest]")
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(TomlTable):
     """One figure, where it comes from, and the line of the profile that states it.
 
     ``value`` is a pair when the figure is a range (lowest, highest).
     """
 
-    name: str
     value: FactValue
-    source: str
-    confidence: Confidence
-    where: Location
+    source: Annotated[
+        str, Field(min_length=3, description="Where the value comes from: measurement, page, code line")
+    ]
+    confidence: Annotated[Confidence, Field(description="low: shown to people, never used to decide")]
     note: str | None = None
+    where: NotInFile[Location] = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The facts of one GPU, its family's included. ``profile`` is the path of its file."""
+class WholeFact(Fact):
+    """A whole number above zero."""
 
-    profile: str
-    by_name: Mapping[str, Fact] = field(default_factory=dict)
+    value: Annotated[int, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedFact(Fact):
+    """A figure, or a range as [lowest, highest]."""
+
+    value: Annotated[float | Annotated[tuple[float, float], Field(strict=False)], AfterValidator(_ordered)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFact(Fact):
+    """A name."""
+
+    value: Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixFact(Fact):
+    """Which matrix instructions the GPU has."""
+
+    value: MatrixKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(TomlTable):
+    """All facts a file may state; a profile states its own and inherits the rest from its family."""
+
+    part: Annotated[TextFact | None, Field(description="A product with this GPU")] = None
+    compute_units: WholeFact | None = None
+    wave_size: Annotated[WholeFact | None, Field(description="Lanes of a wave as HIP compiles for it")] = None
+    simds_per_cu: WholeFact | None = None
+    vgprs_per_simd: Annotated[WholeFact | None, Field(description="Vector registers per lane of a SIMD")] = (
+        None
+    )
+    vgpr_granule: Annotated[WholeFact | None, Field(description="Registers are given out in multiples")] = (
+        None
+    )
+    max_vgprs_per_wave: Annotated[WholeFact | None, Field(description="Most registers of one lane")] = None
+    max_waves_per_simd: WholeFact | None = None
+    lds_per_wgp_bytes: Annotated[WholeFact | None, Field(description="LDS of a pair of CUs (RDNA)")] = None
+    lds_per_cu_bytes: Annotated[WholeFact | None, Field(description="LDS of one CU (GCN, CDNA)")] = None
+    lds_per_workgroup_bytes: WholeFact | None = None
+    matrix: MatrixFact | None = None
+    l2_mib: WholeFact | None = None
+    infinity_cache_mib: WholeFact | None = None
+    bandwidth_gb_s: Annotated[SpeedFact | None, Field(description="Memory, as specified")] = None
+    bandwidth_measured_gb_s: SpeedFact | None = None
+    fp16_tflops: Annotated[SpeedFact | None, Field(description="Dense half precision, peak")] = None
+    compute_capability: Annotated[
+        WholeFact | None,
+        Field(description="What ggml_cuda_parse_id makes of the name, without GGML_CUDA_CC_OFFSET_AMD"),
+    ] = None
+    device_macro: Annotated[
+        TextFact | None, Field(description="Defined by the compiler in the device pass")
+    ] = None
+    # Of the GPU: its profile's own facts, the rest from its families.
+    by_name: NotInFile[Mapping[str, Fact]] = field(default_factory=dict)
+    where: NotInFile[Location] = NOWHERE
+
+    def stated(self) -> dict[str, Fact]:
+        """The facts of this file."""
+        found = ((name, getattr(self, name)) for name in _names())
+        return {name: fact for name, fact in found if fact is not None}
 
     def report(self, name: str) -> Fact | None:
         """The fact as it stands, for showing; None when the profile does not state it.
@@ -53,12 +122,12 @@ class Facts:
         Raises:
             FACT_UNKNOWN: no profile can have a fact of that name.
         """
-        if name not in FactsModel.model_fields:
+        if name not in _names():
             raise ConfigError(
                 f"there is no fact called '{name}'",
                 code="FACT_UNKNOWN",
-                where=Location(path=self.profile),
-                hint=near_miss(name, FactsModel.model_fields),
+                where=Location(path=self.where.path),
+                hint=near_miss(name, _names()),
             )
         return self.by_name.get(name)
 
@@ -73,9 +142,9 @@ class Facts:
         fact = self.report(name)
         if fact is None:
             raise ConfigError(
-                f"{self.profile} does not state '{name}'",
+                f"{self.where.path} does not state '{name}'",
                 code="FACT_MISSING",
-                where=Location(path=self.profile),
+                where=Location(path=self.where.path),
                 hint=f"add it under [facts] with its source: {name} = {{ value = ..., source = ... }}",
             )
         if name in REPORT_ONLY or fact.confidence == "low":
@@ -102,69 +171,8 @@ class Facts:
         return value
 
 
-class _Sourced(TomlModel):
-    source: str = Field(min_length=3, description="Where the value comes from: measurement, page, code line")
-    confidence: Confidence = Field(description="low: shown to people, never used to decide")
-    note: str | None = None
-
-
-class WholeFact(_Sourced):
-    """A whole number above zero."""
-
-    value: int = Field(gt=0)
-
-
-class SpeedFact(_Sourced):
-    """A figure, or a range as [lowest, highest]."""
-
-    value: float | Annotated[tuple[float, float], Field(strict=False)]
-
-    @field_validator("value")
-    @classmethod
-    def _ordered(cls, value: float | tuple[float, float]) -> float | tuple[float, float]:
-        if isinstance(value, tuple) and not 0 < value[0] < value[1]:
-            raise ValueError("a range is [lowest, highest]")
-        return value
-
-
-class TextFact(_Sourced):
-    """A name."""
-
-    value: str = Field(min_length=1)
-
-
-class MatrixFact(_Sourced):
-    """Which matrix instructions the GPU has."""
-
-    value: MatrixKind
-
-
-class FactsModel(TomlModel):
-    """All facts a file may state; a profile states its own and inherits the rest from its family."""
-
-    part: TextFact | None = Field(default=None, description="A product with this GPU")
-    compute_units: WholeFact | None = None
-    wave_size: WholeFact | None = Field(default=None, description="Lanes of a wave as HIP compiles for it")
-    simds_per_cu: WholeFact | None = None
-    vgprs_per_simd: WholeFact | None = Field(default=None, description="Vector registers per lane of a SIMD")
-    vgpr_granule: WholeFact | None = Field(default=None, description="Registers are given out in multiples")
-    max_vgprs_per_wave: WholeFact | None = Field(default=None, description="Most registers of one lane")
-    max_waves_per_simd: WholeFact | None = None
-    lds_per_wgp_bytes: WholeFact | None = Field(default=None, description="LDS of a pair of CUs (RDNA)")
-    lds_per_cu_bytes: WholeFact | None = Field(default=None, description="LDS of one CU (GCN, CDNA)")
-    lds_per_workgroup_bytes: WholeFact | None = None
-    matrix: MatrixFact | None = None
-    l2_mib: WholeFact | None = None
-    infinity_cache_mib: WholeFact | None = None
-    bandwidth_gb_s: SpeedFact | None = Field(default=None, description="Memory, as specified")
-    bandwidth_measured_gb_s: SpeedFact | None = None
-    fp16_tflops: SpeedFact | None = Field(default=None, description="Dense half precision, peak")
-    compute_capability: WholeFact | None = Field(
-        default=None, description="What ggml_cuda_parse_id makes of the name, without GGML_CUDA_CC_OFFSET_AMD"
-    )
-    device_macro: TextFact | None = Field(
-        default=None, description="Defined by the compiler in the device pass"
-    )
+def _names() -> tuple[str, ...]:
+    return tuple(each.name for each in fields(Facts) if each.name not in ("by_name", "where"))
 
 
 # What every profile must state, itself or through its family; one of the two LDS pools as well.

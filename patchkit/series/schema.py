@@ -11,42 +11,42 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
-from patchkit.series.catalogue import SeriesModel
-from patchkit.series.lock import LockModel
-from patchkit.series.patch import PatchModel
-from patchkit.series.profile import FamilyModel, ProfileModel
+from patchkit.series.catalogue import Series
+from patchkit.series.lock import Lock
+from patchkit.series.patch import Patch
+from patchkit.series.profile import ArchProfile, Family
+from patchkit.series.toml import TomlTable
 
 
-def schema_text(title: str, *models: type[BaseModel]) -> str:
-    """The JSON schema of a file that is one of ``models``; the same text on every run."""
-    _, schema = models_json_schema([(model, "validation") for model in models], by_alias=True)
+def schema_text(title: str, *kinds: type[TomlTable]) -> str:
+    """The JSON schema of a file that is one of ``kinds``; the same text on every run."""
+    _, schema = TypeAdapter.json_schemas([(kind.__name__, "validation", TypeAdapter(kind)) for kind in kinds])
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = title
-    schema["anyOf"] = [{"$ref": f"#/$defs/{model.__name__}"} for model in models]
+    schema["anyOf"] = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]
     return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def profile_schema() -> str:
     """The schema of GPU profiles and of family files."""
-    return schema_text("patchkit GPU profile or family", ProfileModel, FamilyModel)
+    return schema_text("patchkit GPU profile or family", ArchProfile, Family)
 
 
 def patch_schema() -> str:
     """The schema of patch.toml."""
-    return schema_text("patchkit patch", PatchModel)
+    return schema_text("patchkit patch", Patch)
 
 
 def series_schema() -> str:
     """The schema of series.toml."""
-    return schema_text("patchkit series", SeriesModel)
+    return schema_text("patchkit series", Series)
 
 
 def lock_schema() -> str:
     """The schema of upstream.lock."""
-    return schema_text("patchkit lock", LockModel)
+    return schema_text("patchkit lock", Lock)
 
 
 # Path below the series folder, and what makes its text.

@@ -8,18 +8,482 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
 from patchkit.base.source import SourceText
 
 KeyPath = tuple[str | int, ...]
+
+
+class _NotInFile:
+    """Marks a field that patchkit fills: in a file its key is as unknown as any other."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+        return no_info_plain_validator_function(_refuse_key)
+
+
+def _refuse_key(value: object) -> object:
+    del value
+    raise PydanticCustomError("not_in_file", "no key of this table")
+
+
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Field(strict=False)]
+"""An array; strict mode takes no TOML array for a tuple."""
+NotInFile = Annotated[T, _NotInFile(), SkipJsonSchema()]
+"""A field that patchkit fills and no file may name."""
+Words = Annotated[str, StringConstraints(min_length=1)]
+Prose = Annotated[str, StringConstraints(min_length=1), AfterValidator(str.strip)]
+
+NOWHERE = Location(path="")
+"""The place of a table that code made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TomlTable:
+    """Base of the frozen dataclasses that tables of TOML files become; :func:`validate` makes them.
+
+    Annotations say what a value must be: values keep their TOML type, unknown keys are errors. A field
+    ``where`` gets the place of the table's key ``named_by``, or of the table itself. Code may make such
+    a table, too: then only ``__post_init__`` looks at it.
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
+    named_by: ClassVar[str] = ""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        # In strict mode a dataclass is made from no table; the strictness of its fields stays.
+        return {**schema, "strict": False} if schema["type"] == "dataclass" else schema
+
+    @classmethod
+    @cache
+    def reader(cls) -> TypeAdapter[Self]:
+        """What makes such a table from a dict; it takes some milliseconds to build."""
+        return TypeAdapter(cls)
+
+    @classmethod
+    @cache
+    def keys(cls) -> Mapping[str, tuple[str, object]]:
+        """For each field that a file may have: its key there, and its type."""
+        hints = get_type_hints(cls, include_extras=True)
+        found = {}
+        for name in (each.name for each in fields(cls)):
+            marks = getattr(hints[name], "__metadata__", ())
+            if not any(isinstance(mark, _NotInFile) for mark in marks):
+                aliases = [mark.alias for mark in marks if isinstance(mark, FieldInfo) and mark.alias]
+                found[name] = (aliases[0] if aliases else name, hints[name])
+        return found
+
+
+M = TypeVar("M", bound=TomlTable)
+
+
+# The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
+MAX_BYTES = 4 * 1024 * 1024
+
+# tomllib needs time and memory of the square of the parts of a key: 50,000 of them are gigabytes. Text
+# with as many words joined by dots would be refused, too; none of patchkit's files has a use for it.
+_MAX_PARTS = 64
+_DEEP = re.compile(
+    rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
+)
+_MOST_PLACES = 8
+_POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_AT_END = " (at end of document)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One TOML file. ``path`` is the name used in messages; ``table`` must not be changed."""
+
+    path: str
+    data: bytes
+    table: Mapping[str, Any]
+    # Filled on the first question: most documents are never asked for a place.
+    _places: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _source: list[SourceText] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
+        """Line and column of a key path; for a path that is not there, of its nearest parent.
+
+        Never fails: the empty path, and a path whose first key is missing, give the first line.
+        """
+        if not self._places:
+            self._places.update(find_places(self.data))
+        known = keys
+        while known not in self._places:
+            known = known[:-1]
+        if not self._source:
+            self._source.append(SourceText(self.path, self.data))
+        return self._source[0].locate(self._places[known], label)
+
+
+def load_toml(path: Path) -> Document:
+    """Read and parse one file.
+
+    Raises:
+        TOML_MISSING, TOML_DIRECTORY, TOML_UNREADABLE: no file to read.
+        ConfigError: as :func:`parse_toml`.
+    """
+    where = Location(path=str(path))
+    try:
+        # Without waiting: opening a named pipe would last until somebody writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            kind = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+                raise _special(path)
+            data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no file {path}",
+            code="TOML_MISSING",
+            where=where,
+            hint=f"ls {path.parent} shows what is there",
+        ) from error
+    except IsADirectoryError as error:
+        raise ConfigError(
+            f"{path} is a directory, not a file",
+            code="TOML_DIRECTORY",
+            where=where,
+            hint="name a file inside it",
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}",
+            code="TOML_UNREADABLE",
+            where=where,
+            why=error.strerror,
+            hint=f"check with: ls -l {path}",
+        ) from error
+    return parse_toml(str(path), data)
+
+
+def _special(path: Path) -> ConfigError:
+    return ConfigError(
+        f"cannot read {path}",
+        code="TOML_UNREADABLE",
+        where=Location(path=str(path)),
+        why="it is a device, a pipe or a socket",
+        hint=f"check with: ls -l {path}",
+    )
+
+
+def parse_toml(path: str, data: bytes) -> Document:
+    """Parse the bytes of one file; ``path`` is only used in messages.
+
+    Raises:
+        TOML_TOO_LARGE: more than 4 MiB.
+        TOML_ENCODING: not UTF-8, or a byte order mark.
+        TOML_NESTING: nested too deeply to be read.
+        TOML_SYNTAX: not TOML; the place is file, line and column.
+        TOML_NOT_FINITE: a number that is not finite; the places are all there are.
+    """
+    if len(data) > MAX_BYTES:
+        raise ConfigError(
+            f"{path} has {len(data)} bytes; the limit is {MAX_BYTES}",
+            code="TOML_TOO_LARGE",
+            where=Location(path=path),
+            hint="is this the right file?",
+        )
+    text = _decode(path, data)
+    deep = _DEEP.search(data)
+    if deep is not None:
+        raise ConfigError(
+            f"{path} has a key of more than {_MAX_PARTS} parts",
+            code="TOML_NESTING",
+            where=SourceText(path, data).locate(deep.start()),
+            hint="a key of patchkit's files has at most four parts",
+        )
+    try:
+        table = tomllib.loads(text)
+    except RecursionError as error:
+        raise ConfigError(
+            f"{path} nests arrays or tables too deeply",
+            code="TOML_NESTING",
+            where=Location(path=path),
+            hint="write nested values as [table] headers",
+        ) from error
+    except ValueError as error:
+        # tomllib's own error is a ValueError; so is Python's refusal of a number with 5000 digits.
+        raise _syntax_error(path, text, str(error)) from error
+    document = Document(path=path, data=data, table=table)
+    _require_finite(document)
+    return document
+
+
+def _decode(path: str, data: bytes) -> str:
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise ConfigError(
+            f"{path} begins with a byte order mark",
+            code="TOML_ENCODING",
+            where=Location(path=path, line=1, column=1),
+            hint="save the file as UTF-8 without BOM",
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x}",
+            code="TOML_ENCODING",
+            where=SourceText(path, data).locate(error.start),
+            why=error.reason,
+            hint="save the file as UTF-8",
+        ) from error
+
+
+def _require_finite(document: Document) -> None:
+    """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
+    found = [document.locate(keys) for keys, value in _numbers(document.table) if not math.isfinite(value)]
+    if found:
+        raise ConfigError(
+            f"{document.path} has a number that is not finite",
+            code="TOML_NOT_FINITE",
+            where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
+            why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
+            hint="write a finite number, or leave the key out",
+        )
+
+
+def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
+    """Every float of the document and the way to it; without recursion, whatever the nesting."""
+    open_: list[tuple[KeyPath, Any]] = [((), table)]
+    while open_:
+        keys, value = open_.pop()
+        if isinstance(value, float):
+            yield keys, value
+        elif isinstance(value, dict):
+            open_ += [((*keys, name), inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            open_ += [((*keys, index), inner) for index, inner in enumerate(value)]
+
+
+def _syntax_error(path: str, text: str, message: str) -> ConfigError:
+    # Line and column are attributes only from Python 3.14 on; the text of the message has them in
+    # every version. tomllib counts characters, after turning CRLF into LF.
+    lines = text.replace("\r\n", "\n").split("\n")
+    found = _POSITION.search(message)
+    if found is not None:
+        line, column = int(found[1]), int(found[2])
+        reason = message[: found.start()]
+    elif message.endswith(_AT_END):
+        line, column = len(lines), len(lines[-1]) + 1
+        reason = message.removesuffix(_AT_END)
+    else:
+        return ConfigError(
+            f"{path} cannot be parsed", code="TOML_SYNTAX", where=Location(path=path), why=message
+        )
+    before = lines[line - 1][: column - 1]
+    where = Location(path=path, line=line, column=len(before.encode()) + 1)
+    return ConfigError(f"{path} is not valid TOML", code="TOML_SYNTAX", where=where, why=reason)
+
+
+def validate(document: Document, kind: type[M], *, what: str) -> M:
+    """The document as a ``kind``; ``what`` names it in messages ("lock").
+
+    Raises:
+        ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
+    """
+    try:
+        made = kind.reader().validate_python(document.table)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        failures = _explain_failures(found, kind, document, what)
+        more = max(0, len(found) - EXPLAINED)
+    else:
+        _set_places(made, (), document)
+        return made
+    count = len(failures) + more
+    shown = f", the first {len(failures)} here" if more else ""
+    raise ErrorGroup(
+        f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}{shown}", failures
+    )
+
+
+def _set_places(value: object, path: KeyPath, document: Document) -> None:
+    """Fill ``where`` of every table in a value that was made just now, and that nobody else has."""
+    if isinstance(value, TomlTable):
+        for name, (key, _) in value.keys().items():
+            _set_places(getattr(value, name), (*path, key), document)
+        if hasattr(value, "where"):
+            object.__setattr__(value, "where", document.locate((*path, value.named_by)))
+    elif isinstance(value, tuple):
+        for index, inner in enumerate(value):
+            _set_places(inner, (*path, index), document)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _set_places(inner, (*path, key), document)
+
+
+EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
+
+
+def _explain_failures(
+    failures: Sequence[ErrorDetails], kind: type[TomlTable], document: Document, what: str
+) -> tuple[ConfigError, ...]:
+    """One error per failure, for the first hundred, in the order of their places in the file."""
+    explained: list[ConfigError] = []
+    causes = [failure for failure in failures if not _is_consequence(failure)]
+    for failure in causes[:EXPLAINED]:
+        path = _path_in_file(document.table, failure["loc"]) + _discriminator(failure)
+        explained.append(_explain(failure, path, kind, document.locate(path), what))
+    # Members of a union report the same trouble once each: keep one error per place and text.
+    unique = {(error.where, error.message): error for error in explained}
+    return tuple(sorted(unique.values(), key=_reading_order))
+
+
+_QUOTED = re.compile(r"'([^']*)'")
+_WIDTH = 80  # longest value shown whole in a message
+_UNKNOWN_KEY = frozenset({"unexpected_keyword_argument", "not_in_file"})
+_CHOICE_FAILURES = {"literal_error": "expected", "enum": "expected", "union_tag_invalid": "expected_tags"}
+
+
+def _is_consequence(failure: ErrorDetails) -> bool:
+    """Whether an array counts as too short only because of items that are wrong themselves."""
+    if failure["type"] != "too_short" or not isinstance(failure["input"], list):
+        return False
+    return len(failure["input"]) >= int(failure.get("ctx", {}).get("min_length", 0))
+
+
+def _reading_order(error: ConfigError) -> tuple[int, int]:
+    return (error.where[0].line or 0, error.where[0].column or 0)
+
+
+def _explain(
+    failure: ErrorDetails, path: KeyPath, table: type[TomlTable], where: Location, what: str
+) -> ConfigError:
+    name = spell(path)
+    kind = failure["type"]
+    if kind in _UNKNOWN_KEY:
+        known = _keys_at(table, failure["loc"][:-1])
+        hint = near_miss(str(path[-1]), known) or f"known here: {', '.join(sorted(known))}"
+        return ConfigError(f"{what}: unknown key '{name}'", code="CONFIG_UNKNOWN_KEY", where=where, hint=hint)
+    if kind in {"missing", "union_tag_not_found"}:
+        return ConfigError(
+            f"{what}: '{name}' is missing",
+            code="CONFIG_MISSING_KEY",
+            where=where,
+            hint=f"add '{path[-1]}' here",
+        )
+    if kind in _CHOICE_FAILURES:
+        expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))
+        choices = _QUOTED.findall(expected) or [expected]  # numbers come without quotes
+        value = _chosen(failure, kind)
+        return ConfigError(
+            f"{what}: '{name}' is {_show(value)}",
+            code="CONFIG_BAD_VALUE",
+            where=where,
+            why=f"it must be one of: {', '.join(choices)}",
+            hint=near_miss(str(value), choices),
+        )
+    reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
+    return ConfigError(
+        f"{what}: '{name}' is {_show(failure['input'])}", code="CONFIG_BAD_VALUE", where=where, why=reason
+    )
+
+
+def spell(path: KeyPath) -> str:
+    """A key path as a person writes it: ``tuning.wmma[2].nwarps``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "the document"
+
+
+def near_miss(word: str, known: Iterable[str]) -> str | None:
+    """A question naming the known word closest to ``word``, or None when none is close."""
+    if len(word) > _WIDTH:
+        return None
+    close = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else None
+
+
+def _discriminator(failure: ErrorDetails) -> KeyPath:
+    """The key that tells the members of a union apart, when the failure is about that key."""
+    if not failure["type"].startswith("union_tag"):
+        return ()
+    return (str(failure.get("ctx", {}).get("discriminator", "")).strip("'"),)
+
+
+def _chosen(failure: ErrorDetails, kind: str) -> object:
+    return failure.get("ctx", {}).get("tag", "") if kind == "union_tag_invalid" else failure["input"]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = f"'{value}'" if isinstance(value, str) else str(value)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def _reason(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = message.replace("Input should", "it should").replace("Tuple should", "it should")
+    return message.replace("valid dictionary", "table").replace("valid tuple", "array")
+
+
+def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPath:
+    """The loc without the parts that are names of union members or marks of pydantic."""
+    path: KeyPath = ()
+    value: object = table
+    for position, part in enumerate(loc):
+        is_table = isinstance(value, Mapping)
+        if isinstance(value, Mapping):
+            inner = value.get(str(part))
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            inner = value[part]
+        else:
+            inner = None
+        if inner is not None:
+            value = inner
+        elif not is_table or position < len(loc) - 1 or part == "[key]":
+            continue
+        path = (*path, part)
+    return path
+
+
+def _keys_at(kind: type[TomlTable], loc: tuple[str | int, ...]) -> set[str]:
+    """Keys allowed at a loc: those of every table that may stand there."""
+    kinds = {kind}
+    for part in loc:
+        # Numbers, keys of free tables and names of union members do not lead into a field.
+        inner = [hint for each in kinds for key, hint in each.keys().values() if key == part]
+        if inner:
+            kinds = {table for hint in inner for table in _tables_in(hint)}
+    return {key for each in kinds for key, _ in each.keys().values()}
+
+
+def _tables_in(annotation: object) -> set[type[TomlTable]]:
+    if isinstance(annotation, type) and issubclass(annotation, TomlTable):
+        return {annotation}
+    return {kind for part in get_args(annotation) for kind in _tables_in(part)}
+
 
 _BLANK_END = re.compile(rb"[^ \t\r\n]|\Z")
 _LINE_END = re.compile(rb"\n|\Z")
@@ -154,401 +618,3 @@ def _key_name(part: bytes) -> str:
         # Escapes are tomllib's business.
         return str(tomllib.loads("k = " + part.decode())["k"])
     return part.strip(b"'").decode() if part[:1] == b"'" else part.decode()
-
-
-_QUOTED = re.compile(r"'([^']*)'")
-EXPLAINED = 100  # a person reads no more, and finding places and near misses takes time
-_WIDTH = 80  # longest value shown whole in a message
-_CHOICE_FAILURES = {"literal_error": "expected", "enum": "expected", "union_tag_invalid": "expected_tags"}
-
-
-class UnknownKeyError(ConfigError):
-    """A key that the model does not have."""
-
-    code = "CONFIG_UNKNOWN_KEY"
-
-
-class MissingKeyError(ConfigError):
-    """A key that the model needs is not there."""
-
-    code = "CONFIG_MISSING_KEY"
-
-
-class BadValueError(ConfigError):
-    """A value of the wrong type, or one that the model does not allow."""
-
-    code = "CONFIG_BAD_VALUE"
-
-
-def near_miss(word: str, known: Iterable[str]) -> str | None:
-    """A question naming the known word closest to ``word``, or None when none is close."""
-    if len(word) > _WIDTH:
-        return None
-    close = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else None
-
-
-def explain_failures(
-    failures: Sequence[ErrorDetails],
-    model: type[BaseModel],
-    table: Mapping[str, Any],
-    locate: Callable[[KeyPath], Location],
-    what: str,
-) -> tuple[ConfigError, ...]:
-    """One error per failure, for the first hundred, in the order of their places in the file."""
-    explained: list[ConfigError] = []
-    causes = [failure for failure in failures if not _is_consequence(failure)]
-    for failure in causes[:EXPLAINED]:
-        path = _path_in_file(table, failure["loc"]) + _discriminator(failure)
-        explained.append(_explain(failure, path, model, locate(path), what))
-    # Members of a union report the same trouble once each: keep one error per place and text.
-    unique = {(error.where, error.message): error for error in explained}
-    return tuple(sorted(unique.values(), key=_reading_order))
-
-
-def _is_consequence(failure: ErrorDetails) -> bool:
-    """Whether an array counts as too short only because of items that are wrong themselves."""
-    if failure["type"] != "too_short" or not isinstance(failure["input"], list):
-        return False
-    return len(failure["input"]) >= int(failure.get("ctx", {}).get("min_length", 0))
-
-
-def _reading_order(error: ConfigError) -> tuple[int, int]:
-    return (error.where[0].line or 0, error.where[0].column or 0)
-
-
-def _explain(
-    failure: ErrorDetails, path: KeyPath, model: type[BaseModel], where: Location, what: str
-) -> ConfigError:
-    name = spell(path)
-    kind = failure["type"]
-    if kind == "extra_forbidden":
-        known = _field_names(model, failure["loc"][:-1])
-        hint = near_miss(str(path[-1]), known) or f"known here: {', '.join(sorted(known))}"
-        return UnknownKeyError(f"{what}: unknown key '{name}'", where=where, hint=hint)
-    if kind in {"missing", "union_tag_not_found"}:
-        return MissingKeyError(f"{what}: '{name}' is missing", where=where, hint=f"add '{path[-1]}' here")
-    if kind in _CHOICE_FAILURES:
-        expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))
-        choices = _QUOTED.findall(expected) or [expected]  # numbers come without quotes
-        value = _chosen(failure, kind)
-        return BadValueError(
-            f"{what}: '{name}' is {_show(value)}",
-            where=where,
-            why=f"it must be one of: {', '.join(choices)}",
-            hint=near_miss(str(value), choices),
-        )
-    return BadValueError(
-        f"{what}: '{name}' is {_show(failure['input'])}", where=where, why=_reason(failure["msg"])
-    )
-
-
-def spell(path: KeyPath) -> str:
-    """A key path as a person writes it: ``tuning.wmma[2].nwarps``."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text or "the document"
-
-
-def _discriminator(failure: ErrorDetails) -> KeyPath:
-    """The key that tells the members of a union apart, when the failure is about that key."""
-    if not failure["type"].startswith("union_tag"):
-        return ()
-    return (str(failure.get("ctx", {}).get("discriminator", "")).strip("'"),)
-
-
-def _chosen(failure: ErrorDetails, kind: str) -> object:
-    return failure.get("ctx", {}).get("tag", "") if kind == "union_tag_invalid" else failure["input"]
-
-
-def _show(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, list):
-        return "an array"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = f"'{value}'" if isinstance(value, str) else str(value)
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
-
-
-def _reason(message: str) -> str:
-    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return (
-        message.replace("Input should", "it should")
-        .replace("valid dictionary", "table")
-        .replace("valid tuple", "array")
-    )
-
-
-def _path_in_file(table: Mapping[str, Any], loc: tuple[str | int, ...]) -> KeyPath:
-    """The loc without the parts that are names of union members or marks of pydantic."""
-    path: KeyPath = ()
-    value: object = table
-    for position, part in enumerate(loc):
-        is_table = isinstance(value, Mapping)
-        if isinstance(value, Mapping):
-            inner = value.get(str(part))
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            inner = value[part]
-        else:
-            inner = None
-        if inner is not None:
-            value = inner
-        elif not is_table or position < len(loc) - 1 or part == "[key]":
-            continue
-        path = (*path, part)
-    return path
-
-
-def _field_names(model: type[BaseModel], loc: tuple[str | int, ...]) -> set[str]:
-    """Keys allowed at a loc: the fields of every model that may stand there."""
-    models = {model}
-    for part in loc:
-        # Numbers, keys of free tables and names of union members do not lead into a field.
-        fields = [m.model_fields[f] for m in models for f in m.model_fields if _key_of(m, f) == part]
-        if fields:
-            models = {m for each in fields for m in _models_in(each.annotation)}
-    return {_key_of(m, f) for m in models for f in m.model_fields}
-
-
-def _key_of(model: type[BaseModel], name: str) -> str:
-    return model.model_fields[name].alias or name
-
-
-def _models_in(annotation: object) -> set[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {annotation}
-    return {model for part in get_args(annotation) for model in _models_in(part)}
-
-
-# The files patchkit reads are some kilobytes; a lock with every digest stays below 1 MiB.
-MAX_BYTES = 4 * 1024 * 1024
-
-# tomllib needs time and memory of the square of the parts of a key: 50,000 of them are gigabytes. Text
-# with as many words joined by dots would be refused, too; none of patchkit's files has a use for it.
-_MAX_PARTS = 64
-_DEEP = re.compile(
-    rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
-)
-_MOST_PLACES = 8
-_POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
-_AT_END = " (at end of document)"
-
-
-class TomlModel(BaseModel):
-    """Base of all models: unknown keys are errors, values keep their TOML type, results are frozen.
-
-    Strict mode refuses a TOML array for a ``tuple``: such fields say ``Field(strict=False)``.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-M = TypeVar("M", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One TOML file. ``path`` is the name used in messages; ``table`` must not be changed."""
-
-    path: str
-    data: bytes
-    table: Mapping[str, Any]
-    # Filled on the first question: most documents are never asked for a place.
-    _places: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _source: list[SourceText] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
-        """Line and column of a key path; for a path that is not there, of its nearest parent.
-
-        Never fails: the empty path, and a path whose first key is missing, give the first line.
-        """
-        if not self._places:
-            self._places.update(find_places(self.data))
-        known = keys
-        while known not in self._places:
-            known = known[:-1]
-        if not self._source:
-            self._source.append(SourceText(self.path, self.data))
-        return self._source[0].locate(self._places[known], label)
-
-
-def parse_toml(path: str, data: bytes) -> Document:
-    """Parse the bytes of one file; ``path`` is only used in messages.
-
-    Raises:
-        TOML_TOO_LARGE: more than 4 MiB.
-        TOML_ENCODING: not UTF-8, or a byte order mark.
-        TOML_NESTING: nested too deeply to be read.
-        TOML_SYNTAX: not TOML; the place is file, line and column.
-        TOML_NOT_FINITE: a number that is not finite; the places are all there are.
-    """
-    if len(data) > MAX_BYTES:
-        raise ConfigError(
-            f"{path} has {len(data)} bytes; the limit is {MAX_BYTES}",
-            code="TOML_TOO_LARGE",
-            where=Location(path=path),
-            hint="is this the right file?",
-        )
-    text = _decode(path, data)
-    deep = _DEEP.search(data)
-    if deep is not None:
-        raise ConfigError(
-            f"{path} has a key of more than {_MAX_PARTS} parts",
-            code="TOML_NESTING",
-            where=SourceText(path, data).locate(deep.start()),
-            hint="a key of patchkit's files has at most four parts",
-        )
-    try:
-        table = tomllib.loads(text)
-    except RecursionError as error:
-        raise ConfigError(
-            f"{path} nests arrays or tables too deeply",
-            code="TOML_NESTING",
-            where=Location(path=path),
-            hint="write nested values as [table] headers",
-        ) from error
-    except ValueError as error:
-        # tomllib's own error is a ValueError; so is Python's refusal of a number with 5000 digits.
-        raise _syntax_error(path, text, str(error)) from error
-    document = Document(path=path, data=data, table=table)
-    _require_finite(document)
-    return document
-
-
-def load_toml(path: Path) -> Document:
-    """Read and parse one file.
-
-    Raises:
-        TOML_MISSING, TOML_DIRECTORY, TOML_UNREADABLE: no file to read.
-        ConfigError: as :func:`parse_toml`.
-    """
-    where = Location(path=str(path))
-    try:
-        # Without waiting: opening a named pipe would last until somebody writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            kind = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-                raise _special(path)
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"there is no file {path}",
-            code="TOML_MISSING",
-            where=where,
-            hint=f"ls {path.parent} shows what is there",
-        ) from error
-    except IsADirectoryError as error:
-        raise ConfigError(
-            f"{path} is a directory, not a file",
-            code="TOML_DIRECTORY",
-            where=where,
-            hint="name a file inside it",
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}",
-            code="TOML_UNREADABLE",
-            where=where,
-            why=error.strerror,
-            hint=f"check with: ls -l {path}",
-        ) from error
-    return parse_toml(str(path), data)
-
-
-def _special(path: Path) -> ConfigError:
-    return ConfigError(
-        f"cannot read {path}",
-        code="TOML_UNREADABLE",
-        where=Location(path=str(path)),
-        why="it is a device, a pipe or a socket",
-        hint=f"check with: ls -l {path}",
-    )
-
-
-def validate(document: Document, model: type[M], *, what: str) -> M:
-    """The document as an instance of ``model``; ``what`` names its kind in messages ("lock").
-
-    Raises:
-        ErrorGroup: one :class:`ConfigError` for every wrong field, each with the place of that field.
-    """
-    try:
-        return model.model_validate(document.table)
-    except ValidationError as error:
-        found = error.errors(include_url=False)
-        failures = explain_failures(found, model, document.table, document.locate, what)
-        more = max(0, len(found) - EXPLAINED)
-    count = len(failures) + more
-    shown = f", the first {len(failures)} here" if more else ""
-    raise ErrorGroup(
-        f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}{shown}", failures
-    )
-
-
-def _decode(path: str, data: bytes) -> str:
-    if data.startswith(b"\xef\xbb\xbf"):
-        raise ConfigError(
-            f"{path} begins with a byte order mark",
-            code="TOML_ENCODING",
-            where=Location(path=path, line=1, column=1),
-            hint="save the file as UTF-8 without BOM",
-        )
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not UTF-8: byte 0x{data[error.start]:02x}",
-            code="TOML_ENCODING",
-            where=SourceText(path, data).locate(error.start),
-            why=error.reason,
-            hint="save the file as UTF-8",
-        ) from error
-
-
-def _require_finite(document: Document) -> None:
-    """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
-    found = [document.locate(keys) for keys, value in _numbers(document.table) if not math.isfinite(value)]
-    if found:
-        raise ConfigError(
-            f"{document.path} has a number that is not finite",
-            code="TOML_NOT_FINITE",
-            where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
-            why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
-            hint="write a finite number, or leave the key out",
-        )
-
-
-def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
-    """Every float of the document and the way to it; without recursion, whatever the nesting."""
-    open_: list[tuple[KeyPath, Any]] = [((), table)]
-    while open_:
-        keys, value = open_.pop()
-        if isinstance(value, float):
-            yield keys, value
-        elif isinstance(value, dict):
-            open_ += [((*keys, name), inner) for name, inner in value.items()]
-        elif isinstance(value, list):
-            open_ += [((*keys, index), inner) for index, inner in enumerate(value)]
-
-
-def _syntax_error(path: str, text: str, message: str) -> ConfigError:
-    # Line and column are attributes only from Python 3.14 on; the text of the message has them in
-    # every version. tomllib counts characters, after turning CRLF into LF.
-    lines = text.replace("\r\n", "\n").split("\n")
-    found = _POSITION.search(message)
-    if found is not None:
-        line, column = int(found[1]), int(found[2])
-        reason = message[: found.start()]
-    elif message.endswith(_AT_END):
-        line, column = len(lines), len(lines[-1]) + 1
-        reason = message.removesuffix(_AT_END)
-    else:
-        return ConfigError(
-            f"{path} cannot be parsed", code="TOML_SYNTAX", where=Location(path=path), why=message
-        )
-    before = lines[line - 1][: column - 1]
-    where = Location(path=path, line=line, column=len(before.encode()) + 1)
-    return ConfigError(f"{path} is not valid TOML", code="TOML_SYNTAX", where=where, why=reason)

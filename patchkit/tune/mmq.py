@@ -137,7 +137,7 @@ class MmqFamily:
         return {
             variant: (block.nthreads, block.occupancy)
             for variant, row in self.rows.items()
-            for block in reversed(profile.tuned_mmq)
+            for block in reversed(profile.tuning.mmq)
             if row.columns >= block.min_j
         }
 

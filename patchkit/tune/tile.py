@@ -111,7 +111,7 @@ class TileFamily:
         """The rows of the profile for heads of one size."""
         rows = {
             f"{row.head_size_k}-{row.ncols}": (row.nthreads, row.occupancy, row.nbatch_fa, row.nbatch_k)
-            for row in profile.tuned_tile
+            for row in profile.tuning.tile
             if row.head_size_k == row.head_size_v
         }
         return {variant: rows[variant] for variant in self.variants if variant in rows}
@@ -223,7 +223,7 @@ def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on
             "source": row.source,
             "measured_on": row.measured_on,
         }
-        for row in profile.tuned_tile
+        for row in profile.tuning.tile
         if (row.head_size_k, row.ncols) != (head_size, ncols)
     ]
     rows.append(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.source import SourceText
@@ -23,7 +24,7 @@ from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
 from patchkit.series.catalogue import load_series
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, TunedWmma
+from patchkit.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
 from patchkit.series.selection import Selected
 from patchkit.tune.family import UNIT_FOLDER, Candidate, Row, Setting, Site, Traits, Tunable, binding_bounds
 
@@ -227,8 +228,8 @@ def _render_table(
     workspace: Workspace, patch: Patch, profile: ArchProfile, rows: Mapping[WmmaVariant, WmmaParams]
 ) -> bytes:
     tuned = tuple(_row(variant, params, profile) for variant, params in rows.items())
-    target = replace(profile, tuned_wmma=tuned)
-    guard = make_guard(patch.guard_macros, (target,))
+    target = replace(profile, tuning=replace(profile.tuning, wmma=tuned))
+    guard = make_guard(patch.guard.macros, (target,))
     renderer = PatchRenderer(
         patch,
         workspace.series.patches / patch.folder,
@@ -241,8 +242,8 @@ def _render_table(
 
 def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> TunedWmma:
     return TunedWmma(
-        head_size=variant.head_size,
-        ncols=variant.ncols,
+        head_size=cast("HeadSize", variant.head_size),
+        ncols=cast("WmmaColumns", variant.ncols),
         acc=variant.acc,
         kq_stride=params.kq_stride,
         nwarps=params.nwarps,
@@ -255,7 +256,7 @@ def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> Tune
 
 def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
     """The rows of the profile by the names of their variants."""
-    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
+    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuning.wmma}
 
 
 def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from thorough import ordinary
 
-from patchkit.series.patch import Fate, Replacement
+from patchkit.series.patch import Replacement
 
 CHOICE = "ggml_cuda_get_best_fattn_kernel"
 PRUNE = (
@@ -320,9 +320,7 @@ def test_a_change_merged_differently_as_the_patch_foresaw_is_superseded(ground):
     )
 
     def declare(patch):
-        return (
-            replace(patch, fate=Fate(replaced_by=(foreseen,))) if patch.id == "fattn-decode-tile" else patch
-        )
+        return replace(patch, replaced_by=(foreseen,)) if patch.id == "fattn-decode-tile" else patch
 
     text = swap(ground.read("fattn.cu"), *MERGED_DIFFERENTLY)
     found = ground.classify({"fattn.cu": text}, patches=declare)

@@ -247,7 +247,7 @@ def _refuse_patched(
 
 def _is_guarded(selected: Selected, text: bytes) -> bool:
     """Whether a line asks for a GPU of the patch and for everything that its guard asks for besides."""
-    macros = [f"defined({macro})".encode() for macro in selected.patch.guard_macros]
+    macros = [f"defined({macro})".encode() for macro in selected.patch.guard.macros]
     gpus = [f"defined({profile.device_macro})".encode() for profile in selected.targets]
     return any(
         all(macro in line for macro in macros) and any(gpu in line for gpu in gpus)

@@ -11,7 +11,7 @@ from patchkit.cli.commands import near_misses
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from patchkit.candidate.listing import Catalogue
     from patchkit.series.patch import Edit, Patch
@@ -56,7 +56,7 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
         "title": patch.title,
         "why": patch.why,
         "without": patch.without,
-        "expected": {"effect": patch.effect, "source": patch.effect_source},
+        "expected": {"effect": patch.expected.effect, "source": patch.expected.source},
         "links": list(patch.links),
         "status": patch.status,
         "builds": {"first": patch.builds.first, "last": patch.builds.last, "why": patch.builds.why},
@@ -90,8 +90,10 @@ def _patch_text(patch: Patch, catalogue: Catalogue) -> str:
         "",
         *_paragraph("why", patch.why),
         *_paragraph("without it", patch.without),
-        *_paragraph("expected", f"{patch.effect} (source: {patch.effect_source})"),
-        *_paragraph("upstream", f"{patch.fate}; builds {patch.builds.first} to {last}: {patch.builds.why}"),
+        *_paragraph("expected", f"{patch.expected.effect} (source: {patch.expected.source})"),
+        *_paragraph(
+            "upstream", f"{patch.standing}; builds {patch.builds.first} to {last}: {patch.builds.why}"
+        ),
     ]
     for need in patch.requires:
         lines += _paragraph("needs", f"{need.patch}: {need.why}")
@@ -131,8 +133,8 @@ def _arch_document(profile: ArchProfile) -> dict[str, object]:
             name: {"default": choice.default, "why": choice.why, "source": choice.source}
             for name, choice in profile.patches.items()
         },
-        "cmake": dict(profile.cmake),
-        "cmake_with_series": dict(profile.cmake_with_series),
+        "cmake": dict(profile.build.cmake),
+        "cmake_with_series": dict(profile.build.cmake_with_series),
         "where": str(profile.where),
     }
 
@@ -150,11 +152,11 @@ def _arch_text(profile: ArchProfile) -> str:
     lines += ["", "patches:"]
     lines += [f"  {name:<20} {choice.default:<6}  {choice.why}" for name, choice in profile.patches.items()]
     lines += [] if profile.patches else ["  none"]
-    lines += ["", f"cmake: {_definitions(profile.cmake)}"]
-    if profile.cmake_with_series:
-        lines.append(f"with patches whose guard needs it: {_definitions(profile.cmake_with_series)}")
+    lines += ["", f"cmake: {_definitions(profile.build.cmake)}"]
+    if profile.build.cmake_with_series:
+        lines.append(f"with patches whose guard needs it: {_definitions(profile.build.cmake_with_series)}")
     return "\n".join(lines)
 
 
-def _definitions(options: Sequence[tuple[str, str]]) -> str:
-    return " ".join(f"-D{name}={value}" for name, value in options)
+def _definitions(options: Mapping[str, str]) -> str:
+    return " ".join(f"-D{name}={value}" for name, value in options.items())

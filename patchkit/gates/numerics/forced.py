@@ -15,7 +15,7 @@ from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.resolve import find_entity
 from patchkit.edits.select import select
 from patchkit.gates.isolation.host_branch import host_expressions
-from patchkit.series.selector import Statement
+from patchkit.series.selector import Selector
 
 ROWS_FILE = "patchkit-rows.inc"
 WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
@@ -113,7 +113,7 @@ def _without_cuda_variant(data: bytes) -> bytes:
 def _selection_forced(data: bytes) -> bytes:
     scopes = parse_scopes(SourceText(SELECTION, data))
     function = find_entity(scopes, _CHOOSE, None, Location(path=SELECTION))
-    places = select(scopes, function, Statement("const bool can_use_vector_kernel ="))
+    places = select(scopes, function, Selector(statement="const bool can_use_vector_kernel ="))
     if len(places) != 1:
         raise _missing(SELECTION, f"the end of the checks that all kernels share in {_CHOOSE}", len(places))
     start = data.rindex(b"\n", 0, places[0].start) + 1

@@ -23,7 +23,7 @@ TOLD = replace(BARE, commit="a" * 40, commit_object=b"raw", sources=(GitSource(u
 
 
 def lock_of(*pins):
-    return Lock(path="upstream.lock", default=2, pins=pins, results=())
+    return Lock(version=1, path="upstream.lock", default=2, pins=pins, results=())
 
 
 def test_what_the_lock_has_is_what_results_rest_on():

@@ -158,8 +158,8 @@ def test_a_gain_is_not_believed_when_the_control_gained(measure: Callable[..., R
 def test_promises_are_of_these_gpus_and_this_head_size() -> None:
     gain = ExpectedGain(test="pp*", gain=0.3, archs=("gfx1151",), head_sizes=(64,), source="s")
     patches = [
-        ("a", BenchRules(control=("tg*", "x"), expected=(gain,))),
-        ("b", BenchRules(control=("tg*",), allowed_loss=0.01)),
+        ("a", BenchRules(control=("tg*", "x"), expected=(gain,), why="w")),
+        ("b", BenchRules(control=("tg*",), allowed_loss=0.01, why="w")),
     ]
     found = promises_for(patches, ("gfx1151",), 64)
     assert found == Promise(allowed_loss=0.01, control=("tg*",), expected=(("a", gain),))

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from patchkit.base.errors import Location
 from patchkit.edits.guard import Guard, Target
 from patchkit.series.patch import Alias, Edit
-from patchkit.series.selector import SelectorModel
+from patchkit.series.selector import Selector
 
 GFX1151 = Target(arch="gfx1151", macro="__gfx1151__", cc=0x1151)
 GFX90A = Target(arch="gfx90a", macro="__gfx90a__", cc=0x90A)
@@ -33,24 +34,20 @@ def here() -> Location:
 
 @pytest.fixture
 def edit(here: Location) -> Callable[..., Edit]:
+    """Makes an edit from a selector table and any fields that matter."""
+
     def make(at: dict[str, Any] | None = None, **fields: Any) -> Edit:
+        verb = fields.get("verb", "insert_after" if {"before", "after"} & set(at or ()) else "change_to")
+        verb = verb if at is not None else "add_include"
+        needs = {"add_include": {"header": "h.cuh"}, "use_alias": {"alias": "A"}, "remove": {}}
         values: dict[str, Any] = {
             "id": "my-edit",
             "file": "t.cu",
-            "function": None,
-            "parameters": None,
-            "at": SelectorModel.model_validate(at).build() if at is not None else None,
-            "verb": "change_to",
+            "at": TypeAdapter(Selector).validate_python(at) if at is not None else None,
             "side": "device",
-            "count": 1,
-            "text": None,
-            "template": None,
-            "alias": None,
-            "header": None,
-            "pairs": (),
             "where": here,
         }
-        return Edit(**(values | fields))
+        return Edit(**(values | needs.get(verb, {"text": "x"}) | fields | {"verb": verb}))
 
     return make
 

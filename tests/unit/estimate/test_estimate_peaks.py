@@ -14,7 +14,7 @@ from patchkit.series.profile import load_profile
 def _with(checkout, **values):
     profile = load_profile(checkout / "arch_profiles", "gfx1151")
     facts = {
-        name: Fact(name=name, value=value, source="test", confidence="low", where=Location(path="p"))
+        name: Fact(value=value, source="test", confidence="low", where=Location(path="p"))
         for name, value in values.items()
     }
     return replace(profile, facts=replace(profile.facts, by_name=MappingProxyType(facts)))

@@ -13,7 +13,7 @@ from patchkit.build.remarks import ResourceRemark
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.edits.context import make_guard
 from patchkit.series.profile import load_profile
-from patchkit.series.promises import ResourceRules
+from patchkit.series.promises import NOTHING_WORSE, ResourceRules
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = "ggml/src/ggml-cuda/k.cu"
@@ -45,7 +45,7 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
             guard=guard,
             touched=touched,
             new_files=(),
-            resources=rules or ResourceRules(),
+            resources=rules or NOTHING_WORSE,
         )
         return Subject(
             baseline=tmp_path / "baseline",

@@ -20,7 +20,7 @@ from patchkit.device.bench.run import (
 from patchkit.device.runner import LocalRunner
 from patchkit.gates.base import GateResult
 from patchkit.gates.bench import BenchGate
-from patchkit.series.promises import BenchRules, ExpectedGain
+from patchkit.series.promises import NO_GAIN, BenchRules, ExpectedGain
 
 _RECORDED = Path(__file__).parents[1] / "device" / "recorded"
 
@@ -76,7 +76,7 @@ def bench(tmp_path: Path, make_subject: Callable[..., Subject]) -> Callable[...,
         )
         subject = make_subject()
         (part,) = subject.patches
-        return gate.run(replace(subject, patches=(replace(part, bench=rules or BenchRules()),)))
+        return gate.run(replace(subject, patches=(replace(part, bench=rules or NO_GAIN),)))
 
     return run
 

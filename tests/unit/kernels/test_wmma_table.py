@@ -18,7 +18,7 @@ from patchkit.kernels.wmma import (
     violations,
     wmma_table,
 )
-from patchkit.series.profile import TunedWmma, load_profile
+from patchkit.series.profile import TunedWmma, Tuning, load_profile
 
 PROFILES = Path(__file__).resolve().parents[3] / "arch_profiles"
 PLACE = Location(path="gfx1151.toml", line=40, column=1)
@@ -39,7 +39,7 @@ def tuned(head_size, ncols, acc, kq_stride, nwarps, min_waves=1) -> TunedWmma:
 
 
 def with_rows(*rows):
-    return dataclasses.replace(load_profile(PROFILES, "gfx1151"), tuned_wmma=rows)
+    return dataclasses.replace(load_profile(PROFILES, "gfx1151"), tuning=Tuning(wmma=rows))
 
 
 @pytest.mark.parametrize("arch", [path.stem for path in sorted(PROFILES.glob("gfx*.toml"))])
@@ -58,14 +58,14 @@ def test_origins() -> None:
         return {row.origin for row in wmma_table(load_profile(PROFILES, arch))}
 
     assert origins("gfx1151") == origins("gfx1100") == {"tuned"}
-    untuned = dataclasses.replace(load_profile(PROFILES, "gfx1101"), tuned_wmma=())
+    untuned = dataclasses.replace(load_profile(PROFILES, "gfx1101"), tuning=Tuning())
     assert {row.origin for row in wmma_table(untuned)} == {"model"}
     assert origins("gfx1201") == origins("gfx90a") == {"upstream"}
     assert {row.params for row in wmma_table(load_profile(PROFILES, "gfx942"))} == {UPSTREAM}
 
 
 def test_a_row_of_the_model_explains_itself() -> None:
-    untuned = dataclasses.replace(load_profile(PROFILES, "gfx1151"), tuned_wmma=())
+    untuned = dataclasses.replace(load_profile(PROFILES, "gfx1151"), tuning=Tuning())
     table = {row.variant: row for row in wmma_table(untuned)}
     better = table[WmmaVariant(128, 16, "f16")]
     assert better.params == WmmaParams(64, 4, 1)

@@ -84,7 +84,7 @@ def test_a_real_profile_is_written_whole_and_loads(tmp_path, checkout) -> None:
     before = load_profile(folder, "gfx1151")
     assert write_profile(path, "wmma", [_row(64), _row(128)])
     after = load_profile(folder, "gfx1151")
-    assert [row.head_size for row in after.tuned_wmma] == [64, 128]
+    assert [row.head_size for row in after.tuning.wmma] == [64, 128]
     assert (after.facts.by_name.keys(), after.patches.keys()) == (
         before.facts.by_name.keys(),
         before.patches.keys(),

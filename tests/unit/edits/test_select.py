@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import TypeAdapter
 
 from patchkit.base.source import SourceText
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.select import select
-from patchkit.series.selector import SelectorModel
+from patchkit.series.selector import Selector
 
 KERNEL = """\
 #include "common.cuh"
@@ -49,7 +50,7 @@ void empty() { }
 def covered(selector, function=None, text=KERNEL):
     scopes = parse_scopes(SourceText("t.cu", text.encode()))
     entity = next((e for e in scopes.entities if e.name == function), None)
-    spans = select(scopes, entity, SelectorModel.model_validate(selector).build())
+    spans = select(scopes, entity, TypeAdapter(Selector).validate_python(selector))
     return [scopes.source.text(span).decode() for span in spans]
 
 
@@ -95,7 +96,7 @@ def test_a_statement_includes_the_pragmas_tied_to_it_and_no_others():
 def test_before_and_after_are_the_two_empty_ends():
     scopes = parse_scopes(SourceText("t.cu", b"a; b; c;"))
     before, after = (
-        select(scopes, None, SelectorModel.model_validate({word: {"tokens": "b;"}}).build())
+        select(scopes, None, TypeAdapter(Selector).validate_python({word: {"tokens": "b;"}}))
         for word in ("before", "after")
     )
     assert [(span.start, span.end) for span in (*before, *after)] == [(3, 3), (5, 5)]

@@ -6,7 +6,7 @@ import pytest
 
 from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.series.patch import BuildRange, Edit, NewFile, parse_patch
-from patchkit.series.selector import Call
+from patchkit.series.selector import Selector
 from patchkit.series.toml import parse_toml
 
 PATH = "patches/0007-my-patch/patch.toml"
@@ -96,7 +96,7 @@ def test_a_patch_is_read_whole():
     assert (include.at, include.header, include.count, include.pairs) == (None, "my.cuh", 1, ())
     assert isinstance(launch, Edit)
     assert (launch.at, launch.parameters, launch.where.line, launch.pairs) == (
-        Call("kernel"),
+        Selector(call="kernel"),
         "int n",
         46,
         ("p",),

@@ -11,7 +11,6 @@ from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.series.profile import list_profiles, load_profile
-from patchkit.series.toml import BadValueError, MissingKeyError, UnknownKeyError
 
 FAMILY = """family = "top"
 
@@ -95,9 +94,8 @@ def test_a_profile_with_its_families(write: Write) -> None:
     assert profile.device_macro == "__gfx1199__"
     assert profile.patches_by_default("on") == ("one", "three")
     assert profile.patches["two"].why == "because it may be good"
-    assert str(profile.patches["two"].where).endswith("gfx1199.toml:20:1")
-    assert profile.tuned_wmma[0].nwarps == 8
-    assert str(profile.tuned_wmma[0].where).endswith("gfx1199.toml:23:1")
+    assert profile.tuning.wmma[0].nwarps == 8
+    assert str(profile.tuning.wmma[0].where).endswith("gfx1199.toml:23:1")
     assert [each.path for each in profile.inputs] == [
         "gfx1199.toml",
         "families/middle.toml",
@@ -210,48 +208,60 @@ def test_two_rows_for_one_variant(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kind", "message", "line"),
+    ("old", "new", "code", "message", "line"),
     [
-        ("nwarps = 8", "nwarps = 0", BadValueError, "profile: 'tuning.wmma[0].nwarps' is 0", 28),
-        ("nwarps = 8", 'nwarps = "8"', BadValueError, "profile: 'tuning.wmma[0].nwarps' is '8'", 28),
-        ("ncols = 16", "ncols = 8", BadValueError, "profile: 'tuning.wmma[0].ncols' is 8", 25),
-        ("head_size = 64", "head_size = 72", BadValueError, "profile: 'tuning.wmma[0].head_size' is 72", 24),
-        ("nwarps = 8", "nwarp = 8", MissingKeyError, "profile: 'tuning.wmma[0].nwarps' is missing", 23),
+        ("nwarps = 8", "nwarps = 0", "CONFIG_BAD_VALUE", "profile: 'tuning.wmma[0].nwarps' is 0", 28),
+        ("nwarps = 8", 'nwarps = "8"', "CONFIG_BAD_VALUE", "profile: 'tuning.wmma[0].nwarps' is '8'", 28),
+        ("ncols = 16", "ncols = 8", "CONFIG_BAD_VALUE", "profile: 'tuning.wmma[0].ncols' is 8", 25),
+        (
+            "head_size = 64",
+            "head_size = 72",
+            "CONFIG_BAD_VALUE",
+            "profile: 'tuning.wmma[0].head_size' is 72",
+            24,
+        ),
+        ("nwarps = 8", "nwarp = 8", "CONFIG_MISSING_KEY", "profile: 'tuning.wmma[0].nwarps' is missing", 23),
         (
             'default = "opt-in"',
             'default = "optin"',
-            BadValueError,
+            "CONFIG_BAD_VALUE",
             "profile: 'patches.two.default' is 'optin'",
             20,
         ),
-        ("value = 1536, ", "", MissingKeyError, "profile: 'facts.vgprs_per_simd.value' is missing", 10),
+        ("value = 1536, ", "", "CONFIG_MISSING_KEY", "profile: 'facts.vgprs_per_simd.value' is missing", 10),
         (
             'source = "arch", ',
             "",
-            MissingKeyError,
+            "CONFIG_MISSING_KEY",
             "profile: 'facts.vgprs_per_simd.source' is missing",
             10,
         ),
-        ("1536", "true", BadValueError, "profile: 'facts.vgprs_per_simd.value' is true", 10),
-        ("[90, 120]", "[120, 90]", BadValueError, "profile: 'facts.bandwidth_gb_s.value' is an array", 11),
+        ("1536", "true", "CONFIG_BAD_VALUE", "profile: 'facts.vgprs_per_simd.value' is true", 10),
+        (
+            "[90, 120]",
+            "[120, 90]",
+            "CONFIG_BAD_VALUE",
+            "profile: 'facts.bandwidth_gb_s.value' is an array",
+            11,
+        ),
         (
             "vgprs_per_simd",
             "vgpr_per_simd",
-            UnknownKeyError,
+            "CONFIG_UNKNOWN_KEY",
             "profile: unknown key 'facts.vgpr_per_simd'",
             10,
         ),
-        ('arch = "gfx1199"', 'arch = "GFX1199"', BadValueError, "profile: 'arch' is 'GFX1199'", 1),
-        ("[build]", "[built]", MissingKeyError, "profile: 'build' is missing", 1),
+        ('arch = "gfx1199"', 'arch = "GFX1199"', "CONFIG_BAD_VALUE", "profile: 'arch' is 'GFX1199'", 1),
+        ("[build]", "[built]", "CONFIG_MISSING_KEY", "profile: 'build' is missing", 1),
     ],
 )
 def test_wrong_fields_are_named_with_their_line(
-    write: Write, old: str, new: str, kind: type, message: str, line: int
+    write: Write, old: str, new: str, code: str, message: str, line: int
 ) -> None:
     with pytest.raises(ErrorGroup, match="is not a valid profile") as caught:
         load_profile(write((old, new)), "gfx1199")
-    found = {(type(error), error.message, error.where[0].line) for error in caught.value.errors}
-    assert (kind, message, line) in found
+    found = {(error.code, error.message, error.where[0].line) for error in caught.value.errors}
+    assert (code, message, line) in found
 
 
 def test_wrong_fields_of_a_family_are_named_in_its_file(write: Write) -> None:
@@ -300,12 +310,12 @@ measured_on = "nothing"
 
 def test_rows_of_the_later_kernels_keep_their_place(write: Write) -> None:
     profile = load_profile(write(more=LATER), "gfx1199")
-    assert [(row.ncols, row.nbatch_k) for row in profile.tuned_tile] == [(32, 64)]
-    assert [(row.nthreads, row.i) for row in profile.tuned_mmq] == [(128, 64)]
-    assert [(row.type, row.max_batch) for row in profile.tuned_mmvq_batch] == [("Q4_K", 2)]
-    assert [(row.type, row.nwarps) for row in profile.tuned_mmvq_warps] == [("Q4_K", 3)]
+    assert [(row.ncols, row.nbatch_k) for row in profile.tuning.tile] == [(32, 64)]
+    assert [(row.nthreads, row.i) for row in profile.tuning.mmq] == [(128, 64)]
+    assert [(row.type, row.max_batch) for row in profile.tuning.mmvq_batch] == [("Q4_K", 2)]
+    assert [(row.type, row.nwarps) for row in profile.tuning.mmvq_warps] == [("Q4_K", 3)]
     assert (
-        profile.tuned_mmvq_warps[0].where.line
+        profile.tuning.mmvq_warps[0].where.line
         == (PROFILE + LATER).split("\n").index("[[tuning.mmvq_warps]]") + 1
     )
 

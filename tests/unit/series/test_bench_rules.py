@@ -8,7 +8,7 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
 from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.promises import BenchRules, ExpectedGain
+from patchkit.series.promises import NO_GAIN, BenchRules, ExpectedGain
 from patchkit.series.toml import load_toml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,8 +24,8 @@ def _patch(folder: Path, table: str) -> Patch:
 
 
 def test_without_the_table_a_patch_promises_nothing_and_may_lose_nothing(tmp_path: Path) -> None:
-    assert _patch(tmp_path, "").bench == BenchRules()
-    assert (BenchRules().allowed_loss, BenchRules().expected) == (0.0, ())
+    assert _patch(tmp_path, "").bench == NO_GAIN
+    assert (NO_GAIN.allowed_loss, NO_GAIN.expected) == (0.0, ())
 
 
 def test_a_gain_has_tests_gpus_and_a_source(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
 from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.promises import Allowance, ResourceRules
+from patchkit.series.promises import NOTHING_WORSE, Allowance, ResourceRules
 from patchkit.series.toml import load_toml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,8 +22,8 @@ def _patch(folder: Path, table: str) -> Patch:
 
 
 def test_without_the_table_nothing_may_get_worse(tmp_path: Path) -> None:
-    assert _patch(tmp_path, "").resources == ResourceRules()
-    assert (ResourceRules().more_spills, ResourceRules().fewer_waves) == (0, 0)
+    assert _patch(tmp_path, "").resources == NOTHING_WORSE
+    assert (NOTHING_WORSE.more_spills, NOTHING_WORSE.fewer_waves) == (0, 0)
 
 
 def test_the_table_says_how_much_for_which_kernels_and_why(tmp_path: Path) -> None:

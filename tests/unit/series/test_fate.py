@@ -33,9 +33,9 @@ side = "device"
 """
 
 
-def fate(status, tables=""):
+def patch(status, tables=""):
     document = parse_toml("patches/0001-p/patch.toml", TEXT.format(status=status, tables=tables).encode())
-    return parse_patch(document, folder="0001-p", number=1).fate
+    return parse_patch(document, folder="0001-p", number=1)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def fate(status, tables=""):
     ],
 )
 def test_the_standing_reads_as_a_sentence(status, tables, text):
-    assert str(fate(status, tables)) == text
+    assert patch(status, tables).standing == text
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_the_standing_reads_as_a_sentence(status, tables, text):
 )
 def test_a_table_has_what_the_status_calls_for(status, table, words):
     with pytest.raises(ErrorGroup) as caught:
-        fate(status, f"[upstream]\n{table}")
+        patch(status, f"[upstream]\n{table}")
     assert any(words in error.message + (error.why or "") for error in caught.value.errors)
 
 
 def test_a_patch_expires_behind_a_build_or_a_day():
-    by_build = fate("not-submitted", '[expires]\nbuild = 9093\nwhy = "MMA kernels come"')
+    by_build = patch("not-submitted", '[expires]\nbuild = 9093\nwhy = "MMA kernels come"').expires
     assert by_build.expired(9093, TODAY) is None
     assert by_build.expired(9094, TODAY) == "expired after b9093: MMA kernels come"
-    by_day = fate("not-submitted", '[expires]\non = 2026-11-20\nwhy = "measure again"')
+    by_day = patch("not-submitted", '[expires]\non = 2026-11-20\nwhy = "measure again"').expires
     assert by_day.expired(1, TODAY) == "expired on 2026-11-20: measure again"
     assert by_day.expired(1, dt.date(2026, 11, 20)) is None
 
@@ -84,11 +84,11 @@ def test_a_patch_expires_behind_a_build_or_a_day():
 @pytest.mark.parametrize("table", ['why = "x"', 'build = 1\non = 2026-01-01\nwhy = "x"'])
 def test_an_expiry_is_one_of_both(table):
     with pytest.raises(ErrorGroup):
-        fate("not-submitted", f"[expires]\n{table}")
+        patch("not-submitted", f"[expires]\n{table}")
 
 
 def test_a_replacement_is_kept_as_written():
-    (one,) = fate(
+    (one,) = patch(
         "not-submitted",
         '[[replaced_by]]\nfile = "ggml/src/ggml-cuda/a.cu"\nfunction = "f"\ntokens = "g(x)"\nwhy = "same"',
     ).replaced_by

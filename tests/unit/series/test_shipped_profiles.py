@@ -58,7 +58,7 @@ def test_the_series_of_each(arch: str) -> None:
     assert asked["GGML_HIP_ROCWMMA_FATTN"] == ("ON" if "wmma-tile-params" in expected else "OFF")
     # Patches of the builds after rocWMMA never turn it on.
     assert dict(profile.cmake_options({"GGML_USE_HIP"}))["GGML_HIP_ROCWMMA_FATTN"] == "OFF"
-    assert len(profile.tuned_wmma) == (23 if arch.startswith("gfx11") else 0)
+    assert len(profile.tuning.wmma) == (23 if arch.startswith("gfx11") else 0)
 
 
 # The classes that decide guards: vector registers per lane and SIMD, and their granule.
@@ -105,23 +105,23 @@ def test_the_committed_schemas_are_what_the_models_say(name: str, tmp_path: Path
 
 def test_the_schema_knows_the_words_of_the_models() -> None:
     schema = json.loads((FOLDER / "schema.json").read_text())
-    row = schema["$defs"]["WmmaRowModel"]
+    row = schema["$defs"]["TunedWmma"]
     assert row["properties"]["acc"]["enum"] == ["f16", "f32"]
     assert row["additionalProperties"] is False
-    assert [each["$ref"] for each in schema["anyOf"]] == ["#/$defs/ProfileModel", "#/$defs/FamilyModel"]
+    assert [each["$ref"] for each in schema["anyOf"]] == ["#/$defs/ArchProfile", "#/$defs/Family"]
 
 
 def test_tuned_rows_are_where_a_patch_reads_them() -> None:
     readers = {
-        "tuned_tile": "fattn-tile-rows",
-        "tuned_mmq": "mmq-tile-table",
-        "tuned_mmvq_batch": "mmvq-batch-limits",
-        "tuned_mmvq_warps": "mmvq-decode-warps",
+        "tile": "fattn-tile-rows",
+        "mmq": "mmq-tile-table",
+        "mmvq_batch": "mmvq-batch-limits",
+        "mmvq_warps": "mmvq-decode-warps",
     }
     for arch in ARCHS:
         profile = load_profile(FOLDER, arch)
         for table, patch in readers.items():
-            assert bool(getattr(profile, table)) == (patch in profile.patches), (arch, table)
+            assert bool(getattr(profile.tuning, table)) == (patch in profile.patches), (arch, table)
 
 
 def test_nothing_of_the_measured_losses_is_carried() -> None:
@@ -130,5 +130,5 @@ def test_nothing_of_the_measured_losses_is_carried() -> None:
     for arch in ARCHS:
         profile = load_profile(FOLDER, arch)
         if "rdna4" not in profile.families:
-            assert not profile.tuned_mmvq_warps
-        assert not any(row.min_j < 48 for row in profile.tuned_mmq)
+            assert not profile.tuning.mmvq_warps
+        assert not any(row.min_j < 48 for row in profile.tuning.mmq)

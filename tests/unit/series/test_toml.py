@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 from pydantic import Field
 from refusing import refused
 
-from patchkit.base.errors import ErrorGroup
+from patchkit.base.errors import ErrorGroup, Location
 from patchkit.series.toml import (
     MAX_BYTES,
-    BadValueError,
-    MissingKeyError,
-    TomlModel,
-    UnknownKeyError,
+    NOWHERE,
+    NotInFile,
+    Several,
+    TomlTable,
     load_toml,
     near_miss,
     parse_toml,
@@ -192,55 +193,69 @@ def test_load_reads_what_parse_gets(tmp_path: Path) -> None:
     assert document.path == str(tmp_path / "f.toml")
 
 
-class Verb(TomlModel):
+@dataclass(frozen=True, kw_only=True)
+class Verb(TomlTable):
     verb: Literal["change_to"]
     text: str
 
 
-class Removal(TomlModel):
+@dataclass(frozen=True, kw_only=True)
+class Removal(TomlTable):
     verb: Literal["remove"]
     why: str | None = None
 
 
-class Row(TomlModel):
+@dataclass(frozen=True, kw_only=True)
+class Row(TomlTable):
+    named_by: ClassVar[str] = "nwarps"
     nwarps: int
     acc: Literal["f16", "f32"]
-    archs: tuple[str, ...] = Field(strict=False, default=())
-    wait_s: float = Field(alias="wait", default=0.0)
+    archs: Several[str] = ()
+    wait_s: Annotated[float, Field(alias="wait")] = 0.0
+    where: NotInFile[Location] = field(default=NOWHERE, compare=False)
 
 
-class Model(TomlModel):
-    row: tuple[Row, ...] = Field(strict=False, default=())
-    edit: tuple[Annotated[Verb | Removal, Field(discriminator="verb")], ...] = Field(strict=False, default=())
-    named: dict[str, Row] = Field(default_factory=dict)
+@dataclass(frozen=True, kw_only=True)
+class Model(TomlTable):
+    row: Several[Row] = ()
+    edit: Several[Annotated[Verb | Removal, Field(discriminator="verb")]] = ()
+    named: dict[str, Row] = field(default_factory=dict)
 
 
-def failures(text: str) -> list[tuple[type, str, int | None, str | None, str | None]]:
+def failures(text: str) -> list[tuple[str, str, int | None, str | None, str | None]]:
     with pytest.raises(ErrorGroup) as caught:
         validate(parse_toml("f.toml", text.encode()), Model, what="thing")
-    return [(type(e), e.message, e.where[0].line, e.why, e.hint) for e in caught.value.errors]
+    return [(e.code, e.message, e.where[0].line, e.why, e.hint) for e in caught.value.errors]
 
 
 def test_a_valid_document_becomes_the_model() -> None:
     text = b'[[row]]\nnwarps = 4\nacc = "f16"\narchs = ["gfx1151"]\nwait = 1.5\n'
     model = validate(parse_toml("f.toml", text), Model, what="thing")
-    assert model.row == (Row(nwarps=4, acc="f16", archs=("gfx1151",), wait=1.5),)
+    assert model.row == (Row(nwarps=4, acc="f16", archs=("gfx1151",), wait_s=1.5),)
+    assert model.row[0].where == Location(path="f.toml", line=2, column=1)
+
+
+@pytest.mark.parametrize("key", ["where", "wait_s"])
+def test_what_only_code_names_is_no_key(key: str) -> None:
+    (kind, message, line, _, hint) = failures(f'[named.a]\nnwarps = 1\nacc = "f16"\n{key} = 1.0\n')[0]
+    assert (kind, message, line) == ("CONFIG_UNKNOWN_KEY", f"thing: unknown key 'named.a.{key}'", 4)
+    assert hint in ("did you mean 'wait'?", "known here: acc, archs, nwarps, wait")
 
 
 def test_every_problem_is_told_at_once_in_reading_order() -> None:
     text = '[[row]]\nnwarp = 4\nacc = "fp16"\n[[row]]\nacc = "f32"\nnwarps = "4"\nwait = true\n'
     assert failures(text) == [
-        (MissingKeyError, "thing: 'row[0].nwarps' is missing", 1, None, "add 'nwarps' here"),
-        (UnknownKeyError, "thing: unknown key 'row[0].nwarp'", 2, None, "did you mean 'nwarps'?"),
+        ("CONFIG_MISSING_KEY", "thing: 'row[0].nwarps' is missing", 1, None, "add 'nwarps' here"),
+        ("CONFIG_UNKNOWN_KEY", "thing: unknown key 'row[0].nwarp'", 2, None, "did you mean 'nwarps'?"),
         (
-            BadValueError,
+            "CONFIG_BAD_VALUE",
             "thing: 'row[0].acc' is 'fp16'",
             3,
             "it must be one of: f16, f32",
             "did you mean 'f16'?",
         ),
-        (BadValueError, "thing: 'row[1].nwarps' is '4'", 6, "it should be a valid integer", None),
-        (BadValueError, "thing: 'row[1].wait' is true", 7, "it should be a valid number", None),
+        ("CONFIG_BAD_VALUE", "thing: 'row[1].nwarps' is '4'", 6, "it should be a valid integer", None),
+        ("CONFIG_BAD_VALUE", "thing: 'row[1].wait' is true", 7, "it should be a valid number", None),
     ]
 
 
@@ -255,12 +270,12 @@ def test_near_misses_know_nested_models_aliases_and_free_tables() -> None:
 
 def test_members_of_a_union_do_not_show_in_the_place() -> None:
     assert failures('[[edit]]\nverb = "change_to"\ntxt = "x"\n') == [
-        (MissingKeyError, "thing: 'edit[0].text' is missing", 1, None, "add 'text' here"),
-        (UnknownKeyError, "thing: unknown key 'edit[0].txt'", 3, None, "did you mean 'text'?"),
+        ("CONFIG_MISSING_KEY", "thing: 'edit[0].text' is missing", 1, None, "add 'text' here"),
+        ("CONFIG_UNKNOWN_KEY", "thing: unknown key 'edit[0].txt'", 3, None, "did you mean 'text'?"),
     ]
     assert failures('[[edit]]\nverb = "removes"\n') == [
         (
-            BadValueError,
+            "CONFIG_BAD_VALUE",
             "thing: 'edit[0].verb' is 'removes'",
             2,
             "it must be one of: change_to, remove",

@@ -89,7 +89,7 @@ def test_a_declared_folder_needs_no_slash_at_its_end(folder, write):
 
 
 def test_no_patches_are_a_series_too(folder):
-    assert load_series(folder) == Series(folders=(CUDA,), patches=())
+    assert load_series(folder) == Series(folders=(CUDA,))
 
 
 @pytest.mark.parametrize(

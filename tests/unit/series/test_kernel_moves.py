@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from patchkit.kernels.wmma import KV_PADDING, VARIANTS
 from patchkit.series.catalogue import load_series
-from patchkit.series.promises import CasePromise, KernelMove, KernelMoveModel
+from patchkit.series.promises import CasePromise, KernelMove
 
 ROOT = Path(__file__).parents[3]
 MOVE = KernelMove(origin="mma", to=("tile",), head_sizes=(256,), why="a test")
@@ -48,7 +48,7 @@ def test_without_head_sizes_every_one_is_covered() -> None:
 )
 def test_what_is_no_move(row: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        KernelMoveModel.model_validate(row)
+        TypeAdapter(KernelMove).validate_python(row)
 
 
 def test_the_moves_of_the_series() -> None:
@@ -76,4 +76,4 @@ def test_the_launches_of_the_series_are_promises_of_decode_and_prefill() -> None
 )
 def test_what_is_no_promise(row: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        CasePromise.model_validate({"code": "LAUNCH_LOST", "broken": "a test", **row})
+        TypeAdapter(CasePromise).validate_python({"code": "LAUNCH_LOST", "broken": "a test", **row})
