@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, SkipValidation
 
 from patchkit.gates.base import Evidence, Many, Number, Record, Verdict
-from patchkit.gates.blocks import Table
+from patchkit.gates.blocks import Block, Table
 from patchkit.gates.document import Node
+from patchkit.report.sections import blocks_of_node, provenance_of_node
 
 Side = Literal["upstream", "series", "other"]
 
@@ -82,6 +83,18 @@ class GateReport(Record):
     lines: Many[str]
     seconds: Number = 0.0
     evidence: SkipValidation[Evidence | Node | None] = None
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """What is shown of it; raises EvidenceMalformed."""
+        if isinstance(self.evidence, Node):
+            return tuple(blocks_of_node(self.name, self.evidence))
+        return () if self.evidence is None else tuple(self.evidence.blocks())
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables among its blocks, but for empty ones."""
+        return tuple(block for block in self.blocks if isinstance(block, Table) and block.rows)
 
     @property
     def has_broken(self) -> bool:
@@ -157,6 +170,25 @@ class Run(RunFile):
         for gate in self.gates:
             for problem in gate.problems:
                 yield gate, problem
+
+    @property
+    def provenance(self) -> tuple[tuple[str, str], ...]:
+        """Everything that the figures rest on, by name."""
+        told = [
+            ("candidate", self.branch),
+            ("GPUs", ", ".join(self.archs)),
+            ("upstream's commit", self.base),
+            ("candidate's commit", self.tip),
+            ("candidate's tree", self.tree),
+            *(("tool", each) for each in self.proven_with),
+        ]
+        for gate in self.gates:
+            if isinstance(gate.evidence, Node):
+                found = provenance_of_node(gate.evidence)
+            else:
+                found = gate.evidence.provenance() if gate.evidence is not None else iter(())
+            told += [(f"{gate.name}: {name}", each) for name, each in found]
+        return tuple(dict.fromkeys(told))
 
     @property
     def open(self) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,6 @@ from patchkit.gates.blocks import (
     percent,
 )
 from patchkit.gates.document import Node
-from patchkit.report.model import GateReport, Run
 
 _ARMS = ("baseline", "candidate")
 _MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
@@ -320,57 +319,27 @@ _BLOCKS: Mapping[str, Callable[[Node], Iterator[Block]]] = MappingProxyType(
 )
 
 
-def blocks_of(gate: GateReport) -> tuple[Block, ...]:
-    """What is shown of one gate: nothing where it has no evidence, or of a kind that nobody here knows.
-
-    Raises EvidenceMalformed.
-    """
-    if gate.evidence is None:
-        return ()
-    if not isinstance(gate.evidence, Node):
-        return tuple(gate.evidence.blocks())
-    make = _BLOCKS.get(gate.name.partition("@")[0])
-    return () if make is None else tuple(make(gate.evidence))
+def blocks_of_node(name: str, evidence: Node) -> Iterator[Block]:
+    """What is shown of a gate that has no model of its evidence yet. Raises EvidenceMalformed."""
+    make = _BLOCKS.get(name.partition("@")[0])
+    if make is not None:
+        yield from make(evidence)
 
 
-def tables_of(gate: GateReport) -> tuple[Table, ...]:
-    """The tables of one gate. Raises EvidenceMalformed."""
-    return tuple(block for block in blocks_of(gate) if isinstance(block, Table))
-
-
-def provenance(run: Run) -> tuple[tuple[str, str], ...]:
-    """Everything that the figures rest on, by name. Raises EvidenceMalformed."""
-    return tuple(dict.fromkeys(_provenance(run)))
-
-
-def _provenance(run: Run) -> Iterator[tuple[str, str]]:
-    yield "candidate", run.branch
-    yield "GPUs", ", ".join(run.archs)
-    yield "upstream's commit", run.base
-    yield "candidate's commit", run.tip
-    yield "candidate's tree", run.tree
-    yield from (("tool", told) for told in run.proven_with)
-    for gate in run.gates:
-        if isinstance(gate.evidence, Node):
-            yield from _measured(gate.name, gate.evidence)
-        elif gate.evidence is not None:
-            yield from ((f"{gate.name}: {name}", told) for name, told in gate.evidence.provenance())
-
-
-def _measured(gate: str, evidence: Node) -> Iterator[tuple[str, str]]:
+def provenance_of_node(evidence: Node) -> Iterator[tuple[str, str]]:
     """Who measured it, on what, when."""
     run_at = evidence.find("run_at")
     if run_at is not None:
-        yield f"{gate}: run at", run_at.text()
+        yield "run at", run_at.text()
     identity = evidence.find("identity")
     if identity is not None:
-        yield f"{gate}: run by", identity.get("runner").text()
-        yield f"{gate}: machine", identity.get("machine").text()
-        yield f"{gate}: settings", identity.get("settings").text()
+        yield "run by", identity.get("runner").text()
+        yield "machine", identity.get("machine").text()
+        yield "settings", identity.get("settings").text()
     for name in ("device", "model", "nvcc"):
         found = evidence.find(name)
         if found is not None:
-            yield f"{gate}: {name}", found.text()
+            yield name, found.text()
     gpu = evidence.find("gpu")
     if gpu is not None:
-        yield f"{gate}: GPU and driver", f"{gpu.get('name').text()}, {gpu.get('driver').text()}"
+        yield "GPU and driver", f"{gpu.get('name').text()}, {gpu.get('driver').text()}"
