@@ -124,26 +124,6 @@ def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
     return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.backend}"
 
 
-def sides_evidence(sides: Sides) -> dict[str, object]:
-    """Which parts were built, and which both sides share."""
-    shared = {built.part.key for built in sides.before.parts} & {
-        built.part.key for built in sides.after.parts
-    }
-    return {
-        side: [
-            {
-                "part": built.part.name,
-                "key": built.part.key,
-                "shared": built.part.key in shared,
-                "log": str(built.log),
-                "compiler": built.part.compiler,
-            }
-            for built in one.parts
-        ]
-        for side, one in (("baseline", sides.before), ("candidate", sides.after))
-    }
-
-
 def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
     places = []
     for found in error.where:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, model_serializer
+
 from patchkit.base.errors import Location
 from patchkit.base.files import disk_errors
 from patchkit.build.sides import BuiltSide
@@ -21,13 +23,22 @@ _THREADS = 1  # how work is split must not depend on the machine, and small mode
 _COMPARE_S = 600.0
 _LINE = re.compile(
     r"rows=(?P<rows>\d+) vocabulary=(?P<vocabulary>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
-    r"at=(?P<at>\d+) kl=(?P<kl>\S+) kl_worst=(?P<kl_worst>\S+) same_top=(?P<same_top>\d+) "
-    r"finite=(?P<finite>[01])\n"
+    r"at=(?P<worst_row>\d+) kl=(?P<kl>\S+) kl_worst=(?P<kl_worst>\S+) same_top=(?P<same_top>\d+) "
+    r"finite=(?P<is_finite>[01])\n"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class _Model(BaseModel):
+    """Base of what is parsed from a program's output, and of what is written and read back with evidence."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    @model_serializer
+    def _every_field(self) -> dict[str, object]:
+        return dict(self)  # also those that were left as usual
+
+
+class Scene(_Model):
     """``tokens`` of the prompt and ``steps`` after it, per sequence; ``flash`` is flash attention."""
 
     name: str
@@ -62,11 +73,10 @@ class Scene:
 
         llama.cpp refuses a quantized V cache without flash attention.
         """
-        return self if self.type_v.startswith("q") else replace(self, flash=False)
+        return self if self.type_v.startswith("q") else self.model_copy(update={"flash": False})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distance:
+class Distance(_Model):
     """How far two tables of logits are apart; ``same_top`` of ``rows`` have the same likeliest token."""
 
     rows: int
@@ -82,14 +92,15 @@ class Distance:
 
 def scenes() -> tuple[Scene, ...]:
     """A prompt longer than a physical batch, and two interleaved sequences; f16 and q8_0 KV."""
+    quantized = {"type_k": "q8_0", "type_v": "q8_0"}
     long = Scene(name="long-f16", tokens=_PROMPT)
     pair = Scene(name="two-f16", tokens=_PAIRED, sequences=2)
     return (
         long,
-        replace(long, name="long-q8_0", type_k="q8_0", type_v="q8_0"),
+        long.model_copy(update={"name": "long-q8_0", **quantized}),
         pair,
-        replace(pair, name="two-unified-f16", is_unified=True),
-        replace(pair, name="two-q8_0", type_k="q8_0", type_v="q8_0"),
+        pair.model_copy(update={"name": "two-unified-f16", "is_unified": True}),
+        pair.model_copy(update={"name": "two-q8_0", **quantized}),
     )
 
 
@@ -139,17 +150,7 @@ def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distan
             why=f"it begins: {text[:160]!r}",
             hint=f"the command was: {' '.join(argv)}" if argv else None,
         )
-    return Distance(
-        rows=int(match["rows"]),
-        vocabulary=int(match["vocabulary"]),
-        nmse=float(match["nmse"]),
-        worst=float(match["worst"]),
-        worst_row=int(match["at"]),
-        kl=float(match["kl"]),
-        kl_worst=float(match["kl_worst"]),
-        same_top=int(match["same_top"]),
-        is_finite=match["finite"] == "1",
-    )
+    return Distance.model_validate_strings(match.groupdict())
 
 
 PROGRAM = "llama-perplexity"
@@ -170,8 +171,7 @@ class Text:
     chunks: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class Divergence(_Model):
     """Of one run from the base: mean and largest divergence in nats, and both perplexities."""
 
     mean: float

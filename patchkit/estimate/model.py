@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.gguf import KINDS_BY_NAME, GgufHeader, Kind, Value
+from patchkit.base.gguf import GgufHeader, Kind, Value, tensor_kinds_by_name
 from patchkit.series.toml import TomlModel, load_toml, near_miss, validate
 
 Role = Literal["lookup", "matrix", "experts", "vector"]
@@ -30,10 +31,7 @@ class Weight:
     @property
     def values(self) -> int:
         """Of all ``count`` tensors."""
-        total = self.count
-        for extent in self.shape:
-            total *= extent
-        return total
+        return self.count * math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
@@ -123,7 +121,7 @@ class ShapeTensor(TomlModel):
 
 
 class ShapeModel(TomlModel):
-    """The file."""
+    """A shape file: a model described by hand."""
 
     name: str = Field(min_length=1)
     source: str = Field(min_length=3, description="Where these figures come from")
@@ -149,16 +147,6 @@ class ShapeModel(TomlModel):
         return self
 
 
-def load_shape(path: Path) -> ShapeModel:
-    """Read a shape file.
-
-    Raises:
-        ConfigError: it is no TOML file.
-        ErrorGroup: wrong fields, all of them.
-    """
-    return validate(load_toml(path), ShapeModel, what="shape file")
-
-
 _MAX_LAYERS = 1024  # several times what the deepest models have
 _MAX_EXPERTS = 65536
 # Every n-th layer sees all tokens: set_swa_pattern in llama-model.cpp of build 6900.
@@ -181,16 +169,17 @@ def shape_of_file(path: Path) -> ModelShape:
         ConfigError, ErrorGroup: the file is wrong.
         TENSOR_TYPE_UNKNOWN: there is no such type of tensor.
     """
-    stated = load_shape(path)
+    stated = validate(load_toml(path), ShapeModel, what="shape file")
+    kinds = tensor_kinds_by_name()
     weights = []
     for tensor in stated.tensors:
-        kind = KINDS_BY_NAME.get(tensor.type)
+        kind = kinds.get(tensor.type)
         if kind is None:
             raise UsageError(
                 f"{tensor.name} is said to be {tensor.type}",
                 code="TENSOR_TYPE_UNKNOWN",
                 where=Location(path=str(path)),
-                hint=near_miss(tensor.type, KINDS_BY_NAME) or f"known: {', '.join(KINDS_BY_NAME)}",
+                hint=near_miss(tensor.type, kinds) or f"known: {', '.join(kinds)}",
             )
         weight = Weight(
             name=tensor.name,

@@ -5,6 +5,7 @@ Not counted: activations, the new rows of the KV cache, softmax, norms, launches
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -35,16 +36,6 @@ class Figure:
     def __str__(self) -> str:
         told = "" if self.kind == "given" else f", {self.confidence} confidence: {self.source}"
         return f"{self.value:g} {self.unit} ({self.kind}{told})"
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "value": self.value,
-            "unit": self.unit,
-            "kind": self.kind,
-            "source": self.source,
-            "confidence": self.confidence,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +189,7 @@ def bound_of(model: ModelShape, test: Test, peaks: Peaks, kv: Kind) -> Bound:
     """The least time of ``test``, with K and V kept as ``kv``."""
     weights = attention = _NOTHING
     last = test.depth + test.tokens
-    layers = _alike(model.layers)
+    layers = Counter(model.layers)  # most are alike
     seen: dict[tuple[int, int], _Sum] = {}  # generated tokens are all alike
     for before, tokens in test.batches():
         # The logits of a prompt are asked for its last token only (llama_batch_get_one).
@@ -249,13 +240,6 @@ class _Sum:
 
 
 _NOTHING = _Sum()
-
-
-def _alike(layers: tuple[Layer, ...]) -> dict[Layer, int]:
-    counted: dict[Layer, int] = {}
-    for layer in layers:
-        counted[layer] = counted.get(layer, 0) + 1
-    return counted
 
 
 def weight_work(weight: Weight, tokens: int, outputs: int, model: ModelShape) -> Work:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.gguf import KINDS_BY_NAME, load_gguf_parts
+from patchkit.base.gguf import load_gguf_parts, tensor_kinds_by_name
 from patchkit.device.bench.compare import load_rows
 from patchkit.device.bench.rows import BenchRow
 from patchkit.estimate.model import ModelShape, shape_of_file, shape_of_header
@@ -154,8 +154,8 @@ class Estimate:
                 "notes": list(self.model.notes),
             },
             "kv_type": self.kv,
-            "bandwidth": self.peaks.bandwidth.as_json(),
-            "compute": self.peaks.compute.as_json(),
+            "bandwidth": asdict(self.peaks.bandwidth),
+            "compute": asdict(self.peaks.compute),
             "rows": [row.as_json() for row in self.rows],
         }
 
@@ -181,12 +181,11 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
     measured = {}
     if request.bench is not None:
         measured = measured_of(load_rows(request.bench), request.kv, str(request.bench))
+    kv = tensor_kinds_by_name()[request.kv.upper()]
     rows = []
     for prompt, generated in ((request.prompt, 0), (0, request.generated)):
         tokens, batch = (prompt, request.batch) if prompt else (generated, 1)
         for depth in request.depths if tokens else ():
-            bound = bound_of(
-                model, Test(tokens=tokens, depth=depth, batch=batch), peaks, KINDS_BY_NAME[request.kv.upper()]
-            )
+            bound = bound_of(model, Test(tokens=tokens, depth=depth, batch=batch), peaks, kv)
             rows.append(Row(bound=bound, measured=measured.get((prompt, generated, depth))))
     return Estimate(arch=request.arch, model=model, kv=request.kv, peaks=peaks, rows=tuple(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +17,16 @@ from patchkit.candidate.build import (
     build_sides,
     check_device,
     runs_folder,
-    sides_evidence,
 )
 from patchkit.candidate.subject import Subject
 from patchkit.device.attention import Measured, gate_cases, run_attention
 from patchkit.device.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
 from patchkit.device.driver_build import build_driver
 from patchkit.device.program import Elsewhere, OutputGarbled, Place, Ran
-from patchkit.gates.base import DeviceSetup, GateResult
+from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
+from patchkit.gates.blocks import Block, Table, columns
+from patchkit.gates.blocks import Row as TableRow
+from patchkit.gates.sides import BuiltSides, built_sides
 from patchkit.gpu.cases import Case
 
 
@@ -240,6 +243,88 @@ _ON_CPU = (_OPS_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hou
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 
 
+_WORST = 40  # cases of ours that are shown, of several hundred
+
+
+class OwnCase(Record):
+    """One case of ours, baseline first; ``rows`` were compared."""
+
+    case: str
+    supported: Many[bool]
+    rows: Count
+    nmse: Many[MeasuredNumber | None]
+    worst_row: Many[MeasuredNumber | None]
+    finite: bool
+
+    @property
+    def worst(self) -> float:
+        """The larger NMSE; what is no number is worse than any number."""
+        found = [one for one in self.nmse if one is not None]
+        return math.inf if any(map(math.isnan, found)) else max(found, default=0.0)
+
+
+class OpsLimits(Record):
+    """Upstream's limit, and what a case of ours may have: a factor of the baseline's, at least the floor."""
+
+    nmse: MeasuredNumber
+    floor: MeasuredNumber
+    factor_of_baseline: MeasuredNumber
+
+
+class BackendOpsEvidence(DeviceEvidence):
+    """What ran, with what it was compared, how many cases passed, and every case of ours."""
+
+    device: str
+    backend: str
+    operations: Many[str]
+    pattern: str | None
+    reference: str
+    sides: BuiltSides
+    commands: Many[str]
+    own_runs: str
+    tests_run: Count
+    tests_passed: Count
+    baseline_tests_run: Count
+    baseline_tests_passed: Count
+    failing_on_both: Many[str] = ()
+    limits: OpsLimits
+    own: Many[OwnCase]
+
+    def blocks(self) -> Iterator[Block]:
+        """Counts of upstream's cases, and the least exact of ours."""
+        yield Table(
+            name="backend-ops",
+            caption=f"test-backend-ops on {self.device}",
+            columns=columns("side", "cases run #", "passed #"),
+            rows=(
+                TableRow(cells=("baseline", str(self.baseline_tests_run), str(self.baseline_tests_passed))),
+                TableRow(cells=("candidate", str(self.tests_run), str(self.tests_passed))),
+            ),
+        )
+        worst = sorted(self.own, key=lambda one: -one.worst)[:_WORST]
+        if worst:
+            yield Table(
+                name="backend-ops-own",
+                caption="patchkit's own cases against double precision, the least exact first",
+                columns=columns("case", "NMSE #", "NMSE of the worst row #"),
+                rows=tuple(
+                    TableRow(cells=(one.case, _figures(one.nmse), _figures(one.worst_row))) for one in worst
+                ),
+                note=f"The {len(worst)} least exact of {len(self.own)}; "
+                "two figures are baseline and candidate.",
+                is_detail=True,
+            )
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """The device, too."""
+        yield from super().provenance()
+        yield "device", self.device
+
+
+def _figures(sides: Sequence[float | None]) -> str:
+    return " -> ".join("-" if one is None else f"{one:.1e}" for one in sides) or "-"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOpsGate:
     """``ops`` are tested instead of those of the changed files; ``pattern`` narrows upstream's cases.
@@ -308,7 +393,7 @@ class BackendOpsGate:
         upstream: OpsRun,
         own: OwnRun,
     ) -> GateResult:
-        after = upstream.tests[1]
+        before, after = upstream.tests
         ran = sum(row.is_supported for row in after)
         measured = [one for one in own.after if one.is_supported]
         pattern = self._pattern(ops)
@@ -321,22 +406,24 @@ class BackendOpsGate:
                 f"both sides; {len(problems)} problems"
             ),
             problems=tuple(problems),
-            evidence={
-                "device": self.machine.device,
-                "backend": self.machine.backend,
-                "operations": list(ops),
-                "pattern": pattern,
-                "reference": "upstream's cases: the CPU backend of the baseline, loaded first in the same "
+            evidence=BackendOpsEvidence(
+                device=self.machine.device,
+                backend=self.machine.backend,
+                operations=tuple(ops),
+                pattern=pattern,
+                reference="upstream's cases: the CPU backend of the baseline, loaded first in the same "
                 "process; ours: the definition of attention in double precision",
-                "sides": sides_evidence(sides),
-                "commands": [run.command for run in upstream.runs],
-                "own_runs": (
-                    "once: both sides are the same files" if own.before is own.after else "each side"
-                ),
-                **_counts(upstream),
-                "limits": {"nmse": UPSTREAM_LIMIT, "floor": _FLOOR, "factor_of_baseline": _FACTOR},
-                "own": [_own_json(old, new) for old, new in zip(own.before, own.after, strict=True)],
-            },
+                sides=built_sides(sides),
+                commands=tuple(run.command for run in upstream.runs),
+                own_runs="once: both sides are the same files" if own.before is own.after else "each side",
+                tests_run=ran,
+                tests_passed=sum(row.has_passed for row in after),
+                baseline_tests_run=sum(row.is_supported for row in before),
+                baseline_tests_passed=sum(row.has_passed for row in before),
+                failing_on_both=tuple(_failing_on_both(before, after)),
+                limits=OpsLimits(nmse=UPSTREAM_LIMIT, floor=_FLOOR, factor_of_baseline=_FACTOR),
+                own=tuple(_own_case(old, new) for old, new in zip(own.before, own.after, strict=True)),
+            ),
             not_run=(
                 *((self.machine.note,) if self.machine.note else ()),
                 *((f"upstream's cases that do not match {pattern}: a sample ran",) if pattern else ()),
@@ -344,17 +431,6 @@ class BackendOpsGate:
             ),
             lines=tuple(_lines(ops, upstream, own)),
         )
-
-
-def _counts(run: OpsRun) -> dict[str, object]:
-    before, after = run.tests
-    return {
-        "tests_run": sum(row.is_supported for row in after),
-        "tests_passed": sum(row.has_passed for row in after),
-        "baseline_tests_run": sum(row.is_supported for row in before),
-        "baseline_tests_passed": sum(row.has_passed for row in before),
-        "failing_on_both": _failing_on_both(before, after),
-    }
 
 
 def _lines(ops: Sequence[str], upstream: OpsRun, own: OwnRun) -> Iterator[str]:
@@ -491,15 +567,15 @@ def _told(row: Row) -> str:
     return f"{row.case}: {row.said or row.error}"
 
 
-def _own_json(old: Measured, new: Measured) -> dict[str, object]:
-    return {
-        "case": str(new.case),
-        "supported": [old.is_supported, new.is_supported],
-        "rows": new.rows,
-        "nmse": [old.nmse, new.nmse],
-        "worst_row": [old.worst, new.worst],
-        "finite": new.is_finite,
-    }
+def _own_case(old: Measured, new: Measured) -> OwnCase:
+    return OwnCase(
+        case=str(new.case),
+        supported=(old.is_supported, new.is_supported),
+        rows=new.rows,
+        nmse=(old.nmse, new.nmse),
+        worst_row=(old.worst, new.worst),
+        finite=new.is_finite,
+    )
 
 
 def _failed(gate: str, error: PatchkitError) -> GateResult:

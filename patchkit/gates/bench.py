@@ -6,19 +6,40 @@ that patches promise were measured with real models, so none is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 from patchkit.base.errors import Location, PatchkitError, UsageError
-from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides, check_device, sides_evidence
+from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides, check_device
 from patchkit.candidate.subject import Subject
 from patchkit.device.bench.conditions import Conditions, summarise
 from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.rounds import Judged, Promise, Rounds, judge, promises_for
+from patchkit.device.bench.rounds import Judged, Judgement, Promise, Rounds, judge, promises_for
+from patchkit.device.bench.rows import BenchTest
 from patchkit.device.bench.run import BenchGainMissing, BenchSession, BenchSetup, BenchSlower, open_session
+from patchkit.device.bench.statistics import Verdict, bootstrap_median
 from patchkit.device.runner import Runner
-from patchkit.gates.base import DeviceSetup, GateResult
+from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
+from patchkit.gates.blocks import (
+    Block,
+    Change,
+    Changes,
+    Curve,
+    Curves,
+    Point,
+    Row,
+    Table,
+    columns,
+    figure,
+    percent,
+)
+from patchkit.gates.sides import BuiltSides, built_sides
 from patchkit.gpu.models import SmallModel, head_size_of, model_file
 
 ROUNDS = 10
@@ -26,12 +47,178 @@ ROUNDS = 10
 tests/property/test_bench_power.py."""
 
 
+_MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
+_MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
+_KINDS = {"pp": "prompt processing", "tg": "text generation"}
+_ARMS = ("baseline", "candidate")
+
+
+class JudgedTest(Record):
+    """One test. Changes are fractions, intervals their ends; ``why`` says what the judgement rests on."""
+
+    test: str
+    setting: str
+    baseline_tokens_per_second: Number
+    candidate_tokens_per_second: Number
+    change: Number
+    interval: Annotated[tuple[Number, Number], Field(strict=False)]
+    baseline_against_itself: Annotated[tuple[Number, Number], Field(strict=False)]
+    margin: Number
+    smallest_loss_seen: Number
+    rounds: Count
+    verdict: Verdict
+    judgement: Judgement
+    why: str
+    control: bool
+
+    @property
+    def shown(self) -> Change:
+        """As a strip of a report."""
+        return Change(
+            test=self.test,
+            change=self.change,
+            low=self.interval[0],
+            high=self.interval[1],
+            noise=self.baseline_against_itself,
+            verdict=self.verdict,
+            judgement=self.judgement,
+        )
+
+
+_Nanoseconds = Annotated[int, Field(ge=1, le=10**15)]
+_Round = Annotated[tuple[_Nanoseconds, ...], Field(strict=False, min_length=1)]
+_Rounds = Annotated[tuple[_Round, ...], Field(strict=False, max_length=_MOST_ROUNDS)]
+
+
+class ArmSamples(Record):
+    """The times of each arm, a list per round."""
+
+    baseline: _Rounds
+    candidate: _Rounds
+    again: _Rounds
+
+
+class SampledTest(Record):
+    """One test as :class:`patchkit.device.bench.rows.BenchTest` has it, with its samples."""
+
+    prompt: Count
+    generated: Count
+    depth: Count
+    type_k: str
+    type_v: str
+    flash: str
+    setting: str
+    samples_ns: ArmSamples
+
+    def point(self, arm: str) -> Point:
+        """The speed of an arm, with an interval where there are several rounds."""
+        rounds = self.samples_ns.candidate if arm == "candidate" else self.samples_ns.baseline
+        speeds = [(self.prompt or self.generated) * 1e9 / statistics.median(times) for times in rounds]
+        if len(speeds) < 2:  # noqa: PLR2004 - one value has no spread
+            return Point(depth=self.depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)
+        interval = bootstrap_median(speeds)
+        return Point(depth=self.depth, speed=interval.middle, low=interval.low, high=interval.high)
+
+
+class Samples(Record):
+    """Everything that was timed."""
+
+    format: Literal[1]
+    tests: Annotated[tuple[SampledTest, ...], Field(strict=False, max_length=_MOST_TESTS)]
+
+
+class BenchEvidence(DeviceEvidence):
+    """What was measured where, how each test was judged, and in what state the machine was in each round."""
+
+    runner: str
+    model: str
+    head_size: Count | None
+    tests: Many[JudgedTest]
+    samples: Samples
+    conditions: Many[dict[str, str]]
+    rounds_taken_from_an_interrupted_run: Count
+    backend: str
+    sides: BuiltSides
+
+    def blocks(self) -> Iterator[Block]:
+        """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
+        yield Changes(tests=tuple(one.shown for one in self.tests))
+        yield Curves(curves=tuple(self._curves()))
+        titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
+        yield Table(
+            name="bench",
+            caption=f"llama-bench with {self.model} on {self.runner}",
+            columns=columns(*titles, "baseline against itself #", "would see #", "rounds #", "why ~"),
+            rows=tuple(
+                Row(
+                    cells=(
+                        f"{one.judgement}: {one.verdict}{', control' if one.control else ''}",
+                        one.test,
+                        figure(one.baseline_tokens_per_second),
+                        figure(one.candidate_tokens_per_second),
+                        percent(one.change),
+                        " to ".join(map(percent, one.interval)),
+                        " to ".join(map(percent, one.baseline_against_itself)),
+                        f"-{one.smallest_loss_seen * 100:.1f} %",
+                        str(one.rounds),
+                        one.why,
+                    ),
+                    state=one.judgement,
+                )
+                for one in self.tests
+            ),
+            note="Intervals are of the median over rounds in which both sides took turns; open is no pass.",
+        )
+
+    def _curves(self) -> Iterator[Curve]:
+        found: dict[tuple[str, str, str], list[Point]] = {}
+        for test in self.samples.tests:
+            if bool(test.prompt) == bool(test.generated):
+                continue  # both at once are neither kind
+            kind = "pp" if test.prompt else "tg"
+            title = f"{_KINDS[kind]}, {test.prompt or test.generated} tokens"
+            setting = f"{test.setting}, {test.type_k}, {test.type_v}, {test.flash}"
+            for arm in _ARMS:
+                found.setdefault((title, setting, arm), []).append(test.point(arm))
+        for (title, setting, arm), points in found.items():
+            points.sort(key=lambda point: point.depth)
+            yield Curve(title=title, arm=arm, setting=setting, points=tuple(points))
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """The model, too."""
+        yield from super().provenance()
+        yield "model", self.model
+
+
+def _judged_test(one: Judged) -> JudgedTest:
+    return JudgedTest(
+        test=one.test.name,
+        setting=one.test.setting,
+        baseline_tokens_per_second=round(one.baseline, 3),
+        candidate_tokens_per_second=round(one.candidate, 3),
+        change=round(one.change, 5),
+        interval=one.interval,
+        baseline_against_itself=one.noise,
+        margin=round(math.expm1(one.comparison.margin), 5),
+        smallest_loss_seen=round(one.comparison.smallest_loss_seen, 5),
+        rounds=one.comparison.rounds,
+        verdict=one.comparison.verdict,
+        judgement=one.judgement,
+        why=one.why,
+        control=one.control,
+    )
+
+
+def _sampled(test: BenchTest, rounds: Rounds) -> SampledTest:
+    return SampledTest(**asdict(test), samples_ns=ArmSamples.model_validate(rounds.samples[test]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchGate:
     """Runs where ``runner`` says.
 
     ``head_size`` is the model's, for the promises that name one (None: unknown, so none is asked for).
-    ``name`` differs where no GPU takes part.
+    ``name`` differs where no GPU takes part. ``backend`` and ``sides`` are what was built, for the evidence.
     """
 
     setup: BenchSetup
@@ -39,6 +226,8 @@ class BenchGate:
     head_size: int | None = None
     rounds: int = ROUNDS
     name: str = "bench"
+    backend: str = ""
+    sides: BuiltSides = field(default_factory=dict)
 
     def run(self, subject: Subject) -> GateResult:
         """Measure and judge; raises what :meth:`BenchSession.add_round` raises."""
@@ -91,21 +280,23 @@ def _result(
         verdict="failed" if problems else "not run" if still_open else "passed",
         summary=summary,
         problems=problems,
-        evidence={
-            "runner": gate.runner.name,
-            "model": gate.setup.model.name,
-            "head_size": gate.head_size,
-            "tests": [one.as_json() for one in judged],
-            "samples": rounds.as_json(),
-            "conditions": [look.values for look in looks],
-            "rounds_taken_from_an_interrupted_run": session.resumed // 3,
-        },
+        evidence=BenchEvidence(
+            runner=gate.runner.name,
+            model=gate.setup.model.name,
+            head_size=gate.head_size,
+            tests=tuple(_judged_test(one) for one in judged),
+            samples=Samples(format=1, tests=tuple(_sampled(test, rounds) for test in rounds.tests)),
+            conditions=tuple(look.values for look in looks),
+            rounds_taken_from_an_interrupted_run=session.resumed // 3,
+            backend=gate.backend,
+            sides=gate.sides,
+        ),
         not_run=tuple(f"{one.test.name}: {one.why}" for one in still_open),
         lines=(*_table(judged), *summarise(looks)),
     )
 
 
-_VERDICTS = ("faster", "same", "slower", "undecided")
+_VERDICTS = get_args(Verdict)
 
 
 def _table(judged: Sequence[Judged]) -> tuple[str, ...]:
@@ -116,8 +307,7 @@ def _table(judged: Sequence[Judged]) -> tuple[str, ...]:
 
 
 def _row(one: Judged) -> str:
-    data = one.as_json()
-    low, high = data["interval"] if isinstance(data["interval"], list) else (0.0, 0.0)
+    low, high = one.interval
     interval = f"{low:+.1%} to {high:+.1%}"
     return (
         f"{one.test.name:<16}{one.baseline:>10.1f}{one.candidate:>11.1f}  {one.change:>+7.1%}  "
@@ -128,11 +318,10 @@ def _row(one: Judged) -> str:
 
 def _problem(one: Judged, folder: Path) -> PatchkitError:
     kind = BenchSlower if one.judgement == "lost" else BenchGainMissing
-    effect = one.as_json()["interval"]
     return kind(
         f"{one.test.name} changes by {one.change:+.1%}: {one.baseline:.1f} to {one.candidate:.1f} tokens/s",
         where=Location(path=str(folder)),
-        why=f"{one.why}; 99 % interval {effect}, {one.comparison.rounds} rounds",
+        why=f"{one.why}; 99 % interval {list(one.interval)}, {one.comparison.rounds} rounds",
         hint="the samples lie in that folder; patchkit verify --gate bench measures again",
     )
 
@@ -197,19 +386,13 @@ class BenchOnDevice:
             head_size=head_size_of(model) if self.model is not None and not self.machine.is_cpu else None,
             rounds=self.rounds,
             name=self.name,
+            backend=self.machine.backend,
+            sides=built_sides(sides),
         ).run(subject)
         extra = (self.machine.note,) if self.machine.note else ()
         if self.model is None and not self.machine.is_cpu:
             extra = (*extra, "the gains that patches promise: they are of real models (--model GGUF)")
-        return replace(
-            result,
-            evidence={
-                **result.evidence_json,
-                "backend": self.machine.backend,
-                "sides": sides_evidence(sides),
-            },
-            not_run=(*result.not_run, *extra),
-        )
+        return replace(result, not_run=(*result.not_run, *extra))
 
     def _plan(self) -> BenchPlan:
         if self.plan is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
 from patchkit.build.machine import GATE_PROGRAMS
@@ -16,7 +18,6 @@ from patchkit.candidate.build import (
     build_sides,
     check_device,
     runs_folder,
-    sides_evidence,
 )
 from patchkit.candidate.subject import Subject
 from patchkit.device.driver_build import build_driver
@@ -33,7 +34,9 @@ from patchkit.device.logits import (
     scenes,
 )
 from patchkit.device.program import Elsewhere, Place
-from patchkit.gates.base import DeviceSetup, GateResult
+from patchkit.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
+from patchkit.gates.blocks import Block, Row, Table, columns
+from patchkit.gates.sides import BuiltSides, built_sides
 from patchkit.gpu.models import SmallModel, model_file
 
 
@@ -47,12 +50,16 @@ class LogitsBroken(GateError):
 _FACTOR, _FLOOR = 3.0, 1e-4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPair:
+_BEFORE = Field(validation_alias="baseline", serialization_alias="baseline")
+_AFTER = Field(validation_alias="candidate", serialization_alias="candidate")
+
+
+class TextPair(Record):
     """How far each side's reading of the text is from the base."""
 
-    before: Divergence
-    after: Divergence
+    before: Divergence = _BEFORE
+    after: Divergence = _AFTER
+    floor: MeasuredNumber
 
     @property
     def line(self) -> str:
@@ -61,10 +68,6 @@ class TextPair:
             f"text: KL {self.after.mean:.6f} nats per token (baseline {self.before.mean:.6f}), perplexity "
             f"{self.after.perplexity:.4f} (CPU {self.after.base_perplexity:.4f})"
         )
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {"baseline": asdict(self.before), "candidate": asdict(self.after), "floor": _FLOOR}
 
 
 def run_text(machine: Machine, sides: Sides, text: Text, *, timeout_s: float, place: Place) -> TextPair:
@@ -104,7 +107,7 @@ def run_text(machine: Machine, sides: Sides, text: Text, *, timeout_s: float, pl
         ) from error
     finally:
         base.unlink(missing_ok=True)  # a vocabulary times the tokens of the text: gigabytes
-    return TextPair(before=before, after=after)
+    return TextPair(before=before, after=after, floor=_FLOOR)
 
 
 def judge_text(pair: TextPair) -> Iterator[PatchkitError]:
@@ -138,14 +141,56 @@ _MODELS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Record):
     """One scene of one model: how far each side is from the reference."""
 
     model: str
     scene: Scene
-    before: Distance
-    after: Distance
+    before: Distance = _BEFORE
+    after: Distance = _AFTER
+
+
+class LogitsLimits(Record):
+    """What the candidate may be away from the reference: a factor of the baseline's distance, and a floor."""
+
+    factor: MeasuredNumber
+    floor_nmse: MeasuredNumber
+    floor_kl: MeasuredNumber
+
+
+class LogitsEvidence(DeviceEvidence):
+    """Every scene of every model, and the text that was read (None: none was)."""
+
+    device: str
+    backend: str
+    reference: str
+    sides: BuiltSides
+    limits: LogitsLimits
+    scenes: Many[Pair]
+    text: TextPair | None
+
+    def blocks(self) -> Iterator[Block]:
+        """Every scene of every model."""
+        rows = []
+        for one in self.scenes:
+            before, after = one.before, one.after
+            nmse = f"{before.nmse:.1e} -> {after.nmse:.1e}"
+            divergence = f"{before.kl:.1e} -> {after.kl:.1e}"
+            finite = "yes" if after.is_finite else "NO"
+            rows.append(Row(cells=(one.model, one.scene.name, nmse, divergence, finite)))
+        yield Table(
+            name="logits",
+            caption=f"Logits against the CPU, on {self.device}",
+            columns=columns("model", "scene", "NMSE #", "KL in nats #", "finite"),
+            rows=tuple(rows),
+            note=self.reference,
+            is_detail=True,
+        )
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """The device, too."""
+        yield from super().provenance()
+        yield "device", self.device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,15 +250,15 @@ class LogitsGate:
                 f"{self.machine.device}; {len(problems)} too far from the CPU"
             ),
             problems=problems,
-            evidence={
-                "device": self.machine.device,
-                "backend": self.machine.backend,
-                "reference": "the baseline's CPU backend; without flash attention unless V is quantized",
-                "sides": sides_evidence(sides),
-                "limits": {"factor": _LOGITS_FACTOR, "floor_nmse": _FLOOR_NMSE, "floor_kl": _FLOOR_KL},
-                "scenes": [_pair_json(pair) for pair in pairs],
-                "text": read.as_json() if read is not None else None,
-            },
+            evidence=LogitsEvidence(
+                device=self.machine.device,
+                backend=self.machine.backend,
+                reference="the baseline's CPU backend; without flash attention unless V is quantized",
+                sides=built_sides(sides),
+                limits=LogitsLimits(factor=_LOGITS_FACTOR, floor_nmse=_FLOOR_NMSE, floor_kl=_FLOOR_KL),
+                scenes=tuple(pairs),
+                text=read,
+            ),
             not_run=(
                 *((self.machine.note,) if self.machine.note else ()),
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
@@ -328,12 +373,3 @@ def judge_logits(pairs: Sequence[Pair]) -> Iterator[PatchkitError]:
 def allowed_distance(baseline: Distance) -> tuple[float, float]:
     """The largest NMSE and KL: three times the baseline's own, at least the floors."""
     return max(_LOGITS_FACTOR * baseline.nmse, _FLOOR_NMSE), max(_LOGITS_FACTOR * baseline.kl, _FLOOR_KL)
-
-
-def _pair_json(pair: Pair) -> dict[str, object]:
-    return {
-        "model": pair.model,
-        "scene": asdict(pair.scene),
-        "baseline": asdict(pair.before),
-        "candidate": asdict(pair.after),
-    }

@@ -14,7 +14,6 @@ from patchkit.gates.document import (
     FILE_BYTES,
     EvidenceContradicts,
     EvidenceUnreadable,
-    Node,
     parse_model,
     read_model,
 )
@@ -140,16 +139,12 @@ class _Unknown(Evidence, extra="ignore"):
     """What a gate found that this patchkit does not know."""
 
 
-def _evidence(gate: GateReport, source: str) -> Evidence | Node | None:
+def _evidence(gate: GateReport, source: str) -> Evidence | None:
     """By the model of the gate."""
     value: object = gate.evidence
     if not isinstance(value, dict) or not value:
         return None
     entry = find_entry(gate.name)
-    if entry is not None and not entry.evidence:
-        return Node(
-            value=value, path="$.evidence", source=source, hint="patchkit verify makes the evidence anew"
-        )
     model: type[Evidence] = load(entry.evidence) if entry is not None else _Unknown
     return read_model(value, model, source, "$.evidence")
 

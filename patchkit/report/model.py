@@ -11,8 +11,6 @@ from pydantic import Field, SkipValidation
 
 from patchkit.gates.base import Evidence, Many, Number, Record, Verdict
 from patchkit.gates.blocks import Block, Table
-from patchkit.gates.document import Node
-from patchkit.report.sections import blocks_of_node, provenance_of_node
 
 Side = Literal["upstream", "series", "other"]
 
@@ -82,13 +80,11 @@ class GateReport(Record):
     not_run: Many[str]
     lines: Many[str]
     seconds: Number = 0.0
-    evidence: SkipValidation[Evidence | Node | None] = None
+    evidence: SkipValidation[Evidence | None] = None
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """What is shown of it; raises EvidenceMalformed."""
-        if isinstance(self.evidence, Node):
-            return tuple(blocks_of_node(self.name, self.evidence))
+        """What is shown of it."""
         return () if self.evidence is None else tuple(self.evidence.blocks())
 
     @property
@@ -183,10 +179,7 @@ class Run(RunFile):
             *(("tool", each) for each in self.proven_with),
         ]
         for gate in self.gates:
-            if isinstance(gate.evidence, Node):
-                found = provenance_of_node(gate.evidence)
-            else:
-                found = gate.evidence.provenance() if gate.evidence is not None else iter(())
+            found = gate.evidence.provenance() if gate.evidence is not None else ()
             told += [(f"{gate.name}: {name}", each) for name, each in found]
         return tuple(dict.fromkeys(told))
 

@@ -83,7 +83,7 @@ def command(
 
 def _show_bundle(settings: Settings, folder: Path, manifest: Manifest) -> None:
     if settings.json:
-        settings.terminal.document({"ok": True, "folder": str(folder), **manifest.as_json()})
+        settings.terminal.document({"ok": True, "folder": str(folder), **manifest.model_dump(mode="json")})
         return
     points = sum(len(program.points) for program in manifest.programs if not program.is_planted)
     settings.terminal.data(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from patchkit.base.errors import GateError, Location
-from patchkit.device.bench.rows import BenchGarbage, BenchRow, BenchTest
-from patchkit.device.bench.statistics import Comparison, compare
+from patchkit.base.errors import GateError
+from patchkit.device.bench.rows import BenchRow, BenchTest
+from patchkit.device.bench.statistics import Comparison, Interval, compare
 from patchkit.series.promises import BenchRules, ExpectedGain
 
 Arm = Literal["baseline", "candidate", "again"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
-_FORMAT = 1
 
 
 def round_order(number: int) -> tuple[Arm, ...]:
@@ -69,42 +67,6 @@ class Rounds:
     def tokens_per_second(self, test: BenchTest, arm: Arm) -> float:
         """The median over the rounds."""
         return test.tokens * 1e9 / statistics.median(self.medians(test, arm))
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data that :func:`parse_rounds` reads."""
-        return {
-            "format": _FORMAT,
-            "tests": [{**asdict(test), "samples_ns": self.samples[test]} for test in self.tests],
-        }
-
-
-def parse_rounds(text: str, source: str) -> Rounds:
-    """What :meth:`Rounds.as_json` gave, as JSON text. Raises BenchGarbage."""
-    try:
-        return _rounds(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BenchGarbage(
-            "these are no samples that patchkit wrote",
-            where=Location(path=source),
-            why=f"{type(error).__name__}: {error}",
-            hint="measure again, or name another file",
-        ) from error
-
-
-def _rounds(document: dict[str, Any]) -> Rounds:
-    if document["format"] != _FORMAT:
-        raise ValueError(f"format {document['format']!r}")
-    rounds = Rounds()
-    for entry in document["tests"]:
-        arms = entry.pop("samples_ns")
-        rounds.samples[BenchTest(**entry)] = {
-            arm: [tuple(int(value) for value in each) for each in arms[arm]] for arm in ARMS
-        }
-    columns = [each for arms in rounds.samples.values() for each in arms.values()]
-    times = (value for each in columns for samples in each for value in (samples or (0,)))
-    if len({len(each) for each in columns}) > 1 or any(value <= 0 for value in times):
-        raise ValueError("its rounds are not whole")
-    return rounds
 
 
 def _differ(arm: Arm, expected: set[BenchTest], found: set[BenchTest]) -> GateError:
@@ -167,25 +129,19 @@ class Judged:
         """The effect as a fraction; 0.1 is ten per cent faster."""
         return math.expm1(self.comparison.effect.middle)
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data; changes are fractions."""
-        effect, noise = self.comparison.effect, self.comparison.noise
-        return {
-            "test": self.test.name,
-            "setting": self.test.setting,
-            "baseline_tokens_per_second": round(self.baseline, 3),
-            "candidate_tokens_per_second": round(self.candidate, 3),
-            "change": round(self.change, 5),
-            "interval": [round(math.expm1(effect.low), 5), round(math.expm1(effect.high), 5)],
-            "baseline_against_itself": [round(math.expm1(noise.low), 5), round(math.expm1(noise.high), 5)],
-            "margin": round(math.expm1(self.comparison.margin), 5),
-            "smallest_loss_seen": round(self.comparison.smallest_loss_seen, 5),
-            "rounds": self.comparison.rounds,
-            "verdict": self.comparison.verdict,
-            "judgement": self.judgement,
-            "why": self.why,
-            "control": self.control,
-        }
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the effect's interval, as fractions."""
+        return _fractions(self.comparison.effect)
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """The same of the baseline against itself."""
+        return _fractions(self.comparison.noise)
+
+
+def _fractions(interval: Interval) -> tuple[float, float]:
+    return round(math.expm1(interval.low), 5), round(math.expm1(interval.high), 5)
 
 
 def promises_for(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,12 +13,32 @@ from pathlib import Path
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.build.units import platform_units, units_including
+from patchkit.candidate.subject import Subject
 from patchkit.gates.numerics.cases import CheckCase, cases_for, check_cases, check_line
+from patchkit.gates.numerics.cuda import CannotMeasure
+from patchkit.gates.numerics.forced import (
+    ROWS_FILE,
+    SELECTION,
+    WMMA_UNIT,
+    forced_definitions,
+    forced_tree,
+    wmma_patch,
+)
 from patchkit.gates.numerics.manifest import MANIFEST, Job, Manifest
-from patchkit.gates.numerics.sets import Program, Table, make_programs, planted_program, rows_text
+from patchkit.gates.numerics.sets import (
+    ALTERNATIVES,
+    Point,
+    Program,
+    Table,
+    legal_table,
+    make_programs,
+    planted_program,
+    rows_text,
+)
 from patchkit.gpu.cases import CASE_READER
+from patchkit.kernels.occupancy import limits_of
+from patchkit.kernels.wmma import wmma_table
 
-SELECTION = "ggml/src/ggml-cuda/fattn.cu"
 # Beside the attention units: the backend itself and what its graph runner asks (build 6900).
 BASE_UNITS = tuple(f"ggml/src/ggml-cuda/{name}.cu" for name in ("ggml-cuda", "convert", "topk-moe"))
 
@@ -46,14 +66,12 @@ class BuildInputs:
     """What one bundle compiles.
 
     ``sources`` are the C and C++ files of ggml and its CPU backend; ``attention`` the units of attention,
-    ``touched`` those of them that a patch can change, ``kernel`` the one that a program is about.
-    ``definitions`` belong to the forced side.
+    ``touched`` those of them that a patch can change. ``definitions`` belong to the forced side.
     """
 
     sources: Sequence[str]
     attention: Sequence[str]
     touched: frozenset[str]
-    kernel: str
     programs: Sequence[Program]
     definitions: Sequence[str]
     isolation: bool
@@ -142,7 +160,7 @@ def _forced(inputs: BuildInputs) -> list[str]:
     lines = _compile("cuda", f"forced/{SELECTION}", choice, side="forced", more=more)
     for program in inputs.programs:
         kernel = f"o/{program.name}.o"
-        source = f"forced/{inputs.kernel}"
+        source = f"forced/{WMMA_UNIT}"
         lines += _compile("cuda", source, kernel, side="forced", more=f"{more} -Irows/{program.name}")
         for main in ("attention_check", "test-backend-ops"):
             name = f"bin/{program.name}-{'check' if main == 'attention_check' else 'ops'}"
@@ -179,6 +197,8 @@ def _object(path: str) -> str:
     return f"o/{path.replace('/', '_')}.o"
 
 
+# GPUs whose tables are always measured, beside those of the candidate: one of each kind of matrix unit.
+MEASURED = ("gfx1151", "gfx1100", "gfx1201")
 _NATIVE = ("attention_check.cpp", "launch_log.cpp", "run.sh", "job.sh")
 _TOP = frozenset({"run.sh", "job.sh"})
 _CHECK_S, _OPS_S, _PERF_S = 1200, 1200, 300  # ten times what an H200 with 16 cores took, at least
@@ -189,37 +209,31 @@ _TOLD = ("env", "PATCHKIT_LAUNCHES=1")  # native/launch_log.cpp
 _PLANTED_OPS = "hsk=128,.*kv=1024,nb=35,"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleInputs:
-    """What a bundle is made of.
+def make_bundle(
+    subject: Subject, folder: Path, *, all_legal: bool = False, isolation: bool = True
+) -> Manifest:
+    """Write the bundle of a candidate to a new folder, which appears whole or not at all.
 
-    ``trees`` are the exported trees ``baseline``, ``candidate`` and ``forced``; ``tables`` what must be
-    measured, ``extra`` what may be; ``rows_file`` is the name under which the forced tree includes rows.
-    """
-
-    candidate_tree: str
-    baseline_tree: str
-    archs: tuple[str, ...]
-    build: int
-    trees: Mapping[str, Path]
-    changed_files: tuple[str, ...]
-    kernel: str
-    definitions: tuple[str, ...]
-    rows_file: str
-    tables: tuple[Table, ...]
-    extra: tuple[Table, ...] = ()
-    isolation: bool = True
-    machine: str = "x86_64"
-
-
-def write_bundle(inputs: BundleInputs, folder: Path) -> Manifest:
-    """Write the bundle; the folder appears whole or not at all.
+    Args:
+        subject: the candidate; no toolchain is needed.
+        folder: must not hold anything.
+        all_legal: also measure every setting that any table may ever choose.
+        isolation: also compare CUDA builds of baseline and candidate.
 
     Raises:
-        BUNDLE_EXISTS: there is something already.
+        CannotMeasure: the candidate leaves the kernel alone.
+        NUMERICS_CANNOT_FORCE, BUNDLE_EXISTS, CacheError: as they say.
         BUILD_LIST_MISSING: upstream's list of CUDA units is not where it was.
-        CacheError: the disk refused.
     """
+    patch = wmma_patch(subject)
+    if patch is None:
+        raise CannotMeasure(
+            f"no patch of the candidate for {', '.join(subject.archs)} changes the WMMA attention kernel",
+            code="NUMERICS_NOTHING_TO_MEASURE",
+            where=Location(path=WMMA_UNIT),
+            hint="patchkit list shows the patches and where they are on",
+        )
+    forced = forced_tree(subject, patch)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} is there already",
@@ -228,12 +242,36 @@ def write_bundle(inputs: BundleInputs, folder: Path) -> Manifest:
             why="a bundle is made anew, so that results of another one cannot be taken for its own",
             hint="name a new folder, or remove that one",
         )
-    programs = (*make_programs((*inputs.tables, *inputs.extra)), planted_program())
+    tables = (*_tables(subject), ALTERNATIVES)
+    extra = (legal_table(limits_of(subject.profiles[subject.archs[0]])),) if all_legal else ()
     with disk_errors(folder, "writing a bundle"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
         try:
-            manifest = _fill(inputs, programs, partial)
+            _copy_sources(subject, forced, partial)
+            programs = (*make_programs((*tables, *extra)), planted_program())
+            jobs = [job for program in programs for job in _program(program, tables, partial)]
+            touched = _write_build(subject, programs, forced_definitions(patch), partial, isolation=isolation)
+            alone: list[Job] = []
+            if isolation:
+                jobs += [_ops(side, f"ops-{side}", None) for side in ("baseline", "candidate")]
+                alone = list(_timings())
+                _write_jobs(partial / "jobs-alone.txt", alone)
+            # The longest first: nothing is left to wait for at the end.
+            jobs.sort(key=lambda job: (job.kind != "ops", -job.cases))
+            _write_jobs(partial / "jobs.txt", jobs)
+            manifest = Manifest(
+                candidate_tree=subject.candidate_tree,
+                baseline_tree=subject.baseline_tree,
+                archs=subject.archs,
+                build=subject.build,
+                tables=tables,
+                extra=extra,
+                programs=programs,
+                jobs=(*jobs, *alone),
+                touched=touched,
+            )
+            (partial / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", "utf-8")
             partial.chmod(0o755)
             if folder.is_dir():
                 folder.rmdir()
@@ -243,66 +281,61 @@ def write_bundle(inputs: BundleInputs, folder: Path) -> Manifest:
     return manifest
 
 
-def _fill(inputs: BundleInputs, programs: Sequence[Program], root: Path) -> Manifest:
-    for side, tree in inputs.trees.items():
+def _tables(subject: Subject) -> Iterator[Table]:
+    """The settings of the candidate's GPUs, and of those that are always measured."""
+    for arch in dict.fromkeys((*subject.archs, *(arch for arch in MEASURED if arch in subject.profiles))):
+        rows = wmma_table(subject.profiles[arch])
+        if rows:
+            points = tuple(Point(row.variant, row.params.kq_stride, row.params.nwarps) for row in rows)
+            yield Table(name=arch, points=points)
+
+
+def _copy_sources(subject: Subject, forced: Path, root: Path) -> None:
+    for side, tree in (
+        ("baseline", subject.baseline),
+        ("candidate", subject.candidate),
+        ("forced", forced),
+    ):
         _copy(tree, root / side)
     tests = root / "baseline" / "tests"
     tests.mkdir(parents=True)
-    shutil.copyfile(
-        inputs.trees["baseline"] / "tests" / "test-backend-ops.cpp", tests / "test-backend-ops.cpp"
-    )
+    shutil.copyfile(subject.baseline / "tests" / "test-backend-ops.cpp", tests / "test-backend-ops.cpp")
     native = resources.files("patchkit.gates.numerics").joinpath("native")
     (root / "native").mkdir()
     for name in _NATIVE:
         target = root / name if name in _TOP else root / "native" / name
         target.write_bytes(native.joinpath(name).read_bytes())
     shutil.copyfile(CASE_READER, root / "native" / CASE_READER.name)
-    cases = check_cases()
-    jobs = [job for program in programs for job in _program(inputs, program, cases, root)]
-    attention = tuple(unit for unit in platform_units(inputs.trees["baseline"], "cuda") if "/fattn" in unit)
+
+
+def _write_build(
+    subject: Subject, programs: Sequence[Program], definitions: Sequence[str], root: Path, *, isolation: bool
+) -> tuple[str, ...]:
+    """Write ``build.ninja``; the units whose objects are compared, none without ``isolation``."""
+    attention = tuple(unit for unit in platform_units(subject.baseline, "cuda") if "/fattn" in unit)
     touched = frozenset(
         unit
-        for side in ("baseline", "candidate")
-        for unit in units_including(inputs.trees[side], inputs.changed_files, attention)
+        for tree in (subject.baseline, subject.candidate)
+        for unit in units_including(tree, subject.changed_files, attention)
     )
-    alone: list[Job] = []
-    if inputs.isolation:
-        jobs += [_ops(side, f"ops-{side}", None) for side in ("baseline", "candidate")]
-        alone = list(_timings())
     plan = BuildInputs(
-        sources=base_sources(_files(root / "baseline"), inputs.machine),
+        sources=base_sources(_files(root / "baseline"), platform.machine()),
         attention=attention,
         touched=touched,
-        kernel=inputs.kernel,
         programs=programs,
-        definitions=inputs.definitions,
-        isolation=inputs.isolation,
+        definitions=definitions,
+        isolation=isolation,
     )
     (root / "build.ninja").write_text(build_text(plan), "utf-8")
-    # The longest first: nothing is left to wait for at the end.
-    jobs.sort(key=lambda job: (job.kind != "ops", -job.cases))
-    _write_jobs(root / "jobs.txt", jobs)
-    if alone:
-        _write_jobs(root / "jobs-alone.txt", alone)
-    manifest = Manifest(
-        candidate_tree=inputs.candidate_tree,
-        baseline_tree=inputs.baseline_tree,
-        archs=inputs.archs,
-        build=inputs.build,
-        tables=inputs.tables,
-        extra=inputs.extra,
-        programs=tuple(programs),
-        jobs=(*jobs, *alone),
-        touched=tuple(sorted(touched)) if inputs.isolation else (),
-    )
-    (root / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=1) + "\n", "utf-8")
-    return manifest
+    return tuple(sorted(touched)) if isolation else ()
 
 
-def _program(inputs: BundleInputs, program: Program, cases: Sequence[CheckCase], root: Path) -> Iterator[Job]:
+def _program(program: Program, tables: Sequence[Table], root: Path) -> Iterator[Job]:
+    """Write what one program is compiled with and run over; its jobs."""
+    cases = check_cases()
     folder = root / "rows" / program.name
     folder.mkdir(parents=True)
-    (folder / inputs.rows_file).write_text(rows_text(program), "utf-8")
+    (folder / ROWS_FILE).write_text(rows_text(program), "utf-8")
     if program.is_planted:
         # One process each: a wrong setting may take the whole context with it.
         for number, point in enumerate(program.points):
@@ -312,7 +345,7 @@ def _program(inputs: BundleInputs, program: Program, cases: Sequence[CheckCase],
         return
     mine = cases_for(program.variants, cases)
     yield _check(program, f"check-{program.name}", mine, folder / "cases.txt", root)
-    needed = {point for table in inputs.tables for point in table.points}
+    needed = {point for table in tables for point in table.points}
     if needed.intersection(program.points):
         sizes = sorted({point.variant.head_size for point in program.points})
         yield _ops(program.name, f"ops-{program.name}", f"hsk=({'|'.join(map(str, sizes))}),")

@@ -13,7 +13,8 @@ from patchkit.candidate.find import find_candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.base import GateResult
-from patchkit.gates.numerics.gate import judge_bundle, make_bundle, run_bundle
+from patchkit.gates.numerics.bundle import make_bundle
+from patchkit.gates.numerics.gate import judge_bundle, run_bundle
 from patchkit.gates.numerics.manifest import Manifest
 from patchkit.series.lock import PinWanted, load_lock
 

@@ -18,22 +18,8 @@ _DEFAULT = Path("/usr/local/cuda")
 _ASK_S = 60.0
 
 
-class NvccMissing(ToolchainError):
-    """There is no nvcc."""
-
-    code = "NVCC_MISSING"
-
-
-class CudaHeadersMissing(ToolchainError):
-    """There is an nvcc, but a header that ggml includes is nowhere."""
-
-    code = "CUDA_HEADERS_MISSING"
-
-
-class NvidiaGpuMissing(ToolchainError):
-    """There is no NVIDIA GPU, or its driver does not answer."""
-
-    code = "NVIDIA_GPU_MISSING"
+class CannotMeasure(ToolchainError):
+    """This machine cannot measure the kernel's numbers, or the candidate has none to measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +49,42 @@ def find_cuda(environ: Mapping[str, str], reporter: Reporter, *, roots: Sequence
     """The first CUDA that is here. ``roots`` replaces the folders that are looked at behind the environment.
 
     Raises:
-        NvccMissing: none is, or what is there does not say its version.
-        CudaHeadersMissing: cuBLAS' header is nowhere.
+        CannotMeasure: none is, or what is there does not say its version, or cuBLAS' header is nowhere.
     """
     others = _roots() if roots is None else list(roots)
     nvcc = next(_nvccs(environ, others), None)
     if nvcc is None:
-        raise NvccMissing(
+        raise CannotMeasure(
             "there is no nvcc",
+            code="NVCC_MISSING",
             why=f"looked at NVCC, CUDA_HOME, PATH and {', '.join(map(str, others)) or 'nothing else'}",
             hint="install the CUDA toolkit, or set CUDA_HOME",
         )
     try:
         said = run_tool([str(nvcc), "--version"], timeout_s=_ASK_S, reporter=reporter).stdout
     except (ToolMissing, ToolFailed) as error:
-        raise NvccMissing(f"{nvcc} does not say its version", why=error.why, hint="set NVCC") from error
-    found = re.search(rb"release [\d.]+, V([\d.]+)", said)
-    if found is None:
-        raise NvccMissing(f"{nvcc} is no nvcc", why=f"it says {said[:80]!r}", hint="set NVCC")
-    return Cuda(nvcc=nvcc, version=found[1].decode(), flags=_flags(nvcc, others))
+        raise CannotMeasure(
+            f"{nvcc} does not say its version", code="NVCC_MISSING", why=error.why, hint="set NVCC"
+        ) from error
+    version = parse_nvcc_version(said.decode("utf-8", "replace"))
+    if version is None:
+        raise CannotMeasure(
+            f"{nvcc} is no nvcc", code="NVCC_MISSING", why=f"it says {said[:80]!r}", hint="set NVCC"
+        )
+    return Cuda(nvcc=nvcc, version=version, flags=_flags(nvcc, others))
+
+
+def parse_nvcc_version(text: str) -> str | None:
+    """The version in the output of ``nvcc --version``."""
+    found = re.search(r"release [\d.]+, V([\d.]+)", text)
+    return None if found is None else found[1]
 
 
 def find_gpus(reporter: Reporter) -> tuple[NvidiaGpu, ...]:
     """The NVIDIA GPUs of this machine.
 
     Raises:
-        NvidiaGpuMissing: nvidia-smi is not there, or names none.
+        CannotMeasure: nvidia-smi is not there, or names none.
     """
     ask = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
     try:
@@ -97,19 +93,26 @@ def find_gpus(reporter: Reporter) -> tuple[NvidiaGpu, ...]:
         raise _no_gpu("there is no nvidia-smi") from error
     except ToolFailed as error:
         raise _no_gpu(error.why or "nvidia-smi failed") from error
-    found = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 3 and re.fullmatch(r"\d+\.\d+", cells[2]):  # noqa: PLR2004 - what was asked for
-            found.append(NvidiaGpu(name=cells[0], driver=cells[1], capability=cells[2]))
+    found = parse_gpus(text)
     if not found:
         raise _no_gpu(f"nvidia-smi names none: {text[:80]!r}")
-    return tuple(found)
+    return found
 
 
-def _no_gpu(why: str) -> NvidiaGpuMissing:
-    return NvidiaGpuMissing(
+def parse_gpus(text: str) -> tuple[NvidiaGpu, ...]:
+    """What nvidia-smi printed, a line per GPU; other lines are left out."""
+    lines = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
+    return tuple(
+        NvidiaGpu(name=cells[0], driver=cells[1], capability=cells[2])
+        for cells in lines
+        if len(cells) == 3 and re.fullmatch(r"\d+\.\d+", cells[2])  # noqa: PLR2004  # what was asked for
+    )
+
+
+def _no_gpu(why: str) -> CannotMeasure:
+    return CannotMeasure(
         "there is no NVIDIA GPU here",
+        code="NVIDIA_GPU_MISSING",
         why=why,
         hint="patchkit numerics build DIR makes a folder that runs on another machine",
     )
@@ -137,8 +140,9 @@ def _flags(nvcc: Path, roots: Sequence[Path]) -> tuple[str, ...]:
     for root in roots:
         if (root / "include" / _HEADER).is_file():
             return (f"-I{root / 'include'}",)
-    raise CudaHeadersMissing(
+    raise CannotMeasure(
         f"{_HEADER} is not beside {nvcc}",
+        code="CUDA_HEADERS_MISSING",
         where=Location(path=str(own / _HEADER)),
         why="ggml's CUDA backend includes it",
         hint="install cuBLAS of the same CUDA, as a package or as the wheel nvidia-cublas",

@@ -15,13 +15,24 @@ from dataclasses import dataclass, field
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.base import GateResult
-from patchkit.gates.numerics.errors import JobTimedOut
+from patchkit.gates.numerics.evidence import (
+    Counts,
+    CudaSides,
+    Gpu,
+    JobEnd,
+    Limits,
+    NumericsEvidence,
+    PlantedRow,
+    PointRow,
+    TableRow,
+    Timing,
+)
 from patchkit.gates.numerics.manifest import Job, Manifest
 from patchkit.gates.numerics.outputs import (
     Check,
     Launch,
     Output,
-    OutputGarbled,
+    ResultsUnreadable,
     RunResults,
     parse_check,
     parse_ops,
@@ -42,19 +53,8 @@ class Figure:
     row: float = 0.0
     examples: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "own_cases": self.own,
-            "upstream_cases": self.upstream,
-            "failed": self.failed,
-            "nmse_max": self.nmse,
-            "row_nmse_max": self.row,
-            "failures": self.examples,
-        }
 
-
-def illegal_points(manifest: Manifest) -> tuple[str, ...]:
+def _illegal_points(manifest: Manifest) -> tuple[str, ...]:
     """The settings of the tables that CUDA cannot run, each with its shared memory."""
     return tuple(
         f"{table.name}, {point}: {point.static_bytes} bytes of static shared memory, CUDA has {STATIC_LIMIT}"
@@ -64,51 +64,46 @@ def illegal_points(manifest: Manifest) -> tuple[str, ...]:
     )
 
 
-def point_row(point: Point, figure: Figure) -> dict[str, object]:
-    """One point as plain data."""
-    variant = point.variant
-    return {
-        "head_size": variant.head_size,
-        "ncols": variant.ncols,
-        "acc": variant.acc,
-        "kq_stride": point.kq_stride,
-        "nwarps": point.nwarps,
-        "static_bytes": point.static_bytes,
-        **figure.as_json(),
-    }
+def _point_row(point: Point, figure: Figure) -> PointRow:
+    return PointRow(
+        head_size=point.variant.head_size,
+        ncols=point.variant.ncols,
+        acc=point.variant.acc,
+        kq_stride=point.kq_stride,
+        nwarps=point.nwarps,
+        static_bytes=point.static_bytes,
+        own_cases=figure.own,
+        upstream_cases=figure.upstream,
+        failed=figure.failed,
+        nmse_max=figure.nmse,
+        row_nmse_max=figure.row,
+        failures=tuple(figure.examples),
+    )
 
 
-def table_row(table: Table, figures: Mapping[Point, Figure]) -> dict[str, object]:
-    """One table as plain data: counts over its settings."""
+def _table_row(table: Table, figures: Mapping[Point, Figure]) -> TableRow:
     mine = [figures[point] for point in table.points if point in figures]
-    return {
-        "name": table.name,
-        "settings": len(table.points),
-        "measured": len(mine),
-        "passed": sum(not figure.failed for figure in mine),
-        "cases": sum(figure.own + figure.upstream for figure in mine),
-        "failed": sum(figure.failed for figure in mine),
-        "nmse_max": max((figure.nmse for figure in mine), default=None),
-        "not_run": [str(point) for point in table.points if not point.is_legal_here],
-    }
+    return TableRow(
+        name=table.name,
+        settings=len(table.points),
+        measured=len(mine),
+        passed=sum(not figure.failed for figure in mine),
+        cases=sum(figure.own + figure.upstream for figure in mine),
+        failed=sum(figure.failed for figure in mine),
+        nmse_max=max((figure.nmse for figure in mine), default=None),
+        not_run=tuple(str(point) for point in table.points if not point.is_legal_here),
+    )
 
 
-def table_lines(manifest: Manifest, figures: Mapping[Point, Figure]) -> Iterator[str]:
-    """One line per table."""
-    for table in (*manifest.tables, *manifest.extra):
-        row = table_row(table, figures)
-        legal = sum(point.is_legal_here for point in table.points)
+def _lines(evidence: NumericsEvidence) -> Iterator[str]:
+    """One line per table, and how many of the runs that must fail were noticed."""
+    for row in evidence.tables:
         yield (
-            f"{table.name}: {row['passed']} of {legal} settings pass, {row['cases']} cases, "
-            f"{row['failed']} failed, "
-            f"{len(table.points) - legal} not run here"
+            f"{row.name}: {row.passed} of {row.settings - len(row.not_run)} settings pass, "
+            f"{row.cases} cases, {row.failed} failed, {len(row.not_run)} not run here"
         )
-
-
-def planted_line(planted: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """One line: how many of the runs that must fail were noticed."""
-    noticed = sum(bool(row["failed"]) or bool(row["crashed"]) for row in planted)
-    yield f"planted: {noticed} of {len(planted)} runs with broken rules noticed"
+    noticed = sum(bool(row.failed) or row.crashed for row in evidence.planted)
+    yield f"planted: {noticed} of {len(evidence.planted)} runs with broken rules noticed"
 
 
 # Of the time. One program, byte for byte the same on both sides, differed from itself by up to 3.7 % in the
@@ -118,9 +113,9 @@ _SIDES = ("baseline", "candidate")
 _SHOWN = 6
 
 
-def judge_isolation(
+def _judge_isolation(
     manifest: Manifest, results: RunResults
-) -> tuple[dict[str, object] | None, tuple[str, ...], list[PatchkitError]]:
+) -> tuple[CudaSides | None, tuple[str, ...], list[PatchkitError]]:
     """Evidence, lines for a person, and problems; nothing of all that where the bundle does not compare."""
     if not manifest.touched:
         return None, (), []
@@ -149,7 +144,7 @@ def judge_isolation(
     counts, found = _counts(results)
     problems += found
     timings = _timings(results)
-    slower = [name for name, row in timings.items() if row["slower"]]
+    slower = [name for name, row in timings.items() if row.slower]
     if not timings:
         problems.append(
             GateError("attention on CUDA was not timed on both sides", code="NUMERICS_UNFINISHED")
@@ -160,16 +155,16 @@ def judge_isolation(
                 f"{len(slower)} tests are slower on CUDA", code="CUDA_SLOWER", why="; ".join(slower[:_SHOWN])
             )
         )
-    evidence: dict[str, object] = {
-        "units": len(manifest.touched),
-        "equal_objects": len(equal),
-        "differing": differing,
-        "unsteady_objects": {name: sorted(results.objects[name]) for name in unsteady},
-        "programs_equal": same,
-        "counts": counts,
-        "timings": timings,
-    }
-    ratios = [float(str(row["ratio"])) for row in timings.values()]
+    evidence = CudaSides(
+        units=len(manifest.touched),
+        equal_objects=len(equal),
+        differing=tuple(differing),
+        unsteady_objects={name: tuple(sorted(results.objects[name])) for name in unsteady},
+        programs_equal=same,
+        counts=counts,
+        timings=timings,
+    )
+    ratios = [row.ratio for row in timings.values()]
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}" if ratios else "not measured"
     again = f", after building again where nvcc made more than one: {', '.join(unsteady)}" if unsteady else ""
     what = "one file on both sides" if same else "two files"
@@ -208,7 +203,7 @@ def _counts(results: RunResults) -> tuple[dict[str, str], list[PatchkitError]]:
             continue
         try:
             run = parse_ops(output.stdout, f"results/ops-{side}.out")
-        except OutputGarbled as error:
+        except ResultsUnreadable as error:
             problems.append(error)
             continue
         told[side] = f"{run.passed} of {run.total}"
@@ -230,8 +225,8 @@ def _counts(results: RunResults) -> tuple[dict[str, str], list[PatchkitError]]:
     return told, problems
 
 
-def _timings(results: RunResults) -> dict[str, dict[str, object]]:
-    """Per test: median microseconds of both sides, their ratio, and whether the candidate is slower."""
+def _timings(results: RunResults) -> dict[str, Timing]:
+    """Of every test that both sides were timed in."""
     rounds: Mapping[str, dict[str, list[float]]] = {side: defaultdict(list) for side in _SIDES}
     for name, output in results.outputs.items():
         kind, _, rest = name.partition("-")
@@ -239,25 +234,18 @@ def _timings(results: RunResults) -> dict[str, dict[str, object]]:
         if kind == "perf" and side in rounds:
             for timing in parse_perf(output.stdout):
                 rounds[side][timing.params].append(timing.microseconds)
-    return dict(_rows(rounds))
-
-
-def _rows(rounds: Mapping[str, Mapping[str, list[float]]]) -> Iterator[tuple[str, dict[str, object]]]:
+    timings = {}
     for params, before in rounds["baseline"].items():
         after = rounds["candidate"].get(params)
-        if not after or not all(value > 0 for value in (*before, *after)):
-            continue
-        medians = statistics.median(before), statistics.median(after)
-        ratio = medians[1] / medians[0]
-        yield (
-            params,
-            {
-                "before_us": before,
-                "after_us": after,
-                "ratio": round(ratio, 4),
-                "slower": min(after) > max(before) and ratio > 1 + NOISE,
-            },
-        )
+        if after and all(value > 0 for value in (*before, *after)):
+            ratio = statistics.median(after) / statistics.median(before)
+            timings[params] = Timing(
+                before_us=tuple(before),
+                after_us=tuple(after),
+                ratio=round(ratio, 4),
+                slower=min(after) > max(before) and ratio > 1 + NOISE,
+            )
+    return timings
 
 
 NMSE_LIMIT = 2.8e-5
@@ -273,7 +261,7 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
     problems: list[PatchkitError] = []
     figures: dict[Point, Figure] = {}
     counts = {"own": 0, "upstream": 0, "failed": 0, "unsupported": 0}
-    planted: list[dict[str, object]] = []
+    planted: list[PlantedRow] = []
     by_name = {program.name: program for program in manifest.programs}
     for job in manifest.jobs:
         output = results.outputs.get(job.name)
@@ -293,37 +281,37 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
                 hint="nvidia-smi; dmesg | grep -i xid",
             )
         )
-    isolation, told, found = judge_isolation(manifest, results)
+    isolation, told, found = _judge_isolation(manifest, results)
     problems += found
-    not_run = illegal_points(manifest)
+    not_run = _illegal_points(manifest)
     gpu = results.gpus[0]
-    evidence: dict[str, object] = {
-        "candidate_tree": manifest.candidate_tree,
-        "baseline_tree": manifest.baseline_tree,
-        "build": manifest.build,
-        "gpu": {"name": gpu[0], "driver": gpu[1], "compute_capability": gpu[2]},
-        "nvcc": results.nvcc,
-        "limits": {"nmse": NMSE_LIMIT, "row_nmse": ROW_LIMIT},
-        "counts": counts,
-        "points": [point_row(point, figure) for point, figure in sorted(figures.items())],
-        "tables": [table_row(table, figures) for table in (*manifest.tables, *manifest.extra)],
-        "planted": planted,
-        "isolation": isolation,
-        "jobs": {
-            name: {"status": each.status, "seconds": each.seconds} for name, each in results.outputs.items()
+    evidence = NumericsEvidence(
+        candidate_tree=manifest.candidate_tree,
+        baseline_tree=manifest.baseline_tree,
+        build=manifest.build,
+        gpu=Gpu(name=gpu.name, driver=gpu.driver, compute_capability=gpu.capability),
+        nvcc=results.nvcc,
+        limits=Limits(nmse=NMSE_LIMIT, row_nmse=ROW_LIMIT),
+        counts=Counts.model_validate(counts),
+        points=tuple(_point_row(point, figure) for point, figure in sorted(figures.items())),
+        tables=tuple(_table_row(table, figures) for table in (*manifest.tables, *manifest.extra)),
+        planted=tuple(planted),
+        isolation=isolation,
+        jobs={
+            name: JobEnd(status=each.status, seconds=each.seconds) for name, each in results.outputs.items()
         },
-    }
+    )
     ran = counts["own"] + counts["upstream"]
     worst = max((figure.nmse for figure in figures.values()), default=0.0)
     return GateResult(
         gate="numerics",
         verdict="failed" if problems else "passed",
-        summary=f"{ran} cases over {len(figures)} settings on {gpu[0]}, {counts['failed']} failed, "
+        summary=f"{ran} cases over {len(figures)} settings on {gpu.name}, {counts['failed']} failed, "
         f"NMSE at most {worst:.1e}",
         problems=tuple(problems),
         evidence=evidence,
         not_run=not_run,
-        lines=(*table_lines(manifest, figures), *planted_line(planted), *told),
+        lines=(*_lines(evidence), *told),
     )
 
 
@@ -339,8 +327,12 @@ def job_problem(job: Job, output: Output | None) -> PatchkitError | None:
     said = "\n".join((output.stderr + output.stdout[-2000:]).splitlines()[-_SHOWN_LINES:])
     where = Location(path=f"results/{job.name}.err")
     if output.status == _TIMEOUT or (output.status == _KILLED and output.seconds >= job.limit_s):
-        return JobTimedOut(
-            f"{job.name} did not end within {job.limit_s} s", where=where, why=said or None, hint=_again(job)
+        return GateError(
+            f"{job.name} did not end within {job.limit_s} s",
+            code="NUMERICS_TIMEOUT",
+            where=where,
+            why=said or None,
+            hint=_again(job),
         )
     lost = next((line for line in (output.stderr + output.stdout).splitlines() if _is_lost(line)), None)
     if lost is not None:
@@ -384,7 +376,7 @@ def _measured(
             yield from _own(job, program, output, figures, counts)
         else:
             yield from _upstream(job, program, output, figures, counts)
-    except OutputGarbled as error:
+    except ResultsUnreadable as error:
         yield error
 
 
@@ -394,7 +386,7 @@ def _own(
     run = parse_check(output.stdout, f"results/{job.name}.out")
     points = {point.variant: point for point in program.points}
     for check in run.checks:
-        if not check.is_supported:
+        if not check.supported:
             counts["unsupported"] += 1
             continue
         point, why = _point_of(check.launches, points)
@@ -404,8 +396,9 @@ def _own(
         figure = figures.setdefault(point, Figure())
         figure.own += 1
         counts["own"] += 1
-        figure.nmse = max(figure.nmse, check.nmse or 0.0)
-        figure.row = max(figure.row, check.row or 0.0)
+        if check.finite:
+            figure.nmse = max(figure.nmse, check.nmse or 0.0)
+            figure.row = max(figure.row, check.row or 0.0)
         if _fails(check):
             figure.failed += 1
             counts["failed"] += 1
@@ -442,10 +435,10 @@ def _upstream(
 
 def _planted(
     job: Job, program: Program, output: Output | None, problems: list[PatchkitError]
-) -> Iterator[dict[str, object]]:
+) -> Iterator[PlantedRow]:
     """A planted point is noticed when its cases fail, or when it takes the program down."""
     problem = job_problem(job, output)
-    if output is None or isinstance(problem, JobTimedOut):
+    if output is None or (problem is not None and problem.code == "NUMERICS_TIMEOUT"):
         problems.append(problem or _unfinished(job, "nothing"))
         return
     failed, ran = 0, 0
@@ -456,7 +449,7 @@ def _planted(
         else:
             cases = [case for case in parse_ops(output.stdout).cases if case.verdict != "not supported"]
             ran, failed = len(cases), sum(case.verdict == "FAIL" for case in cases)
-    except OutputGarbled as error:
+    except ResultsUnreadable as error:
         problems.append(error)
         return
     crashed = problem is not None
@@ -469,13 +462,13 @@ def _planted(
                 hint=_again(job),
             )
         )
-    yield {"job": job.name, "cases": ran, "failed": failed, "crashed": crashed}
+    yield PlantedRow(job=job.name, cases=ran, failed=failed, crashed=crashed)
 
 
 def _fails(check: Check) -> bool:
-    if not check.is_supported:
+    if not check.supported:
         return False
-    if check.nmse is None or check.row is None:
+    if not check.finite or check.nmse is None or check.row is None:
         return True
     return check.nmse > NMSE_LIMIT or check.row > ROW_LIMIT
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.gates.numerics.cuda import NvidiaGpu, parse_gpus, parse_nvcc_version
 from patchkit.kernels.wmma import WmmaVariant
 
 _MARK = "PATCHKIT-LAUNCH "
@@ -27,21 +29,27 @@ _SHOWN = 120  # characters of a line in a message
 OpsVerdict = Literal["OK", "FAIL", "not supported"]
 
 
-class OutputGarbled(ToolchainError):
-    """The output of a job is not what the program writes."""
-
-    code = "NUMERICS_OUTPUT_GARBLED"
+class ResultsUnreadable(ToolchainError):
+    """Results of a bundle are not there, or are not what its programs write."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class _Line(BaseModel):
+    """What a program writes as one line of JSON."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+_Three = tuple[int, int, int]
+
+
+class Launch(_Line):
     """One launch. ``threads`` (its bound) and ``static_bytes`` (shared memory) are of the compiled kernel."""
 
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    static_bytes: int
-    dynamic_bytes: int
+    grid: _Three
+    block: _Three
+    static_bytes: int = Field(validation_alias="static")
+    dynamic_bytes: int = Field(validation_alias="dynamic")
     threads: int
 
     @property
@@ -53,16 +61,33 @@ class Launch:
         return WmmaVariant(int(found[1]), int(found[2]), "f32" if found[3] == "f" else "f16")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One case of ours. ``nmse`` and ``row`` are None where the result is not finite or not supported."""
+class Check(_Line):
+    """One case of ours; ``nmse`` and ``row`` count where it is finite. ``launches`` came before it."""
 
     case: str
-    is_supported: bool
-    is_finite: bool
-    nmse: float | None
-    row: float | None
-    launches: tuple[Launch, ...]
+    supported: bool
+    finite: bool = False
+    nmse: float | None = None
+    row: float | None = None
+    launches: tuple[Launch, ...] = ()
+
+    @model_validator(mode="after")
+    def _errors_are_errors(self) -> Check:
+        errors = (self.nmse, self.row)
+        if self.supported and (None in errors or "finite" not in self.model_fields_set):
+            raise ValueError("a case without its errors")
+        if self.finite and not all(error is not None and 0 <= error < math.inf for error in errors):
+            raise ValueError("an error that is no error")
+        return self
+
+
+class _Done(_Line):
+    """The last line: how many cases there were."""
+
+    done: int
+
+
+_L = TypeVar("_L", bound=_Line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +136,7 @@ def parse_check(text: str, path: str = "output") -> CheckRun:
     """The output of native/attention_check.cpp.
 
     Raises:
-        OutputGarbled: a line that the program does not write. A missing end is no error: see ``is_complete``.
+        ResultsUnreadable: a line that the program does not write. A missing end is none: see ``is_complete``.
     """
     checks: list[Check] = []
     launches: list[Launch] = []
@@ -121,13 +146,12 @@ def parse_check(text: str, path: str = "output") -> CheckRun:
             continue
         where = Location(path=path, line=number)
         if line.startswith(_MARK):
-            launches.append(_launch(line, where))
-            continue
-        data = _object(line, where)
-        if "done" in data:
-            done = _int(data, "done", where)
+            launches.append(_parsed(line[len(_MARK) :], Launch, where))
+        elif '"done"' in line:
+            done = _parsed(line, _Done, where).done
         else:
-            checks.append(_check(data, tuple(launches), where))
+            check = _parsed(line, Check, where)
+            checks.append(check.model_copy(update={"launches": tuple(launches)}))
             launches = []
     return CheckRun(checks=tuple(checks), is_complete=done == len(checks))
 
@@ -136,7 +160,7 @@ def parse_ops(text: str, path: str = "output") -> OpsRun:
     """The output of ``test-backend-ops test``; what was launched since the last verdict belongs to the next.
 
     Raises:
-        OutputGarbled: a verdict that upstream does not write, or one without a case.
+        ResultsUnreadable: a verdict that upstream does not write, or one without a case.
     """
     cases: list[OpsCase] = []
     launches: list[Launch] = []
@@ -148,7 +172,7 @@ def parse_ops(text: str, path: str = "output") -> OpsRun:
             waiting, line = found["params"], found["rest"]
         if _MARK in line:
             before, _, rest = line.partition(_MARK)
-            launches.append(_launch(_MARK + rest, where))
+            launches.append(_parsed(rest, Launch, where))
             line = before
         verdict = _verdict(line)
         if waiting is not None and verdict is not None:
@@ -188,83 +212,19 @@ def _is_talk(line: str) -> bool:
     return line.startswith(("ggml_", "load_backend", "  Device ", "register_backend"))
 
 
-def _check(data: Mapping[str, object], launches: tuple[Launch, ...], where: Location) -> Check:
-    supported = data.get("supported")
-    case = data.get("case")
-    if not isinstance(case, str) or not isinstance(supported, bool):
-        raise _garbled("a case without its name or its 'supported'", where)
-    if not supported:
-        return Check(case=case, is_supported=False, is_finite=False, nmse=None, row=None, launches=launches)
-    finite, nmse, row = data.get("finite"), data.get("nmse"), data.get("row")
-    if not isinstance(finite, bool) or not isinstance(nmse, float) or not isinstance(row, float):
-        raise _garbled("a case without its errors", where)
-    if finite and not (math.isfinite(nmse) and math.isfinite(row) and nmse >= 0 and row >= 0):
-        raise _garbled("an error that is no error", where)
-    return Check(
-        case=case,
-        is_supported=True,
-        is_finite=finite,
-        nmse=nmse if finite else None,
-        row=row if finite else None,
-        launches=launches,
-    )
-
-
-def _launch(line: str, where: Location) -> Launch:
-    data = _object(line[len(_MARK) :], where)
-    kernel = data.get("kernel")
-    if not isinstance(kernel, str):
-        raise _garbled("a launch without a kernel", where)
-    return Launch(
-        kernel=kernel,
-        grid=_three(data, "grid", where),
-        block=_three(data, "block", where),
-        static_bytes=_int(data, "static", where),
-        dynamic_bytes=_int(data, "dynamic", where),
-        threads=_int(data, "threads", where),
-    )
-
-
-def _three(data: Mapping[str, object], name: str, where: Location) -> tuple[int, int, int]:
-    value = data.get(name)
-    if isinstance(value, list) and len(value) == 3 and all(isinstance(each, int) for each in value):  # noqa: PLR2004 - x, y, z
-        return (value[0], value[1], value[2])
-    raise _garbled(f"a launch whose {name} is no three numbers", where)
-
-
-def _int(data: Mapping[str, object], name: str, where: Location) -> int:
-    value = data.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _garbled(f"{name} is no number", where)
-    return value
-
-
-def _object(line: str, where: Location) -> dict[str, object]:
+def _parsed(line: str, model: type[_L], where: Location) -> _L:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _garbled(f"a line that is no JSON: {line[:_SHOWN]!r}", where) from error
-    if not isinstance(data, dict):
-        raise _garbled(f"a line that is no object: {line[:_SHOWN]!r}", where)
-    return data
-
-
-def _garbled(what: str, where: Location) -> OutputGarbled:
-    return OutputGarbled(
-        f"the output of a job has {what}",
-        where=where,
-        why="nothing is read from an output that is not wholly understood",
-        hint="look at the file; run the bundle again with: sh run.sh run",
-    )
-
-
-_RESULTS_SHOWN = 120  # characters of a text in a message
-
-
-class ResultsMissing(ToolchainError):
-    """A bundle was not run, or not to the end: files of its results are not there."""
-
-    code = "NUMERICS_RESULTS_MISSING"
+        return model.model_validate_json(line.encode("utf-8", "replace"))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        told = ".".join(map(str, first["loc"]))
+        raise ResultsUnreadable(
+            f"the output of a job has a line that cannot be read: {line[:_SHOWN]!r}",
+            code="NUMERICS_OUTPUT_GARBLED",
+            where=where,
+            why=f"{told}: {first['msg']}" if told else first["msg"],
+            hint="look at the file; run the bundle again with: sh run.sh run",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,12 +239,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """The folder ``results``: ``gpus`` are (name, driver, compute capability).
+    """The folder ``results``. ``objects``: path -> sha256s of its builds; ``programs``: path -> sha256."""
 
-    ``objects``: path -> sha256 of every build of it; ``programs``: path -> sha256.
-    """
-
-    gpus: tuple[tuple[str, str, str], ...]
+    gpus: tuple[NvidiaGpu, ...]
     nvcc: str
     objects: Mapping[str, frozenset[str]]
     programs: Mapping[str, str]
@@ -296,73 +253,51 @@ def load_results(folder: Path) -> RunResults:
     """The results of a bundle; jobs without a status are left out, which whoever judges must notice.
 
     Raises:
-        ResultsMissing: no results, or none of a GPU.
-        OutputGarbled: nvidia-smi, nvcc or a status wrote something else than expected.
+        ResultsUnreadable: no results, or none of a GPU; nvidia-smi, nvcc or a status wrote something else.
         CacheError: the disk refused.
     """
     place = folder / "results"
     with disk_errors(place, "reading results"):
         for name in ("gpu.csv", "nvcc.txt", "programs.txt"):
             if not (place / name).is_file():
-                raise ResultsMissing(
+                raise ResultsUnreadable(
                     f"{name} is not among the results of {folder}",
+                    code="NUMERICS_RESULTS_MISSING",
                     where=Location(path=str(place / name)),
                     why="the bundle was not run here, or run.sh ended before its end",
                     hint=f"sh {folder}/run.sh",
                 )
-        outputs = {path.stem: _output(place, path) for path in sorted(place.glob("*.status"))}
-        after = place / "gpu-after.csv"
+        seen = _read(place / "gpu.csv")
+        gpus = parse_gpus(seen)
+        if not gpus:
+            raise _garbled(f"no GPU: {seen[:_SHOWN]!r}", place / "gpu.csv")
+        nvcc = parse_nvcc_version(_read(place / "nvcc.txt"))
+        if nvcc is None:
+            raise _garbled("no version of nvcc", place / "nvcc.txt")
+        objects: dict[str, frozenset[str]] = {}
+        for name, digest in _sums(place / "objects.txt"):
+            # A unit whose two objects differ is built more than once, and has a line for each build.
+            objects[name] = objects.get(name, frozenset()) | {digest}
         return RunResults(
-            gpus=_gpus(place / "gpu.csv"),
-            nvcc=_nvcc(place / "nvcc.txt"),
-            objects=_sums_of_builds(place / "objects.txt"),
+            gpus=gpus,
+            nvcc=nvcc,
+            objects=objects,
             programs=dict(_sums(place / "programs.txt")),
-            outputs=outputs,
-            is_gpu_there_after=after.is_file() and bool(_rows(_read(after))),
+            outputs={path.stem: _output(path) for path in sorted(place.glob("*.status"))},
+            is_gpu_there_after=bool(parse_gpus(_read(place / "gpu-after.csv"))),
         )
 
 
-def _output(place: Path, status: Path) -> Output:
+def _output(status: Path) -> Output:
     words = _read(status).split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004 - status and seconds
-        raise _results_garbled("no status", status)
-    texts = [_read(place / f"{status.stem}.{kind}") for kind in ("out", "err")]
-    return Output(status=int(words[0]), seconds=int(words[1]), stdout=texts[0], stderr=texts[1])
+        raise _garbled("no status", status)
+    stdout, stderr = (_read(status.with_suffix(ending)) for ending in (".out", ".err"))
+    return Output(status=int(words[0]), seconds=int(words[1]), stdout=stdout, stderr=stderr)
 
 
 def _read(path: Path) -> str:
     return path.read_text("utf-8", "replace") if path.is_file() else ""
-
-
-def _rows(text: str) -> list[tuple[str, str, str]]:
-    rows = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 3 and re.fullmatch(r"\d+\.\d+", cells[2]):  # noqa: PLR2004 - name, driver, capability
-            rows.append((cells[0], cells[1], cells[2]))
-    return rows
-
-
-def _gpus(path: Path) -> tuple[tuple[str, str, str], ...]:
-    rows = _rows(_read(path))
-    if not rows:
-        raise _results_garbled(f"no GPU: {_read(path)[:_RESULTS_SHOWN]!r}", path)
-    return tuple(rows)
-
-
-def _nvcc(path: Path) -> str:
-    found = re.search(r"release [\d.]+, V([\d.]+)", _read(path))
-    if found is None:
-        raise _results_garbled("no version of nvcc", path)
-    return found[1]
-
-
-def _sums_of_builds(path: Path) -> dict[str, frozenset[str]]:
-    """A unit whose two objects differ is built more than once, and has a line for each build."""
-    sums: dict[str, frozenset[str]] = {}
-    for name, digest in _sums(path):
-        sums[name] = sums.get(name, frozenset()) | {digest}
-    return sums
 
 
 def _sums(path: Path) -> Iterator[tuple[str, str]]:
@@ -372,9 +307,10 @@ def _sums(path: Path) -> Iterator[tuple[str, str]]:
             yield name, digest
 
 
-def _results_garbled(what: str, path: Path) -> OutputGarbled:
-    return OutputGarbled(
+def _garbled(what: str, path: Path) -> ResultsUnreadable:
+    return ResultsUnreadable(
         f"a result of a bundle has {what}",
+        code="NUMERICS_OUTPUT_GARBLED",
         where=Location(path=str(path)),
         why="nothing is read from a result that is not wholly understood",
         hint="look at the file; run the bundle again with: sh run.sh",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, lds_bytes, legal_params
@@ -43,21 +46,42 @@ class Point:
         return f"{self.variant}: stride {self.kq_stride}, {self.nwarps} warps"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class StoredModel(BaseModel):
+    """Base of what a bundle's manifest holds: frozen, and read back with the types it was written with."""
+
+    model_config = ConfigDict(frozen=True, strict=True, validate_by_name=True, serialize_by_alias=True)
+
+
+def _point_of_row(row: object) -> object:
+    if not isinstance(row, list):
+        return row
+    size, columns, acc, stride, warps = row
+    variant = {"head_size": size, "ncols": columns, "acc": acc}
+    return {"variant": variant, "kq_stride": stride, "nwarps": warps}
+
+
+def _row_of_point(point: Point) -> list[int | str]:
+    variant = point.variant
+    return [variant.head_size, variant.ncols, variant.acc, point.kq_stride, point.nwarps]
+
+
+# In JSON: head size, columns, accumulator, stride, warps.
+_Stored = Annotated[Point, BeforeValidator(_point_of_row), PlainSerializer(_row_of_point)]
+
+
+class Table(StoredModel):
     """The points somebody needs: ``name`` is a GPU, or says what they are."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[_Stored, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(StoredModel):
     """One program: ``points`` are what it measures."""
 
     name: str
-    points: tuple[Point, ...]
-    is_planted: bool = False
+    points: tuple[_Stored, ...]
+    is_planted: bool = Field(default=False, validation_alias="planted", serialization_alias="planted")
 
     @property
     def variants(self) -> frozenset[WmmaVariant]:

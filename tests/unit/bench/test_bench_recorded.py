@@ -8,11 +8,13 @@ per second of the time that graphs take.
 from __future__ import annotations
 
 import collections
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from patchkit.device.bench.rounds import ARMS, Promise, Rounds, judge, parse_rounds
+from patchkit.device.bench.rounds import ARMS, Promise, Rounds, judge
+from patchkit.device.bench.rows import BenchTest
 from patchkit.device.bench.statistics import Verdict
 
 _RECORDED = Path(__file__).parent / "recorded"
@@ -20,7 +22,10 @@ _NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())
 
 
 def _measurements(name: str) -> Iterator[Rounds]:
-    whole = parse_rounds((_RECORDED / name).read_text("utf-8"), name)
+    whole = Rounds()
+    for entry in json.loads((_RECORDED / name).read_text("utf-8"))["tests"]:
+        samples = entry.pop("samples_ns")
+        whole.samples[BenchTest(**entry)] = {arm: [tuple(one) for one in samples[arm]] for arm in ARMS}
     assert whole.count == 200
     for begin in range(0, 200, 10):
         part = Rounds()

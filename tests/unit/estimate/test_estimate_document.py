@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from patchkit.base.gguf import KINDS_BY_NAME
+from patchkit.base.gguf import tensor_kinds_by_name
 from patchkit.estimate.model import shape_of_file
 from patchkit.estimate.roofline import Figure, Peaks, bound_of
 from patchkit.estimate.roofline import Test as Run
@@ -38,7 +38,7 @@ def test_bounds_shares_gains_and_errors_of_the_tables(checkout, shape):
     rows = _rows(checkout, shape)
     assert len(rows) == 10
     for test, most, share, gain, *measured in rows:
-        bound = bound_of(model, _run(test), _PEAKS, KINDS_BY_NAME["F16"])
+        bound = bound_of(model, _run(test), _PEAKS, tensor_kinds_by_name()["F16"])
         assert [f"{bound.rate:.2f}", f"{bound.share:.1%}", f"x{bound.gain:.2f}"] == [most, share, gain]
         errors = [f"{bound.rate / float(rate) - 1:+.0%}" for rate in measured[::2]]
         assert errors == measured[1::2]

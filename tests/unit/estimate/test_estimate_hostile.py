@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.gguf import KINDS, GgufHeader, LongArray, Tensor
+from patchkit.base.gguf import GgufHeader, LongArray, Tensor, tensor_kinds
 from patchkit.estimate.model import shape_of_header
 from patchkit.estimate.roofline import Figure, Peaks, bound_of
 from patchkit.estimate.roofline import Test as Run
@@ -42,7 +42,7 @@ _TENSORS = st.builds(
         ["token_embd.weight", "output.weight", "blk.0.ffn_up_exps.weight", "blk.1.attn_q.weight", "x", ""]
     ),
     shape=st.lists(st.integers(1, 2**12), max_size=4).map(tuple),
-    kind=st.sampled_from(list(KINDS.values())),
+    kind=st.sampled_from(list(tensor_kinds().values())),
 )
 _PEAKS = Peaks(
     bandwidth=Figure(value=212, unit="GB/s", kind="given", source="test", confidence="-"),
@@ -55,7 +55,7 @@ _PEAKS = Peaks(
     fields=st.dictionaries(st.sampled_from(_NAMES), _VALUES),
     sane=st.booleans(),
     tensors=st.lists(_TENSORS, max_size=4).map(tuple),
-    kv=st.sampled_from(list(KINDS.values())),
+    kv=st.sampled_from(list(tensor_kinds().values())),
 )
 def test_any_metadata_give_a_bound_or_an_error(arch, fields, sane, tensors, kv):
     usual = {"block_count": 2, "embedding_length": 64, "attention.head_count": 4} if sane else {}

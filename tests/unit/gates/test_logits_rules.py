@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -28,29 +27,35 @@ def pair(after: Distance) -> Pair:
 
 
 def test_as_near_as_the_baseline_passes() -> None:
-    assert not list(judge_logits([pair(NEAR), pair(replace(NEAR, nmse=5e-5))]))
+    assert not list(judge_logits([pair(NEAR), pair(NEAR.model_copy(update={"nmse": 5e-5}))]))
 
 
 @pytest.mark.parametrize("worse", [{"nmse": 7e-5}, {"kl": 2e-4}, {"nmse": math.nan}, {"kl": math.inf}])
 def test_further_than_three_times_the_baseline_fails(worse) -> None:
-    (problem,) = judge_logits([pair(replace(NEAR, **worse))])
+    (problem,) = judge_logits([pair(NEAR.model_copy(update=worse))])
     assert problem.code == "LOGITS_FAR"
     assert "the baseline has 2.0e-05" in (problem.why or "")
 
 
 def test_values_that_are_no_numbers_fail_by_themselves() -> None:
-    (problem,) = judge_logits([pair(replace(NEAR, is_finite=False))])
+    (problem,) = judge_logits([pair(NEAR.model_copy(update={"is_finite": False}))])
     assert problem.code == "LOGITS_NOT_FINITE"
 
 
 def test_a_baseline_without_any_distance_leaves_room() -> None:
-    assert allowed_distance(replace(NEAR, nmse=0.0, kl=0.0)) == (5e-5, 1e-4)
+    assert allowed_distance(NEAR.model_copy(update={"nmse": 0.0, "kl": 0.0})) == (5e-5, 1e-4)
 
 
 def test_a_text_read_further_off_than_allowed_fails() -> None:
     near = Divergence(mean=4e-5, worst=1e-3, perplexity=7.0, base_perplexity=7.0)
-    assert not list(judge_text(TextPair(before=near, after=replace(near, mean=1e-4))))
-    (problem,) = judge_text(TextPair(before=near, after=replace(near, mean=0.002, perplexity=1334.0)))
+    assert not list(
+        judge_text(TextPair(floor=1e-4, before=near, after=near.model_copy(update={"mean": 1e-4})))
+    )
+    (problem,) = judge_text(
+        TextPair(floor=1e-4, before=near, after=near.model_copy(update={"mean": 0.002, "perplexity": 1334.0}))
+    )
     assert problem.code == "LOGITS_FAR"
     assert "perplexity 1334.0000" in (problem.why or "")
-    assert list(judge_text(TextPair(before=near, after=replace(near, mean=math.nan))))
+    assert list(
+        judge_text(TextPair(floor=1e-4, before=near, after=near.model_copy(update={"mean": math.nan})))
+    )

@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.gates.numerics.cuda import (
-    CudaHeadersMissing,
-    NvccMissing,
-    NvidiaGpuMissing,
-    find_cuda,
-    find_gpus,
-)
+from patchkit.gates.numerics.cuda import find_cuda, find_gpus
 
 RELEASE = "Cuda compilation tools, release 13.0, V13.0.88"
 
@@ -48,20 +43,20 @@ def test_nvcc_may_lie_in_a_wheel_and_its_headers_in_another(tmp_path: Path) -> N
 
 
 def test_no_nvcc(tmp_path: Path) -> None:
-    with pytest.raises(NvccMissing, match="there is no nvcc"):
+    with refused("NVCC_MISSING", match="there is no nvcc"):
         find_cuda({"PATH": str(tmp_path)}, NullReporter(), roots=[tmp_path])
 
 
 @pytest.mark.parametrize(("text", "status"), [("hello", 0), (RELEASE, 1)])
 def test_an_nvcc_that_is_none(tmp_path: Path, text: str, status: int) -> None:
     one = program(tmp_path / "nvcc", text, status)
-    with pytest.raises(NvccMissing):
+    with refused("NVCC_MISSING"):
         find_cuda({"NVCC": str(one), "PATH": ""}, NullReporter(), roots=[])
 
 
 def test_no_header_of_cublas(tmp_path: Path) -> None:
     one = program(tmp_path / "bin" / "nvcc", RELEASE)
-    with pytest.raises(CudaHeadersMissing) as caught:
+    with refused("CUDA_HEADERS_MISSING") as caught:
         find_cuda({"NVCC": str(one), "PATH": ""}, NullReporter(), roots=[])
     assert "cublas_v2.h" in caught.value.message
 
@@ -77,12 +72,12 @@ def test_the_gpus_as_nvidia_smi_names_them(tmp_path: Path, monkeypatch, recorded
 def test_a_driver_without_a_gpu(tmp_path: Path, monkeypatch, text: str, status: int) -> None:
     program(tmp_path / "nvidia-smi", text, status)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(NvidiaGpuMissing):
+    with refused("NVIDIA_GPU_MISSING"):
         find_gpus(NullReporter())
 
 
 def test_no_nvidia_smi(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NvidiaGpuMissing) as caught:
+    with refused("NVIDIA_GPU_MISSING") as caught:
         find_gpus(NullReporter())
     assert caught.value.why == "there is no nvidia-smi"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.gates.numerics.bundle import BASE_UNITS, SELECTION, BuildInputs, base_sources, build_text
+from patchkit.gates.numerics.bundle import BASE_UNITS, BuildInputs, base_sources, build_text
 from patchkit.gates.numerics.cases import cases_for, check_cases, check_line, variant_of
+from patchkit.gates.numerics.forced import SELECTION
+from patchkit.gates.numerics.forced import WMMA_UNIT as KERNEL
 from patchkit.gates.numerics.manifest import load_manifest
 from patchkit.gates.numerics.outputs import parse_check
 from patchkit.gates.numerics.sets import (
@@ -29,7 +31,6 @@ from patchkit.kernels.wmma import VARIANTS, WmmaVariant, violations
 from patchkit.series.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[3]
-KERNEL = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +133,6 @@ def _inputs(*, isolation: bool = True) -> BuildInputs:
         sources=("ggml/src/ggml.c", "ggml/src/ggml-backend.cpp"),
         attention=(SELECTION, KERNEL, "ggml/src/ggml-cuda/fattn-other.cu"),
         touched=touched,
-        kernel=KERNEL,
         programs=(*make_programs((ALTERNATIVES,)), planted_program()),
         definitions=("FORCED",),
         isolation=isolation,
