@@ -16,7 +16,8 @@ from pathlib import Path
 import jinja2
 
 from patchkit.gates.blocks import Change, Changes, Curve, Curves, Order, Point, Row, Table, figure, percent
-from patchkit.report.model import GateReport, Run
+from patchkit.gates.record import GateReport
+from patchkit.report.model import Run
 
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from patchkit.base.text import one_line
 from patchkit.gates.blocks import Table
-from patchkit.report.model import GateReport, Problem, Run
+from patchkit.gates.record import GateReport, Problem
+from patchkit.report.model import Run
 
 _MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
 _ROWS = 50

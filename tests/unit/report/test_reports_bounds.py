@@ -14,9 +14,10 @@ from patchkit.gates.document import (
     EvidenceUnreadable,
     parse_model,
 )
+from patchkit.gates.record import Place, Problem
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
-from patchkit.report.model import Place, Problem, Run
+from patchkit.report.model import Run
 from patchkit.report.sweep import sweep_tables
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import Evidence, GateResult
 from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.gates.record import Place
 from patchkit.report.evidence import load_evidence, parse_evidence
-from patchkit.report.model import Place, Run
+from patchkit.report.model import Run
 
 
 def test_the_whole_ladder_is_read(whole: Run) -> None:
@@ -111,9 +112,13 @@ def test_the_file_of_a_gate_must_be_of_the_same_run(whole_files: dict[str, bytes
     assert caught.value.where[0].path == "e/anchors.json"
 
 
+class Seen(Evidence):
+    x: int
+
+
 def test_a_gate_that_is_unknown_is_shown_without_tables(whole_files: dict[str, bytes]) -> None:
     report = json.loads(whole_files["report.json"])
-    result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence={"x": 1})
+    result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence=Seen(x=1))
     report["gates"].append({**result.as_json(), "seconds": 1, "evidence": "somewhere"})
     files = {
         "report.json": json.dumps(report).encode(),
