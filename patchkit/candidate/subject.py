@@ -14,7 +14,7 @@ from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import export_tree
-from patchkit.candidate.find import Candidate, CandidateCommit
+from patchkit.candidate.record import Candidate, CandidateCommit
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.context import make_guard
 from patchkit.edits.guard import Guard

@@ -20,7 +20,7 @@ from patchkit.cli.settings import FOLDER, TEXT
 if TYPE_CHECKING:
     from patchkit.bump.onto.pin import Onto
     from patchkit.candidate.plan import Request
-    from patchkit.candidate.records import Wish
+    from patchkit.candidate.record import Wish
     from patchkit.candidate.workspace import Workspace
     from patchkit.series.lock import Pin, PinWanted
 
@@ -159,7 +159,7 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def packed(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # whatever the command takes
-        from patchkit.candidate.records import Wish
+        from patchkit.candidate.record import Wish
 
         onto = make_onto(options.pop("onto"), options.pop("repo"), None, options["upstream"])
         wish = Wish(with_=options.pop("with_"), without=options.pop("without"), only=options.pop("only"))

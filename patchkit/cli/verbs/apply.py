@@ -117,23 +117,23 @@ def _apply_onto(
 
 
 def _text(applied: Applied, repository: Path, *, verbose: bool) -> str:
-    branch = applied.branch.removeprefix("refs/heads/")
-    pin = branch.rpartition("/")[2]
-    archs = " ".join(f"--arch {arch}" for arch in applied.archs)
-    left_out = [f"  left out {patch}: {reason}" for patch, reason in applied.skipped] if verbose else []
+    candidate, skipped = applied.candidate, applied.skipped
+    archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
+    left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
-        head = f"No patch is for {' '.join(applied.archs)} on {pin}: {branch} is upstream's own tree."
-        return "\n".join([f"{head} {applied.available.sentence}", *left_out])
-    count = len(applied.commits)
+        head = f"No patch is for {' '.join(candidate.archs)} on {candidate.pin}"
+        there = f"{candidate.branch} is upstream's own tree. {applied.available.sentence}"
+        return "\n".join([f"{head}: {there}", *left_out])
+    count = len(candidate.commits)
     state = "as it was" if applied.unchanged else "made"
-    names = ", ".join(made.id for made in applied.commits)
-    others = f"; {len(applied.skipped)} left out (-v says why)" if applied.skipped and not verbose else ""
+    names = ", ".join(candidate.ids)
+    others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
     lines = [
-        f"{branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {applied.base[:12]}",
+        f"{candidate.branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {candidate.base[:12]}",
         f"patches:   {names}{others}",
     ]
     if verbose:
-        lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
+        lines += [f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits]
         lines += [*left_out, f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
     if applied.opt_in:
         lines.append(
@@ -144,8 +144,9 @@ def _text(applied: Applied, repository: Path, *, verbose: bool) -> str:
     elif applied.handover is not None:
         first, *more = applied.handover.lines()
         lines += [f"fetch it:  {first}", *(f"{'':11}{line}" for line in more if verbose)]
+    verify = f"patchkit verify --no-gpu {archs} --upstream {candidate.pin}"
     lines += [
         f"build it:  {shlex.join(applied.cmake)}",
-        f"next:      patchkit verify --no-gpu {archs} --upstream {pin}; placed and parsed, not run on a GPU",
+        f"next:      {verify}; placed and parsed, not run on a GPU",
     ]
     return "\n".join(lines)

@@ -12,10 +12,7 @@ from patchkit.cli.complaint import complain
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.bump.commit import BumpCommitted
-    from patchkit.bump.run import Bump
-    from patchkit.candidate.workspace import Workspace
-    from patchkit.series.lock import Pin
+    from patchkit.bump.report import Bump
 
 
 class _Options(TypedDict):
@@ -86,48 +83,28 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
     cache folder.
     """
-    from patchkit.bump.commit import check_committed
-    from patchkit.bump.report import bump_json, bump_lines, ending_lines, keep_report
+    from patchkit.bump.report import bump_lines, ending_lines, keep_report
     from patchkit.bump.request import BumpRequest
     from patchkit.bump.run import run_bump
     from patchkit.gates.verify import failures
 
     workspace = settings.workspace()
-    if options["commit"]:
-        check_committed(workspace.series, workspace.reporter)  # told before the work, not after it
-    request = BumpRequest(
-        to=options["to"],
-        archs=options["archs"],
-        with_=options["with_"],
-        without=options["without"],
-        drop_conflicts=options["drop_conflicts"],
-        commit=options["commit"],
-        source=options["source"],
-        upstream_url=options["upstream_url"],
-        verify=not options["no_verify"],
-        keep_default=options["keep_default"],
-    )
-    branch = _Branch(workspace)
-    wanted = options["commit"]
-    bump = run_bump(
-        request,
-        workspace,
-        os.environ,
-        check=branch.check if wanted else None,
-        finish=branch.make if wanted else None,
-    )
+    bump = run_bump(BumpRequest(**options), workspace, os.environ)
     kept = keep_report(bump, workspace.cache_root)
-    document = bump_json(bump) | {"report": str(kept)}
-    if branch.made is not None:
-        document |= {"commit": {"branch": branch.made.branch, "commit": branch.made.commit}}
-    lines = [*bump_lines(bump), *ending_lines(bump, branch.made)]
+    document = bump.as_json() | {"report": str(kept)}
+    if bump.committed is not None:
+        document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
+    lines = [*bump_lines(bump), *ending_lines(bump)]
     terminal = settings.terminal
     if settings.json:
         terminal.document(document)
     else:
         terminal.data("\n".join([*lines, f"report: {kept}"]))
         problems = [
-            problem for each in bump.made if each.report is not None for problem in failures(each.report)
+            problem
+            for each in bump.successors
+            if each.report is not None
+            for problem in failures(each.report)
         ]
         if problems:
             terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
@@ -136,32 +113,6 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
 
 def _exit_code(bump: Bump) -> ExitCode:
     if bump.state == "done":
-        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.made) else ExitCode.OK
+        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.successors) else ExitCode.OK
     codes = {"blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED, "fewer": ExitCode.FEWER_PATCHES}
     return codes[bump.state]
-
-
-class _Branch:
-    """The branch of ``--commit``: checked when the pin is known, made at the end."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self.made: BumpCommitted | None = None
-
-    def check(self, new: Pin) -> None:
-        from patchkit.bump.commit import check_branch
-
-        check_branch(self._workspace.series, f"bump/{new.name}", self._workspace.reporter)
-
-    def make(self, done: Bump) -> None:
-        from patchkit.bump.commit import commit_lock
-        from patchkit.bump.report import bump_message
-
-        self.made = commit_lock(
-            self._workspace.series,
-            done.lock,
-            branch=f"bump/{done.new.name}",
-            message=bump_message(done),
-            date=done.new.committed,
-            reporter=self._workspace.reporter,
-        )

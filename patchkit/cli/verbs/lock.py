@@ -40,7 +40,9 @@ def command(settings: Settings, *, every: bool, **options: Unpack[RequestOptions
     else:
         one = relock(make_request(workspace, options), workspace)
         document = one.as_json()
-        lines = [f"{workspace.series.lock}: {_state(one)}, tree {one.tree}, commit {one.commit}"]
+        lines = [
+            f"{workspace.series.lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
+        ]
     if settings.json:
         settings.terminal.document({"lock": str(workspace.series.lock), **document})
     else:
@@ -69,9 +71,10 @@ def _lines(done: Relocked, workspace: Workspace) -> Iterator[str]:
     count = sum(each.changed for each in done.results)
     yield f"{workspace.series.lock}: {count} of {len(done.results)} results recorded anew"
     for each in done.results:
-        patches = ", ".join(each.patches) or "no patches"
-        yield f"  {each.name}: {_state(each)}, tree {each.tree[:12]}, {patches}"
-        if each.was != each.patches:
+        result = each.result
+        patches = ", ".join(result.patches) or "no patches"
+        yield f"  {result.name}: {_state(each)}, tree {result.tree[:12]}, {patches}"
+        if each.was != result.patches:
             yield f"    instead of {', '.join(each.was) or 'no patches'}"
     yield from (f"  {name}: taken out, its GPU has no profile any more" for name in done.dropped)
 

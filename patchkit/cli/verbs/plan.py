@@ -74,7 +74,7 @@ def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOpt
 
 
 def _patch(patch: PlannedPatch, show_text: bool) -> list[str]:  # noqa: FBT001 - private, one caller
-    lines = ["", f"{patch.id}: {patch.title}"]
+    lines = ["", f"{patch.id}: {patch.selected.patch.title}"]
     if patch.state != "apply":
         return [*lines, f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"]
     lines.append(f"  live on {', '.join(patch.targets)}; elsewhere upstream's code")

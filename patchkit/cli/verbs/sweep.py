@@ -93,7 +93,8 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
 
 
 def _swept(workspace: Workspace, archs: tuple[str, ...], options: _Options) -> Sweep:
-    from patchkit.bump.sweep import pins_of, run_sweep
+    from patchkit.bump.sweep import run_sweep
+    from patchkit.series.lock import load_lock
 
     remote = options["first"] or options["last"] or options["upstream_url"]
     if remote and options["corpus"] is not None:
@@ -115,7 +116,7 @@ def _swept(workspace: Workspace, archs: tuple[str, ...], options: _Options) -> S
         )
     return run_sweep(
         workspace,
-        pins_of(options["corpus"] or workspace.series.patches / "upstreams.toml"),
+        load_lock(options["corpus"] or workspace.series.patches / "upstreams.toml").pins,
         archs=archs,
         with_=options["with_"],
         jobs=options["jobs"],

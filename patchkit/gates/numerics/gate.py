@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
-from patchkit.base.files import DiskFull, disk_errors
+from patchkit.base.errors import CacheError, GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.files import disk_errors
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
 from patchkit.build.jobs import workers
@@ -42,7 +42,7 @@ def run_bundle(folder: Path, subject: Subject, environ: Mapping[str, str]) -> No
         NotABundle, NUMERICS_FOREIGN: it is none, or of another candidate.
         CannotMeasure: this machine has no nvcc, no headers of CUDA, no GPU or no ninja.
         NUMERICS_BUILD_FAILED: it does not compile here.
-        DiskFull: the disk refused.
+        DISK_FULL: the disk refused.
         ToolTimeout, ToolFailed, ToolCrashed: run.sh did not come to its end.
     """
     foreign = _foreign(load_manifest(folder), folder, subject)
@@ -184,7 +184,9 @@ def _run_error(status: int, stderr: bytes, folder: Path) -> PatchkitError:
         case 4:
             return CannotMeasure("run.sh finds no NVIDIA GPU", code="NVIDIA_GPU_MISSING", why=why, hint=hint)
         case 6:
-            return DiskFull("run.sh could not write its results", why=why, hint=f"df -h {folder}")
+            return CacheError(
+                "run.sh could not write its results", code="DISK_FULL", why=why, hint=f"df -h {folder}"
+            )
         case _:
             return ToolchainError(
                 "the bundle could not be built and run",
