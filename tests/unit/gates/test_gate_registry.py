@@ -84,7 +84,7 @@ def run(tmp_path: Path, checkout: Path, capsys: pytest.CaptureFixture[str]):
     make_series(world, 1, ("gfx1151", "gfx1100"), config=True, last=None)
 
     def start(*argv: str) -> str:
-        code = main(world.command(*argv)[3:])
+        code = main(world.words(*argv))
         out, err = capsys.readouterr()
         assert code == 0, err
         return out
