@@ -1,4 +1,4 @@
-"""Writes docs/reference.md: every command with its options, exit codes, and the keys of people's files.
+"""Writes docs/reference.md: commands, gates, report formats, exit codes, the keys of files.
 
 Vocabulary: the *shared* options are those of every command; they stand once, at the top. All of the text
 comes from click, from the exit codes and from the JSON schemas. ``python ci/reference.py`` says whether the
@@ -17,6 +17,8 @@ import click
 
 from patchkit.base.errors import ExitCode
 from patchkit.cli.commands import COMMANDS, Verbs
+from patchkit.gates.registry import entries
+from patchkit.report.registry import FORMATS
 from patchkit.series.schema import SCHEMAS
 
 __all__ = ["reference"]
@@ -30,7 +32,7 @@ Made by `ci/reference.py` from the program itself; a test compares. Change the p
 
 def reference() -> str:
     """The whole document."""
-    lines = [*_HEAD.splitlines(), "", *_commands(), *_exit_codes(), *_files()]
+    lines = [*_HEAD.splitlines(), "", *_commands(), *_gates(), *_formats(), *_exit_codes(), *_files()]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -76,6 +78,23 @@ def _options(params: list[click.Parameter], context: click.Context) -> Iterator[
         return
     yield from ["| option | |", "|---|---|"]
     yield from (f"| `{_cell(option)}` | {_cell(text)} |" for option, text in rows)
+    yield ""
+
+
+def _gates() -> Iterator[str]:
+    yield from ["## Gates", "", "In order of cost; [gates.md](gates.md) says how each proves it.", ""]
+    yield from ["| gate | runs | proves |", "|---|---|---|"]
+    runs = {"anywhere": "anywhere", "nvidia": "on an NVIDIA GPU", "device": "on the GPU, or the CPU"}
+    yield from (f"| `{gate.name}` | {runs[gate.place]} | {_cell(gate.about)} |" for gate in entries())
+    yield ""
+
+
+def _formats() -> Iterator[str]:
+    yield from ["## Report formats", "", "Of `patchkit report --format`.", ""]
+    yield from ["| format | option of `verify` | |", "|---|---|---|"]
+    for form in FORMATS:
+        option = f"`--{form.name}`" if form.option else ""
+        yield f"| `{form.name}` | {option} | {_cell(form.about)} |"
     yield ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -98,14 +98,9 @@ class GateResult:
     verdict: Verdict
     summary: str
     problems: tuple[PatchkitError, ...] = ()
-    evidence: Evidence | dict[str, object] = field(default_factory=dict)
+    evidence: Evidence | None = None
     not_run: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-
-    @property
-    def evidence_json(self) -> dict[str, object]:
-        """The evidence as plain data."""
-        return self.evidence.as_json() if isinstance(self.evidence, Evidence) else self.evidence
 
     def as_json(self) -> dict[str, object]:
         """Plain data, the evidence included."""
@@ -126,7 +121,7 @@ class GateResult:
             ],
             "not_run": list(self.not_run),
             "lines": list(self.lines),
-            "evidence": self.evidence_json,
+            "evidence": {} if self.evidence is None else self.evidence.as_json(),
         }
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -178,108 +175,6 @@ def _unreadable(
         why=why,
         hint=hint,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One value of a document. Every accessor raises EvidenceMalformed when the value is of another kind."""
-
-    value: object
-    path: str
-    source: str
-    hint: str
-
-    def get(self, key: str) -> Node:
-        """A field that must be there."""
-        found = self.find(key)
-        if found is None:
-            raise self._wrong(f"an object with the field '{key}'")
-        return found
-
-    def find(self, key: str) -> Node | None:
-        """A field, or None when it is absent or null."""
-        if not isinstance(self.value, dict):
-            raise self._wrong("an object")
-        value = self.value.get(key)
-        return None if value is None else self._child(value, _step(key))
-
-    def fields(self) -> Iterator[tuple[str, Node]]:
-        """Every field, its name made harmless."""
-        if not isinstance(self.value, dict):
-            raise self._wrong("an object")
-        for key, value in self.value.items():
-            yield harmless(key), self._child(value, _step(key))
-
-    def items(self, *, least: int = 0, most: int | None = None) -> Iterator[Node]:
-        """The members of a list; ``most`` where work grows faster than their number."""
-        if not isinstance(self.value, list):
-            raise self._wrong("a list")
-        if len(self.value) < least or (most is not None and len(self.value) > most):
-            bounds = f"{least} or more" if most is None else f"{least} to {most}"
-            raise self._wrong(f"a list of {bounds}")
-        for at, value in enumerate(self.value):
-            yield self._child(value, f"[{at}]")
-
-    def pair(self) -> tuple[Node, Node]:
-        """A list of exactly two."""
-        first, second = self.items(least=2, most=2)
-        return first, second
-
-    def text(self) -> str:
-        """A harmless text."""
-        if not isinstance(self.value, str):
-            raise self._wrong("a text")
-        return harmless(self.value)
-
-    def texts(self, *, most: int | None = None) -> tuple[str, ...]:
-        """A list of texts."""
-        return tuple(item.text() for item in self.items(most=most))
-
-    def word(self, *allowed: str) -> str:
-        """One of a few texts."""
-        if not isinstance(self.value, str) or self.value not in allowed:
-            raise self._wrong(f"one of: {', '.join(allowed)}")
-        return self.value
-
-    def flag(self) -> bool:
-        """True or false."""
-        if not isinstance(self.value, bool):
-            raise self._wrong("true or false")
-        return self.value
-
-    def integer(self, *, least: int = 0) -> int:
-        """A whole number from ``least`` to 10^15."""
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            raise self._wrong("a whole number")
-        if not least <= self.value <= _LARGEST:
-            raise self._wrong(f"a whole number from {least} to 10^15")
-        return self.value
-
-    def number(self) -> float:
-        """A finite number, at most 10^15 to either side."""
-        if not isinstance(self.value, int | float) or isinstance(self.value, bool):
-            raise self._wrong("a number")
-        # The comparison before the conversion: float() of a large integer fails.
-        if not -_LARGEST <= self.value <= _LARGEST:
-            raise self._wrong("a finite number of at most 10^15")
-        return float(self.value)
-
-    def measured(self) -> float:
-        """What a gate measured: NaN and infinities are results, too, and those of a gate that failed."""
-        if isinstance(self.value, float) and not math.isfinite(self.value):
-            return self.value
-        return self.number()
-
-    def _child(self, value: object, step: str) -> Node:
-        return Node(value=value, path=self.path + step, source=self.source, hint=self.hint)
-
-    def _wrong(self, expected: str) -> EvidenceMalformed:
-        return EvidenceMalformed(
-            f"{self.source}: {self.path} is not {expected}",
-            where=Location(path=self.source, label=self.path),
-            why=f"it is {_told(self.value)}",
-            hint=self.hint,
-        )
 
 
 def _step(key: str) -> str:

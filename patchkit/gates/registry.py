@@ -31,7 +31,7 @@ class Entry:
     name: str
     place: Place
     gate: str
-    evidence: str = ""
+    evidence: str
     about: str
     compiles: bool = True
     always: str = ""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from patchkit.build.identity import toolchain_identity
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import Job, Runner
 from patchkit.gates.base import DeviceEvidence, Gate, GateResult, Identity
-from patchkit.gates.registry import find_entry, load
+from patchkit.gates.document import EvidenceMalformed, EvidenceUnreadable
+from patchkit.gates.record import read_gate
 
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0
@@ -58,23 +57,24 @@ class Reusing:
                 subject.reporter.info(f"gate {self.name}: {earlier.summary}")
                 return earlier
         result = self.inner.run(subject)
+        if result.evidence is None:
+            return result
         when = self.now().isoformat(timespec="seconds")
-        if isinstance(result.evidence, DeviceEvidence):
-            rests_on = {"identity": Identity.model_validate(identity), "run_at": when}
-            return replace(result, evidence=result.evidence.model_copy(update=rests_on))
-        return replace(result, evidence={**result.evidence_json, "identity": identity, "run_at": when})
+        return replace(
+            result, evidence=result.evidence.model_copy(update={"identity": identity, "run_at": when})
+        )
 
-    def _identity(self, subject: Subject) -> dict[str, str]:
+    def _identity(self, subject: Subject) -> Identity:
         toolchain = subject.toolchain
-        return {
-            "format": str(_FORMAT),
-            "baseline_tree": subject.baseline_tree,
-            "candidate_tree": subject.candidate_tree,
-            "toolchain": toolchain_identity(toolchain) if toolchain is not None else "none",
-            "runner": self.runner.name,
-            "machine": machine_facts(self.runner),
-            "settings": self.settings,
-        }
+        return Identity(
+            format=str(_FORMAT),
+            baseline_tree=subject.baseline_tree,
+            candidate_tree=subject.candidate_tree,
+            toolchain=toolchain_identity(toolchain) if toolchain is not None else "none",
+            runner=self.runner.name,
+            machine=machine_facts(self.runner),
+            settings=self.settings,
+        )
 
 
 def machine_facts(runner: Runner) -> str:
@@ -92,22 +92,23 @@ def model_identity(model: Path | None) -> str:
     return f"{model.name}, {state.st_size} bytes, changed {state.st_mtime_ns}"
 
 
-def _earlier(path: Path, name: str, identity: Mapping[str, str]) -> GateResult | None:
+def _earlier(path: Path, name: str, identity: Identity) -> GateResult | None:
     """The result that was kept, when it passed and rests on the same; None for what cannot be read."""
     try:
-        document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        evidence = document["evidence"]
-        if (document["gate"], document["verdict"]) != (name, "passed") or evidence["identity"] != identity:
-            return None
-        summary = str(document["summary"]).partition("; evidence of ")[0]
-        entry = find_entry(name)
-        return GateResult(
-            gate=name,
-            verdict="passed",
-            summary=f"{summary}; evidence of {evidence['run_at']} taken again (same trees, tools, machine)",
-            evidence=load(entry.evidence).model_validate(evidence) if entry and entry.evidence else evidence,
-            not_run=tuple(map(str, document["not_run"])),
-            lines=tuple(map(str, document["lines"])),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        kept = read_gate(path.read_bytes(), str(path))
+    except (OSError, EvidenceUnreadable, EvidenceMalformed):
         return None
+    evidence = kept.evidence
+    if (kept.name, kept.verdict) != (name, "passed") or not isinstance(evidence, DeviceEvidence):
+        return None
+    if evidence.identity != identity:
+        return None
+    summary = kept.summary.partition("; evidence of ")[0]
+    return GateResult(
+        gate=name,
+        verdict="passed",
+        summary=f"{summary}; evidence of {evidence.run_at} taken again (same trees, tools, machine)",
+        evidence=evidence,
+        not_run=kept.not_run,
+        lines=kept.lines,
+    )

@@ -14,7 +14,9 @@ from patchkit.candidate.lock import make_result, read_inputs
 from patchkit.candidate.plan import Plan, Request, make_plan
 from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
+from patchkit.gates.base import Evidence
 from patchkit.gates.hardware import Hardware, choose_hardware
+from patchkit.gates.isolation.evidence import IsolationEvidence
 from patchkit.gates.registry import entries, find_entry, gate_names
 from patchkit.gates.verify import NOTHING, Report, Timed, run_verify
 from patchkit.pull.lock_rules import check_made
@@ -101,7 +103,7 @@ def blame(
     candidate: Mapping[str, bytes],
     *,
     target: str,
-    evidence: Mapping[str, object],
+    evidence: Evidence | None,
     outside: Sequence[str],
     root: Path,
     changed: Sequence[Location],
@@ -127,7 +129,7 @@ def blame(
     return Finding(problem=problem, target=target, patch_places=likely or places, leaks=leaks)
 
 
-def leaks_of(problem: PatchkitError, evidence: Mapping[str, object], outside: Sequence[str]) -> Iterator[str]:
+def leaks_of(problem: PatchkitError, evidence: Evidence | None, outside: Sequence[str]) -> Iterator[str]:
     """Names of configurations, sorted as the gate reads them."""
     if problem.code in _HOST:
         yield from (f"hip {arch} host" for arch in outside)
@@ -140,11 +142,10 @@ def leaks_of(problem: PatchkitError, evidence: Mapping[str, object], outside: Se
         yield from dict.fromkeys(_differing(evidence, unit))
 
 
-def _differing(evidence: Mapping[str, object], unit: str) -> Iterator[str]:
-    rows = evidence.get("readings")
-    for row in rows if isinstance(rows, list) else ():
-        if row["unit"] == unit and row["baseline"] != row["candidate"]:
-            yield row["configuration"]
+def _differing(evidence: Evidence | None, unit: str) -> Iterator[str]:
+    for reading in evidence.readings if isinstance(evidence, IsolationEvidence) else ():
+        if reading.unit == unit and reading.baseline != reading.candidate:
+            yield reading.configuration
 
 
 def _patch_places(problem: PatchkitError, plan: Plan, candidate: Mapping[str, bytes]) -> Iterator[Location]:
@@ -250,7 +251,7 @@ class Ran:
     """The rows of the ladder and the problems, each with the evidence of its gate."""
 
     rows: tuple[GateRow, ...]
-    problems: tuple[tuple[PatchkitError, Mapping[str, object]], ...] = ()
+    problems: tuple[tuple[PatchkitError, Evidence | None], ...] = ()
     evidence: Path | None = None
 
 
@@ -343,8 +344,8 @@ def _make(target: Target, before: Side, after: Side, workspace: Workspace) -> Ma
         return Outcome(judged=(_judged(target, None, rows),), findings=found)
     if made.candidate is not None:
         return made
-    problems: list[tuple[PatchkitError, Mapping[str, object]]] = [
-        (point_into(problem, root), {}) for problem in made.plan.errors
+    problems: list[tuple[PatchkitError, Evidence | None]] = [
+        (point_into(problem, root), None) for problem in made.plan.errors
     ]
     return Outcome(
         judged=(_judged(target, None, _none_ran("the series cannot be applied")),),
@@ -389,9 +390,9 @@ def run_needed(
             )
             for need in needs
         )
-        return Ran(rows=rows, problems=tuple((one, {}) for one in members_of(error)))
+        return Ran(rows=rows, problems=tuple((one, None) for one in members_of(error)))
     problems = tuple(
-        (problem, gate.result.evidence_json) for gate in report.gates for problem in gate.result.problems
+        (problem, gate.result.evidence) for gate in report.gates for problem in gate.result.problems
     )
     return Ran(rows=_rows(needs, report, hardware), problems=problems, evidence=report.folder)
 
@@ -429,7 +430,7 @@ def _row(gate: Timed, why: str) -> GateRow:
 
 
 def _findings(
-    problems: Iterable[tuple[PatchkitError, Mapping[str, object]]],
+    problems: Iterable[tuple[PatchkitError, Evidence | None]],
     made: Made,
     target: Target,
     before: Side,

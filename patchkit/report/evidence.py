@@ -9,17 +9,14 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
-from patchkit.gates.base import Evidence
 from patchkit.gates.document import (
     FILE_BYTES,
     EvidenceContradicts,
     EvidenceUnreadable,
-    Node,
     parse_model,
-    read_model,
 )
-from patchkit.gates.registry import find_entry, load
-from patchkit.report.model import EvidenceFile, GateReport, Run, RunFile
+from patchkit.gates.record import GateReport, read_gate
+from patchkit.report.model import EvidenceFile, Run, RunFile
 
 REPORT = "report.json"
 _MOST_FILES = 200  # the whole ladder on two backends has 17
@@ -125,7 +122,7 @@ def _nothing(told: RunFile, gates: list[GateReport], source: str) -> str | None:
 
 
 def _with_evidence(row: GateReport, data: bytes, source: str) -> GateReport:
-    own = parse_model(data, GateReport, source)
+    own = read_gate(data, source)
     if (own.name, own.verdict, own.summary) != (row.name, row.verdict, row.summary):
         raise EvidenceContradicts(
             f"{source} is not of the run that the report is of",
@@ -133,25 +130,7 @@ def _with_evidence(row: GateReport, data: bytes, source: str) -> GateReport:
             why=f"the report says '{row.verdict}: {row.summary}', the file '{own.verdict}: {own.summary}'",
             hint="run patchkit verify again: it writes both",
         )
-    return own.model_copy(update={"seconds": row.seconds, "evidence": _evidence(own, source)})
-
-
-class _Unknown(Evidence, extra="ignore"):
-    """What a gate found that this patchkit does not know."""
-
-
-def _evidence(gate: GateReport, source: str) -> Evidence | Node | None:
-    """By the model of the gate."""
-    value: object = gate.evidence
-    if not isinstance(value, dict) or not value:
-        return None
-    entry = find_entry(gate.name)
-    if entry is not None and not entry.evidence:
-        return Node(
-            value=value, path="$.evidence", source=source, hint="patchkit verify makes the evidence anew"
-        )
-    model: type[Evidence] = load(entry.evidence) if entry is not None else _Unknown
-    return read_model(value, model, source, "$.evidence")
+    return own.model_copy(update={"seconds": row.seconds})
 
 
 def _strays(files: Mapping[str, bytes], used: list[str], gates: list[GateReport]) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from pathlib import Path
 import jinja2
 
 from patchkit.gates.blocks import Change, Changes, Curve, Curves, Order, Point, Row, Table, figure, percent
-from patchkit.report.model import GateReport, Run
-from patchkit.report.sections import blocks_of, provenance
+from patchkit.gates.record import GateReport
+from patchkit.report.model import Run
 
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
@@ -264,7 +264,7 @@ def html_report(run: Run) -> str:
         "problems_left_out": max(0, len(problems) - _MOST),
         "sections": sections,
         "sweep": [_shown(f"sweep-{number}", table) for number, table in enumerate(run.sweep)],
-        "provenance": provenance(run),
+        "provenance": run.provenance,
         "state": _state(run),
         "marks": _MARKS,
         "version": run.version,
@@ -280,7 +280,7 @@ def _state(run: Run) -> str:
 
 def _section(number: int, gate: GateReport) -> _Section:
     key = f"gate-{number}"
-    blocks = blocks_of(gate)
+    blocks = gate.blocks  # the intervals of bench take some computing
     changes = [test for block in blocks if isinstance(block, Changes) for test in block.tests]
     curves = [curve for block in blocks if isinstance(block, Curves) for curve in block.curves]
     tables = [block for block in blocks if isinstance(block, Table) and block.rows]

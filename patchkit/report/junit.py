@@ -11,7 +11,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
-from patchkit.report.model import GateReport, Problem, Run
+from patchkit.gates.record import GateReport, Problem
+from patchkit.report.model import Run
 
 
 def junit_report(run: Run) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from patchkit.base.text import one_line
 from patchkit.gates.blocks import Table
-from patchkit.report.model import GateReport, Problem, Run
-from patchkit.report.sections import provenance, tables_of
+from patchkit.gates.record import GateReport, Problem
+from patchkit.report.model import Run
 
 _MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
 _ROWS = 50
@@ -60,8 +60,8 @@ def _lines(run: Run) -> Iterator[str]:
         yield f"- and {len(still_open) - _OPEN} more"
     yield from _problems(run)
     for gate in run.gates:
-        for table in tables_of(gate):
-            if table.rows and not table.is_detail:
+        for table in gate.tables:
+            if not table.is_detail:
                 yield from _folded(f"{gate.name}: {table.caption}", table)
     for table in run.sweep:
         yield from _folded(table.caption, table)
@@ -70,7 +70,7 @@ def _lines(run: Run) -> Iterator[str]:
     yield ""
     yield "| what | which |"
     yield "|---|---|"
-    yield from (f"| {cell(name)} | {cell(value)} |" for name, value in provenance(run))
+    yield from (f"| {cell(name)} | {cell(value)} |" for name, value in run.provenance)
     yield ""
     yield "</details>"
 

@@ -2,91 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, SkipValidation
 
-from patchkit.gates.base import Evidence, Many, Number, Record, Verdict
+from patchkit.gates.base import Many, Record, Verdict
 from patchkit.gates.blocks import Table
-from patchkit.gates.document import Node
+from patchkit.gates.record import GateReport, Problem
 
-Side = Literal["upstream", "series", "other"]
-
-SERIES = "$PATCHKIT_SERIES/"
-"""What paths of the series folder begin with once evidence was made independent of the machine."""
-
-_LONGEST_PATH = 4096  # PATH_MAX of Linux
 _MOST_GATES = 100
-_SOURCE = re.compile(r"[\w.+@-]+(?:/[\w.+@ -]+)*\.\w+")
-_LineOrColumn = Annotated[int, Field(ge=1, le=10**15)]
-
-
-class Place(Record):
-    """``path:line:column``, lines and columns from 1; ``label`` says what stands there, often the patch."""
-
-    path: str
-    line: _LineOrColumn | None = None
-    column: _LineOrColumn | None = None
-    label: str | None = None
-
-    @property
-    def side(self) -> Side:
-        """Whose file it is."""
-        if self.path.startswith(SERIES):
-            return "series"
-        is_source = len(self.path) <= _LONGEST_PATH and _SOURCE.fullmatch(self.path)
-        return "upstream" if is_source and ".." not in self.path.split("/") else "other"
-
-    @property
-    def file(self) -> str:
-        """The path, one of the series relative to its folder."""
-        return self.path.removeprefix(SERIES)
-
-    def __str__(self) -> str:
-        parts = [self.file, *(str(each) for each in (self.line, self.column) if each is not None)]
-        return ":".join(parts)
-
-
-class Problem(Record):
-    """One finding of a gate; ``where`` are the places as texts."""
-
-    code: str
-    message: str
-    where: Many[str]
-    places: Many[Place]
-    why: str | None = None
-    hint: str | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """The same for the same finding after lines moved: of code, file and message."""
-        path = self.places[0].file if self.places else ""
-        return hashlib.sha256(f"{self.code}\0{path}\0{self.message}".encode()).hexdigest()[:32]
-
-
-class GateReport(Record):
-    """One gate. ``seconds`` is how long it took; ``evidence`` is None where the gate has none.
-
-    Read, the evidence is first what the file says: :func:`patchkit.report.evidence.parse_evidence` puts the
-    gate's model in its place.
-    """
-
-    name: str = Field(validation_alias="gate")
-    verdict: Verdict
-    summary: str
-    problems: Many[Problem]
-    not_run: Many[str]
-    lines: Many[str]
-    seconds: Number = 0.0
-    evidence: SkipValidation[Evidence | Node | None] = None
-
-    @property
-    def has_broken(self) -> bool:
-        """Whether the gate could not be run, which is neither a failure nor a choice."""
-        return self.verdict == "not run" and bool(self.problems)
 
 
 class Available(Record, extra="ignore"):
@@ -157,6 +82,22 @@ class Run(RunFile):
         for gate in self.gates:
             for problem in gate.problems:
                 yield gate, problem
+
+    @property
+    def provenance(self) -> tuple[tuple[str, str], ...]:
+        """Everything that the figures rest on, by name."""
+        told = [
+            ("candidate", self.branch),
+            ("GPUs", ", ".join(self.archs)),
+            ("upstream's commit", self.base),
+            ("candidate's commit", self.tip),
+            ("candidate's tree", self.tree),
+            *(("tool", each) for each in self.proven_with),
+        ]
+        for gate in self.gates:
+            found = gate.evidence.provenance() if gate.evidence is not None else ()
+            told += [(f"{gate.name}: {name}", each) for name, each in found]
+        return tuple(dict.fromkeys(told))
 
     @property
     def open(self) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from patchkit.report.model import GateReport, Place, Problem, Run
+from patchkit.gates.record import GateReport, Place, Problem
+from patchkit.report.model import Run
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASES = {"upstream": "UPSTREAM", "series": "SERIES"}

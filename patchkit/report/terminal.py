@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from patchkit.base.text import one_line
 from patchkit.gates.blocks import Table
-from patchkit.report.model import GateReport, Problem, Run
-from patchkit.report.sections import tables_of
+from patchkit.gates.record import GateReport, Problem
+from patchkit.report.model import Run
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 _ROWS = 40
@@ -46,8 +46,8 @@ def _gate(gate: GateReport) -> Iterator[str]:
     yield f"{_MARKS[gate.verdict]:<7}{gate.name}: {gate.summary} ({gate.seconds:.1f} s)"
     for problem in gate.problems:
         yield from _problem(problem)
-    for table in tables_of(gate):
-        if table.rows and not table.is_detail:
+    for table in gate.tables:
+        if not table.is_detail:
             yield ""
             yield from _table(table)
 

@@ -15,10 +15,11 @@ from patchkit.candidate.find import find_candidate, named_candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.blocks import Table
 from patchkit.gates.document import FILE_BYTES
+from patchkit.gates.record import SERIES
 from patchkit.gates.registry import load
 from patchkit.publish.evidence import neutral, neutral_names
 from patchkit.report.evidence import load_evidence
-from patchkit.report.model import SERIES, Run
+from patchkit.report.model import Run
 from patchkit.report.registry import FORMATS, find_format
 from patchkit.report.sweep import sweep_tables
 from patchkit.series.lock import PinWanted, load_lock

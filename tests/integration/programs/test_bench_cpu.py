@@ -50,7 +50,7 @@ def _bench(subject: Subject, rounds: int) -> GateResult:
 
 
 def _tests(result: GateResult) -> list[dict[str, object]]:
-    return cast("list[dict[str, object]]", result.evidence_json["tests"])
+    return cast("list[dict[str, object]]", result.as_json()["evidence"]["tests"])
 
 
 def test_two_builds_of_equal_code_are_never_told_apart(cpu_subject: Subject) -> None:

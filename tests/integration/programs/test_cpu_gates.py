@@ -54,7 +54,7 @@ def test_the_shipped_candidate_passes_backend_ops(cpu_subject: Subject) -> None:
     result = OPS.run(cpu_subject)
     assert result.verdict == "passed", result.problems
     assert result.gate == "backend-ops@cpu"
-    evidence = result.evidence_json
+    evidence = result.as_json()["evidence"]
     assert evidence["tests_run"] == evidence["tests_passed"] == evidence["baseline_tests_run"]
     assert evidence["tests_run"] > 10
     own = evidence["own"]
@@ -68,7 +68,9 @@ def test_the_shipped_candidate_passes_backend_ops(cpu_subject: Subject) -> None:
 def test_the_shipped_candidate_passes_logits(cpu_subject: Subject) -> None:
     result = LOGITS.run(cpu_subject)
     assert result.verdict == "passed", result.problems
-    distances = {row["scene"]["name"]: row["baseline"]["nmse"] for row in result.evidence_json["scenes"]}
+    distances = {
+        row["scene"]["name"]: row["baseline"]["nmse"] for row in result.as_json()["evidence"]["scenes"]
+    }
     assert 1e-9 < distances["long-f16"] < 1e-4  # against the path without flash attention
     assert distances["two-q8_0"] == 0.0  # against itself: there is no other path
 
@@ -80,9 +82,12 @@ def test_a_lost_key_is_caught_by_both(plant) -> None:
     codes = {problem.code for problem in found.problems}
     assert codes == {"BACKEND_OPS_FAILED", "BACKEND_OPS_INEXACT"}
     assert "NMSE = " in (found.problems[0].why or "")
-    assert found.evidence_json["baseline_tests_passed"] == found.evidence_json["baseline_tests_run"]
-    assert not found.evidence_json["sides"]["candidate"][1]["shared"]
-    assert found.evidence_json["sides"]["candidate"][0]["shared"]
+    assert (
+        found.as_json()["evidence"]["baseline_tests_passed"]
+        == found.as_json()["evidence"]["baseline_tests_run"]
+    )
+    assert not found.as_json()["evidence"]["sides"]["candidate"][1]["shared"]
+    assert found.as_json()["evidence"]["sides"]["candidate"][0]["shared"]
     told = LOGITS.run(subject)
     assert {problem.code for problem in told.problems} == {"LOGITS_FAR"}
 
@@ -136,7 +141,7 @@ def test_a_text_is_read_with_a_model_that_has_a_vocabulary(
     )
     result = gate.run(cpu_subject)
     assert result.verdict == "passed", result.problems
-    read = result.evidence_json["text"]
+    read = result.as_json()["evidence"]["text"]
     assert read["baseline"] == read["candidate"]
     # Flash attention against the path without: near, and not the same numbers.
     assert read["candidate"]["worst"] > 0

@@ -155,10 +155,10 @@ def test_an_interrupted_measurement_is_gone_on_with(bench, tmp_path: Path) -> No
     assert len(done) >= 6
     result = bench()
     assert result.verdict == "passed"
-    assert result.evidence_json["rounds_taken_from_an_interrupted_run"] == 2
+    assert result.as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 2
     count = int((tmp_path / "base" / "count").read_text())
     assert count == 8, "the baseline ran twice per round, and no round twice"
-    assert bench().evidence_json["rounds_taken_from_an_interrupted_run"] == 0
+    assert bench().as_json()["evidence"]["rounds_taken_from_an_interrupted_run"] == 0
 
 
 def test_a_run_on_another_device_proves_nothing(bench) -> None:

@@ -15,8 +15,14 @@ from patchkit.base.reporter import NullReporter
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import LocalRunner
 from patchkit.gates.base import GateResult, Verdict
+from patchkit.gates.bench import BenchEvidence
 from patchkit.gates.reuse import Reusing, machine_facts, model_identity
 
+ROOT = Path(__file__).resolve().parents[3]
+_KEPT = json.loads((ROOT / "tests/corpus/evidence/whole/bench@cpu.json").read_text())["evidence"]
+EVIDENCE = BenchEvidence.model_validate(
+    {key: value for key, value in _KEPT.items() if key not in {"identity", "run_at"}}
+)
 _LOCAL = LocalRunner(reporter=NullReporter())
 
 
@@ -35,7 +41,7 @@ class Counting:
             verdict=self.verdict,
             summary="4 same",
             lines=(f"run {len(self.runs)}",),
-            evidence={"a": 1},
+            evidence=EVIDENCE,
             not_run=("x",),
         )
 

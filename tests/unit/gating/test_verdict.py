@@ -8,6 +8,7 @@ import pytest
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
 from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
+from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
 from patchkit.pull.changes import Change, Pull
 from patchkit.pull.errors import OwnTestsNeeded
 from patchkit.pull.judge import Outcome, leaks_of
@@ -156,13 +157,21 @@ def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     assert "## patchkit gate: blocked" in text
 
 
-READINGS = {
-    "readings": [
-        {"unit": "a.cu", "configuration": "cuda sm_70 device", "baseline": "1", "candidate": "2"},
-        {"unit": "a.cu", "configuration": "cuda sm_80 device", "baseline": "1", "candidate": "1"},
-        {"unit": "b.cu", "configuration": "hip gfx906 device", "baseline": "1", "candidate": "2"},
-    ]
-}
+READINGS = IsolationEvidence(
+    changed_files=(),
+    units={},
+    stand_in_headers=(),
+    readings=tuple(
+        Reading(unit=unit, configuration=configuration, baseline="1", candidate=candidate)
+        for unit, configuration, candidate in (
+            ("a.cu", "cuda sm_70 device", "2"),
+            ("a.cu", "cuda sm_80 device", "1"),
+            ("b.cu", "hip gfx906 device", "2"),
+        )
+    ),
+    host_branch=HostBranch(),
+    device_code=(),
+)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def edit(bundle: Path, name: str, old: str, new: str, count: int = 1) -> None:
 def test_the_run_on_the_gpu_passed(recorded: Path) -> None:
     result = judged(recorded)
     assert result.verdict == "passed", result.problems
-    evidence = result.evidence_json
+    evidence = result.as_json()["evidence"]
     assert evidence["gpu"] == {"name": "NVIDIA H200", "driver": "580.159.04", "compute_capability": "9.0"}
     assert evidence["nvcc"] == "13.0.88"
     assert evidence["counts"] == {"own": 4056, "upstream": 13864, "failed": 0, "unsupported": 0}
@@ -64,7 +64,7 @@ def test_a_setting_that_needs_too_much_shared_memory_is_listed_as_not_run(record
 
 
 def test_every_planted_setting_was_noticed(recorded: Path) -> None:
-    planted = judged(recorded).evidence_json["planted"]
+    planted = judged(recorded).as_json()["evidence"]["planted"]
     assert len(planted) == len(PLANTED) + 1  # and once by upstream's own program
     assert all(row["failed"] > 0 and not row["crashed"] for row in planted)
 
@@ -145,7 +145,7 @@ def test_a_planted_setting_may_take_the_program_down(bundle: Path) -> None:
     (bundle / "results" / "planted-4.status").write_text("139 1\n")
     result = judged(bundle)
     assert result.verdict == "passed"
-    assert any(row["crashed"] for row in result.evidence_json["planted"])
+    assert any(row["crashed"] for row in result.as_json()["evidence"]["planted"])
 
 
 @pytest.mark.parametrize(

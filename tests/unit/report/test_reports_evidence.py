@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import Evidence, GateResult
 from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.gates.record import Place
 from patchkit.report.evidence import load_evidence, parse_evidence
-from patchkit.report.model import Place, Run
-from patchkit.report.sections import provenance, tables_of
+from patchkit.report.model import Run
 
 
 def test_the_whole_ladder_is_read(whole: Run) -> None:
@@ -38,7 +38,7 @@ def test_everything_that_was_not_proven_is_listed(whole: Run) -> None:
 
 
 def test_each_known_gate_gives_tables(whole: Run) -> None:
-    names = {gate.name: [table.name for table in tables_of(gate)] for gate in whole.gates}
+    names = {gate.name: [table.name for table in gate.tables] for gate in whole.gates}
     assert names["resources"] == ["kernels", "kernels-unchanged"]
     assert names["launch"] == ["kernels-by-phase-gfx1151", "samples-gfx1151", "models-gfx1151", "other-gpus"]
     assert names["bench@cpu"] == ["bench"]
@@ -47,7 +47,7 @@ def test_each_known_gate_gives_tables(whole: Run) -> None:
 
 
 def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Run) -> None:
-    tables = [table for gate in whole.gates for table in tables_of(gate)]
+    tables = [table for gate in whole.gates for table in gate.tables]
     assert len(tables) > 12
     for table in tables:
         assert all(len(row.cells) == len(table.columns) for row in table.rows), table.name
@@ -59,7 +59,7 @@ def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Run) -> No
 
 def test_kernels_are_ordered_by_what_matters(whole: Run) -> None:
     (gate,) = (gate for gate in whole.gates if gate.name == "resources")
-    kernels, _ = tables_of(gate)
+    kernels, _ = gate.tables
     assert [row.state for row in kernels.rows] == sorted(
         (row.state for row in kernels.rows), key=["better", "new"].index
     )
@@ -69,7 +69,7 @@ def test_kernels_are_ordered_by_what_matters(whole: Run) -> None:
 
 
 def test_provenance_names_tools_machine_and_time(whole: Run) -> None:
-    told = dict(provenance(whole))
+    told = dict(whole.provenance)
     assert told["candidate's tree"] == "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"
     assert told["bench@cpu: run at"].startswith("2026-11-21T")
     assert "cpu AMD EPYC" in told["logits@cpu: machine"]
@@ -112,9 +112,13 @@ def test_the_file_of_a_gate_must_be_of_the_same_run(whole_files: dict[str, bytes
     assert caught.value.where[0].path == "e/anchors.json"
 
 
+class Seen(Evidence):
+    x: int
+
+
 def test_a_gate_that_is_unknown_is_shown_without_tables(whole_files: dict[str, bytes]) -> None:
     report = json.loads(whole_files["report.json"])
-    result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence={"x": 1})
+    result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence=Seen(x=1))
     report["gates"].append({**result.as_json(), "seconds": 1, "evidence": "somewhere"})
     files = {
         "report.json": json.dumps(report).encode(),
@@ -122,7 +126,7 @@ def test_a_gate_that_is_unknown_is_shown_without_tables(whole_files: dict[str, b
     }
     (gate,) = (each for each in parse_evidence(files, "e").gates if each.name == "new-one")
     assert gate.evidence is not None
-    assert tables_of(gate) == ()
+    assert gate.tables == ()
 
 
 def test_a_broken_detail_names_file_and_path(whole_files: dict[str, bytes]) -> None:

@@ -10,13 +10,12 @@ from patchkit.gates.blocks import Change, Changes, Curve, Curves, Point
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import curve_charts, strip_chart
 from patchkit.report.model import Run
-from patchkit.report.sections import blocks_of
 
 
 def _drawn(evidence: Run) -> tuple[Changes, Curves]:
     (gate,) = (gate for gate in evidence.gates if gate.name == "bench@cpu")
-    (changes,) = (block for block in blocks_of(gate) if isinstance(block, Changes))
-    (curves,) = (block for block in blocks_of(gate) if isinstance(block, Curves))
+    (changes,) = (block for block in gate.blocks if isinstance(block, Changes))
+    (curves,) = (block for block in gate.blocks if isinstance(block, Curves))
     return changes, curves
 
 

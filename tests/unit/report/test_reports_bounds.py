@@ -14,10 +14,10 @@ from patchkit.gates.document import (
     EvidenceUnreadable,
     parse_model,
 )
+from patchkit.gates.record import Place, Problem
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
-from patchkit.report.model import Place, Problem, Run
-from patchkit.report.sections import tables_of
+from patchkit.report.model import Run
 from patchkit.report.sweep import sweep_tables
 
 
@@ -80,7 +80,7 @@ def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_files: dict[str
     document["evidence"]["archs"] = {f"gfx{number}": small for number in range(300)}
     evidence = parse_evidence({**whole_files, "launch.json": json.dumps(document).encode()}, "e")
     (gate,) = (gate for gate in evidence.gates if gate.name == "launch")
-    assert len(tables_of(gate)) == 3 * 64
+    assert len(gate.blocks) == 3 * 64
 
 
 def test_the_page_counts_what_it_leaves_out(whole: Run) -> None:

@@ -19,7 +19,6 @@ from patchkit.gates.base import GateResult
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
 from patchkit.report.model import Run
-from patchkit.report.sections import tables_of
 from patchkit.report.sweep import sweep_tables
 
 STYLE = (Path(patchkit.report.__file__).parent / "page" / "style.css").read_text("utf-8")
@@ -98,7 +97,7 @@ def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whol
 
 def test_every_table_is_there_with_every_row(page: ET.Element, whole: Run) -> None:
     captions = {text_of(each) for each in page.iter("caption")}
-    for table in (table for gate in whole.gates for table in tables_of(gate) if table.rows):
+    for table in (table for gate in whole.gates for table in gate.tables if table.rows):
         assert table.caption in captions
     (kernels,) = (
         each for each in page.iter("table") if text_of(each[0]).startswith("Kernel variants that changed")
@@ -324,7 +323,7 @@ def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole
     from patchkit.gates.resources import STATES
     from patchkit.report.html import _MOST_STATES
 
-    orders = max(len(table.orders) for gate in whole.gates for table in tables_of(gate))
+    orders = max(len(table.orders) for gate in whole.gates for table in gate.tables)
     assert set(re.findall(r"input\.o(\d):checked\) tbody\.o\1 ", STYLE.replace(",", " "))) == set(
         map(str, range(1, orders))
     )

@@ -120,7 +120,7 @@ def test_the_summary_stays_below_what_github_takes(whole: Run) -> None:
     )
     short = markdown_report(whole.model_copy(update={"gates": gates}))
     assert len(short.encode()) < 1_000_000
-    from patchkit.report.model import Problem
+    from patchkit.gates.record import Problem
 
     huge = isolation.model_copy(
         update={
