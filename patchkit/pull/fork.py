@@ -6,13 +6,12 @@ import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import ErrorGroup, GitError, Location
+from patchkit.base.errors import ErrorGroup, GateError, GitError, Location
 from patchkit.candidate.plan import Request
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.hardware import Hardware
 from patchkit.publish.range_proof import RangeProofFailed, prove_range
 from patchkit.pull.changes import Pull
-from patchkit.pull.errors import ForkNotRegenerated, ForkStray
 from patchkit.pull.judge import LADDER, Made, Need, Ran, make_candidate, run_needed
 from patchkit.pull.verdict import Finding, GateRow, Judged, RowState, Verdict
 from patchkit.series.catalogue import load_series
@@ -167,7 +166,7 @@ def _request(carried: _Carried, workspace: Workspace) -> Request:
 
 def _differences(
     fork: Repository, head: str, cache: Repository, made: Made, own_files: Sequence[str]
-) -> Iterator[ForkNotRegenerated | ForkStray]:
+) -> Iterator[GateError]:
     """Every path that is not as regenerated, but for the fork's own."""
     there, here, differing = _compare(fork, head, cache, made)
     shown = 0
@@ -183,8 +182,9 @@ def _differences(
             yield _not_regenerated(path, theirs, made)
         else:
             what = "adds" if path not in here else "lacks" if path not in there else "changes"
-            yield ForkStray(
+            yield GateError(
                 f"the fork {what} {path}, which no patch touches",
+                code="GATE_FORK_STRAY",
                 where=Location(path=path),
                 why="the gates say nothing of it: it is not in the candidate",
                 hint="make it a patch of the series, or name it as the fork's own: --own PATTERN",
@@ -205,7 +205,7 @@ def _is_own(path: str, own_files: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in own_files)
 
 
-def _not_regenerated(path: str, theirs: bytes, made: Made) -> ForkNotRegenerated:
+def _not_regenerated(path: str, theirs: bytes, made: Made) -> GateError:
     mine, other = made.files[path].split(b"\n"), theirs.split(b"\n")
     line = next(
         (at for at, pair in enumerate(zip(mine, other, strict=False), start=1) if pair[0] != pair[1]),
@@ -213,8 +213,9 @@ def _not_regenerated(path: str, theirs: bytes, made: Made) -> ForkNotRegenerated
     )
     patches = ", ".join(selected.patch.id for selected, placed in made.plan.steps if path in placed.changes)
     given = mine[line - 1].decode("utf-8", "replace").strip()[:120]
-    return ForkNotRegenerated(
+    return GateError(
         f"{path} is not what the series gives",
+        code="GATE_FORK_NOT_REGENERATED",
         where=Location(path=path, line=line, label=patches),
         why=f"the series gives: {given or 'an empty line'}",
         hint="change the patch in the series, and carry what patchkit apply makes of it",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode
-from patchkit.cli.complaint import complain
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
@@ -16,19 +15,6 @@ if TYPE_CHECKING:
     from patchkit.bump.run import Bump
     from patchkit.candidate.workspace import Workspace
     from patchkit.series.lock import Pin
-
-
-class _Options(TypedDict):
-    to: str
-    archs: tuple[str, ...]
-    with_: tuple[str, ...]
-    without: tuple[str, ...]
-    drop_conflicts: bool
-    source: Literal["auto", "git", "sdist"]
-    upstream_url: str | None
-    no_verify: bool
-    keep_default: bool
-    commit: bool
 
 
 @verb(
@@ -78,7 +64,7 @@ class _Options(TypedDict):
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
 @click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
-def command(settings: Settings, **options: Unpack[_Options]) -> int:
+def command(settings: Settings, *, no_verify: bool, **options: Any) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
 
     All or nothing: when a patch needs a person (exit code 3), a gate fails (1), or a candidate would have
@@ -93,44 +79,26 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     from patchkit.gates.verify import failures
 
     workspace = settings.workspace()
-    if options["commit"]:
+    request = BumpRequest(verify=not no_verify, **options)
+    if request.commit:
         check_committed(workspace.series, workspace.reporter)  # told before the work, not after it
-    request = BumpRequest(
-        to=options["to"],
-        archs=options["archs"],
-        with_=options["with_"],
-        without=options["without"],
-        drop_conflicts=options["drop_conflicts"],
-        commit=options["commit"],
-        source=options["source"],
-        upstream_url=options["upstream_url"],
-        verify=not options["no_verify"],
-        keep_default=options["keep_default"],
-    )
     branch = _Branch(workspace)
-    wanted = options["commit"]
     bump = run_bump(
         request,
         workspace,
         os.environ,
-        check=branch.check if wanted else None,
-        finish=branch.make if wanted else None,
+        check=branch.check if request.commit else None,
+        finish=branch.make if request.commit else None,
     )
     kept = keep_report(bump, workspace.cache_root)
     document = bump_json(bump) | {"report": str(kept)}
     if branch.made is not None:
         document |= {"commit": {"branch": branch.made.branch, "commit": branch.made.commit}}
-    lines = [*bump_lines(bump), *ending_lines(bump, branch.made)]
-    terminal = settings.terminal
-    if settings.json:
-        terminal.document(document)
-    else:
-        terminal.data("\n".join([*lines, f"report: {kept}"]))
-        problems = [
-            problem for each in bump.made if each.report is not None for problem in failures(each.report)
-        ]
-        if problems:
-            terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+    settings.show(document, [*bump_lines(bump), *ending_lines(bump, branch.made), f"report: {kept}"])
+    reports = [each.report for each in bump.made if each.report is not None]
+    problems = [problem for report in reports for problem in failures(report)]
+    if problems and not settings.json:
+        settings.terminal.complain(ErrorGroup("the candidate does not hold", problems))
     return _exit_code(bump)
 
 

@@ -39,7 +39,7 @@ def command(
     suites: tuple[str, ...],
     rocwmma: RocWmmaChoice,
     rocwmma_url: str | None,
-    again: bool,  # noqa: FBT001  click passes it by name
+    again: bool,
 ) -> None:
     """Install, show or remove a private HIP SDK, for compiling without ROCm and without a GPU.
 
@@ -69,20 +69,15 @@ def command(
         )
     else:
         state = sdk_status(settings.cache_root())
-    if settings.json:
-        settings.terminal.document(state.as_json())
-        return
     lines = list(state.lines())
     if action == "install":
         lines.append("made just now" if state.made else "it was there already; make it anew with --again")
-    settings.terminal.data("\n".join(lines))
+    settings.show(state.as_json(), lines)
 
 
 def _remove(settings: Settings) -> None:
     from patchkit.build.sdk.install import run_sdk_remove
 
     gone = run_sdk_remove(settings.cache_root(), settings.reporter())
-    if settings.json:
-        settings.terminal.document({"removed": [str(path) for path in gone]})
-    else:
-        settings.terminal.data("\n".join(f"removed {path}" for path in gone) or "there was no SDK")
+    lines = [f"removed {path}" for path in gone] or ["there was no SDK"]
+    settings.show({"removed": [str(path) for path in gone]}, lines)

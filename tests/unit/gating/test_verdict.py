@@ -9,9 +9,9 @@ from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
 from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
 from patchkit.pull.changes import Change, Pull
-from patchkit.pull.errors import OwnTestsNeeded
 from patchkit.pull.judge import Outcome, leaks_of
-from patchkit.pull.outputs import append_summary, gate_lines, gate_markdown, gate_sarif
+from patchkit.pull.outputs import append_summary, gate_sarif
+from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 from patchkit.upstream.repository import Repository
 
@@ -25,7 +25,7 @@ LEAK = Finding(
     patch_places=(Location(path="patches/0001-a/patch.toml", line=9, column=1, label="edit one"),),
     leaks=("cuda sm_70 device",),
 )
-OWN = Finding(problem=OwnTestsNeeded("1 changed file of patchkit itself"))
+OWN = Finding(problem=GateError("1 changed file of patchkit itself", code="GATE_OWN_TESTS_NEEDED"))
 BEHIND = Finding(problem=ConfigError("the lock is behind", code="GATE_LOCK_OUTDATED"))
 ROWS = (
     GateRow(gate="anchors", state="passed", why="it changed", summary="2 edits", not_proven=("the rest",)),
