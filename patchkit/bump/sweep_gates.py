@@ -14,12 +14,16 @@ from patchkit.candidate.apply import candidate_ref, write_plan
 from patchkit.candidate.find import read_candidate
 from patchkit.candidate.plan import Request, plan_with
 from patchkit.candidate.workspace import Workspace
+from patchkit.gates.registry import entries
 from patchkit.gates.verify import Report, run_verify
 from patchkit.series.lock import Lock, load_lock
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import pin_ref
 
-GATES = ("isolation", "compile", "resources", "launch")
+
+def _gates() -> tuple[str, ...]:
+    """Those that prove something of every row: planning has placed its edits already."""
+    return tuple(entry.name for entry in entries("anywhere") if entry.compiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ class Proof:
             return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
         lines: list[str] = []
         for gate in self.report.gates:
-            if gate.result.gate in GATES:
+            if gate.result.gate in _gates():
                 verdict = f"{gate.result.verdict:<8} {gate.result.gate}"
                 lines.append(f"b{self.build}  {verdict}: {gate.result.summary}")
                 lines += [f"    {line}" for problem in gate.result.problems for line in _told(problem)]
@@ -141,7 +145,7 @@ def _prove(
         stage,
         archs=archs,
         upstream=row.pin.name,
-        only=GATES,
+        only=_gates(),
         full=False,
         environ=environ,
         candidate=candidate,

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location
 from patchkit.candidate.plan import Plan, Request, commit_message, make_plan
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.candidate.workspace import Workspace
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
+from patchkit.gates.blocks import Block, Row, Table, columns, group
 from patchkit.series.lock import PinWanted
 from patchkit.series.profile import ArchProfile
 from patchkit.upstream.repository import Repository, open_repository
+
+
+class FoundEdit(Record):
+    """Where one edit lies in the candidate; ``confidence`` says how it was found."""
+
+    patch: str
+    edit: str
+    entity: str
+    entity_digest: str
+    confidence: str
+    places: Many[str]
+
+
+class AnchorsEvidence(Evidence):
+    """Every edit of the candidate's patches."""
+
+    edits: Many[FoundEdit]
+
+    def blocks(self) -> Iterator[Block]:
+        """One table of the edits."""
+        yield Table(
+            name="edits",
+            caption="Edits and the places they resolve to",
+            columns=columns("patch", "edit", "in", "found by", "places ~"),
+            rows=tuple(
+                Row(cells=(one.patch, one.edit, one.entity, one.confidence, group(one.places)))
+                for one in self.edits
+            ),
+            is_detail=True,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +53,11 @@ class AnchorsGate:
     workspace: Workspace
     upstream: PinWanted
     name: str = "anchors"
+
+    @classmethod
+    def make(cls, setup: RunSetup) -> AnchorsGate:
+        """The gate of a run."""
+        return cls(workspace=setup.workspace, upstream=setup.upstream)
 
     def run(self, subject: Subject) -> GateResult:
         """Plan, and compare with the candidate's files. Raises what planning raises."""
@@ -45,19 +82,19 @@ class AnchorsGate:
             ),
             problems=problems,
             lines=tuple(_without_patches(subject)),
-            evidence={
-                "edits": [
-                    {
-                        "patch": patch.id,
-                        "edit": edit.id,
-                        "entity": edit.entity,
-                        "entity_digest": edit.digest,
-                        "confidence": edit.confidence,
-                        "places": [str(place) for place in edit.locations],
-                    }
+            evidence=AnchorsEvidence(
+                edits=tuple(
+                    FoundEdit(
+                        patch=patch.id,
+                        edit=edit.id,
+                        entity=edit.entity,
+                        entity_digest=edit.digest,
+                        confidence=edit.confidence,
+                        places=tuple(str(place) for place in edit.locations),
+                    )
                     for patch, edit in edits
-                ]
-            },
+                )
+            ),
         )
 
     def _stale_commits(self, plan: Plan, subject: Subject) -> list[GateError]:

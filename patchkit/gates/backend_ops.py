@@ -23,7 +23,7 @@ from patchkit.device.attention import Measured, gate_cases, run_attention
 from patchkit.device.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
 from patchkit.device.driver_build import build_driver
 from patchkit.device.program import Elsewhere, OutputGarbled, Place, Ran
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import DeviceSetup, GateResult
 from patchkit.gpu.cases import Case
 
 
@@ -253,6 +253,11 @@ class BackendOpsGate:
     cases: Sequence[Case] = field(default_factory=gate_cases)
     timeout_s: float = _TIMEOUT_S
     elsewhere: Elsewhere | None = None
+
+    @classmethod
+    def make(cls, setup: DeviceSetup) -> BackendOpsGate:
+        """The gate on a device."""
+        return cls(machine=setup.machine, elsewhere=setup.elsewhere)
 
     @property
     def name(self) -> str:

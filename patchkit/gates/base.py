@@ -2,30 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import PatchkitError
-from patchkit.candidate.subject import Subject
+from patchkit.gates.blocks import Block
+
+if TYPE_CHECKING:  # reading evidence needs none of these
+    from pathlib import Path
+
+    from patchkit.candidate.build import Machine
+    from patchkit.candidate.subject import Subject
+    from patchkit.candidate.workspace import Workspace
+    from patchkit.device.program import Elsewhere
+    from patchkit.device.runner import Runner
+    from patchkit.series.lock import PinWanted
 
 Verdict = Literal["passed", "failed", "not run"]
+
+_LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
+_T = TypeVar("_T")
+
+Many = Annotated[tuple[_T, ...], Field(strict=False)]
+"""A list in JSON, which strict models would not take for a tuple."""
+Count = Annotated[int, Field(ge=0, le=_LARGEST)]
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+MeasuredNumber = Annotated[float, Field(allow_inf_nan=True)]
+"""What a gate measured: NaN and infinities are results, too, and those of a gate that failed."""
+
+
+class Record(BaseModel):
+    """A part of what is written as JSON and read back; strangers may have written it."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_by_name=True
+    )
+
+
+class Evidence(Record):
+    """What a gate found, in full: filled by the gate, written, read back, and shown by every format."""
+
+    def blocks(self) -> Iterator[Block]:
+        """What a report shows of it."""
+        yield from ()
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """Who measured it, on what, and when, each by name."""
+        yield from ()
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data, with the keys that were filled in."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Identity(Record):
+    """All that a result on a device rests on: it holds as long as none of it changes."""
+
+    format: str
+    baseline_tree: str
+    candidate_tree: str
+    toolchain: str
+    runner: str
+    machine: str
+    settings: str
+
+
+class DeviceEvidence(Evidence):
+    """What a gate found on a device. The last two are filled in where it may be taken again later."""
+
+    identity: Identity | None = None
+    run_at: str | None = None
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """When, by whom, on what machine, with what settings."""
+        if self.run_at is not None:
+            yield "run at", self.run_at
+        if self.identity is not None:
+            yield "run by", self.identity.runner
+            yield "machine", self.identity.machine
+            yield "settings", self.identity.settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
     """What one gate found.
 
-    ``summary`` is one line; ``lines`` are the rows a person reads below it. ``evidence`` is JSON-able.
-    ``not_run`` names what was not proven, each with its reason.
+    ``summary`` is one line; ``lines`` are the rows a person reads below it. ``not_run`` names what was not
+    proven, each with its reason.
     """
 
     gate: str
     verdict: Verdict
     summary: str
     problems: tuple[PatchkitError, ...] = ()
-    evidence: dict[str, object] = field(default_factory=dict)
+    evidence: Evidence | dict[str, object] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+
+    @property
+    def evidence_json(self) -> dict[str, object]:
+        """The evidence as plain data."""
+        return self.evidence.as_json() if isinstance(self.evidence, Evidence) else self.evidence
 
     def as_json(self) -> dict[str, object]:
         """Plain data, the evidence included."""
@@ -46,12 +126,40 @@ class GateResult:
             ],
             "not_run": list(self.not_run),
             "lines": list(self.lines),
-            "evidence": self.evidence,
+            "evidence": self.evidence_json,
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSetup:
+    """What gates that run anywhere are made with; ``full``: as thorough as they can be."""
+
+    workspace: Workspace
+    upstream: PinWanted
+    full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSetup:
+    """What gates on a device are made with.
+
+    ``runner`` says where programs run, ``elsewhere`` is that place when it is another machine. ``model`` and
+    ``text`` are the user's.
+    """
+
+    machine: Machine
+    runner: Runner
+    elsewhere: Elsewhere | None = None
+    model: Path | None = None
+    text: Path | None = None
+
+
 class Gate(Protocol):
-    """One check. ``run`` raises only when the check itself was impossible (no compiler, disk full)."""
+    """One check. ``run`` raises only when the check itself was impossible (no compiler, disk full).
+
+    The class of a gate that runs anywhere has ``make(RunSetup)``, one on a device ``make(DeviceSetup)``, one
+    on an NVIDIA GPU ``make(fresh=...)``, which gives None where there is no such GPU.
+    """
 
     @property
     def name(self) -> str:

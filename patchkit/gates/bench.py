@@ -18,7 +18,7 @@ from patchkit.device.bench.options import BenchPlan
 from patchkit.device.bench.rounds import Judged, Promise, Rounds, judge, promises_for
 from patchkit.device.bench.run import BenchGainMissing, BenchSession, BenchSetup, BenchSlower, open_session
 from patchkit.device.runner import Runner
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import DeviceSetup, GateResult
 from patchkit.gpu.models import SmallModel, head_size_of, model_file
 
 ROUNDS = 10
@@ -157,6 +157,11 @@ class BenchOnDevice:
     plan: BenchPlan | None = None
     rounds: int = ROUNDS
 
+    @classmethod
+    def make(cls, setup: DeviceSetup) -> BenchOnDevice:
+        """The gate on a device."""
+        return cls(machine=setup.machine, runner=setup.runner, model=setup.model)
+
     @property
     def name(self) -> str:
         """The gate's name on this machine."""
@@ -198,7 +203,11 @@ class BenchOnDevice:
             extra = (*extra, "the gains that patches promise: they are of real models (--model GGUF)")
         return replace(
             result,
-            evidence={**result.evidence, "backend": self.machine.backend, "sides": sides_evidence(sides)},
+            evidence={
+                **result.evidence_json,
+                "backend": self.machine.backend,
+                "sides": sides_evidence(sides),
+            },
             not_run=(*result.not_run, *extra),
         )
 

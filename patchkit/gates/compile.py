@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field
+
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.build.cmake import BuildFailed, BuiltLibrary, build_library
 from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.remarks import Diagnostic
 from patchkit.candidate.subject import Subject
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
+from patchkit.gates.blocks import Block, Row, Table, columns, was_is
 from patchkit.gates.touched import Pair, compile_touched
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
@@ -29,12 +32,125 @@ class NewWarning(GateError):
     code = "COMPILE_NEW_WARNING"
 
 
+class Pass(Record):
+    """One pass of one unit in both trees; the candidate's figures are None where it does not compile."""
+
+    unit: str
+    arch: str
+    which: str = Field(validation_alias="pass", serialization_alias="pass")
+    compiles: bool
+    warnings_baseline: Count
+    warnings_candidate: Count | None
+    seconds_baseline: Number
+    seconds_candidate: Number | None
+    object_baseline: str
+    object_candidate: str | None
+
+    @classmethod
+    def of(cls, pair: Pair) -> Pass:
+        """What came of a pair."""
+        after = pair.after
+        made = after if isinstance(after, CompiledUnit) else None
+        return cls(
+            unit=pair.unit,
+            arch=pair.arch,
+            which=pair.which,
+            compiles=made is not None,
+            warnings_baseline=len(pair.before.diagnostics),
+            warnings_candidate=len(after.diagnostics),
+            seconds_baseline=pair.before.seconds,
+            seconds_candidate=made.seconds if made is not None else None,
+            object_baseline=pair.before.key,
+            object_candidate=made.key if made is not None else None,
+        )
+
+
+class Library(Record):
+    """The whole library for one GPU, built by upstream's CMake."""
+
+    path: str
+    size_bytes: Count
+    units: Count
+    cmake: str
+    cached_by: str | None
+    seconds: Number
+    warnings: Many[str]
+
+    @classmethod
+    def of(cls, built: BuiltLibrary) -> Library:
+        """What was built."""
+        return cls(
+            path=str(built.path),
+            size_bytes=built.size_bytes,
+            units=built.units,
+            cmake=built.cmake,
+            cached_by=built.cached_by,
+            seconds=built.seconds,
+            warnings=tuple(f"{found.where}: {found.text}" for found in built.warnings),
+        )
+
+
+class CompileEvidence(Evidence):
+    """Every pass of every touched unit, and the whole libraries that were built."""
+
+    passes: Many[Pass]
+    library: Many[Library] = ()
+
+    def blocks(self) -> Iterator[Block]:
+        """Passes, and the whole library when it was built."""
+        yield Table(
+            name="passes",
+            caption="Units compiled in both trees",
+            columns=columns("unit", "GPU", "pass", "result", "warnings #", "seconds #"),
+            rows=tuple(_pass_row(one) for one in self.passes),
+            is_detail=True,
+        )
+        if self.library:
+            yield Table(
+                name="library",
+                caption="The whole library, through upstream's CMake",
+                columns=columns("file", "units #", "size #", "seconds #"),
+                rows=tuple(
+                    Row(
+                        cells=(
+                            one.path,
+                            str(one.units),
+                            f"{one.size_bytes / 1e6:.1f} MB",
+                            f"{one.seconds:.0f}",
+                        )
+                    )
+                    for one in self.library
+                ),
+                is_detail=True,
+            )
+
+
+def _pass_row(one: Pass) -> Row:
+    def told(value: float | None) -> str:
+        return "-" if value is None else f"{value:g}"
+
+    cells = (
+        one.unit,
+        one.arch,
+        one.which,
+        "compiles" if one.compiles else "FAILS",
+        was_is(told(one.warnings_baseline), told(one.warnings_candidate)),
+        was_is(told(one.seconds_baseline), told(one.seconds_candidate)),
+    )
+    return Row(cells=cells, state="compiles" if one.compiles else "fails")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileGate:
     """The touched units; with ``library`` everything else of the HIP library, too."""
 
     library: bool = False
     name: str = "compile"
+
+    @classmethod
+    def make(cls, setup: RunSetup) -> CompileGate:
+        """The gate of a run."""
+        return cls(library=setup.full)
 
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees. Raises what the compiler and the disk raise."""
@@ -73,10 +189,9 @@ class CompileGate:
                 f"{' '.join(subject.archs)}, host and device; {_warnings(problems)} new warnings"
             ),
             problems=tuple(problems),
-            evidence={
-                "passes": [_pair_json(pair) for pair in pairs],
-                "library": [_library_json(one) for one in built],
-            },
+            evidence=CompileEvidence(
+                passes=tuple(Pass.of(pair) for pair in pairs), library=tuple(Library.of(one) for one in built)
+            ),
             not_run=() if self.library else (_NOT_LINKED,),
             lines=(told, *(_library_line(one) for one in built)),
         )
@@ -117,18 +232,6 @@ def _library_line(one: BuiltLibrary) -> str:
         f"cmake {one.cmake}, {one.seconds:.0f} s"
         f"{f' with {one.cached_by}' if one.cached_by else ''}, {len(one.warnings)} warnings"
     )
-
-
-def _library_json(one: BuiltLibrary) -> dict[str, object]:
-    return {
-        "path": str(one.path),
-        "size_bytes": one.size_bytes,
-        "units": one.units,
-        "cmake": one.cmake,
-        "cached_by": one.cached_by,
-        "seconds": one.seconds,
-        "warnings": [f"{found.where}: {found.text}" for found in one.warnings],
-    }
 
 
 def _problems(pairs: Sequence[Pair], subject: Subject) -> Iterator[PatchkitError]:
@@ -192,19 +295,3 @@ def _new_warning(pair: Pair, found: Diagnostic, subject: Subject) -> NewWarning:
 
 def _warnings(problems: Sequence[PatchkitError]) -> int:
     return sum(isinstance(problem, NewWarning) for problem in problems)
-
-
-def _pair_json(pair: Pair) -> dict[str, object]:
-    after = pair.after
-    return {
-        "unit": pair.unit,
-        "arch": pair.arch,
-        "pass": pair.which,
-        "compiles": isinstance(after, CompiledUnit),
-        "warnings_baseline": len(pair.before.diagnostics),
-        "warnings_candidate": len(after.diagnostics),
-        "seconds_baseline": pair.before.seconds,
-        "seconds_candidate": after.seconds if isinstance(after, CompiledUnit) else None,
-        "object_baseline": pair.before.key,
-        "object_candidate": after.key if isinstance(after, CompiledUnit) else None,
-    }

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
 from patchkit.build.parts import BackendName
 from patchkit.candidate.build import machine_of
 from patchkit.device.gpus import detect_gpus
 from patchkit.device.runner import LocalRunner, Runner, SshRunner
-from patchkit.gates.backend_ops import BackendOpsGate
-from patchkit.gates.base import Gate
-from patchkit.gates.bench import BenchOnDevice
-from patchkit.gates.logits import LogitsGate
-from patchkit.gates.numerics.cuda import find_gpus
-from patchkit.gates.numerics.gate import NumericsGate
+from patchkit.gates.base import DeviceSetup, Gate
+from patchkit.gates.registry import cpu_names, entries, gate_names, load
 from patchkit.gates.reuse import Reusing, model_identity
-
-# In order of cost; the reasons are those of a machine without any GPU.
-GPU_GATES: Mapping[str, str] = {
-    "numerics": "needs an NVIDIA GPU",
-    "backend-ops": "needs the GPU",
-    "logits": "needs the GPU",
-    "bench": "needs the GPU",
-}
-CPU_GATES = ("backend-ops@cpu", "logits@cpu", "bench@cpu")
 
 
 def proven_where(passed: Sequence[str]) -> str:
     """A sentence for each kind of machine that the gates which passed ran on."""
+    nvidia, device = gate_names("nvidia"), gate_names("device")
     places = {
-        "Proven without a GPU": [gate for gate in passed if gate not in GPU_GATES],
-        "Proven on an NVIDIA GPU": [gate for gate in passed if gate == "numerics"],
-        "Proven on the GPU": [gate for gate in passed if gate in GPU_GATES and gate != "numerics"],
+        "Proven without a GPU": [gate for gate in passed if gate not in (*nvidia, *device)],
+        "Proven on an NVIDIA GPU": [gate for gate in passed if gate in nvidia],
+        "Proven on the GPU": [gate for gate in passed if gate in device],
     }
     told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
     return " ".join(told) or "Nothing is proven."
@@ -53,7 +39,7 @@ class Hardware:
     def own_name(self, asked: str) -> str:
         """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
         on_cpu = f"{asked}@cpu"
-        return on_cpu if self.backend == "cpu" and on_cpu in CPU_GATES else asked
+        return on_cpu if self.backend == "cpu" and on_cpu in cpu_names() else asked
 
 
 def choose_hardware(
@@ -77,49 +63,33 @@ def choose_hardware(
         runner: where programs run, if not here; it is taken to have the GPU.
         fresh: run gates that passed before, on the same trees and machine, once more.
     """
+    not_here = {entry.name: entry.needs for entry in entries("nvidia", "device")}
     if no_gpu:
-        return Hardware(backend=None, gates=(), not_here=GPU_GATES)
+        return Hardware(backend=None, gates=(), not_here=not_here)
     found = detect_gpus()
     elsewhere = runner if isinstance(runner, SshRunner) else None
     if backend is None and (elsewhere or set(found) & set(archs)):
         backend = "hip"
-    numerics = () if backend == "cpu" else _numerics(fresh=fresh)
+    gates: list[Gate] = []
+    for entry in entries("nvidia") if backend != "cpu" else ():
+        gate = load(entry.gate).make(fresh=fresh)
+        if gate is not None:
+            gates.append(gate)
     if backend is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
-        why = f"needs {' or '.join(archs)}; {here}"
-        return Hardware(
-            backend=None,
-            gates=numerics,
-            not_here={
-                name: GPU_GATES[name] if name == "numerics" else why
-                for name in GPU_GATES
-                if name not in {gate.name for gate in numerics}
-            },
-        )
-    machine = machine_of(backend)
-    place = runner or LocalRunner(reporter=NullReporter())
-    settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
-    on_device = tuple(
-        Reusing(inner=gate, runner=place, settings=settings, fresh=fresh)
-        for gate in (
-            BackendOpsGate(machine=machine, elsewhere=elsewhere),
-            LogitsGate(machine=machine, model=model, text=text, elsewhere=elsewhere),
-            BenchOnDevice(machine=machine, runner=place, model=model),
-        )
-    )
-    gates: tuple[Gate, ...] = (*numerics, *on_device)
+        not_here |= dict.fromkeys(gate_names("device"), f"needs {' or '.join(archs)}; {here}")
+    else:
+        machine = machine_of(backend)
+        place = runner or LocalRunner(reporter=NullReporter())
+        setup = DeviceSetup(machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text)
+        settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
+        gates += [
+            Reusing(inner=load(entry.gate).make(setup), runner=place, settings=settings, fresh=fresh)
+            for entry in entries("device")
+        ]
     running = {gate.name for gate in gates}
     return Hardware(
         backend=backend,
-        gates=gates,
-        not_here={name: why for name, why in GPU_GATES.items() if name not in running},
+        gates=tuple(gates),
+        not_here={name: why for name, why in not_here.items() if name not in running},
     )
-
-
-def _numerics(*, fresh: bool) -> tuple[Gate, ...]:
-    """The gate numerics, on a machine with an NVIDIA GPU; the candidate's own GPU is not needed for it."""
-    try:
-        find_gpus(NullReporter())
-    except ToolchainError:
-        return ()
-    return (NumericsGate(environ=os.environ, fresh=fresh),)

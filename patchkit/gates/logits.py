@@ -33,7 +33,7 @@ from patchkit.device.logits import (
     scenes,
 )
 from patchkit.device.program import Elsewhere, Place
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import DeviceSetup, GateResult
 from patchkit.gpu.models import SmallModel, model_file
 
 
@@ -162,6 +162,11 @@ class LogitsGate:
     scenes: Sequence[Scene] = field(default_factory=scenes)
     timeout_s: float = _TIMEOUT_S
     elsewhere: Elsewhere | None = None
+
+    @classmethod
+    def make(cls, setup: DeviceSetup) -> LogitsGate:
+        """The gate on a device."""
+        return cls(machine=setup.machine, model=setup.model, text=setup.text, elsewhere=setup.elsewhere)
 
     @property
     def name(self) -> str:

@@ -6,10 +6,10 @@ LDS, waves per SIMD. By default no variant may spill more, lose waves, or come i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, get_args
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.process import run_tool
@@ -18,66 +18,67 @@ from patchkit.build.compile import CompiledKernel, CompiledUnit
 from patchkit.build.compiler import open_compiler
 from patchkit.build.toolchain import Toolchain, llvm_tool
 from patchkit.candidate.subject import Subject
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
+from patchkit.gates.blocks import Block, Order, Row, Table, columns, was_is
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.kernels.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
 from patchkit.series.promises import Allowance
 
-RowState = Literal["same", "worse", "better", "mixed", "new", "gone", "pruned", "trap"]
+RowState = Literal["worse", "mixed", "pruned", "gone", "better", "new", "same", "trap"]
+STATES: tuple[RowState, ...] = get_args(RowState)
+"""What may have happened to a variant, in the order a reader wants them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Record):
     """One side of a row: registers per lane, bytes per block, waves per SIMD, threads per block."""
 
-    vgprs: int
-    sgprs: int
-    vgpr_spills: int
-    sgpr_spills: int
-    scratch_bytes: int
-    lds_bytes: int
-    threads: int
-    waves: int
-    model_waves: int
-    resident_waves: int
+    vgprs: Count
+    sgprs: Count
+    vgpr_spills: Count
+    sgpr_spills: Count
+    scratch_bytes: Count
+    lds_bytes: Count
+    threads: Count
+    waves: Count
+    model_waves: Count
+    resident_waves: Count
     is_trap: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRow:
+class KernelRow(Record):
     """One variant in one unit on one GPU; a side is None where it does not exist."""
 
     unit: str
     arch: str
     variant: str
-    before: Figures | None
-    after: Figures | None
+    before: Figures | None = None
+    after: Figures | None = None
+    state: RowState
+
+    @property
+    def was(self) -> Figures | None:
+        """The baseline's side; a trap is no kernel, so it is compared with nothing."""
+        return _unless_trap(self.before)
+
+    @property
+    def now(self) -> Figures | None:
+        """The candidate's side, unless it is a trap."""
+        return _unless_trap(self.after)
+
+    @property
+    def kernel(self) -> str:
+        """The name without template arguments."""
+        return self.variant.split("<")[0]
 
     @property
     def more_spills(self) -> int:
         """VGPRs spilled more than before."""
-        return self.after.vgpr_spills - self.before.vgpr_spills if self.before and self.after else 0
+        return self.now.vgpr_spills - self.was.vgpr_spills if self.was and self.now else 0
 
     @property
     def fewer_waves(self) -> int:
         """Reported waves lost."""
-        return self.before.waves - self.after.waves if self.before and self.after else 0
-
-    @property
-    def state(self) -> RowState:
-        """What happened to the variant; traps are no kernels, so they are compared with nothing."""
-        before = self.before if self.before and not self.before.is_trap else None
-        after = self.after if self.after and not self.after.is_trap else None
-        if before is None:
-            return "new" if after is not None else "trap"
-        if after is None:
-            return "pruned" if self.after is not None else "gone"
-        changes = {_sign(self.more_spills), _sign(self.fewer_waves)}
-        if changes == {0}:
-            return "same"
-        if {1, -1} <= changes:
-            return "mixed"
-        return "worse" if 1 in changes else "better"
+        return self.was.waves - self.now.waves if self.was and self.now else 0
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -88,6 +89,22 @@ class KernelRow:
             for side, one in sides
             if one is not None and one.waves != one.model_waves
         )
+
+
+class ResourcesEvidence(Evidence):
+    """Every variant of every kernel of every touched unit."""
+
+    rows: Many[KernelRow]
+
+    def blocks(self) -> Iterator[Block]:
+        """Changed variants with their orders, then the others."""
+        quiet = [row for row in self.rows if row.state in _QUIET]
+        changed = [row for row in self.rows if row.state not in _QUIET]
+        yield _table("kernels", "Kernel variants that changed, baseline -> candidate", changed)
+        if quiet:
+            yield _table(
+                "kernels-unchanged", "Kernel variants that did not change, and traps", quiet, is_detail=True
+            )
 
 
 def kernel_rows(
@@ -103,9 +120,27 @@ def kernel_rows(
             variant=variant_of(names.get(name, name)),
             before=old.get(name),
             after=new.get(name),
+            state=_state(old.get(name), new.get(name)),
         )
         for name in dict.fromkeys([*old, *new])
     ]
+
+
+def _state(before: Figures | None, after: Figures | None) -> RowState:
+    was, now = _unless_trap(before), _unless_trap(after)
+    if was is None:
+        return "new" if now is not None else "trap"
+    if now is None:
+        return "pruned" if after is not None else "gone"
+    spills, waves = now.vgpr_spills - was.vgpr_spills, now.waves - was.waves
+    is_worse, is_better = spills > 0 or waves < 0, spills < 0 or waves > 0
+    if is_worse and is_better:
+        return "mixed"
+    return "worse" if is_worse else "better" if is_better else "same"
+
+
+def _unless_trap(figures: Figures | None) -> Figures | None:
+    return None if figures is None or figures.is_trap else figures
 
 
 def demangle(names: Iterable[str], toolchain: Toolchain, reporter: Reporter) -> dict[str, str]:
@@ -151,8 +186,73 @@ def _figures(kernel: CompiledKernel, limits: HardwareLimits) -> Figures:
     )
 
 
-def _sign(value: int) -> int:
-    return (value > 0) - (value < 0)
+_QUIET = ("same", "trap")
+_FIGURES = (
+    ("VGPRs #", "vgprs"),
+    ("spilled #", "vgpr_spills"),
+    ("waves #", "waves"),
+    ("in whole blocks #", "resident_waves"),
+    ("LDS #", "lds_bytes"),
+    ("threads #", "threads"),
+    ("scratch #", "scratch_bytes"),
+    ("SGPRs #", "sgprs"),
+    ("model says #", "model_waves"),
+)
+
+
+def _table(name: str, caption: str, rows: Sequence[KernelRow], *, is_detail: bool = False) -> Table:
+    ordered = sorted(rows, key=_importance)
+    return Table(
+        name=name,
+        caption=caption,
+        columns=columns("state", "variant", "GPU", *(title for title, _ in _FIGURES), "unit"),
+        rows=tuple(
+            Row(
+                cells=(
+                    *(row.state, row.variant, row.arch),
+                    *(_cell(row, name) for _, name in _FIGURES),
+                    row.unit.rpartition("/")[2],
+                ),
+                state=row.state,
+            )
+            for row in ordered
+        ),
+        note=(
+            "Registers per lane, LDS in bytes per block, scratch in bytes per lane, waves per SIMD: counted "
+            "by the compiler; 'in whole blocks' and 'model says' by patchkit. A new variant was a trap."
+        ),
+        orders=() if is_detail else tuple(_orders(ordered)),
+        is_detail=is_detail,
+    )
+
+
+def _cell(row: KernelRow, name: str) -> str:
+    before, after = (None if side is None else int(getattr(side, name)) for side in (row.was, row.now))
+    if after is None:
+        return "-" if before is None else f"{before} -> none"
+    return str(after) if before is None else was_is(before, after)
+
+
+def _importance(row: KernelRow) -> tuple[int, int, int, str]:
+    size = abs(row.more_spills) or _value(row, "vgpr_spills")
+    return STATES.index(row.state), -size, -abs(row.fewer_waves), row.variant
+
+
+def _value(row: KernelRow, name: str) -> int:
+    """The figure now, else as it was."""
+    return getattr(row.now or row.was, name, 0)
+
+
+def _orders(rows: Sequence[KernelRow]) -> Iterator[Order]:
+    keys: tuple[tuple[str, Callable[[KernelRow], tuple[object, ...]]], ...] = (
+        ("name of the variant", lambda row: (row.variant, row.arch)),
+        ("spilled registers", lambda row: (-_value(row, "vgpr_spills"), row.variant)),
+        ("VGPRs", lambda row: (-_value(row, "vgprs"), row.variant)),
+        ("fewest waves", lambda row: (_value(row, "waves"), row.variant)),
+    )
+    yield Order(label="what matters most", rows=tuple(range(len(rows))))
+    for label, key in keys:
+        yield Order(label=label, rows=tuple(sorted(range(len(rows)), key=lambda at, key=key: key(rows[at]))))  # type: ignore[misc]
 
 
 _SHOWN_NEW = 6
@@ -165,6 +265,11 @@ class ResourcesGate:
     """The touched units, device pass."""
 
     name: str = "resources"
+
+    @classmethod
+    def make(cls, _: RunSetup) -> ResourcesGate:
+        """The gate of a run."""
+        return cls()
 
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees (or take them from the cache) and compare. Raises what the compiler raises."""
@@ -184,7 +289,7 @@ class ResourcesGate:
             verdict="failed" if problems or failed else "passed",
             summary=_summary(rows, len(worse)),
             problems=tuple(problems),
-            evidence={"rows": [asdict(row) | {"state": row.state} for row in rows]},
+            evidence=ResourcesEvidence(rows=tuple(rows)),
             not_run=missing,
             lines=tuple(_lines(rows)),
         )
@@ -206,7 +311,7 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
 
 def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
     """What the first patch that names the kernel allows; else nothing may get worse."""
-    said = (patch.resources.allowance(_kernel(row)) for patch in subject.patches)
+    said = (patch.resources.allowance(row.kernel) for patch in subject.patches)
     return next((each for each in said if each is not None), Allowance())
 
 
@@ -271,8 +376,8 @@ def _blame(subject: Subject, row: KernelRow) -> str:
 
 def _summary(rows: Sequence[KernelRow], refused: int) -> str:
     count = {state: sum(row.state == state for row in rows) for state in ("worse", "mixed", "better", "new")}
-    before = [row.before for row in rows if row.before and not row.before.is_trap]
-    kept = [row.after for row in rows if row.before and not row.before.is_trap and row.after]
+    before = [row.was for row in rows if row.was]
+    kept = [row.after for row in rows if row.was and row.after]
     spilled = (_spilling(before), _spilling(kept))
     odd = sum(len(row.disagreements) for row in rows)
     worse = count["worse"] + count["mixed"]
@@ -283,11 +388,6 @@ def _summary(rows: Sequence[KernelRow], refused: int) -> str:
         f"spilled VGPRs {spilled[0][1]} -> {spilled[1][1]}; "
         f"occupancy model and compiler {'agree on all' if not odd else f'disagree on {odd}'}"
     )
-
-
-def _kernel(row: KernelRow) -> str:
-    """The name without template arguments."""
-    return row.variant.split("<")[0]
 
 
 def _spilling(figures: Sequence[Figures]) -> tuple[int, int]:
@@ -301,7 +401,7 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
         chosen.sort(key=lambda row: (order * row.more_spills, order * row.fewer_waves), reverse=True)
         by_kernel: dict[str, list[KernelRow]] = {}
         for row in chosen:
-            by_kernel.setdefault(_kernel(row), []).append(row)
+            by_kernel.setdefault(row.kernel, []).append(row)
         for kernel, variants in by_kernel.items():
             for row in variants[:_SHOWN_VARIANTS]:
                 yield f"{state:<7}{row.variant} {row.arch}: {_row_text(row)}"
@@ -323,7 +423,7 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
 
 
 def _row_text(row: KernelRow) -> str:
-    sides = [one for one in (row.before, row.after) if one is not None and not one.is_trap]
+    sides = [one for one in (row.was, row.now) if one is not None]
     parts = (
         ("VGPR", [one.vgprs for one in sides]),
         ("spilled", [one.vgpr_spills for one in sides]),

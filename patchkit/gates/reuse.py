@@ -12,7 +12,8 @@ from typing import Any
 from patchkit.build.identity import toolchain_identity
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import Job, Runner
-from patchkit.gates.base import Gate, GateResult
+from patchkit.gates.base import DeviceEvidence, Gate, GateResult, Identity
+from patchkit.gates.registry import find_entry, load
 
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0
@@ -58,7 +59,10 @@ class Reusing:
                 return earlier
         result = self.inner.run(subject)
         when = self.now().isoformat(timespec="seconds")
-        return replace(result, evidence={**result.evidence, "identity": identity, "run_at": when})
+        if isinstance(result.evidence, DeviceEvidence):
+            rests_on = {"identity": Identity.model_validate(identity), "run_at": when}
+            return replace(result, evidence=result.evidence.model_copy(update=rests_on))
+        return replace(result, evidence={**result.evidence_json, "identity": identity, "run_at": when})
 
     def _identity(self, subject: Subject) -> dict[str, str]:
         toolchain = subject.toolchain
@@ -96,11 +100,12 @@ def _earlier(path: Path, name: str, identity: Mapping[str, str]) -> GateResult |
         if (document["gate"], document["verdict"]) != (name, "passed") or evidence["identity"] != identity:
             return None
         summary = str(document["summary"]).partition("; evidence of ")[0]
+        entry = find_entry(name)
         return GateResult(
             gate=name,
             verdict="passed",
             summary=f"{summary}; evidence of {evidence['run_at']} taken again (same trees, tools, machine)",
-            evidence=evidence,
+            evidence=load(entry.evidence).model_validate(evidence) if entry and entry.evidence else evidence,
             not_run=tuple(map(str, document["not_run"])),
             lines=tuple(map(str, document["lines"])),
         )

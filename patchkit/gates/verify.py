@@ -16,19 +16,13 @@ from patchkit.candidate.available import Available, find_available
 from patchkit.candidate.find import Candidate, find_candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
-from patchkit.gates.anchors import AnchorsGate
-from patchkit.gates.base import Gate, GateResult
-from patchkit.gates.compile import CompileGate
-from patchkit.gates.hardware import CPU_GATES, GPU_GATES, Hardware, choose_hardware
-from patchkit.gates.isolation.gate import IsolationGate
-from patchkit.gates.launch.gate import LaunchGate
-from patchkit.gates.resources import ResourcesGate
+from patchkit.gates.base import Gate, GateResult, RunSetup
+from patchkit.gates.hardware import Hardware, choose_hardware
+from patchkit.gates.registry import cpu_names, entries, gate_names, load
 from patchkit.series.lock import PinWanted, load_lock
 from patchkit.upstream.repository import Repository
 
-GATE_NAMES = ("anchors", "isolation", "compile", "resources", "launch")
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
-_WITHOUT_COMPILER = {"anchors", "numerics", *CPU_GATES}
 
 
 class UnknownGate(UsageError):
@@ -125,16 +119,14 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     if not candidate.commits:
         return _nothing(workspace, repository, candidate, hardware, then)
     toolchain = None
-    if not only or set(only) - _WITHOUT_COMPILER:
+    without_compiler = {entry.name for entry in entries() if not entry.compiles} | set(cpu_names())
+    if not only or set(only) - without_compiler:
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
         check_archs(toolchain, candidate.archs, workspace.reporter)
     subject = make_subject(workspace, repository, candidate, toolchain)
     folder = workspace.cache_root / "evidence" / subject.candidate_tree
-    gates = (
-        AnchorsGate(workspace=workspace, upstream=upstream),
-        *_compiling_gates(full=full),
-        *hardware.gates,
-    )
+    setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
+    gates = (*(load(entry.gate).make(setup) for entry in entries("anywhere")), *hardware.gates)
     not_here = _not_here(only, hardware)
     results: list[Timed] = []
     try:
@@ -169,7 +161,9 @@ def _nothing(
     """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
     tree = repository.tree_of(candidate.tip)
     folder = workspace.cache_root / "evidence" / tree
-    names = dict.fromkeys((*GATE_NAMES, *(gate.name for gate in hardware.gates), *hardware.not_here))
+    names = dict.fromkeys(
+        (*gate_names("anywhere"), *(gate.name for gate in hardware.gates), *hardware.not_here)
+    )
     report = Report(
         branch=candidate.branch,
         archs=candidate.archs,
@@ -185,20 +179,11 @@ def _nothing(
     # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
     # written first: an older one must not lose what it names.
     with disk_errors(folder, "removing old evidence"):
-        for name in (*GATE_NAMES, *GPU_GATES, *CPU_GATES):
+        for name in (*gate_names(), *cpu_names()):
             (folder / f"{name}.json").unlink(missing_ok=True)
     if then is not None:
         then(folder)
     return report
-
-
-def _compiling_gates(*, full: bool) -> tuple[Gate, ...]:
-    return (
-        IsolationGate(device_code="all" if full else "sample"),
-        CompileGate(library=full),
-        ResourcesGate(),
-        LaunchGate(),
-    )
 
 
 def _candidate(
@@ -276,7 +261,7 @@ def _not_here(only: Sequence[str], hardware: Hardware) -> list[Timed]:
 
 
 def _refuse_unknown(only: Sequence[str], hardware: Hardware) -> None:
-    here = (*GATE_NAMES, *(gate.name for gate in hardware.gates))
+    here = (*gate_names("anywhere"), *(gate.name for gate in hardware.gates))
     for name in only:
         if name in here:
             continue

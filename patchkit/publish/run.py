@@ -17,10 +17,11 @@ from patchkit.base.errors import ExitCode, GateError, GitError, Location, Patchk
 from patchkit.candidate.find import Candidate, read_candidate
 from patchkit.candidate.handover import Handover, hand_over
 from patchkit.candidate.workspace import Workspace
+from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report
 from patchkit.publish.evidence import collect_evidence
 from patchkit.publish.range_proof import prove_range
-from patchkit.series.catalogue import GATES, WITHOUT_GPU, GatePolicy, Series, load_series
+from patchkit.series.catalogue import GatePolicy, Series, load_series
 from patchkit.series.lock import Pin, load_lock
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.commits import write_note_commit, write_orphan
@@ -89,15 +90,16 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
             hint=f"the evidence lies in {report.folder}",
         )
     # Gates on the CPU backend, under names of their own, are told, and prove nothing of the ladder.
-    names = (*GATES, *(name for name in results if name not in GATES))
+    ladder = gate_names()
+    names = (*ladder, *(name for name in results if name not in ladder))
     passed = tuple(name for name in names if name in results and results[name].verdict == "passed")
     not_run = tuple(
         (name, results[name].summary if name in results else "no such result")
-        for name in GATES
+        for name in ladder
         if name not in passed
     )
     missing = tuple(name for name, _ in not_run if name in policy.required)
-    left_out = [name for name in missing if name in WITHOUT_GPU]
+    left_out = [name for name in missing if name in gate_names("anywhere")]
     if left_out or (missing and not accept_not_run):
         hint = "run them on a machine with the GPU, or add --accept-not-run, which publishes "
         raise GateError(

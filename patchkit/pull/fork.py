@@ -10,9 +10,10 @@ from patchkit.base.errors import ErrorGroup, GateError, GitError, Location
 from patchkit.candidate.plan import Request
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.hardware import Hardware
+from patchkit.gates.registry import gate_names
 from patchkit.publish.range_proof import RangeProofFailed, prove_range
 from patchkit.pull.changes import Pull
-from patchkit.pull.judge import LADDER, Made, Need, Ran, make_candidate, run_needed
+from patchkit.pull.judge import Made, Need, Ran, make_candidate, run_needed
 from patchkit.pull.verdict import Finding, GateRow, Judged, RowState, Verdict
 from patchkit.series.catalogue import load_series
 from patchkit.series.lock import Lock, Pin, load_lock
@@ -237,6 +238,6 @@ def _needs(pull: Pull, made: Made) -> tuple[Need, ...]:
     built = [path for path in changed if path in made.files or path.startswith(made.plan.series.folders)]
     if not built:
         why = "nothing that the patches touch differs from the fork point"
-        return tuple(Need(gate=gate, needed=False, why=why) for gate in LADDER)
+        return tuple(Need(gate=gate, needed=False, why=why) for gate in gate_names())
     why = f"{len(built)} files of the candidate changed"
-    return tuple(Need(gate=gate, needed=True, why=why) for gate in LADDER)
+    return tuple(Need(gate=gate, needed=True, why=why) for gate in gate_names())

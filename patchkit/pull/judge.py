@@ -14,8 +14,9 @@ from patchkit.candidate.find import Candidate, read_candidate
 from patchkit.candidate.locking import make_result, read_inputs
 from patchkit.candidate.plan import Plan, Request, plan_with
 from patchkit.candidate.workspace import Workspace
-from patchkit.gates.hardware import GPU_GATES, Hardware, choose_hardware
-from patchkit.gates.verify import GATE_NAMES, NOTHING, Report, Timed, run_verify
+from patchkit.gates.hardware import Hardware, choose_hardware
+from patchkit.gates.registry import entries, find_entry, gate_names
+from patchkit.gates.verify import NOTHING, Report, Timed, run_verify
 from patchkit.pull.lock_rules import check_made
 from patchkit.pull.side import Side, point_into
 from patchkit.pull.targets import Target
@@ -24,10 +25,6 @@ from patchkit.series.lock import Result
 from patchkit.series.patch import Edit, Patch
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import pin_ref
-
-LADDER = (*GATE_NAMES, *GPU_GATES)
-
-_OF_PROFILES = {"resources", "launch", "backend-ops"}  # they read facts and tables of the target's profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,41 +52,37 @@ def find_needs(
         return _all("the fork point has no such candidate")
     if target.before.tree != tree:
         return _all(f"the candidate is tree {tree[:12]} instead of {target.before.tree[:12]}")
-    reasons: dict[str, str] = {"anchors": "the commits say what the series says"}
+    reasons = {entry.name: entry.always for entry in entries() if entry.always}
     for gate, why in _by_rules(target, before, after):
         reasons.setdefault(gate, why)
     strangers = [arch for arch in foreign if arch not in target.archs]
     if strangers:
-        for gate in ("isolation", "launch"):
+        for gate in (entry.name for entry in entries() if entry.sees_every_gpu):
             reasons.setdefault(gate, f"it looks at {', '.join(strangers)}, which changed")
     return tuple(
         Need(gate=gate, needed=gate in reasons, why=reasons.get(gate, f"tree {tree[:12]} is as it was"))
-        for gate in LADDER
+        for gate in gate_names()
     )
 
 
 def _all(why: str) -> tuple[Need, ...]:
-    return tuple(Need(gate=gate, needed=True, why=why) for gate in LADDER)
+    return tuple(Need(gate=gate, needed=True, why=why) for gate in gate_names())
 
 
 def _by_rules(target: Target, before: Side, after: Side) -> Iterator[tuple[str, str]]:
     for arch in target.archs:
         if _facts(before, arch) != _facts(after, arch):
-            for gate in sorted(_OF_PROFILES):
+            for gate in (entry.name for entry in entries() if entry.reads_facts):
                 yield gate, f"facts of {arch} changed"
     for name in target.patches:
         old, new = before.series.patch(name), after.series.patch(name)
         if old is None or new is None:
             continue
         told = f"of patches/{new.folder}/patch.toml changed"
-        if old.resources != new.resources:
-            yield "resources", f"[resources] {told}"
-        if old.moves != new.moves:
-            yield "launch", f"the kernel moves {told}"
-        if old.bench != new.bench:
-            yield "bench", f"[bench] {told}"
-        if old.guard_macros != new.guard_macros:
-            yield "isolation", f"[guard] {told}"
+        for entry in entries():
+            for attribute, words in entry.reads.items():
+                if getattr(old, attribute) != getattr(new, attribute):
+                    yield entry.name, f"{words} {told}"
 
 
 def _facts(side: Side, arch: str) -> object:
@@ -375,7 +368,7 @@ def run_needed(
 ) -> Ran:
     """Run the gates that are needed and can run here. What keeps one from running is a problem."""
     hardware = hardware or choose_hardware(candidate.archs, None, model=None, no_gpu=True)
-    here = (*GATE_NAMES, *(gate.name for gate in hardware.gates))
+    here = (*gate_names("anywhere"), *(gate.name for gate in hardware.gates))
     wanted = [need.gate for need in needs if need.needed]
     only = [name for name in map(hardware.own_name, wanted) if name in here]
     if not only:
@@ -402,7 +395,7 @@ def run_needed(
         )
         return Ran(rows=rows, problems=tuple((one, {}) for one in members_of(error)))
     problems = tuple(
-        (problem, gate.result.evidence) for gate in report.gates for problem in gate.result.problems
+        (problem, gate.result.evidence_json) for gate in report.gates for problem in gate.result.problems
     )
     return Ran(rows=_rows(needs, report, hardware), problems=problems, evidence=report.folder)
 
@@ -418,7 +411,9 @@ def _rows(needs: Sequence[Need], report: Report | None, hardware: Hardware) -> t
             if not need.needed:
                 rows.append(GateRow(gate=name, state="not needed", why=need.why))
             elif name in hardware.not_here or gate is None:
-                why = hardware.not_here.get(name, GPU_GATES.get(name, "it does not run here"))
+                entry = find_entry(name)
+                needs_gpu = entry.needs if entry is not None and entry.name == name else ""
+                why = hardware.not_here.get(name, needs_gpu or "it does not run here")
                 rows.append(GateRow(gate=name, state="not run", why=why))
             else:
                 rows.append(_row(gate, need.why))
@@ -478,7 +473,7 @@ def _changed_lines(target: Target, before: Side, after: Side) -> list[Location]:
 
 
 def _none_ran(why: str) -> tuple[GateRow, ...]:
-    return tuple(GateRow(gate=name, state="not run", why=why) for name in LADDER)
+    return tuple(GateRow(gate=name, state="not run", why=why) for name in gate_names())
 
 
 def _judged(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
-from patchkit.report.document import FILE_BYTES, EvidenceContradicts, EvidenceUnreadable, Node, parse_document
+from patchkit.gates.document import FILE_BYTES, EvidenceContradicts, EvidenceUnreadable, Node, parse_document
 from patchkit.report.model import Evidence, EvidenceFile, GateReport, parse_gate
 
 REPORT = "report.json"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import jinja2
 
+from patchkit.gates.blocks import Change, Changes, Curve, Curves, Order, Point, Row, Table, figure, percent
 from patchkit.report.model import Evidence, GateReport
-from patchkit.report.sections import Curve, Point, Strip, bench_of, provenance, tables_of
-from patchkit.report.tables import Order, Row, Table, figure, percent
+from patchkit.report.sections import blocks_of, provenance
 
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
@@ -115,7 +115,7 @@ class CurveChart:
     lines: tuple[CurveLine, ...]
 
 
-def strip_chart(strips: Sequence[Strip]) -> StripChart | None:
+def strip_chart(strips: Sequence[Change]) -> StripChart | None:
     """The changes of all tests; None without any."""
     if not strips:
         return None
@@ -154,7 +154,7 @@ def strip_chart(strips: Sequence[Strip]) -> StripChart | None:
     )
 
 
-def _told(one: Strip) -> str:
+def _told(one: Change) -> str:
     return f"{one.test}: {percent(one.change)}, {percent(one.low)} to {percent(one.high)}, {one.verdict}"
 
 
@@ -280,13 +280,17 @@ def _state(evidence: Evidence) -> str:
 
 def _section(number: int, gate: GateReport) -> _Section:
     key = f"gate-{number}"
-    strips: StripChart | None = None
-    curves: tuple[CurveChart, ...] = ()
-    if gate.evidence is not None and gate.name.partition("@")[0] == "bench" and gate.evidence.value:
-        bench = bench_of(gate.evidence)
-        strips, curves = strip_chart(bench.strips), tuple(curve_charts(bench.curves))
-    tables = tuple(_shown(f"{key}-{at}", table) for at, table in enumerate(tables_of(gate)) if table.rows)
-    return _Section(key=key, gate=gate, tables=tables, strips=strips, curves=curves)
+    blocks = blocks_of(gate)
+    changes = [test for block in blocks if isinstance(block, Changes) for test in block.tests]
+    curves = [curve for block in blocks if isinstance(block, Curves) for curve in block.curves]
+    tables = [block for block in blocks if isinstance(block, Table) and block.rows]
+    return _Section(
+        key=key,
+        gate=gate,
+        tables=tuple(_shown(f"{key}-{at}", table) for at, table in enumerate(tables)),
+        strips=strip_chart(changes),
+        curves=tuple(curve_charts(curves)),
+    )
 
 
 def _shown(key: str, table: Table) -> _Shown:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from patchkit.base.text import one_line
+from patchkit.gates.blocks import Table
 from patchkit.report.model import Evidence, GateReport, Problem
 from patchkit.report.sections import provenance, tables_of
-from patchkit.report.tables import Table
 
 _MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
 _ROWS = 50

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from patchkit.report.document import Node
+from patchkit.gates.base import Evidence as GateEvidence
+from patchkit.gates.document import Node, read_model
+from patchkit.gates.registry import find_entry, load
 
 Verdict = Literal["passed", "failed", "not run"]
 Side = Literal["upstream", "series", "other"]
@@ -64,7 +66,7 @@ class GateReport:
     not_run: tuple[str, ...]
     lines: tuple[str, ...]
     seconds: float = 0.0
-    evidence: Node | None = None
+    evidence: GateEvidence | Node | None = None
 
     @property
     def has_broken(self) -> bool:
@@ -153,8 +155,19 @@ def parse_gate(node: Node) -> GateReport:
         not_run=node.get("not_run").texts(),
         lines=node.get("lines").texts(),
         seconds=seconds.number() if seconds is not None else 0.0,
-        evidence=evidence if evidence is not None and isinstance(evidence.value, dict) else None,
+        evidence=_evidence(node.get("gate").text(), evidence) if evidence is not None else None,
     )
+
+
+def _evidence(gate: str, node: Node) -> GateEvidence | Node | None:
+    """By the model of the gate; that of a gate without one stays as it is."""
+    if not isinstance(node.value, dict) or not node.value:
+        return None
+    entry = find_entry(gate)
+    if entry is None or not entry.evidence:
+        return node
+    model: type[GateEvidence] = load(entry.evidence)
+    return read_model(node.value, model, node.source, node.path, node.hint)
 
 
 def _problem(node: Node) -> Problem:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from patchkit.device.bench.statistics import bootstrap_median
-from patchkit.report.document import Node
+from patchkit.gates.blocks import (
+    Block,
+    Change,
+    Changes,
+    Curve,
+    Curves,
+    Point,
+    Row,
+    Table,
+    columns,
+    figure,
+    group,
+    percent,
+)
+from patchkit.gates.document import Node
 from patchkit.report.model import Evidence, GateReport
-from patchkit.report.tables import Order, Row, Table, columns, figure, group, percent, was_is
 
 _ARMS = ("baseline", "candidate")
 _MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
@@ -20,63 +32,13 @@ _MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
 _KINDS = {"pp": "prompt processing", "tg": "text generation"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """One test; ``judgement`` is the gate's word for it."""
-
-    test: str
-    change: float
-    low: float
-    high: float
-    noise: tuple[float, float]
-    margin: float
-    verdict: str
-    judgement: str
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Tokens per second at a depth; ``low`` and ``high`` are None without an interval."""
-
-    depth: int
-    speed: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """``kind`` is ``pp512``; ``setting`` is what else the tests have in common."""
-
-    kind: str
-    title: str
-    arm: str
-    setting: str
-    points: tuple[Point, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What is drawn."""
-
-    strips: tuple[Strip, ...]
-    curves: tuple[Curve, ...]
-
-
-def bench_of(evidence: Node) -> Bench:
-    """Strips and curves; raises EvidenceMalformed."""
-    return Bench(
-        strips=tuple(_strip(one) for one in evidence.get("tests").items()),
-        curves=tuple(_curves(evidence.get("samples"))),
-    )
-
-
-def bench_tables(evidence: Node) -> Iterator[Table]:
-    """Every test with its interval and what was said of it."""
+def bench_blocks(evidence: Node) -> Iterator[Block]:
+    """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
+    yield Changes(tests=tuple(_change(one) for one in evidence.get("tests").items()))
+    yield Curves(curves=tuple(_curves(evidence.get("samples"))))
     rows = []
     for one in evidence.get("tests").items():
-        strip = _strip(one)
+        strip = _change(one)
         speeds = [figure(one.get(f"{arm}_tokens_per_second").number()) for arm in _ARMS]
         state = f"{strip.judgement}: {strip.verdict}" + (", control" if one.get("control").flag() else "")
         rows.append(
@@ -89,7 +51,7 @@ def bench_tables(evidence: Node) -> Iterator[Table]:
                     f"{percent(strip.low)} to {percent(strip.high)}",
                     f"{percent(strip.noise[0])} to {percent(strip.noise[1])}",
                     f"-{one.get('smallest_loss_seen').number() * 100:.1f} %",
-                    str(strip.rounds),
+                    str(one.get("rounds").integer()),
                     one.get("why").text(),
                 ),
                 state=strip.judgement,
@@ -105,19 +67,17 @@ def bench_tables(evidence: Node) -> Iterator[Table]:
     )
 
 
-def _strip(one: Node) -> Strip:
+def _change(one: Node) -> Change:
     low, high = (end.number() for end in one.get("interval").pair())
     quiet, loud = (end.number() for end in one.get("baseline_against_itself").pair())
-    return Strip(
+    return Change(
         test=one.get("test").text(),
         change=one.get("change").number(),
         low=low,
         high=high,
         noise=(quiet, loud),
-        margin=one.get("margin").number(),
         verdict=one.get("verdict").word("faster", "same", "slower", "undecided"),
         judgement=one.get("judgement").word("ok", "lost", "short", "open"),
-        rounds=one.get("rounds").integer(),
     )
 
 
@@ -136,7 +96,7 @@ def _curves(samples: Node) -> Iterator[Curve]:
             found.setdefault((kind, setting, arm), []).append(point)
     for (kind, setting, arm), points in found.items():
         points.sort(key=lambda point: point.depth)
-        yield Curve(kind=kind, title=titles[kind], arm=arm, setting=setting, points=tuple(points))
+        yield Curve(title=titles[kind], arm=arm, setting=setting, points=tuple(points))
 
 
 def _point(depth: int, tokens: int, rounds: Node) -> Point:
@@ -149,144 +109,6 @@ def _point(depth: int, tokens: int, rounds: Node) -> Point:
         return Point(depth=depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)
     interval = bootstrap_median(speeds)
     return Point(depth=depth, speed=interval.middle, low=interval.low, high=interval.high)
-
-
-_DIGEST = 12
-
-
-def anchors_tables(evidence: Node) -> Iterator[Table]:
-    """Where each edit lies in the candidate."""
-    rows = [
-        Row(
-            cells=(
-                edit.get("patch").text(),
-                edit.get("edit").text(),
-                edit.get("entity").text(),
-                edit.get("confidence").text(),
-                group(edit.get("places").texts()),
-            )
-        )
-        for edit in evidence.get("edits").items()
-    ]
-    yield Table(
-        name="edits",
-        caption="Edits and the places they resolve to",
-        columns=columns("patch", "edit", "in", "found by", "places ~"),
-        rows=tuple(rows),
-        is_detail=True,
-    )
-
-
-def isolation_tables(evidence: Node) -> Iterator[Table]:
-    """Readings by configuration, those that differ in full, and the assembly that was compared."""
-    same: Counter[str] = Counter()
-    differ: Counter[str] = Counter()
-    different: list[Row] = []
-    for reading in evidence.get("readings").items():
-        name, unit = reading.get("configuration").text(), reading.get("unit").text()
-        before, after = (_reading(reading.get(side)) for side in ("baseline", "candidate"))
-        (same if before == after else differ)[name] += 1
-        if before != after:
-            different.append(Row(cells=(name, unit, before, after), state="differs"))
-    if different:
-        yield Table(
-            name="leaks",
-            caption="Readings that are not the baseline's",
-            columns=columns("configuration", "unit", "baseline", "candidate"),
-            rows=tuple(different),
-        )
-    names = sorted({*same, *differ})
-    yield Table(
-        name="readings",
-        caption="Readings of the touched units by configuration",
-        columns=columns("configuration", "identical #", "different #"),
-        rows=tuple(
-            Row(cells=(name, str(same[name]), str(differ[name])), state="differs" if differ[name] else "same")
-            for name in names
-        ),
-        is_detail=True,
-    )
-    code = [
-        (kind, one)
-        for kind, node in (
-            ("device", evidence.get("device_code")),
-            ("host, branch dead", evidence.get("host_branch").get("branch_dead_assembly")),
-        )
-        for one in node.items()
-    ]
-    yield Table(
-        name="assembly",
-        caption="Assembly compared with the baseline's",
-        columns=columns("unit", "GPU", "pass", "lines #", "result ~"),
-        rows=tuple(_assembly(kind, one) for kind, one in code),
-        is_detail=True,
-    )
-
-
-def _assembly(kind: str, one: Node) -> Row:
-    equal, lines = one.get("equal").flag(), one.get("lines").integer()
-    told = "same code" if equal else one.get("difference").text()
-    if equal and not lines:
-        told = "does not compile in either tree"
-    cells = (one.get("unit").text(), one.get("arch").text(), kind, str(lines), told)
-    return Row(cells=cells, state="same" if equal else "differs")
-
-
-def _reading(node: Node) -> str:
-    """A digest, short, or why there is none."""
-    if isinstance(node.value, dict):
-        return f"unreadable: {node.get('error').text()}"
-    return node.text()[:_DIGEST]
-
-
-def compile_tables(evidence: Node) -> Iterator[Table]:
-    """Passes, and the whole library when it was built."""
-    yield Table(
-        name="passes",
-        caption="Units compiled in both trees",
-        columns=columns("unit", "GPU", "pass", "result", "warnings #", "seconds #"),
-        rows=tuple(_pass(one) for one in evidence.get("passes").items()),
-        is_detail=True,
-    )
-    libraries = evidence.find("library")
-    rows = [
-        Row(
-            cells=(
-                one.get("path").text(),
-                str(one.get("units").integer()),
-                f"{one.get('size_bytes').integer() / 1e6:.1f} MB",
-                f"{one.get('seconds').number():.0f}",
-            )
-        )
-        for one in (libraries.items() if libraries is not None else ())
-    ]
-    if rows:
-        yield Table(
-            name="library",
-            caption="The whole library, through upstream's CMake",
-            columns=columns("file", "units #", "size #", "seconds #"),
-            rows=tuple(rows),
-            is_detail=True,
-        )
-
-
-def _pass(one: Node) -> Row:
-    compiles = one.get("compiles").flag()
-    cells = (
-        one.get("unit").text(),
-        one.get("arch").text(),
-        one.get("pass").text(),
-        "compiles" if compiles else "FAILS",
-        *(_both(one, name) for name in ("warnings", "seconds")),
-    )
-    return Row(cells=cells, state="compiles" if compiles else "fails")
-
-
-def _both(one: Node, name: str) -> str:
-    """Both sides; a pass that failed has no figures of the candidate."""
-    sides = [one.find(f"{name}_{side}") for side in ("baseline", "candidate")]
-    told = [f"{side.number():g}" if side is not None else "-" for side in sides]
-    return was_is(*told)
 
 
 _ATTENTION = "flash_attn"
@@ -487,146 +309,33 @@ def numerics_tables(evidence: Node) -> Iterator[Table]:
     )
 
 
-STATES = ("worse", "mixed", "pruned", "gone", "better", "new", "same", "trap")
-"""What may have happened to a variant, in the order a reader wants them."""
-_QUIET = ("same", "trap")
-_FIGURES = (
-    ("VGPRs #", "vgprs"),
-    ("spilled #", "vgpr_spills"),
-    ("waves #", "waves"),
-    ("in whole blocks #", "resident_waves"),
-    ("LDS #", "lds_bytes"),
-    ("threads #", "threads"),
-    ("scratch #", "scratch_bytes"),
-    ("SGPRs #", "sgprs"),
-    ("model says #", "model_waves"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kernel:
-    """One variant; a side is None where it does not exist or can only trap."""
-
-    variant: str
-    arch: str
-    unit: str
-    state: str
-    before: dict[str, int] | None
-    after: dict[str, int] | None
-
-    def change(self, name: str) -> int:
-        """How much more than before; a new kernel is compared with nothing."""
-        return self.after[name] - self.before[name] if self.before and self.after else 0
-
-    def value(self, name: str) -> int:
-        """The figure now, else as it was."""
-        return (self.after or self.before or {}).get(name, 0)
-
-    def row(self) -> Row:
-        """As texts."""
-        figures = [self._cell(name) for _, name in _FIGURES]
-        return Row(
-            cells=(self.state, self.variant, self.arch, *figures, self.unit.rpartition("/")[2]),
-            state=self.state,
-        )
-
-    def _cell(self, name: str) -> str:
-        if self.before and self.after:
-            return was_is(self.before[name], self.after[name])
-        if self.after:
-            return str(self.after[name])
-        return f"{self.before[name]} -> none" if self.before else "-"
-
-
-def resources_tables(evidence: Node) -> Iterator[Table]:
-    """Changed variants with their orders, then the others."""
-    kernels = [_kernel(node) for node in evidence.get("rows").items()]
-    changed = [one for one in kernels if one.state not in _QUIET]
-    quiet = [one for one in kernels if one.state in _QUIET]
-    yield _table("kernels", "Kernel variants that changed, baseline -> candidate", changed)
-    if quiet:
-        yield _table(
-            "kernels-unchanged", "Kernel variants that did not change, and traps", quiet, is_detail=True
-        )
-
-
-def _table(name: str, caption: str, kernels: Sequence[_Kernel], *, is_detail: bool = False) -> Table:
-    ordered = sorted(kernels, key=_importance)
-    return Table(
-        name=name,
-        caption=caption,
-        columns=columns("state", "variant", "GPU", *(title for title, _ in _FIGURES), "unit"),
-        rows=tuple(one.row() for one in ordered),
-        note=(
-            "Registers per lane, LDS in bytes per block, scratch in bytes per lane, waves per SIMD: counted "
-            "by the compiler; 'in whole blocks' and 'model says' by patchkit. A new variant was a trap."
-        ),
-        orders=() if is_detail else tuple(_orders(ordered)),
-        is_detail=is_detail,
-    )
-
-
-def _importance(one: _Kernel) -> tuple[int, int, int, str]:
-    spills, waves = one.change("vgpr_spills"), one.change("waves")
-    size = abs(spills) or one.value("vgpr_spills")
-    return STATES.index(one.state), -size, -abs(waves), one.variant
-
-
-def _orders(kernels: Sequence[_Kernel]) -> Iterator[Order]:
-    keys: tuple[tuple[str, Callable[[_Kernel], tuple[object, ...]] | None], ...] = (
-        ("what matters most", None),
-        ("name of the variant", lambda one: (one.variant, one.arch)),
-        ("spilled registers", lambda one: (-one.value("vgpr_spills"), one.variant)),
-        ("VGPRs", lambda one: (-one.value("vgprs"), one.variant)),
-        ("fewest waves", lambda one: (one.value("waves"), one.variant)),
-    )
-    numbers = range(len(kernels))
-    for label, key in keys:
-        rows = numbers if key is None else sorted(numbers, key=lambda at, key=key: key(kernels[at]))  # type: ignore[misc]
-        yield Order(label=label, rows=tuple(rows))
-
-
-def _kernel(node: Node) -> _Kernel:
-    return _Kernel(
-        variant=node.get("variant").text(),
-        arch=node.get("arch").text(),
-        unit=node.get("unit").text(),
-        state=node.get("state").word(*STATES),
-        before=_resources_figures(node.find("before")),
-        after=_resources_figures(node.find("after")),
-    )
-
-
-def _resources_figures(node: Node | None) -> dict[str, int] | None:
-    if node is None or node.get("is_trap").flag():
-        return None
-    return {name: node.get(name).integer() for _, name in _FIGURES}
-
-
-_TABLES: Mapping[str, Callable[[Node], Iterator[Table]]] = MappingProxyType(
+_BLOCKS: Mapping[str, Callable[[Node], Iterator[Block]]] = MappingProxyType(
     {
-        "anchors": anchors_tables,
-        "isolation": isolation_tables,
-        "compile": compile_tables,
-        "resources": resources_tables,
         "launch": launch_tables,
         "backend-ops": backend_ops_tables,
         "logits": logits_tables,
-        "bench": bench_tables,
+        "bench": bench_blocks,
         "numerics": numerics_tables,
     }
 )
 
 
-def tables_of(gate: GateReport) -> tuple[Table, ...]:
-    """The tables of one gate; none where it has no evidence, or where this module knows nothing of it.
+def blocks_of(gate: GateReport) -> tuple[Block, ...]:
+    """What is shown of one gate: nothing where it has no evidence, or of a kind that nobody here knows.
 
     Raises EvidenceMalformed.
     """
-    make = _TABLES.get(gate.name.partition("@")[0])
-    if make is None or gate.evidence is None or not gate.evidence.value:
+    if gate.evidence is None:
         return ()
-    return tuple(make(gate.evidence))
+    if not isinstance(gate.evidence, Node):
+        return tuple(gate.evidence.blocks())
+    make = _BLOCKS.get(gate.name.partition("@")[0])
+    return () if make is None else tuple(make(gate.evidence))
+
+
+def tables_of(gate: GateReport) -> tuple[Table, ...]:
+    """The tables of one gate. Raises EvidenceMalformed."""
+    return tuple(block for block in blocks_of(gate) if isinstance(block, Table))
 
 
 def provenance(evidence: Evidence) -> tuple[tuple[str, str], ...]:
@@ -642,8 +351,10 @@ def _provenance(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield "candidate's tree", evidence.tree
     yield from (("tool", told) for told in evidence.proven_with)
     for gate in evidence.gates:
-        if gate.evidence is not None:
+        if isinstance(gate.evidence, Node):
             yield from _measured(gate.name, gate.evidence)
+        elif gate.evidence is not None:
+            yield from ((f"{gate.name}: {name}", told) for name, told in gate.evidence.provenance())
 
 
 def _measured(gate: str, evidence: Node) -> Iterator[tuple[str, str]]:

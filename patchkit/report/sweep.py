@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patchkit.report.document import Node, parse_document
-from patchkit.report.tables import Row, Table, columns
+from patchkit.gates.blocks import Row, Table, columns
+from patchkit.gates.document import Node, parse_document
 
 _MOST_PATCHES = 500  # far above any series
 _MOST_PINS = 5000  # there are 4649 build numbers from b6900 to b11549

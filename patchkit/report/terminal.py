@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from patchkit.base.text import one_line
+from patchkit.gates.blocks import Table
 from patchkit.report.model import Evidence, GateReport, Problem
 from patchkit.report.sections import tables_of
-from patchkit.report.tables import Table
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 _ROWS = 40

@@ -14,8 +14,9 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
 from patchkit.candidate.find import find_candidate, named_candidate
 from patchkit.candidate.workspace import Workspace
+from patchkit.gates.blocks import Table
+from patchkit.gates.document import FILE_BYTES
 from patchkit.publish.evidence import neutral, neutral_names
-from patchkit.report.document import FILE_BYTES
 from patchkit.report.evidence import load_evidence
 from patchkit.report.html import html_report
 from patchkit.report.junit import junit_report
@@ -23,7 +24,6 @@ from patchkit.report.markdown import markdown_report
 from patchkit.report.model import SERIES, Evidence
 from patchkit.report.sarif import sarif_report
 from patchkit.report.sweep import sweep_tables
-from patchkit.report.tables import Table
 from patchkit.report.terminal import terminal_report
 from patchkit.series.lock import PinWanted, load_lock
 

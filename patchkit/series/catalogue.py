@@ -6,29 +6,26 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.gates.registry import gate_names
 from patchkit.series.patch import Patch, parse_patch
 from patchkit.series.toml import TomlModel, load_toml, near_miss, validate
 
-GateName = Literal[
-    "anchors", "isolation", "compile", "resources", "launch", "numerics", "backend-ops", "logits", "bench"
-]
-GATES: tuple[GateName, ...] = get_args(GateName)
-"""Every gate, in order of cost."""
-
-WITHOUT_GPU: tuple[GateName, ...] = GATES[: GATES.index("numerics")]
-"""Those that every machine with a compiler can run: nobody has a reason to publish without them."""
+if TYPE_CHECKING:
+    GateName = str
+else:  # so that an error names what is near, and the schema has all of them
+    GateName = Literal[gate_names()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
     """``optional`` gates may not have run when a branch is published, for the reason ``why``."""
 
-    required: tuple[GateName, ...] = GATES
+    required: tuple[GateName, ...] = field(default_factory=gate_names)
     optional: tuple[GateName, ...] = ()
     why: str = ""
 
@@ -44,7 +41,7 @@ class GatePolicyModel(TomlModel):
     def _each_once(self) -> Self:
         named = [*self.required, *self.optional]
         twice = sorted({gate for gate in named if named.count(gate) > 1})
-        missing = [gate for gate in GATES if gate not in named]
+        missing = [gate for gate in gate_names() if gate not in named]
         if twice:
             raise ValueError(f"named twice: {', '.join(twice)}")
         if missing:

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from patchkit.base.errors import ExitCode, PatchkitError
-from patchkit.report.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
+from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.sweep import sweep_tables
 from patchkit.report.write import FORMATS, make_report

@@ -9,10 +9,8 @@ time where a guard is live; :mod:`patchkit.gates.isolation.host_branch` says wha
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -20,11 +18,13 @@ from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.build.compile import CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.jobs import run_parallel
+from patchkit.build.preprocess import PreprocessFailed
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, SourceTree, platform_units, units_including
 from patchkit.candidate.subject import PatchPart, Subject
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import GateResult, RunSetup
 from patchkit.gates.isolation.errors import HostBranchLeaks
+from patchkit.gates.isolation.evidence import Compared, HostBranch, IsolationEvidence, Reading, Unreadable
 from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
 from patchkit.gates.isolation.readings import (
     ROCWMMA_MACRO,
@@ -39,37 +39,6 @@ from patchkit.gates.isolation.readings import (
     stand_in_headers,
     units_for,
 )
-
-_FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """Assembly of one unit for one GPU from both trees; ``difference`` names the first line that differs."""
-
-    unit: str
-    arch: str
-    sha256: str
-    lines: int
-    equal: bool
-    difference: str
-
-    @classmethod
-    def of(cls, unit: str, arch: str, before: str, after: str) -> Compared:
-        """Compare two texts."""
-        return cls(
-            unit=unit,
-            arch=arch,
-            sha256=hashlib.sha256(before.encode()).hexdigest(),
-            lines=before.count("\n"),
-            equal=before == after,
-            difference="" if before == after else _first_difference(before, after),
-        )
-
-    @property
-    def is_uncompiled(self) -> bool:
-        """Whether neither tree compiles there: an error message is one line."""
-        return self.equal and self.lines == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,18 +85,18 @@ def isolation_result(subject: Subject, found: Findings) -> GateResult:
         verdict="failed" if found.problems else "passed",
         summary=summary,
         problems=tuple(found.problems),
-        evidence={
-            "changed_files": list(subject.changed_files),
-            "units": {platform: list(names) for platform, names in found.touched.items()},
-            "stand_in_headers": list(found.stand_ins),
-            "readings": [_case_json(case) for case in found.cases],
-            "host_branch": {
-                "differing_units": list(found.host.differing),
-                "regions_closed": [_case_json(case) for case in found.host.closed],
-                "branch_dead_assembly": [asdict(one) for one in found.host.assembly],
-            },
-            "device_code": [asdict(one) for one in found.device_code],
-        },
+        evidence=IsolationEvidence(
+            changed_files=tuple(subject.changed_files),
+            units=found.touched,
+            stand_in_headers=tuple(found.stand_ins),
+            readings=tuple(map(_reading, found.cases)),
+            host_branch=HostBranch(
+                differing_units=found.host.differing,
+                regions_closed=tuple(map(_reading, found.host.closed)),
+                branch_dead_assembly=found.host.assembly,
+            ),
+            device_code=tuple(found.device_code),
+        ),
         not_run=tuple(_not_run(found)),
         lines=tuple(_lines(found)),
     )
@@ -178,26 +147,16 @@ def _not_run(found: Findings) -> Iterator[str]:
     yield "CUDA and MUSA are read by clang with empty vendor headers, not by nvcc and mcc"
 
 
-def _case_json(case: Case) -> dict[str, object]:
-    return {
-        "configuration": case.configuration.name,
-        "unit": case.unit,
-        "baseline": case.before if isinstance(case.before, str) else {"error": case.before.message},
-        "candidate": case.after if isinstance(case.after, str) else {"error": case.after.message},
-    }
+def _reading(case: Case) -> Reading:
+    def told(side: str | PreprocessFailed) -> str | Unreadable:
+        return side if isinstance(side, str) else Unreadable(error=side.message)
 
-
-def _first_difference(before: str, after: str) -> str:
-    """``in <function>: 'a' became 'b'``, of the first line that differs."""
-    function = "the head of the file"
-    left, right = before.splitlines(), after.splitlines()
-    for old, new in zip(left, right, strict=False):
-        found = _FUNCTION.match(new)
-        if old != new:
-            return f"in {function}: '{old.strip()}' became '{new.strip()}'"
-        if found and not found[1].startswith(".L"):
-            function = found[1]
-    return f"{len(left)} lines became {len(right)}"
+    return Reading(
+        configuration=case.configuration.name,
+        unit=case.unit,
+        baseline=told(case.before),
+        candidate=told(case.after),
+    )
 
 
 _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
@@ -215,6 +174,11 @@ class IsolationGate:
 
     device_code: Literal["none", "sample", "all"] = "sample"
     name: str = "isolation"
+
+    @classmethod
+    def make(cls, setup: RunSetup) -> IsolationGate:
+        """The gate of a run."""
+        return cls(device_code="all" if setup.full else "sample")
 
     def run(self, subject: Subject) -> GateResult:
         """Compare candidate and baseline. Raises what the compiler and the disk raise."""

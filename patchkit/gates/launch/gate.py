@@ -18,7 +18,7 @@ from patchkit.build.compile import CompiledKernel, CompiledUnit, CompileFailed
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.units import SourceTree
 from patchkit.candidate.subject import Subject
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import GateResult, RunSetup
 from patchkit.gates.launch.errors import CandidateAborts, GraphChanged, UnguardedChanged, finding
 from patchkit.gates.launch.geometry import TABLE_PATCH, Code, Guarded
 from patchkit.gates.launch.rules import (
@@ -320,6 +320,11 @@ class LaunchGate:
     deep: bool = True
     others: tuple[str, ...] | None = None
     name: str = "launch"
+
+    @classmethod
+    def make(cls, _: RunSetup) -> LaunchGate:
+        """The gate of a run."""
+        return cls()
 
     def run(self, subject: Subject) -> GateResult:
         """Record both trees and compare. Raises what the compiler, the recorder and the disk raise."""

@@ -10,6 +10,7 @@ AMD.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shutil
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from patchkit.base.errors import AnchorError, GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import DiskFull, disk_errors
 from patchkit.base.process import run_tool
+from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
 from patchkit.build.jobs import workers
 from patchkit.build.tree import overlay_tree
@@ -301,6 +303,15 @@ class NumericsGate:
 
     environ: Mapping[str, str]
     fresh: bool = False
+
+    @classmethod
+    def make(cls, *, fresh: bool) -> NumericsGate | None:
+        """The gate on this machine, if it has an NVIDIA GPU."""
+        try:
+            find_gpus(NullReporter())
+        except ToolchainError:
+            return None
+        return cls(environ=os.environ, fresh=fresh)
 
     @property
     def name(self) -> str:

@@ -23,13 +23,14 @@ from patchkit.base.reporter import NullReporter
 from patchkit.candidate.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
 from patchkit.gates.base import GateResult, Verdict
+from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report, Timed
 from patchkit.publish.range_proof import RangeProofFailed
 from patchkit.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
-from patchkit.series.catalogue import GATES
 from patchkit.series.folder import find_series_dir
 from patchkit.upstream.push import PushFailed, PushRejected, RemoteUnread
 
+GATES = gate_names()
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
 PROVEN = "refs/heads/patchkit/gfx1151/b1"
 UNPROVEN = f"{PROVEN}-unproven"

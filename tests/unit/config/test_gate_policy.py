@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import ConfigError, ErrorGroup
-from patchkit.series.catalogue import GATES, GatePolicy, load_series
+from patchkit.gates.registry import gate_names
+from patchkit.series.catalogue import GatePolicy, load_series
+
+GATES = gate_names()
 
 ROOT = Path(__file__).resolve().parents[3]
 

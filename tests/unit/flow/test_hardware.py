@@ -7,14 +7,15 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.device.runner import choose_runner
 from patchkit.gates import hardware
-from patchkit.gates.hardware import CPU_GATES, GPU_GATES, choose_hardware, proven_where
+from patchkit.gates.hardware import choose_hardware, proven_where
+from patchkit.gates.registry import cpu_names, gate_names
 
 
 def test_without_the_gpu_every_row_says_what_is_missing(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1100",))
     chosen = choose_hardware(("gfx1151",), None, model=None)
     assert (chosen.backend, chosen.gates) == (None, ())
-    assert set(chosen.not_here) == set(GPU_GATES)
+    assert set(chosen.not_here) == set(gate_names("nvidia", "device"))
     assert chosen.not_here["logits"] == "needs gfx1151; this machine has gfx1100"
     assert "NVIDIA" in chosen.not_here["numerics"]
 
@@ -30,8 +31,8 @@ def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
 def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("gfx1151",), "cpu", model=None)
-    assert tuple(gate.name for gate in chosen.gates) == CPU_GATES
-    assert set(chosen.not_here) == set(GPU_GATES)
+    assert tuple(gate.name for gate in chosen.gates) == cpu_names()
+    assert set(chosen.not_here) == set(gate_names("nvidia", "device"))
     assert chosen.own_name("logits") == "logits@cpu"
     assert chosen.own_name("isolation") == "isolation"
 

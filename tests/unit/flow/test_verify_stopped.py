@@ -18,10 +18,15 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.toolchain import RocWmma, Toolchain
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates import verify
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import Evidence, GateResult
+from patchkit.gates.registry import entries
 from patchkit.series.folder import SeriesDir
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+class Seen(Evidence):
+    seen: str
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Gate:
         del subject
         if self.error is not None:
             raise self.error
-        return GateResult(gate=self.name, verdict="passed", summary="said", evidence={"seen": self.name})
+        return GateResult(gate=self.name, verdict="passed", summary="said", evidence=Seen(seen=self.name))
 
 
 @pytest.fixture
@@ -62,11 +67,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ) -> verify.Report:
         candidate.archs = archs
         monkeypatch.setattr(verify, "find_candidate", lambda *_: (None, candidate))
-        for name, kind in (("anchors", "AnchorsGate"), ("isolation", "IsolationGate")):
-            monkeypatch.setattr(verify, kind, lambda name=name, **_: Gate(name))
-        monkeypatch.setattr(verify, "CompileGate", lambda **_: Gate("compile", compile_error))
-        for name, kind in (("resources", "ResourcesGate"), ("launch", "LaunchGate")):
-            monkeypatch.setattr(verify, kind, lambda name=name, **_: Gate(name))
+        names = {entry.gate: entry.name for entry in entries("anywhere")}
+
+        def load(reference: str) -> SimpleNamespace:
+            name = names[reference]
+            return SimpleNamespace(make=lambda _: Gate(name, compile_error if name == "compile" else None))
+
+        monkeypatch.setattr(verify, "load", load)
         return verify.run_verify(
             workspace, archs=archs, upstream=None, only=(), full=False, environ={}, then=then
         )

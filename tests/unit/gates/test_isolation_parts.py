@@ -9,7 +9,7 @@ import pytest
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.units import SourceTree
 from patchkit.gates.isolation import gate as isolation
-from patchkit.gates.isolation.gate import Compared
+from patchkit.gates.isolation.evidence import Compared
 from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
 from patchkit.gates.isolation.readings import (
     Case,

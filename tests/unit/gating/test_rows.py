@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from patchkit.gates.base import GateResult
-from patchkit.gates.hardware import GPU_GATES, Hardware
+from patchkit.gates.hardware import Hardware
+from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report, Timed
-from patchkit.pull.judge import LADDER, Need, _rows
+from patchkit.pull.judge import Need, _rows
 
-NEEDS = tuple(Need(gate=name, needed=name != "bench", why="because") for name in LADDER)
+NEEDS = tuple(Need(gate=name, needed=name != "bench", why="because") for name in gate_names())
 
 
 def report(*gates: GateResult) -> Report:
@@ -26,7 +27,7 @@ def report(*gates: GateResult) -> Report:
 
 
 def states(backend, made: Report | None) -> dict[str, str]:
-    not_here = dict.fromkeys(GPU_GATES, "needs the GPU")
+    not_here = dict.fromkeys(gate_names("nvidia", "device"), "needs the GPU")
     return {
         row.gate: row.state
         for row in _rows(NEEDS, made, Hardware(backend=backend, gates=(), not_here=not_here))

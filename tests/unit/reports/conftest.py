@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.gates.anchors import AnchorsEvidence
 from patchkit.gates.base import GateResult
+from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
 from patchkit.gates.verify import Report, Timed
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.model import Evidence
@@ -73,10 +75,14 @@ def folder_of(results: list[GateResult], folder: Path, stopped: str | None = Non
     return folder
 
 
+def _reading(configuration: str, candidate: str | Unreadable) -> Reading:
+    return Reading(configuration=configuration, unit="fattn.cu", baseline="a" * 64, candidate=candidate)
+
+
 @pytest.fixture(scope="session")
 def failing_folder(tmp_path_factory) -> Path:
     results = [
-        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence={"edits": []}),
+        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(
             gate="isolation",
             verdict="failed",
@@ -84,27 +90,18 @@ def failing_folder(tmp_path_factory) -> Path:
             problems=(LEAK, NOWHERE),
             not_run=("nvcc itself",),
             lines=("cuda: 1 DIFFER",),
-            evidence={
-                "readings": [
-                    {
-                        "configuration": "cuda sm_70 device",
-                        "unit": "fattn.cu",
-                        "baseline": "a" * 64,
-                        "candidate": c,
-                    }
-                    for c in ("a" * 64, "b" * 64)
-                ]
-                + [
-                    {
-                        "configuration": "hip gfx906 device",
-                        "unit": "fattn.cu",
-                        "baseline": "a" * 64,
-                        "candidate": {"error": "unterminated conditional directive"},
-                    }
-                ],
-                "device_code": [],
-                "host_branch": {"branch_dead_assembly": []},
-            },
+            evidence=IsolationEvidence(
+                changed_files=(),
+                units={},
+                stand_in_headers=(),
+                readings=(
+                    _reading("cuda sm_70 device", "a" * 64),
+                    _reading("cuda sm_70 device", "b" * 64),
+                    _reading("hip gfx906 device", Unreadable(error="unterminated conditional directive")),
+                ),
+                host_branch=HostBranch(),
+                device_code=(),
+            ),
         ),
         GateResult(gate="compile", verdict="not run", summary="gate isolation failed"),
     ]
@@ -121,7 +118,7 @@ def failing(failing_folder: Path) -> Evidence:
 def stopped(tmp_path: Path) -> Evidence:
     """A run that ended in the middle: the compiler was not there."""
     results = [
-        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence={"edits": []}),
+        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(gate="isolation", verdict="not run", summary="no clang", problems=(Stopped("no clang"),)),
         GateResult(gate="compile", verdict="not run", summary="gate isolation could not run"),
     ]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.report.document import (
+from patchkit.gates.document import (
     EvidenceContradicts,
     EvidenceMalformed,
     EvidenceUnreadable,

@@ -6,23 +6,29 @@ import json
 
 import pytest
 
-from patchkit.report.document import parse_document
+from patchkit.gates.blocks import Change, Changes, Curve, Curves, Point
+from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import curve_charts, strip_chart
 from patchkit.report.model import Evidence
-from patchkit.report.sections import Curve, Point, Strip, bench_of
+from patchkit.report.sections import blocks_of
 
 
-def _strip(change: float, low: float, high: float) -> Strip:
-    return Strip(
+def _drawn(evidence: Evidence) -> tuple[Changes, Curves]:
+    (gate,) = (gate for gate in evidence.gates if gate.name == "bench@cpu")
+    (changes,) = (block for block in blocks_of(gate) if isinstance(block, Changes))
+    (curves,) = (block for block in blocks_of(gate) if isinstance(block, Curves))
+    return changes, curves
+
+
+def _strip(change: float, low: float, high: float) -> Change:
+    return Change(
         test="pp512@d0",
         change=change,
         low=low,
         high=high,
         noise=(-0.01, 0.01),
-        margin=0.02,
         verdict="same",
         judgement="ok",
-        rounds=10,
     )
 
 
@@ -42,7 +48,7 @@ def test_strips_stay_inside_and_in_order(reach: float) -> None:
 
 
 def _curve(arm: str, *points: Point) -> Curve:
-    return Curve(kind="pp512", title="prompt processing", arm=arm, setting="m", points=points)
+    return Curve(title="prompt processing", arm=arm, setting="m", points=points)
 
 
 @pytest.mark.parametrize("speed", [0.0, 1e-3, 37.2, 1e15])
@@ -69,21 +75,19 @@ def test_a_single_round_has_no_interval(whole_files: dict[str, bytes]) -> None:
     document = json.loads(whole_files["bench@cpu.json"])
     for test in document["evidence"]["samples"]["tests"]:
         test["samples_ns"] = {arm: rounds[:1] for arm, rounds in test["samples_ns"].items()}
-    bench = bench_of(parse_document(json.dumps(document).encode(), "b").get("evidence"))
-    points = [point for curve in bench.curves for point in curve.points]
+    _, speeds = _drawn(parse_evidence({**whole_files, "bench@cpu.json": json.dumps(document).encode()}, "e"))
+    points = [point for curve in speeds.curves for point in curve.points]
     assert len(points) == 8
     assert {(point.low, point.high) for point in points} == {(None, None)}
 
 
 def test_the_recorded_measurement_gives_both_sides_at_each_depth(whole: Evidence) -> None:
-    (gate,) = (gate for gate in whole.gates if gate.name == "bench@cpu")
-    assert gate.evidence is not None
-    bench = bench_of(gate.evidence)
-    assert [strip.test for strip in bench.strips] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
-    assert [(curve.kind, curve.arm, len(curve.points)) for curve in bench.curves] == [
-        ("tg16", "baseline", 2),
-        ("tg16", "candidate", 2),
-        ("pp128", "baseline", 2),
-        ("pp128", "candidate", 2),
+    changes, speeds = _drawn(whole)
+    assert [one.test for one in changes.tests] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
+    assert [(curve.title, curve.arm, len(curve.points)) for curve in speeds.curves] == [
+        ("text generation, 16 tokens", "baseline", 2),
+        ("text generation, 16 tokens", "candidate", 2),
+        ("prompt processing, 128 tokens", "baseline", 2),
+        ("prompt processing, 128 tokens", "candidate", 2),
     ]
-    assert all(point.low <= point.speed <= point.high for curve in bench.curves for point in curve.points)
+    assert all(point.low <= point.speed <= point.high for curve in speeds.curves for point in curve.points)

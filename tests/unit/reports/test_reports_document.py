@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from patchkit.report.document import (
+from patchkit.gates.document import (
     FILE_BYTES,
     TEXT_LENGTH,
     EvidenceMalformed,

@@ -14,6 +14,7 @@ import pytest
 
 import patchkit.report
 from patchkit.base.errors import GateError
+from patchkit.gates.anchors import AnchorsEvidence, FoundEdit
 from patchkit.gates.base import GateResult
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
@@ -244,7 +245,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
     class Hostile(GateError):
         code = text
 
-    edit = {"patch": text, "edit": text, "entity": text, "confidence": text, "places": [text]}
+    edit = FoundEdit(patch=text, edit=text, entity=text, entity_digest=text, confidence=text, places=(text,))
     result = GateResult(
         gate="anchors",
         verdict="failed",
@@ -252,7 +253,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
         problems=(Hostile(text, why=text, hint=text),),
         not_run=(text,),
         lines=(text,),
-        evidence={"edits": [edit], "run_at": text, "device": text},
+        evidence=AnchorsEvidence(edits=(edit,)),
     )
     changes = dict.fromkeys(("branch", "base", "tree", "stopped"), text) | {
         "archs": [text],
@@ -320,8 +321,8 @@ def test_colours_have_the_contrast_that_wcag_asks_for_at_level_aa(scheme: str) -
 
 
 def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Evidence) -> None:
+    from patchkit.gates.resources import STATES
     from patchkit.report.html import _MOST_STATES
-    from patchkit.report.sections import STATES
 
     orders = max(len(table.orders) for gate in whole.gates for table in tables_of(gate))
     assert set(re.findall(r"input\.o(\d):checked\) tbody\.o\1 ", STYLE.replace(",", " "))) == set(

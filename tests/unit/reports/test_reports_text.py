@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from patchkit.gates.blocks import Row, Table, columns
 from patchkit.report.markdown import cell, escaped, markdown_report, markdown_table
 from patchkit.report.model import Evidence
-from patchkit.report.tables import Row, Table, columns
 from patchkit.report.terminal import terminal_report
 
 

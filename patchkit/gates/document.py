@@ -7,6 +7,10 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import escape, visible
@@ -36,6 +40,8 @@ TEXT_LENGTH = 20_000
 """Characters of one text; the longest of the no-GPU ladder at build 6900 has 300."""
 _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
 _SHOWN_VALUE = 60
+_Model = TypeVar("_Model", bound=BaseModel)
+_QUOTED = re.compile(r"'([^']*)'")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,60}")
 
 # Marks of interlinear notes, no characters, lone surrogates: not in XML, or not in UTF-8.
@@ -76,6 +82,76 @@ def parse_document(data: bytes, source: str, hint: str = _HINT) -> Node:
     except ValueError as error:  # _unique, and integers of thousands of digits
         raise _unreadable(source, hint, harmless(str(error))) from error
     return Node(value=value, path="$", source=source, hint=hint)
+
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "extra_forbidden": "a field that patchkit writes",
+    "finite_number": "a finite number of at most 10^15",
+    "float_type": "a number",
+    "greater_than_equal": "a finite number of at most 10^15",
+    "int_type": "a whole number",
+    "less_than_equal": "a finite number of at most 10^15",
+    "model_type": "an object",
+    "string_type": "a text",
+    "too_long": "a list of at most {max_length}",
+    "too_short": "a list of at least {min_length}",
+    "tuple_type": "a list",
+}
+
+
+def read_model(value: object, model: type[_Model], source: str, path: str = "$", hint: str = _HINT) -> _Model:
+    """A value of a document as the model says it must be, its texts made harmless.
+
+    Raises:
+        EvidenceMalformed: it is not; the message names the file and the path in it.
+    """
+    try:
+        return model.model_validate(_harmless_value(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _malformed(first, value, source, path, hint) from error
+
+
+def _harmless_value(value: object) -> object:
+    match value:
+        case str():
+            return harmless(value)
+        case list():
+            return [_harmless_value(each) for each in value]
+        case dict():
+            return {harmless(key): _harmless_value(each) for key, each in value.items()}
+        case _:
+            return value
+
+
+def _malformed(error: ErrorDetails, value: object, source: str, path: str, hint: str) -> EvidenceMalformed:
+    """A complaint of pydantic in the words of this module; a missing field is told of its object."""
+    steps, limits, given = list(error["loc"]), error.get("ctx", {}), error["input"]
+    match error["type"]:
+        case "missing":
+            expected = f"an object with the field '{steps.pop()}'"
+        case "literal_error":
+            expected = f"one of: {', '.join(_QUOTED.findall(limits['expected']))}"
+        case "greater_than_equal" | "less_than_equal" if isinstance(given, int):
+            expected = f"a whole number from {limits.get('ge', 0)} to 10^15"
+        case other:
+            expected = _EXPECTED.get(other, "as it must be: {why}").format(
+                **limits, why=harmless(error["msg"])
+            )
+    for step in steps:
+        if isinstance(value, list) and isinstance(step, int):
+            path, value = f"{path}[{step}]", value[step]
+        elif isinstance(value, dict) and step in value:
+            path, value = path + _step(str(step)), value[step]
+        # Else it names a member of a union, which is no place in the document.
+    return EvidenceMalformed(
+        f"{source}: {path} is not {expected}",
+        where=Location(path=source, label=path),
+        why=f"it is {_told(given)}",
+        hint=hint,
+    )
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

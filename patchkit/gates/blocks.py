@@ -1,4 +1,4 @@
-"""Tables as every format prints them: plain texts in columns, with the order and the groups of their rows."""
+"""What every format of report can show: tables of plain texts, changes with intervals, curves."""
 
 from __future__ import annotations
 
@@ -50,6 +50,56 @@ class Table:
     def states(self) -> tuple[str, ...]:
         """Every state, in order of appearance."""
         return tuple(dict.fromkeys(row.state for row in self.rows if row.state))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How much one test changed, as a fraction, with its interval and that of the baseline against itself."""
+
+    test: str
+    change: float
+    low: float
+    high: float
+    noise: tuple[float, float]
+    verdict: str
+    judgement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The changes of all tests, on one scale."""
+
+    tests: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Tokens per second at a depth; ``low`` and ``high`` are None without an interval."""
+
+    depth: int
+    speed: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Speed by depth of one side, ``arm``; ``setting`` is what else the tests of ``title`` have in common."""
+
+    title: str
+    arm: str
+    setting: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Curves of every kind of test and setting."""
+
+    curves: tuple[Curve, ...]
+
+
+Block = Table | Changes | Curves
 
 
 def columns(*titles: str) -> tuple[Column, ...]:

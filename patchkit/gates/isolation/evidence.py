@@ -1,0 +1,145 @@
+"""What gate isolation found: every reading of both trees, and the assembly that was compared."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from patchkit.build.units import Platform
+from patchkit.gates.base import Count, Evidence, Many, Record
+from patchkit.gates.blocks import Block, Row, Table, columns
+
+_FUNCTION = re.compile(r"^([A-Za-z_.$][\w.$]*):")
+_DIGEST = 12
+
+
+class Unreadable(Record):
+    """Why the preprocessor gave no text."""
+
+    error: str
+
+
+class Reading(Record):
+    """One unit in one configuration: the digest of each tree's tokens, or why there is none."""
+
+    configuration: str
+    unit: str
+    baseline: str | Unreadable
+    candidate: str | Unreadable
+
+
+class Compared(Record):
+    """Assembly of one unit for one GPU from both trees; ``difference`` names the first line that differs."""
+
+    unit: str
+    arch: str
+    sha256: str
+    lines: Count
+    equal: bool
+    difference: str
+
+    @classmethod
+    def of(cls, unit: str, arch: str, before: str, after: str) -> Compared:
+        """Compare two texts."""
+        return cls(
+            unit=unit,
+            arch=arch,
+            sha256=hashlib.sha256(before.encode()).hexdigest(),
+            lines=before.count("\n"),
+            equal=before == after,
+            difference="" if before == after else _first_difference(before, after),
+        )
+
+    @property
+    def is_uncompiled(self) -> bool:
+        """Whether neither tree compiles there: an error message is one line."""
+        return self.equal and self.lines == 0
+
+
+class HostBranch(Record):
+    """Units whose host tokens differ; all units with the regions closed; those with the branch dead."""
+
+    differing_units: Many[str] = ()
+    regions_closed: Many[Reading] = ()
+    branch_dead_assembly: Many[Compared] = ()
+
+
+class IsolationEvidence(Evidence):
+    """Everything the gate looked at; units by platform."""
+
+    changed_files: Many[str]
+    units: Mapping[Platform, Many[str]]
+    stand_in_headers: Many[str]
+    readings: Many[Reading]
+    host_branch: HostBranch
+    device_code: Many[Compared]
+
+    def blocks(self) -> Iterator[Block]:
+        """Readings by configuration, those that differ in full, and the assembly that was compared."""
+        different = [one for one in self.readings if one.baseline != one.candidate]
+        if different:
+            yield Table(
+                name="leaks",
+                caption="Readings that are not the baseline's",
+                columns=columns("configuration", "unit", "baseline", "candidate"),
+                rows=tuple(
+                    Row(
+                        cells=(one.configuration, one.unit, _told(one.baseline), _told(one.candidate)),
+                        state="differs",
+                    )
+                    for one in different
+                ),
+            )
+        differ = Counter(one.configuration for one in different)
+        total = Counter(one.configuration for one in self.readings)
+        yield Table(
+            name="readings",
+            caption="Readings of the touched units by configuration",
+            columns=columns("configuration", "identical #", "different #"),
+            rows=tuple(
+                Row(
+                    cells=(name, str(total[name] - differ[name]), str(differ[name])),
+                    state="differs" if differ[name] else "same",
+                )
+                for name in sorted(total)
+            ),
+            is_detail=True,
+        )
+        code = [("device", one) for one in self.device_code]
+        code += [("host, branch dead", one) for one in self.host_branch.branch_dead_assembly]
+        yield Table(
+            name="assembly",
+            caption="Assembly compared with the baseline's",
+            columns=columns("unit", "GPU", "pass", "lines #", "result ~"),
+            rows=tuple(_assembly(which, one) for which, one in code),
+            is_detail=True,
+        )
+
+
+def _told(reading: str | Unreadable) -> str:
+    """A digest, short, or why there is none."""
+    return reading[:_DIGEST] if isinstance(reading, str) else f"unreadable: {reading.error}"
+
+
+def _assembly(which: str, one: Compared) -> Row:
+    told = "same code" if one.equal else one.difference
+    if one.is_uncompiled:
+        told = "does not compile in either tree"
+    return Row(
+        cells=(one.unit, one.arch, which, str(one.lines), told), state="same" if one.equal else "differs"
+    )
+
+
+def _first_difference(before: str, after: str) -> str:
+    """``in <function>: 'a' became 'b'``, of the first line that differs."""
+    function = "the head of the file"
+    left, right = before.splitlines(), after.splitlines()
+    for old, new in zip(left, right, strict=False):
+        found = _FUNCTION.match(new)
+        if old != new:
+            return f"in {function}: '{old.strip()}' became '{new.strip()}'"
+        if found and not found[1].startswith(".L"):
+            function = found[1]
+    return f"{len(left)} lines became {len(right)}"

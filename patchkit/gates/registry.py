@@ -1,0 +1,146 @@
+"""The one list of gates: every other module reads their names, order and needs from here.
+
+Classes are named as ``module:Class`` and imported when they are needed, so that whoever asks for names alone
+(the command line, the series) imports nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal
+
+Place = Literal["anywhere", "nvidia", "device"]
+"""Where a gate runs: on any machine, on an NVIDIA GPU, or on the device that is asked for (GPU or CPU)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One gate.
+
+    ``gate`` is its class, which ``make(setup)`` makes ready, ``evidence`` the model of what it finds.
+    ``compiles``: it needs the HIP compiler (on the CPU backend no gate does).
+
+    The rest says when a pull request needs the gate again although the candidate's tree is as it was:
+    ``always`` is why in any case; ``reads_facts``: when facts of a profile changed; ``sees_every_gpu``: when
+    another GPU's profile came or changed; ``reads``: when that attribute of a patch changed, by the words for
+    it.
+    """
+
+    name: str
+    place: Place
+    gate: str
+    evidence: str = ""
+    about: str
+    compiles: bool = True
+    always: str = ""
+    reads_facts: bool = False
+    sees_every_gpu: bool = False
+    reads: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> str:
+        """Why it cannot run on a machine without a GPU; empty when it can."""
+        return {"anywhere": "", "nvidia": "needs an NVIDIA GPU", "device": "needs the GPU"}[self.place]
+
+
+REGISTRY: tuple[Entry, ...] = (
+    Entry(
+        name="anchors",
+        place="anywhere",
+        gate="patchkit.gates.anchors:AnchorsGate",
+        evidence="patchkit.gates.anchors:AnchorsEvidence",
+        about="every edit resolves to the place where the candidate has it",
+        compiles=False,
+        always="the commits say what the series says",
+    ),
+    Entry(
+        name="isolation",
+        place="anywhere",
+        gate="patchkit.gates.isolation.gate:IsolationGate",
+        evidence="patchkit.gates.isolation.evidence:IsolationEvidence",
+        about="nothing changes for CUDA, MUSA and GPUs that no patch is for",
+        sees_every_gpu=True,
+        reads={"guard_macros": "[guard]"},
+    ),
+    Entry(
+        name="compile",
+        place="anywhere",
+        gate="patchkit.gates.compile:CompileGate",
+        evidence="patchkit.gates.compile:CompileEvidence",
+        about="every touched unit compiles, without a new warning",
+    ),
+    Entry(
+        name="resources",
+        place="anywhere",
+        gate="patchkit.gates.resources:ResourcesGate",
+        evidence="patchkit.gates.resources:ResourcesEvidence",
+        about="no kernel variant spills more or loses waves, but as its patch says",
+        reads_facts=True,
+        reads={"resources": "[resources]"},
+    ),
+    Entry(
+        name="launch",
+        place="anywhere",
+        gate="patchkit.gates.launch.gate:LaunchGate",
+        about="the host code launches the kernels that the patches say, with a geometry they can run",
+        reads_facts=True,
+        sees_every_gpu=True,
+        reads={"moves": "the kernel moves"},
+    ),
+    Entry(
+        name="numerics",
+        place="nvidia",
+        gate="patchkit.gates.numerics.gate:NumericsGate",
+        about="the patched kernel's numbers, measured on an NVIDIA GPU",
+        compiles=False,
+    ),
+    Entry(
+        name="backend-ops",
+        place="device",
+        gate="patchkit.gates.backend_ops:BackendOpsGate",
+        about="upstream's test-backend-ops, and patchkit's own cases of attention",
+        reads_facts=True,
+    ),
+    Entry(
+        name="logits",
+        place="device",
+        gate="patchkit.gates.logits:LogitsGate",
+        about="what models answer, against the CPU",
+    ),
+    Entry(
+        name="bench",
+        place="device",
+        gate="patchkit.gates.bench:BenchOnDevice",
+        about="llama-bench is not slower",
+        reads={"bench": "[bench]"},
+    ),
+)
+"""Every gate, in order of cost."""
+
+
+def entries(*places: Place) -> tuple[Entry, ...]:
+    """The gates that run at these places, or all."""
+    return tuple(entry for entry in REGISTRY if not places or entry.place in places)
+
+
+def gate_names(*places: Place) -> tuple[str, ...]:
+    """Their names, in order of cost."""
+    return tuple(entry.name for entry in entries(*places))
+
+
+def cpu_names() -> tuple[str, ...]:
+    """The names under which gates run on the CPU backend, which proves nothing of the GPU."""
+    return tuple(f"{name}@cpu" for name in gate_names("device"))
+
+
+def find_entry(name: str) -> Entry | None:
+    """The gate of that name, which may be one of :func:`cpu_names`; None for a name that is no gate's."""
+    return next((entry for entry in REGISTRY if entry.name == name.partition("@")[0]), None)
+
+
+def load(reference: str) -> Any:  # noqa: ANN401 - a class by its name
+    """The class that ``module:Class`` names."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
