@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,23 @@ from pathlib import Path
 from patchkit.base.errors import ErrorGroup
 from patchkit.candidate.available import Available, find_available
 from patchkit.candidate.handover import Handover, hand_over, upstream_url
+from patchkit.candidate.known import find_known
 from patchkit.candidate.locking import check_inputs, check_result, make_result, read_inputs
-from patchkit.candidate.plan import Plan, Request, commit_message, commit_subject, plan_with
+from patchkit.candidate.plan import (
+    Choice,
+    Plan,
+    Request,
+    choose,
+    commit_message,
+    commit_subject,
+    obtain_base,
+    place,
+)
 from patchkit.candidate.records import Made, make_record, record_ref, write_record
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import OPTIONS_FILE, declares_option
+from patchkit.series.patch import Patch
+from patchkit.series.profile import ArchProfile
 from patchkit.series.selection import opted_in
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.checkout import checkout as check_out
@@ -96,52 +108,91 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     cache = open_cache(workspace.cache_root)
     stage = _Stage("no branch was moved")
     with stage.noted(), cache.hold(workspace.reporter) as repository:
-        plan = plan_with(request, workspace, cache)
-        if plan.errors:
-            raise ErrorGroup("the series cannot be applied", plan.errors)
-        inputs = read_inputs(plan, workspace.series)
-        state = check_inputs(plan, inputs, unlocked=request.unlocked)
-        declared = declared_options(repository, plan.base)
-        commits, tree = write_plan(plan, repository, unlocked=state == "unlocked")
-        tip = commits[-1].commit if commits else plan.base
-        check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
-        ref = candidate_ref(plan.archs, plan.pin.name)
+        choice = choose(request, workspace)
+        base = obtain_base(choice, workspace, cache)
+        ref = candidate_ref(choice.archs, choice.pin.name)
+        known = _find(choice, base, ref, repository, workspace)
+        written = known or _write(place(choice, base, workspace, cache), repository, workspace)
+        declared = declared_options(repository, base)
+        commits = written.commits
+        tip = commits[-1].commit if commits else base
         branch = ref.removeprefix("refs/heads/")
-        old = read_ref(repository, ref)
+        old = tip if known is not None else read_ref(repository, ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
             stage.text = f"{branch} was not moved, {checkout} may be unfinished"
             series = workspace.series
             kept = (series.patches, series.templates, series.profiles)
-            origin = upstream_url(plan.pin)
+            origin = upstream_url(choice.pin)
             check_out(repository, tip, checkout, branch=branch, origin=origin, kept=kept)
-        handover = hand_over(repository, plan.pin, base=plan.base, ref=ref, tip=tip)
-        made = make_record(
-            plan.request,
-            plan.pin,
-            workspace,
-            tip=tip,
-            patches=[each.id for each in commits],
-            inputs=inputs,
-        )
-        stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
-        move_candidate(repository, ref, old, made)
+        handover = hand_over(repository, choice.pin, base=base, ref=ref, tip=tip)
+        if known is None:
+            made = make_record(
+                choice.request,
+                choice.pin,
+                workspace,
+                tip=tip,
+                patches=[each.id for each in commits],
+                inputs=written.inputs,
+            )
+            stage.text = f"{branch} is where it was, or complete at {tip[:12]}"
+            move_candidate(repository, ref, old, made)
         stage.text = f"{branch} is complete at {tip[:12]}"
     return Applied(
         branch=ref,
-        base=plan.base,
-        archs=plan.archs,
+        base=base,
+        archs=choice.archs,
         commits=commits,
-        tree=tree,
+        tree=written.tree,
         checkout=checkout,
         handover=handover,
         unchanged=old == tip,
-        lock_state=_LOCK_STATES[state],
-        cmake=cmake_command(plan, checkout, declared),
-        skipped=tuple((patch.id, patch.reason) for patch in plan.patches if patch.state == "skipped"),
-        available=None if commits else find_available(workspace.series, plan.archs, plan.pin.build),
-        opt_in=opted_in(plan.profiles, [each.id for each in commits]),
+        lock_state=_LOCK_STATES[written.lock_state],
+        cmake=cmake_command(
+            choice.profiles,
+            [selected.patch for selected in choice.selected if selected.targets],
+            checkout,
+            declared,
+        ),
+        skipped=tuple((each.patch.id, each.reason) for each in choice.selected if not each.targets),
+        available=None if commits else find_available(workspace.series, choice.archs, choice.pin.build),
+        opt_in=opted_in(choice.profiles, [each.id for each in commits]),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """The commits of a candidate, in the cache. ``inputs``: sha256 by path of what they were made from."""
+
+    commits: tuple[AppliedCommit, ...]
+    tree: str
+    inputs: Mapping[str, str]
+    lock_state: str
+
+
+def _find(
+    choice: Choice, base: str, ref: str, repository: Repository, workspace: Workspace
+) -> _Written | None:
+    known = find_known(choice, base, ref, repository, workspace)
+    if known is None:
+        return None
+    patches = [selected for selected in choice.selected if selected.targets]
+    commits = tuple(
+        AppliedCommit(id=selected.patch.id, commit=commit, subject=commit_subject(selected))
+        for selected, commit in zip(patches, known.commits, strict=True)
+    )
+    return _Written(commits=commits, tree=known.tree, inputs=known.inputs, lock_state="recorded")
+
+
+def _write(plan: Plan, repository: Repository, workspace: Workspace) -> _Written:
+    if plan.errors:
+        raise ErrorGroup("the series cannot be applied", plan.errors)
+    inputs = read_inputs(plan, workspace.series)
+    state = check_inputs(plan, inputs, unlocked=plan.request.unlocked)
+    commits, tree = write_plan(plan, repository, unlocked=state == "unlocked")
+    tip = commits[-1].commit if commits else plan.base
+    check_result(plan, make_result(plan, inputs, tree=tree, commit=tip))
+    return _Written(commits=commits, tree=tree, inputs=inputs, lock_state=state)
 
 
 def move_candidate(repository: Repository, ref: str, old: str | None, made: Made) -> None:
@@ -196,20 +247,25 @@ def declared_options(repository: Repository, commit: str) -> bytes | None:
     return repository.read_blobs(commit, [OPTIONS_FILE])[OPTIONS_FILE]
 
 
-def cmake_command(plan: Plan, source: Path | None, declared: bytes | None = None) -> list[str]:
+def cmake_command(
+    profiles: Sequence[ArchProfile],
+    patches: Iterable[Patch],
+    source: Path | None,
+    declared: bytes | None = None,
+) -> list[str]:
     """The configure command for these GPUs: the profiles' options, their targets joined.
 
     Options of ggml that ``declared``, upstream's file of options, does not have are left out: CMake warns of
     what nobody reads.
     """
     options: dict[str, str] = {}
-    macros = {macro for selected, _ in plan.steps for macro in selected.patch.guard_macros}
-    for profile in plan.profiles:
+    macros = {macro for patch in patches for macro in patch.guard_macros}
+    for profile in profiles:
         for name, value in profile.cmake_options(macros):
             if name.startswith("GGML_") and declared is not None and not declares_option(name, declared):
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
     where = str(source) if source is not None else "llama.cpp"
-    build = f"{where}/build-{'+'.join(plan.archs)}"
+    build = f"{where}/build-{'+'.join(profile.arch for profile in profiles)}"
     return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]

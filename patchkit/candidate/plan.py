@@ -7,13 +7,10 @@ import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from patchkit.base.errors import ErrorGroup, Location, PatchkitError
-from patchkit.candidate.following import followed_series
 from patchkit.candidate.workspace import Workspace
-from patchkit.edits.place import PlacedPatch, place_patch
-from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.series.patch import BREAKS_MAIL
@@ -21,6 +18,9 @@ from patchkit.series.profile import ArchProfile, load_profile
 from patchkit.series.selection import Selected, select_patches
 from patchkit.upstream.cache import Cache, open_cache
 from patchkit.upstream.pin import obtain
+
+if TYPE_CHECKING:
+    from patchkit.edits.place import PlacedPatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,22 @@ class Request:
     with_: tuple[str, ...] = ()
     unlocked: bool = False
     with_opt_in: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a request comes to before anything is placed; ``selected`` has the patches left out, too.
+
+    ``request`` names every patch that is opt-in, ``series`` has the functions where the pin has them.
+    """
+
+    request: Request
+    lock: Lock
+    pin: Pin
+    series: Series
+    archs: tuple[str, ...]
+    profiles: tuple[ArchProfile, ...]
+    selected: tuple[Selected, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +125,21 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
 
     ``lock`` stands in for the series' own: that is how a bump plans a pin before it is recorded.
     """
-    series_dir, reporter = workspace.series, workspace.reporter
+    choice = choose(request, workspace, lock)
+    return place(choice, obtain_base(choice, workspace, cache), workspace, cache)
+
+
+def choose(request: Request, workspace: Workspace, lock: Lock | None = None) -> Choice:
+    """The pin, the GPUs and the patches of a request; ``lock`` as in :func:`plan_with`."""
+    series_dir = workspace.series
     lock = load_lock(series_dir.lock) if lock is None else lock
     pin = lock.pin(request.upstream)
-    series = followed_series(load_series(series_dir.patches), pin)
+    series = load_series(series_dir.patches)
+    if pin.followed:
+        # Here and in place(): parsing and rendering are a third of what a second apply would import.
+        from patchkit.candidate.following import followed_series  # noqa: PLC0415
+
+        series = followed_series(series, pin)
     archs = tuple(sorted(set(request.archs)))
     profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
     request = with_opt_ins(request, series, profiles, pin.build)
@@ -121,18 +148,46 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
     )
     for selected in chosen:
         if not selected.targets and selected.patch.id in (*request.with_, *request.only):
-            reporter.warn(f"asked for, and not in the series: {selected.patch.id}, {selected.reason}")
-    pinned = obtain(
-        pin, cache=cache, source=request.source, upstream_url=request.upstream_url, reporter=reporter
+            workspace.reporter.warn(
+                f"asked for, and not in the series: {selected.patch.id}, {selected.reason}"
+            )
+    return Choice(
+        request=request,
+        lock=lock,
+        pin=pin,
+        series=series,
+        archs=archs,
+        profiles=profiles,
+        selected=chosen,
     )
+
+
+def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:
+    """The commit of the pin, in the cache; raises as :func:`patchkit.upstream.pin.obtain`."""
+    request = choice.request
+    return obtain(
+        choice.pin,
+        cache=cache,
+        source=request.source,
+        upstream_url=request.upstream_url,
+        reporter=workspace.reporter,
+    ).commit
+
+
+def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan:
+    """Place every chosen patch on ``base``."""
+    from patchkit.edits.place import place_patch  # noqa: PLC0415  # see choose()
+    from patchkit.edits.tree import UpstreamFiles, read_upstream  # noqa: PLC0415  # see choose()
+
+    series_dir, reporter = workspace.series, workspace.reporter
     repository = cache.peek(reporter)
     files = UpstreamFiles({})
-    if repository is not None and any(selected.targets for selected in chosen):
-        files = read_upstream(repository, pinned.commit, series.folders)
+    if repository is not None and any(selected.targets for selected in choice.selected):
+        files = read_upstream(repository, base, choice.series.folders)
     planned: list[PlannedPatch] = []
     steps: list[tuple[Selected, PlacedPatch]] = []
     errors: list[PatchkitError] = []
-    for selected in chosen:
+    for selected in choice.selected:
         if not selected.targets:
             planned.append(planned_patch(selected, None, "skipped"))
             continue
@@ -147,15 +202,15 @@ def plan_with(request: Request, workspace: Workspace, cache: Cache, lock: Lock |
         planned.append(planned_patch(selected, placed, "apply"))
         steps.append((selected, placed))
     return Plan(
-        pin=pin,
-        base=pinned.commit,
-        archs=archs,
+        pin=choice.pin,
+        base=base,
+        archs=choice.archs,
         patches=tuple(planned),
         errors=tuple(errors),
-        profiles=profiles,
-        series=series,
-        lock=lock,
-        request=request,
+        profiles=choice.profiles,
+        series=choice.series,
+        lock=choice.lock,
+        request=choice.request,
         steps=() if errors else tuple(steps),
     )
 

@@ -6,9 +6,11 @@ The record is a blob under ``refs/patchkit/made/<arch[+arch]>/<pin>``; it moves 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,8 @@ class Made(BaseModel):
 
     ``inputs`` is the sha256 over every file of the series that the candidate was made from; ``with_``,
     ``without`` and ``only`` are the options that chose its patches. ``commit`` and ``clone`` are set for a
-    candidate on a commit of the user's clone, ``followed`` is where its functions were found.
+    candidate on a commit of the user's clone, ``followed`` is where its functions were found, ``program`` the
+    digest of the patchkit that made it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +54,7 @@ class Made(BaseModel):
     clone: str | None = None
     branch: str | None = None
     followed: tuple[Followed, ...] = ()
+    program: Sha256 | None = None
 
 
 def format_made(made: Made) -> bytes:
@@ -128,7 +132,27 @@ def make_record(
         clone=shown_path(pin.clone) if pin.clone is not None else None,
         branch=branch,
         followed=pin.followed,
+        program=program_digest(),
     )
+
+
+_CODE = Path(__file__).parents[1]
+# What decides the bytes of a candidate and what is refused: these packages, and the libraries they ask.
+_PACKAGES = ("base", "series", "kernels", "cpp", "upstream", "edits", "candidate")
+_LIBRARIES = ("jinja2", "libclang", "pydantic")
+
+
+def program_digest() -> str:
+    """sha256 over the code of this patchkit that decides a candidate, and the versions of what it uses."""
+    state = hashlib.sha256(sys.version.encode())
+    for name in _LIBRARIES:
+        state.update(f"\0{name} {importlib.metadata.version(name)}".encode())
+    for package in _PACKAGES:
+        for path in sorted((_CODE / package).rglob("*")):
+            if path.suffix in (".py", ".h"):
+                state.update(f"\0{path.relative_to(_CODE)} ".encode())
+                state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()
 
 
 def shown_path(path: Path) -> str:

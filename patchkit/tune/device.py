@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,10 @@ from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.device.bench.statistics import Comparison, compare
 from patchkit.device.runner import Runner
 from patchkit.series.lock import load_lock
-from patchkit.series.profile import ArchProfile, load_profile
-from patchkit.tune.profile_text import Line, TileLine, WmmaLine, write_profile
+from patchkit.series.profile import load_profile
+from patchkit.tune.profile_text import write_profile
+from patchkit.tune.registry import KernelName, tunable
 from patchkit.tune.report import read_report, report_path
-from patchkit.tune.request import KernelName
-from patchkit.tune.wmma import variant_of
 
 # Intervals of fewer than three rounds are those of single values; three rungs are 3, 6 and 12 rounds.
 FIRST_ROUNDS = 3
@@ -274,60 +273,17 @@ def write_winner(workspace: Workspace, result: DeviceResult, today: date) -> boo
     gain += f"{(result.estimated[result.race.winner] - 1) * 100:+.0f} %)"
     told = f"{result.arch} by patchkit tune --device, {today.isoformat()}: {result.model}, {gain}"
     profile = load_profile(workspace.series.profiles, result.arch)
-    rows: list[Line]
-    match result.kernel:
-        case "wmma":
-            rows = [*_wmma_rows(profile, result.variant, result.race.winner, told)]
-        case "tile":
-            rows = [*_tile_rows(profile, result.variant, result.race.winner, told)]
-        case kernel:
-            raise ConfigError(
-                f"a profile has no table for single settings of {kernel}",
-                code="TUNE_PROFILE_NOT_WRITTEN",
-                where=profile.where,
-                why="the result is kept in the cache folder",
-                hint="leave --write out",
-            )
-    return write_profile(workspace.series.profiles / f"{result.arch}.toml", rows)
-
-
-def _wmma_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[WmmaLine]:
-    """The rows of the profile, the variant's with the winner's setting."""
-    variant = variant_of(name)
-    rows = [
-        WmmaLine(**{each.name: getattr(row, each.name) for each in fields(WmmaLine)})
-        for row in profile.tuned_wmma
-    ]
-    return [
-        replace(row, kq_stride=winner[0], nwarps=winner[1], measured_on=told)
-        if (row.head_size, row.ncols, row.acc) == (variant.head_size, variant.ncols, variant.acc)
-        else row
-        for row in rows
-    ]
-
-
-def _tile_rows(profile: ArchProfile, name: str, winner: Arm, told: str) -> list[TileLine]:
-    """The rows of the profile with the variant's in place of the one it has, sorted."""
-    head_size, ncols = (int(word) for word in name.split("-"))
-    rows = [
-        TileLine(**{each.name: getattr(row, each.name) for each in fields(TileLine)})
-        for row in profile.tuned_tile
-        if (row.head_size_k, row.ncols) != (head_size, ncols)
-    ]
-    rows.append(
-        TileLine(
-            head_size_k=head_size,
-            head_size_v=head_size,
-            ncols=ncols,
-            nthreads=winner[0],
-            occupancy=winner[1],
-            nbatch_fa=winner[2],
-            nbatch_k=winner[3],
-            source="patchkit tune --device: the fastest of the settings that were raced",
-            measured_on=told,
+    kernel = tunable(result.kernel)
+    if kernel.table is None or kernel.rows_with is None:
+        raise ConfigError(
+            f"a profile has no table for single settings of {result.kernel}",
+            code="TUNE_PROFILE_NOT_WRITTEN",
+            where=profile.where,
+            why="the result is kept in the cache folder",
+            hint="leave --write out",
         )
-    )
-    return sorted(rows, key=lambda row: (row.head_size_k, row.head_size_v, row.ncols))
+    rows = kernel.rows_with(profile, result.variant, result.race.winner, told)
+    return write_profile(workspace.series.profiles / f"{result.arch}.toml", kernel.table, rows)
 
 
 def _check(request: DeviceRequest, arms: list[Arm]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from patchkit.kernels.occupancy import HardwareLimits, waves_by_vgprs
+from patchkit.base.errors import Location, UsageError
+from patchkit.candidate.workspace import Workspace
+from patchkit.kernels.occupancy import HardwareLimits, limits_of, waves_by_vgprs
+from patchkit.series.lock import Pin
+from patchkit.series.profile import ArchProfile
+from patchkit.upstream.repository import Repository
 
 
 def numbers_of(variant: str) -> tuple[int, int]:
@@ -104,8 +109,86 @@ class Family(Protocol):
     def prelude(self) -> str | None:
         """The path of a header in the overlay with what every unit includes, if there is one."""
 
+    def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """The settings that the profile has now, by variant; none where a patch leaves upstream's."""
+
+    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """Those of them that hardware chose, not a compiler's figures."""
+
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """The files of the overlay: units of these settings and of upstream's, and what they include.
 
         The bytes of a unit and of what it includes do not depend on which others are asked for.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The upstream and the GPU that a kernel is tuned for.
+
+    ``base`` is the pin's commit. With ``bounds`` a least number of waves is a value of wmma's settings.
+    """
+
+    workspace: Workspace
+    repository: Repository
+    base: str
+    pin: Pin
+    profile: ArchProfile
+    bounds: bool = False
+
+    @property
+    def limits(self) -> HardwareLimits:
+        """The GPU's."""
+        return limits_of(self.profile)
+
+    def read(self, *paths: str) -> Mapping[str, bytes]:
+        """Upstream's files.
+
+        Raises:
+            TUNE_KERNEL_UNTUNABLE: the build lacks one.
+        """
+        there = {entry.path for entry in self.repository.list_files(self.base)}
+        missing = [path for path in paths if path not in there]
+        if missing:
+            raise UsageError(
+                f"this build has no {missing[0]}",
+                code="TUNE_KERNEL_UNTUNABLE",
+                where=Location(path=missing[0]),
+                why="the kernel keeps its parameters there, in the builds that can be tuned",
+                hint="name another build, as --pin b11549",
+            )
+        return self.repository.read_blobs(self.base, paths)
+
+    def require_matrix(self, *units: str, known: str) -> None:
+        """Refuse a GPU whose matrix unit is none of ``units``; ``known`` is what the rules are known for.
+
+        Raises:
+            TUNE_KERNEL_UNTUNABLE: it is another one.
+        """
+        unit = self.limits.matrix
+        if unit not in units:
+            raise UsageError(
+                f"the settings of {self.profile.arch} cannot be tuned: its matrix unit is '{unit}'",
+                code="TUNE_KERNEL_UNTUNABLE",
+                why=f"the rules of the kernel are known for {known} only",
+                hint="patchkit list names the GPUs",
+            )
+
+
+FRAGMENTS_16X16 = "16x16 fragments in waves of 32 lanes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tunable:
+    """A kernel that can be tuned, as its module offers it in ``TUNABLE``.
+
+    ``make`` gives its family on a site. ``rows_with`` gives the rows of the profile's ``table`` with one
+    variant's setting replaced and where that was measured; None where a profile has no such table.
+    """
+
+    make: Callable[[Site], Family]
+    table: str | None = None
+    rows_with: Callable[[ArchProfile, str, Setting, str], list[Row]] | None = None
+
+
+Row = dict[str, int | str]  # one ``[[tuning.<table>]]`` of a profile

@@ -29,7 +29,19 @@ from itertools import product
 from patchkit.base.errors import UsageError
 from patchkit.base.source import SourceText
 from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds, numbers_of, ways_of
+from patchkit.series.profile import ArchProfile
+from patchkit.tune.family import (
+    FRAGMENTS_16X16,
+    UNIT_FOLDER,
+    Candidate,
+    Setting,
+    Site,
+    Traits,
+    Tunable,
+    binding_bounds,
+    numbers_of,
+    ways_of,
+)
 from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.wmma import cut_behind
 
@@ -118,6 +130,16 @@ class MmaFamily:
         """Fewer heads per block, and soft cap with each where the kernel has it."""
         return tuple(path for path, _, _ in _ways(candidate))[1:]
 
+    def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """None: no patch has rows for it."""
+        del profile
+        return {}
+
+    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """None: the profile's rows are looked at like any other."""
+        del profile
+        return {}
+
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """One copy of the kernel, whose table begins with the row that a unit defines."""
         words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
@@ -195,3 +217,11 @@ def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
     stem = f"{_FOLDER}/{candidate.variant}/{'-'.join(map(str, candidate.setting))}"
     has_softcap = numbers_of(candidate.variant)[0] in _SOFTCAP
     return ways_of(stem, _HEADS, ("false", "true") if has_softcap else ("false",))
+
+
+def _make(site: Site) -> MmaFamily:
+    site.require_matrix("wmma", "wmma_gfx12", known=FRAGMENTS_16X16)
+    return make_mma_family(site.limits, site.read(MMA_FILE)[MMA_FILE])
+
+
+TUNABLE = Tunable(make=_make)

@@ -26,7 +26,17 @@ from dataclasses import dataclass
 from patchkit.base.errors import ToolchainError
 from patchkit.base.source import SourceText
 from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds
+from patchkit.series.profile import ArchProfile
+from patchkit.tune.family import (
+    FRAGMENTS_16X16,
+    UNIT_FOLDER,
+    Candidate,
+    Setting,
+    Site,
+    Traits,
+    Tunable,
+    binding_bounds,
+)
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.wmma import cut_behind
 
@@ -121,6 +131,20 @@ class MmqFamily:
         """None."""
         del candidate
         return ()
+
+    def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """Of each row, the profile's first block that fits, as the patch takes it."""
+        return {
+            variant: (block.nthreads, block.occupancy)
+            for variant, row in self.rows.items()
+            for block in reversed(profile.tuned_mmq)
+            if row.columns >= block.min_j
+        }
+
+    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """None: the profile's rows are looked at like any other."""
+        del profile
+        return {}
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """Copies of the kernel's files, where the table begins with the row that a unit defines."""
@@ -217,3 +241,12 @@ def _read(table: Iterator[tuple[str, ...]]) -> Iterator[tuple[str, MmqRow]]:
 def _rows(threads: int) -> int:
     """I: the rows of the weights that a block of so many threads takes."""
     return threads // _LANES * _FRAGMENT
+
+
+def _make(site: Site) -> MmqFamily:
+    site.require_matrix("wmma", "wmma_gfx12", known=FRAGMENTS_16X16)
+    family = site.profile.families[0]
+    return make_mmq_family(site.limits, site.read(MMQ_FILE, *MMQ_PARTS, config_file(family)), family)
+
+
+TUNABLE = Tunable(make=_make)

@@ -13,12 +13,11 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import write_whole
 from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_waves
 from patchkit.tune.cost import FEWEST_WAVES, Judged
-from patchkit.tune.family import Candidate, Family, Setting
+from patchkit.tune.family import Candidate, Family, Row, Setting
 from patchkit.tune.outcome import Figures, Outcome, outcome_from_json, outcome_to_json
-from patchkit.tune.profile_text import COMPILER_ONLY, WmmaLine
 from patchkit.tune.record import LeftOut, Record, RecordedHeaders
 from patchkit.tune.search import Verdict, choose
-from patchkit.tune.wmma import variant_of
+from patchkit.tune.wmma import COMPILER_ONLY, variant_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +248,7 @@ def _moved(outcome: Outcome, limits: HardwareLimits) -> Outcome:
     )
 
 
-def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -> list[WmmaLine]:
+def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -> list[Row]:
     """The winning table as rows of the profile, sorted, each with where its figures come from.
 
     ``measured`` is what the profile says of hardware for a variant whose setting was kept for it.
@@ -260,7 +259,7 @@ def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -
     ]
 
 
-def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> WmmaLine:
+def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> Row:
     variant = variant_of(verdict.variant)
     stride, nwarps = verdict.best.candidate.setting[:2]
     told = [f"patchkit tune of {today.isoformat()}, {report.compiler}"]
@@ -284,16 +283,16 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
         where += f"; compiled were the legal settings that are the first by {own}"
     if verdict.best is verdict.upstream:
         where += "; upstream's parameters kept"
-    return WmmaLine(
-        head_size=variant.head_size,
-        ncols=variant.ncols,
-        acc=variant.acc,
-        kq_stride=stride,
-        nwarps=nwarps,
-        min_waves=1,
-        source="; ".join(told),
-        measured_on=measured[verdict.variant] if verdict.measured else where,
-    )
+    return {
+        "head_size": variant.head_size,
+        "ncols": variant.ncols,
+        "acc": variant.acc,
+        "kq_stride": stride,
+        "nwarps": nwarps,
+        "min_waves": 1,
+        "source": "; ".join(told),
+        "measured_on": measured[verdict.variant] if verdict.measured else where,
+    }
 
 
 def _figures(figures: Figures) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from patchkit.base.errors import UsageError
 from patchkit.candidate.workspace import Workspace
@@ -12,11 +11,9 @@ from patchkit.kernels.occupancy import limits_of
 from patchkit.series.facts import FactNotForDecisions
 from patchkit.series.profile import ArchProfile
 from patchkit.tune.family import Family, Setting
-from patchkit.tune.profile_text import profile_settings
 from patchkit.tune.record import LeftOut, Record
+from patchkit.tune.registry import KernelName
 from patchkit.tune.report import read_report, shortlist
-
-KernelName = Literal["wmma", "tile", "mma", "mmq"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ def choose_settings(
         for variant in _variants(family, request.variants)
     }
     if request.bounds:
-        current = profile_settings(family, profile)
+        current = family.current(profile)
         return {
             variant: tuple(each for each in chosen if each[:2] == current.get(variant, each)[:2])
             for variant, chosen in settings.items()

@@ -12,17 +12,17 @@ from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.build.units import SourceTree
+from patchkit.build.tree import export_tree, overlay_tree
+from patchkit.build.units import GPU_SOURCES, SourceTree
 from patchkit.candidate.workspace import Workspace
 from patchkit.kernels.occupancy import HardwareLimits, limits_of
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import ArchProfile, load_profile
-from patchkit.tune.family import Candidate, Family, Setting
+from patchkit.tune.family import Candidate, Family, Setting, Site
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
-from patchkit.tune.kernels import make_overlay, mma_family, mmq_family, tile_family, wmma_family
 from patchkit.tune.measure import Bench, Order, find_mca, is_kept, measure, measure_elsewhere, prepare
 from patchkit.tune.outcome import Outcome
-from patchkit.tune.profile_text import measured_settings, profile_settings, rows_by_variant, write_profile
+from patchkit.tune.profile_text import write_profile
 from patchkit.tune.record import (
     Record,
     load_record,
@@ -32,12 +32,13 @@ from patchkit.tune.record import (
     sources_digest,
     write_record,
 )
+from patchkit.tune.registry import tunable
 from patchkit.tune.report import Basis, OwnHeaders, TuneReport, profile_rows, write_report
-from patchkit.tune.request import KernelName, TuneRequest, choose_settings, compute_units, left_out
+from patchkit.tune.request import TuneRequest, choose_settings, compute_units, left_out
 from patchkit.tune.search import Compiled, Verdict, choose, holds
+from patchkit.tune.wmma import rows_by_variant
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import obtain
-from patchkit.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +155,15 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     repository = cache.peek(workspace.reporter)
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
-    family = _family(
-        workspace, repository, pinned.commit, pin, profile, request.kernel, bounds=request.bounds
+    site = Site(
+        workspace=workspace,
+        repository=repository,
+        base=pinned.commit,
+        pin=pin,
+        profile=profile,
+        bounds=request.bounds,
     )
+    family = tunable(request.kernel).make(site)
     record = _record(workspace, request, pin.build)
     settings = choose_settings(workspace, request, family, pin.build, profile, record)
     files = family.sources(settings)
@@ -168,7 +175,7 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         request=request,
         workspace=workspace,
         family=family,
-        tree=make_overlay(repository, pinned.commit, files, workspace.cache_root / "trees"),
+        tree=_overlay(site, files),
         limits=limits_of(profile),
         mca=find_mca(toolchain, workspace.reporter),
     )
@@ -183,6 +190,17 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     report = _report(run, pin, toolchain, verdicts, compiled, settings, sources_digest(files))
     write_report(workspace.cache_root, report)
     return report
+
+
+def _overlay(site: Site, files: Mapping[str, bytes]) -> SourceTree:
+    """The pin's GPU sources with the family's ``files`` beside them.
+
+    Raises:
+        TREE_ENTRY_REFUSED, CacheError: exporting failed.
+    """
+    exported = export_tree(site.repository, site.base, site.workspace.cache_root / "trees")
+    name = f"tune-{sources_digest(files)[:12]}"
+    return SourceTree(overlay_tree(exported.root, files, name, below=GPU_SOURCES))
 
 
 def _report(
@@ -206,7 +224,7 @@ def _report(
         like=request.like if record is None else record.like,
         complete=not request.variants and request.near is None and not request.bounds,
         verdicts=tuple(verdicts),
-        current=profile_settings(family, run.profile),
+        current=family.current(run.profile),
         compiled=compiled,
         candidates=settings,
         header_digests=run.headers.digests,
@@ -235,27 +253,6 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
         why="the patch, its table or upstream's file changed since",
         hint=f"patchkit tune --arch {record.arch} --rocwmma stand-in; docs/tune.md says how records are made",
     )
-
-
-def _family(
-    workspace: Workspace,
-    repository: Repository,
-    base: str,
-    pin: Pin,
-    profile: ArchProfile,
-    kernel: KernelName,
-    *,
-    bounds: bool,
-) -> Family:
-    match kernel:
-        case "wmma":
-            return wmma_family(workspace, repository, base, pin, profile, bounds=bounds)
-        case "tile":
-            return tile_family(repository, base, profile)
-        case "mma":
-            return mma_family(repository, base, profile)
-        case "mmq":
-            return mmq_family(repository, base, profile)
 
 
 def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
@@ -288,7 +285,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
         )
     profile = load_profile(workspace.series.profiles, report.arch)
     measured = {name: row.measured_on for name, row in rows_by_variant(profile).items()}
-    changed = write_profile(path, profile_rows(report, today, measured))
+    changed = write_profile(path, "wmma", profile_rows(report, today, measured))
     return write_record(workspace.series.profiles, report.as_record(today)) or changed
 
 
@@ -311,7 +308,7 @@ def _search(
             checks.update(_compile(run, missing, "confirming"))
         return checks
 
-    measured = measured_settings(family, profile)
+    measured = family.measured(profile)
     verdicts = [
         choose(
             family,

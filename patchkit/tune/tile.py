@@ -15,11 +15,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.source import SourceText, Span
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds, numbers_of, ways_of
+from patchkit.series.profile import ArchProfile
+from patchkit.tune.family import (
+    UNIT_FOLDER,
+    Candidate,
+    Row,
+    Setting,
+    Site,
+    Traits,
+    Tunable,
+    binding_bounds,
+    numbers_of,
+    ways_of,
+)
 from patchkit.tune.wmma import cut_behind
 
 TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
@@ -94,6 +106,20 @@ class TileFamily:
         They differ much: of <128, 128> with 64 columns a row that helps eight heads spills with two and four.
         """
         return tuple(path for path, _, _ in _ways(candidate))[1:]
+
+    def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """The rows of the profile for heads of one size."""
+        rows = {
+            f"{row.head_size_k}-{row.ncols}": (row.nthreads, row.occupancy, row.nbatch_fa, row.nbatch_k)
+            for row in profile.tuned_tile
+            if row.head_size_k == row.head_size_v
+        }
+        return {variant: rows[variant] for variant in self.variants if variant in rows}
+
+    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """None: the profile's rows are looked at like any other."""
+        del profile
+        return {}
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """One copy of the kernel per variant, its row made of macros that each unit defines."""
@@ -171,3 +197,46 @@ def _holds(head_size: int, columns: int, nthreads: int, rows: int, halves: int) 
         and halves % _COPY_HALVES == 0
         and halves <= head_size
     )
+
+
+def _make(site: Site) -> TileFamily:
+    if site.limits.wave_size != _LANES:
+        raise UsageError(
+            f"{site.profile.arch} does not read RDNA's table",
+            code="TUNE_KERNEL_UNTUNABLE",
+            hint="patchkit list names the GPUs",
+        )
+    return make_tile_family(site.limits, site.read(TILE_FILE)[TILE_FILE])
+
+
+def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:
+    head_size, ncols = numbers_of(variant)
+    rows: list[Row] = [
+        {
+            "head_size_k": row.head_size_k,
+            "head_size_v": row.head_size_v,
+            "ncols": row.ncols,
+            "nthreads": row.nthreads,
+            "occupancy": row.occupancy,
+            "nbatch_fa": row.nbatch_fa,
+            "nbatch_k": row.nbatch_k,
+            "source": row.source,
+            "measured_on": row.measured_on,
+        }
+        for row in profile.tuned_tile
+        if (row.head_size_k, row.ncols) != (head_size, ncols)
+    ]
+    rows.append(
+        {
+            "head_size_k": head_size,
+            "head_size_v": head_size,
+            "ncols": ncols,
+            **dict(zip(_PARAMETERS, setting, strict=True)),
+            "source": "patchkit tune --device: the fastest of the settings that were raced",
+            "measured_on": measured_on,
+        }
+    )
+    return sorted(rows, key=lambda row: (row["head_size_k"], row["head_size_v"], row["ncols"]))
+
+
+TUNABLE = Tunable(make=_make, table="tile", rows_with=_rows_with)

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.source import SourceText
+from patchkit.candidate.workspace import Workspace
 from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.context import make_context, make_guard
+from patchkit.edits.place import place_patch
+from patchkit.edits.templates import PatchRenderer
+from patchkit.edits.tree import read_upstream
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, legal_params, vkq_stride
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Setting, Traits, binding_bounds
+from patchkit.series.catalogue import load_series
+from patchkit.series.patch import Patch
+from patchkit.series.profile import ArchProfile, TunedWmma
+from patchkit.series.selection import Selected
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Row, Setting, Site, Traits, Tunable, binding_bounds
 
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
@@ -24,6 +33,9 @@ _KERNEL = "flash_attn_ext_f16"
 _TYPES = {"f16": "half", "f32": "float"}
 _SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
+
+_PATCH = "wmma-tile-params"
+COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
 
 Table = Callable[[Mapping[WmmaVariant, WmmaParams]], bytes]
 
@@ -95,6 +107,21 @@ class WmmaFamily:
             return ()
         return (f"{_folder(candidate.setting)}/{candidate.variant}-softcap.cu",)
 
+    def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """Every row of the profile."""
+        return {variant: self._setting(row) for variant, row in rows_by_variant(profile).items()}
+
+    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
+        """The rows that do not say that a compiler gave the figures."""
+        return {
+            variant: self._setting(row)
+            for variant, row in rows_by_variant(profile).items()
+            if not row.measured_on.startswith(COMPILER_ONLY)
+        }
+
+    def _setting(self, row: TunedWmma) -> Setting:
+        return (row.kq_stride, row.nwarps, row.min_waves) if self.bounds else (row.kq_stride, row.nwarps)
+
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """One folder per setting: the cut kernel, the rendered table, and the units.
 
@@ -165,3 +192,91 @@ def _unit(variant: WmmaVariant, setting: Setting, headers: Sequence[bytes], *, s
         "",
     ]
     return "\n".join(lines).encode()
+
+
+def make_wmma_family(site: Site) -> WmmaFamily:
+    """The kernel as the patch leaves it on this pin, for this GPU, whether the patch is on or not.
+
+    Raises:
+        TUNE_KERNEL_UNTUNABLE: the GPU has no such kernel, or the patch is not for this build.
+        ErrorGroup: the patch cannot be placed.
+    """
+    workspace, profile = site.workspace, site.profile
+    series = load_series(workspace.series.patches)
+    patch = series.patch(_PATCH)
+    if patch is None or not patch.builds.covers(site.pin.build):
+        raise UsageError(
+            f"the rocWMMA kernel of build {site.pin.build} is not what {_PATCH} is for",
+            code="TUNE_KERNEL_UNTUNABLE",
+            hint=f"patchkit show {_PATCH} says which builds",
+        )
+    site.require_matrix("wmma", known="the fragments of gfx11")
+    files = read_upstream(site.repository, site.base, series.folders)
+    selected = Selected(patch=patch, targets=(profile,), reason="tuning")
+    placed = place_patch(selected, files, workspace.series.patches, workspace.series.templates)
+
+    def table(rows: Mapping[WmmaVariant, WmmaParams]) -> bytes:
+        return _render_table(workspace, patch, profile, rows)
+
+    kernel_file = placed.changes[KERNEL_FILE]
+    return WmmaFamily(limits=site.limits, kernel_file=kernel_file, table=table, bounds=site.bounds)
+
+
+def _render_table(
+    workspace: Workspace, patch: Patch, profile: ArchProfile, rows: Mapping[WmmaVariant, WmmaParams]
+) -> bytes:
+    tuned = tuple(_row(variant, params, profile) for variant, params in rows.items())
+    target = replace(profile, tuned_wmma=tuned)
+    guard = make_guard(patch.guard_macros, (target,))
+    renderer = PatchRenderer(
+        patch,
+        workspace.series.patches / patch.folder,
+        workspace.series.templates,
+        make_context(guard, (target,), patch.context),
+    )
+    (file,) = (file for file in patch.files if file.path == TABLE_FILE)
+    return renderer.file(file.template, file.where).encode()
+
+
+def _row(variant: WmmaVariant, params: WmmaParams, profile: ArchProfile) -> TunedWmma:
+    return TunedWmma(
+        head_size=variant.head_size,
+        ncols=variant.ncols,
+        acc=variant.acc,
+        kq_stride=params.kq_stride,
+        nwarps=params.nwarps,
+        min_waves=params.min_waves,
+        source="a candidate of patchkit tune",
+        measured_on="nothing yet",
+        where=profile.where,
+    )
+
+
+def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
+    """The rows of the profile by the names of their variants."""
+    return {name_of(WmmaVariant(row.head_size, row.ncols, row.acc)): row for row in profile.tuned_wmma}
+
+
+def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:
+    changed: Row = {"kq_stride": setting[0], "nwarps": setting[1], "measured_on": measured_on}
+    return [
+        {**profile_row(row), **(changed if name == variant else {})}
+        for name, row in rows_by_variant(profile).items()
+    ]
+
+
+def profile_row(row: TunedWmma) -> Row:
+    """One ``[[tuning.wmma]]`` table."""
+    return {
+        "head_size": row.head_size,
+        "ncols": row.ncols,
+        "acc": row.acc,
+        "kq_stride": row.kq_stride,
+        "nwarps": row.nwarps,
+        "min_waves": row.min_waves,
+        "source": row.source,
+        "measured_on": row.measured_on,
+    }
+
+
+TUNABLE = Tunable(make=make_wmma_family, table="wmma", rows_with=_rows_with)

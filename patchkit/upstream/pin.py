@@ -19,7 +19,6 @@ from patchkit.upstream.git import check_git, redacted
 from patchkit.upstream.refs import read_ref, update_ref
 from patchkit.upstream.remote import fetch_commit
 from patchkit.upstream.repository import Repository
-from patchkit.upstream.sdist import read_archive
 
 SourceWanted = Literal["auto", "git", "sdist"]
 Origin = Literal["cache", "git", "sdist", "clone"]
@@ -185,7 +184,7 @@ def _from_sdist(task: _Task, source: SdistSource) -> PinnedTree:
     name = f"{source.package} {source.version}"
     task.reporter.step(f"getting {task.pin.name} from the sdist of {name}")
     # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
-    from patchkit.upstream.sdist import fetch_sdist  # noqa: PLC0415
+    from patchkit.upstream.sdist import fetch_sdist, read_archive  # noqa: PLC0415
 
     archive = fetch_sdist(
         source, downloads=task.cache.downloads, reporter=task.reporter, index_url=task.index_url

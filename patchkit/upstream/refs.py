@@ -21,9 +21,9 @@ def read_ref(repository: Repository, name: str) -> str | None:
     return list_refs(repository, name).get(name)
 
 
-def list_refs(repository: Repository, prefix: str) -> dict[str, str]:
-    """Every ref that is ``prefix`` or below it, with the object id it points at, sorted by name."""
-    out = repository.git.run("for-each-ref", "--format=%(refname) %(objectname)", prefix)
+def list_refs(repository: Repository, *prefixes: str) -> dict[str, str]:
+    """Every ref that is one of ``prefixes`` or below one, with the object id it points at, sorted by name."""
+    out = repository.git.run("for-each-ref", "--format=%(refname) %(objectname)", *prefixes)
     lines = out.decode("utf-8", "surrogateescape").splitlines()
     return {name: sha for name, _, sha in (line.rpartition(" ") for line in lines)}
 

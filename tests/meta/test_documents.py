@@ -26,18 +26,11 @@ def test_help_of_each_command_has_an_example_of_it(name: str, capsys) -> None:
     assert "--json" in text
 
 
-def test_the_readme_leads_to_each_document() -> None:
-    further = README.partition("\n## Further\n")[2]
-    documents = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert documents == set(re.findall(r"\]\(docs/([\w-]+\.md)\)", further))
-
-
-@pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
-)
-def test_each_link_of_a_document_leads_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text("utf-8"))
-    assert not [link for link in links if not (path.parent / link).exists()]
+def test_each_link_of_the_readme_leads_somewhere() -> None:
+    # Those of docs/ are held when the site is built (.ci/run).
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", README)
+    assert len(links) > 10
+    assert not [link for link in links if not (ROOT / link).exists()]
 
 
 def test_ci_finds_the_commands_of_the_readme() -> None:
@@ -48,13 +41,9 @@ def test_ci_finds_the_commands_of_the_readme() -> None:
         readme_block("nothing")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_readme_mentions_each_command(name: str) -> None:
-    assert re.search(rf"`patchkit {name}\b", README)
-
-
-def test_the_readme_lists_the_exit_codes_as_they_are() -> None:
-    rows = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", README, re.MULTILINE))
+def test_the_exit_codes_are_listed_as_they_are() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE))
     assert rows == {str(int(code)): code.name for code in ExitCode}
 
 

@@ -133,7 +133,9 @@ def run_onto(
         before=place.tip if place is not None else None,
         commits=commits,
         tree=tree,
-        cmake=cmake_command(plan, clone.top, declared),
+        cmake=cmake_command(
+            plan.profiles, [selected.patch for selected, _ in plan.steps], clone.top, declared
+        ),
     )
 
 

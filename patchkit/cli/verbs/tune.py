@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.tune.registry import KernelName
 
 if TYPE_CHECKING:
     from patchkit.tune.cost import Judged
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--arch", required=True, metavar="GFX", help="The GPU to tune for, as gfx1151.")
 @click.option(
     "--kernel",
-    type=click.Choice(["wmma", "tile", "mma", "mmq"]),
+    type=click.Choice(get_args(KernelName)),
     default="wmma",
     show_default=True,
     help="Which kernel; all but wmma belong to later builds: --pin b11549.",

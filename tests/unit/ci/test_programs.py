@@ -14,13 +14,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 README = " ".join((ROOT / "README.md").read_text("utf-8").split())
+HOUSE = " ".join((ROOT / "docs" / "architecture.md").read_text("utf-8").split())
 RUN = (ROOT / ".ci" / "run").read_text("utf-8")
 programs = runpy.run_path(str(ROOT / "ci" / "programs.py"))
 
 
-def _named(pattern: str) -> list[str]:
-    """The items of a list in the README."""
-    found = re.search(pattern, README)
+def _named(pattern: str, text: str = README) -> list[str]:
+    """The items of a list in a document."""
+    found = re.search(pattern, text)
     assert found, pattern
     return re.split(r", | and ", found[1])
 
@@ -33,7 +34,7 @@ def _names(groups: list[str], items: list[str]) -> bool:
 def test_the_readme_asks_for_what_its_commands_are_given_in_ci() -> None:
     assert _names(list(programs["MAIN"]), _named(r"You need (.*?); for the tests also "))
     assert _names(list(programs["TESTS"]), _named(r"; for the tests also (.*?)\. In a clone"))
-    assert _names(list(programs["EXTRA"]), _named(r"-m extra_tools` needs (.*?)\."))
+    assert _names(list(programs["EXTRA"]), _named(r"-m extra_tools` needs (.*?)\.", HOUSE))
     assert programs["GROUPS_OF"]["tests"] == {**programs["MAIN"], **programs["TESTS"]}
 
 

@@ -9,7 +9,7 @@ from refusing import refused
 
 from patchkit.base.files import DiskDenied, DiskRefused
 from patchkit.series.profile import load_profile
-from patchkit.tune.profile_text import WmmaLine, replace_rows, row_text, write_profile
+from patchkit.tune.profile_text import replace_rows, row_text, write_profile
 
 TEXT = """arch = "gfx1151"
 # a comment
@@ -29,34 +29,34 @@ ncols = 2
 """
 
 
-def _row(head_size=64, source="from a test") -> WmmaLine:
-    return WmmaLine(
-        head_size=head_size,
-        ncols=16,
-        acc="f16",
-        kq_stride=128,
-        nwarps=8,
-        min_waves=1,
-        source=source,
-        measured_on="nothing",
-    )
+def _row(head_size=64, source="from a test") -> dict[str, int | str]:
+    return {
+        "head_size": head_size,
+        "ncols": 16,
+        "acc": "f16",
+        "kq_stride": 128,
+        "nwarps": 8,
+        "min_waves": 1,
+        "source": source,
+        "measured_on": "nothing",
+    }
 
 
 def test_rows_take_the_place_of_the_old_ones() -> None:
-    made = replace_rows(TEXT, [_row(64), _row(96)], "x.toml")
+    made = replace_rows(TEXT, "wmma", [_row(64), _row(96)], "x.toml")
     assert [row["head_size"] for row in tomllib.loads(made)["tuning"]["wmma"]] == [64, 96]
     assert made.index("# why the rows") < made.index("[[tuning.wmma]]") < made.index("[[tuning.tile]]")
-    assert replace_rows(made, [_row(64), _row(96)], "x.toml") == made
+    assert replace_rows(made, "wmma", [_row(64), _row(96)], "x.toml") == made
 
 
 def test_a_profile_without_rows_gets_them_at_the_end() -> None:
-    made = replace_rows('arch = "gfx1102"\n', [_row()], "x.toml")
-    assert made == 'arch = "gfx1102"\n\n' + row_text(_row())
+    made = replace_rows('arch = "gfx1102"\n', "wmma", [_row()], "x.toml")
+    assert made == 'arch = "gfx1102"\n\n' + row_text("wmma", _row())
 
 
 def test_every_character_of_a_source_survives() -> None:
     source = 'a "quoted" back\\slash\ttab\x7f and \u00e4'
-    made = replace_rows(TEXT, [_row(source=source)], "x.toml")
+    made = replace_rows(TEXT, "wmma", [_row(source=source)], "x.toml")
     assert tomllib.loads(made)["tuning"]["wmma"][0]["source"] == source
 
 
@@ -70,7 +70,7 @@ def test_every_character_of_a_source_survives() -> None:
 )
 def test_a_text_that_cannot_be_changed_so_is_refused(text, why) -> None:
     with refused("TUNE_PROFILE_NOT_WRITTEN") as caught:
-        replace_rows(text, [_row()], "x.toml")
+        replace_rows(text, "wmma", [_row()], "x.toml")
     assert caught.value.why is not None
     assert any(word in caught.value.why for word in why.split("|"))
 
@@ -82,17 +82,17 @@ def test_a_real_profile_is_written_whole_and_loads(tmp_path, checkout) -> None:
         (folder / path.relative_to(checkout / "arch_profiles")).write_bytes(path.read_bytes())
     path = folder / "gfx1151.toml"
     before = load_profile(folder, "gfx1151")
-    assert write_profile(path, [_row(64), _row(128)])
+    assert write_profile(path, "wmma", [_row(64), _row(128)])
     after = load_profile(folder, "gfx1151")
     assert [row.head_size for row in after.tuned_wmma] == [64, 128]
     assert (after.facts.by_name.keys(), after.patches.keys()) == (
         before.facts.by_name.keys(),
         before.patches.keys(),
     )
-    assert not write_profile(path, [_row(64), _row(128)])
+    assert not write_profile(path, "wmma", [_row(64), _row(128)])
     assert [each.name for each in folder.iterdir() if each.name.startswith(".")] == []
 
 
 def test_a_profile_that_is_not_there_is_a_disk_error(tmp_path) -> None:
     with pytest.raises((DiskRefused, DiskDenied)):
-        write_profile(tmp_path / "none.toml", [_row()])
+        write_profile(tmp_path / "none.toml", "wmma", [_row()])
