@@ -7,28 +7,22 @@ files alone, and keeps every gate from running: they would judge another tree th
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, members_of
-from patchkit.base.files import disk_errors
+from patchkit.base.files import working_folder
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.hardware import Hardware
 from patchkit.pull.changes import SERIES_PARTS
 from patchkit.pull.fork import judge_fork
-from patchkit.pull.judge import NOT_DESCRIBED, Outcome, explain_target, judge_target, place_target, set_aside
+from patchkit.pull.judge import NOT_DESCRIBED, Judge, set_aside
 from patchkit.pull.lock_rules import check_described, check_pins, stale_results
 from patchkit.pull.look import FirstLook
-from patchkit.pull.side import Side, point_into, read_side
+from patchkit.pull.side import point_into, read_side
 from patchkit.pull.targets import find_attention, find_targets, foreign_profiles
-from patchkit.pull.verdict import Finding, Verdict
-
-_PREFIX = "gate-"
+from patchkit.pull.verdict import Finding, Judged, Verdict
 
 
 def run_gate(
@@ -51,48 +45,12 @@ def run_gate(
         GATE_FORK_WITHOUT_BRANCH: the fork has no candidate.
         CacheError, GitError: the disk or git refused.
     """
-    request = look.request
     if look.pull.kind == "fork":
-        return judge_fork(
-            look.pull,
-            workspace,
-            own_files=request.own_files,
-            explain=request.explain,
-            full=request.full,
-            environ=environ,
-            hardware=hardware,
-        )
+        return judge_fork(look, workspace, environ=environ, hardware=hardware)
     if not look.needs_more:
         return look.verdict()
-    with _stage(workspace.cache_root) as folder:
-        outcome = _judge_series(look, workspace, folder, environ, hardware)
-    return look.verdict(outcome.judged, outcome.findings, outcome.attention)
-
-
-@contextmanager
-def _stage(cache_root: Path) -> Iterator[Path]:
-    with disk_errors(cache_root, "making room for a pull request"):
-        cache_root.mkdir(parents=True, exist_ok=True)
-        for remains in cache_root.glob(f"{_PREFIX}*-*"):
-            if not _is_alive(remains.name):
-                shutil.rmtree(remains, ignore_errors=True)
-        # Resolved, because errors are told by what they name below it.
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=cache_root)).resolve()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(name: str) -> bool:
-    """Whether the process that a folder is named after still runs; it, or another one of its number."""
-    try:
-        os.kill(int(name.removeprefix(_PREFIX).partition("-")[0]), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    with working_folder(workspace.cache_root, "gate-", "making room for a pull request") as folder:
+        return _judge_series(look, workspace, folder, environ, hardware)
 
 
 def _judge_series(
@@ -101,58 +59,53 @@ def _judge_series(
     folder: Path,
     environ: Mapping[str, str],
     hardware: Callable[[Sequence[str]], Hardware] | None,
-) -> Outcome:
+) -> Verdict:
     pull, request = look.pull, look.request
     before = read_side(pull.repository, pull.fork_point, folder / "before")
     try:
         after = read_side(pull.repository, pull.head, folder / "after")
     except PatchkitError as error:
-        return Outcome(findings=tuple(Finding(problem=one) for one in members_of(error)))
-    problems = [*check_pins(before.lock, after.lock), *stale_results(after)]
-    refused = _refused_builds(before, after)
-    changed = [path for path, part in look.parts.items() if part in SERIES_PARTS - {"lock"}]
+        return look.verdict(findings=tuple(Finding(problem=one) for one in members_of(error)))
+    of_pins = list(check_pins(before.lock, after.lock))
     foreign = foreign_profiles(before, after)
-    total = Outcome(
-        findings=tuple(Finding(problem=problem) for problem in problems),
-        attention=tuple(find_attention(before, after)),
-    )
+    problems: list[PatchkitError] = [*of_pins, *stale_results(after)]
+    judged: list[Judged] = []
+    findings: list[Finding] = []
     try:
+        changed = [path for path, part in look.parts.items() if part in SERIES_PARTS - {"lock"}]
         targets = find_targets(before, after, changed, foreign)
         behind = check_described(after, targets)
     except PatchkitError as error:
-        return total.plus(Outcome(findings=tuple(Finding(problem=one) for one in members_of(error))))
-    total = total.plus(Outcome(findings=tuple(Finding(problem=problem) for problem in behind)))
-    mine = replace(workspace, series=after.files)
-    for target in targets:
-        if not target.reasons or target.pin.build in refused:
-            continue
-        if request.explain and behind:
-            total = total.plus(Outcome(judged=(set_aside(target, NOT_DESCRIBED),)))
-        elif behind:
-            total = total.plus(place_target(target, before, after, mine))
-        elif request.explain:
-            total = total.plus(explain_target(target, before, after, foreign=foreign))
-        else:
-            workspace.reporter.step(f"judging {target.name}")
-            total = total.plus(
-                judge_target(
-                    target,
-                    before,
-                    after,
-                    mine,
-                    foreign=foreign,
-                    full=request.full,
-                    environ=environ,
-                    hardware=hardware(target.archs) if hardware else None,
-                )
-            )
-    for finding in total.findings:
+        problems += members_of(error)
+    else:
+        problems += behind
+        judge = Judge(
+            request=request,
+            before=before,
+            after=after,
+            workspace=replace(workspace, series=after.files),
+            foreign=foreign,
+            environ=environ,
+            hardware=hardware,
+        )
+        # Nothing is fetched for a pin whose lines in the lock are refused.
+        refused = {str(place) for problem in of_pins for place in problem.where}
+        for target in targets:
+            if not target.reasons or str(target.pin.where) in refused:
+                continue
+            if request.explain:
+                judged.append(set_aside(target, NOT_DESCRIBED) if behind else judge.explain(target))
+                continue
+            one, found = judge.place(target) if behind else judge.judge(target)
+            judged.append(one)
+            findings += found
+    findings = in_order([*(Finding(problem=problem) for problem in problems), *findings])
+    for finding in findings:
         for side in (after, before):
             point_into(finding.problem, side.files.root)
-    return total.in_order()
+    return look.verdict(tuple(judged), tuple(findings), tuple(find_attention(before, after)))
 
 
-def _refused_builds(before: Side, after: Side) -> frozenset[int]:
-    """Pins whose lines in the lock are refused: nothing is fetched for them."""
-    places = {str(place) for problem in check_pins(before.lock, after.lock) for place in problem.where}
-    return frozenset(pin.build for pin in after.lock.pins if str(pin.where) in places)
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """A lock that is behind comes last: a forgotten command must not hide what is wrong."""
+    return sorted(findings, key=lambda finding: finding.problem.code.startswith("GATE_LOCK_"))

@@ -147,8 +147,7 @@ def _not_proven(verdict: Verdict) -> Iterator[str]:
 
 
 def _codes(texts: tuple[str, ...]) -> str:
-    more = len(texts) - _MOST
-    return ", ".join(_code(text) for text in texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
+    return _some(tuple(_code(text) for text in texts))
 
 
 def _code(text: str) -> str:

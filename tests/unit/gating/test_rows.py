@@ -8,9 +8,13 @@ from patchkit.gates.base import GateResult
 from patchkit.gates.hardware import Hardware
 from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report, Timed
-from patchkit.pull.judge import Need, _rows
+from patchkit.pull.judge import _rows
+from patchkit.pull.verdict import GateRow
 
-NEEDS = tuple(Need(gate=name, needed=name != "bench", why="because") for name in gate_names())
+NEEDS = tuple(
+    GateRow(gate=name, state="not needed" if name == "bench" else "would run", why="because")
+    for name in gate_names()
+)
 
 
 def report(*gates: GateResult) -> Report:

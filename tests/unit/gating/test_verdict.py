@@ -8,9 +8,10 @@ import pytest
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
 from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
+from patchkit.pull.blame import leaks_of
 from patchkit.pull.changes import Change, Pull
-from patchkit.pull.judge import Outcome, leaks_of
 from patchkit.pull.outputs import append_summary, gate_sarif
+from patchkit.pull.run import in_order
 from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 from patchkit.upstream.repository import Repository
@@ -83,8 +84,10 @@ def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
 
 
 def test_a_lock_that_is_behind_hides_nothing() -> None:
-    ordered = Outcome(findings=(BEHIND, LEAK)).in_order()
-    assert [one.problem.code for one in ordered.findings] == ["ISOLATION_TOKENS", "GATE_LOCK_OUTDATED"]
+    assert [one.problem.code for one in in_order((BEHIND, LEAK))] == [
+        "ISOLATION_TOKENS",
+        "GATE_LOCK_OUTDATED",
+    ]
 
 
 def test_what_ran_and_what_was_needed_are_told_apart() -> None:
