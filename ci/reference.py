@@ -1,8 +1,7 @@
 """Writes docs/reference.md: every command with its options, exit codes, and the keys of people's files.
 
-Vocabulary: the *shared* options are those of every command; they stand once, at the top. All of the text
-comes from click, from the exit codes and from the JSON schemas. ``python ci/reference.py`` says whether the
-committed file is up to date; ``--write`` writes it.
+All of the text comes from click, from the exit codes and from the JSON schemas. ``python ci/reference.py``
+says whether the committed file is up to date; ``--write`` writes it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import click
 from patchkit.base.errors import ExitCode
 from patchkit.cli.commands import COMMANDS, Verbs
 from patchkit.series.schema import SCHEMAS
-
-__all__ = ["reference"]
 
 _TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 _HEAD = """# Reference

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ConfigError, GateError
 from patchkit.gates.base import GateResult
 from patchkit.gates.hardware import Hardware
+from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
 from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report, Timed
+from patchkit.pull.blame import leaks_of
 from patchkit.pull.judge import _rows
 from patchkit.pull.verdict import GateRow
 
@@ -50,3 +53,37 @@ def test_a_row_of_the_cpu_never_stands_for_the_gpu() -> None:
     made = report(GateResult(gate="logits@cpu", verdict="passed", summary="x"))
     found = states("cpu", made)
     assert (found["logits@cpu"], found["logits"]) == ("passed", "not run")
+
+
+READINGS = {
+    "readings": [
+        {"unit": "a.cu", "configuration": "cuda sm_70 device", "baseline": "1", "candidate": "2"},
+        {"unit": "a.cu", "configuration": "cuda sm_80 device", "baseline": "1", "candidate": "1"},
+        {"unit": "b.cu", "configuration": "hip gfx906 device", "baseline": "1", "candidate": "2"},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("problem", "leaks"),
+    [
+        (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
+        (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
+        (
+            GateError(
+                "the candidate adds a.cu, which upstream's CMake compiles for musa", code="ISOLATION_UNITS"
+            ),
+            ["musa, every GPU and both passes"],
+        ),
+        (
+            GateError(
+                "a.cu compiles to other code for gfx906, which no patch is for: b",
+                code="ISOLATION_DEVICE_CODE",
+            ),
+            ["hip gfx906 device"],
+        ),
+        (ConfigError("something else"), []),
+    ],
+)
+def test_a_problem_names_whom_it_leaks_into(problem, leaks: list[str]) -> None:
+    assert list(leaks_of(problem, READINGS, ("gfx1030", "gfx906"))) == leaks

@@ -7,8 +7,7 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
-from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
-from patchkit.pull.blame import leaks_of
+from patchkit.gates.isolation.errors import TokensDiffer
 from patchkit.pull.changes import Change, Pull
 from patchkit.pull.outputs import append_summary, gate_sarif
 from patchkit.pull.run import in_order
@@ -157,37 +156,3 @@ def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("before\n## patchkit gate: passed")
     assert "## patchkit gate: blocked" in text
-
-
-READINGS = {
-    "readings": [
-        {"unit": "a.cu", "configuration": "cuda sm_70 device", "baseline": "1", "candidate": "2"},
-        {"unit": "a.cu", "configuration": "cuda sm_80 device", "baseline": "1", "candidate": "1"},
-        {"unit": "b.cu", "configuration": "hip gfx906 device", "baseline": "1", "candidate": "2"},
-    ]
-}
-
-
-@pytest.mark.parametrize(
-    ("problem", "leaks"),
-    [
-        (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
-        (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
-        (
-            GateError(
-                "the candidate adds a.cu, which upstream's CMake compiles for musa", code="ISOLATION_UNITS"
-            ),
-            ["musa, every GPU and both passes"],
-        ),
-        (
-            GateError(
-                "a.cu compiles to other code for gfx906, which no patch is for: b",
-                code="ISOLATION_DEVICE_CODE",
-            ),
-            ["hip gfx906 device"],
-        ),
-        (ConfigError("something else"), []),
-    ],
-)
-def test_a_problem_names_whom_it_leaks_into(problem, leaks: list[str]) -> None:
-    assert list(leaks_of(problem, READINGS, ("gfx1030", "gfx906"))) == leaks
