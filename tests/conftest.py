@@ -7,6 +7,7 @@ and only read afterwards. A test that writes to a cache asks for ``pin_cache``, 
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import shutil
@@ -14,8 +15,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from caches import link_objects
+from command_line import run_patchkit
 from filelock import FileLock
 from hypothesis import settings
 
@@ -152,19 +156,29 @@ def hip_toolchain(test_cache: Path):
 @pytest.fixture
 def pin_cache(warm_cache: Path, tmp_path: Path) -> Path:
     """A private copy of the warm cache; git never rewrites an object, so those are linked."""
-    folder = tmp_path / "pin-cache"
-    shutil.copytree(warm_cache, folder, copy_function=_link_objects)
-    return folder
+    return shutil.copytree(warm_cache, tmp_path / "pin-cache", copy_function=link_objects)
 
 
-def _link_objects(source: str, target: str) -> str:
-    if "/objects/" in source:
-        try:
-            os.link(source, target)
-        except OSError:  # another file system
-            return shutil.copy2(source, target)
-        return target
-    return shutil.copy2(source, target)
+@pytest.fixture(scope="session")
+def shipped_apply(warm_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A cache with the candidate of gfx1151 on the pin, to be read or copied, and what apply said of it."""
+    folder = tmp_path_factory.mktemp("shipped") / "cache"
+    shutil.copytree(warm_cache, folder, copy_function=link_objects)
+    done = run_patchkit("apply", "--arch", "gfx1151", "--json", "--cache-dir", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+@pytest.fixture
+def candidate_cache(shipped_apply: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A private copy of the cache in which the candidate of gfx1151 is."""
+    return shutil.copytree(shipped_apply[0], tmp_path / "candidate-cache", copy_function=link_objects)
+
+
+@pytest.fixture
+def applied(shipped_apply: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
+    """The document of the apply that made it."""
+    return shipped_apply[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

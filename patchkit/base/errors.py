@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from types import TracebackType
+from typing import ClassVar, Self
 
 
 class ExitCode(enum.IntEnum):
@@ -188,6 +189,22 @@ def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
             yield from members_of(member)
     else:
         yield error
+
+
+@dataclass(slots=True)
+class InterruptNote:
+    """A context that gives a KeyboardInterrupt a note: ``text`` says what is true if the work ends now."""
+
+    text: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(self.text)
 
 
 def retell(error: PatchkitError, told: Callable[[str], str]) -> None:

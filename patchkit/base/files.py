@@ -9,77 +9,59 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from patchkit.base.errors import CacheError, Location
-
-
-class DiskFull(CacheError):
-    """No space, no quota, or a file size limit is left to write with."""
-
-    code = "DISK_FULL"
-
-
-class DiskReadOnly(CacheError):
-    """The file system is mounted read-only."""
-
-    code = "DISK_READ_ONLY"
-
-
-class DiskDenied(CacheError):
-    """The permissions of a file or folder forbid the access."""
-
-    code = "DISK_DENIED"
-
-
-class DiskNotDirectory(CacheError):
-    """A file stands where a folder is needed."""
-
-    code = "DISK_NOT_DIRECTORY"
-
-
-class DiskRefused(CacheError):
-    """Any other refusal of the system."""
-
-    code = "DISK_REFUSED"
-
+from patchkit.base.errors import CacheError, Location, PatchkitError
 
 _ELSEWHERE = "name another folder with --cache-dir"
-_FULL = "free some space there, or {elsewhere}"
-_READ_ONLY = "{elsewhere}"
-_DENIED = "check its owner with: ls -ld {path}"
-_NOT_DIRECTORY = "move the file away, or {elsewhere}"
 
-_NO_REASON = "look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}"
+
+class _Refusal(NamedTuple):
+    """An error code and its hint, which names the ``path`` or ``elsewhere``, the way to another place."""
+
+    code: str
+    hint: str
+
+
+_FULL = _Refusal(code="DISK_FULL", hint="free some space there, or {elsewhere}")
+_READ_ONLY = _Refusal(code="DISK_READ_ONLY", hint="{elsewhere}")
+_DENIED = _Refusal(code="DISK_DENIED", hint="check its owner with: ls -ld {path}")
+_NOT_DIRECTORY = _Refusal(code="DISK_NOT_DIRECTORY", hint="move the file away, or {elsewhere}")
+_REFUSED = _Refusal(code="DISK_REFUSED", hint="check with: ls -ld {path}")
+_NO_REASON = _Refusal(
+    code="DISK_REFUSED",
+    hint="look for room and permissions with: df -h {path}; ls -ld {path}; or {elsewhere}",
+)
 
 # git says "unable to write file" without a reason; the largest file of build 6900 has 4 MB.
 _ROOM_BYTES = 4_000_000
 
-_BY_ERRNO: dict[int, tuple[type[CacheError], str]] = {
-    errno.ENOSPC: (DiskFull, _FULL),
-    errno.EDQUOT: (DiskFull, _FULL),
-    errno.EFBIG: (DiskFull, _FULL),
-    errno.EROFS: (DiskReadOnly, _READ_ONLY),
-    errno.EACCES: (DiskDenied, _DENIED),
-    errno.EPERM: (DiskDenied, _DENIED),
-    errno.ENOTDIR: (DiskNotDirectory, _NOT_DIRECTORY),
-    errno.EEXIST: (DiskNotDirectory, _NOT_DIRECTORY),
+_BY_ERRNO: dict[int, _Refusal] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.ENOTDIR: _NOT_DIRECTORY,
+    errno.EEXIST: _NOT_DIRECTORY,
 }
 
 # git runs under LC_ALL=C, so these are the texts of strerror(3) in glibc and musl.
-_BY_TEXT: dict[str, tuple[type[CacheError], str]] = {
-    "No space left on device": (DiskFull, _FULL),
-    "Out of diskspace": (DiskFull, _FULL),
-    "Disk quota exceeded": (DiskFull, _FULL),
-    "Quota exceeded": (DiskFull, _FULL),
-    "File too large": (DiskFull, _FULL),
-    "Read-only file system": (DiskReadOnly, _READ_ONLY),
-    "Permission denied": (DiskDenied, _DENIED),
-    "Operation not permitted": (DiskDenied, _DENIED),
-    "insufficient permission": (DiskDenied, _DENIED),
-    "Not a directory": (DiskNotDirectory, _NOT_DIRECTORY),
+_BY_TEXT: dict[str, _Refusal] = {
+    "No space left on device": _FULL,
+    "Out of diskspace": _FULL,
+    "Disk quota exceeded": _FULL,
+    "Quota exceeded": _FULL,
+    "File too large": _FULL,
+    "Read-only file system": _READ_ONLY,
+    "Permission denied": _DENIED,
+    "Operation not permitted": _DENIED,
+    "insufficient permission": _DENIED,
+    "Not a directory": _NOT_DIRECTORY,
     # Last: of a checkout, without a reason. git may have removed the files again, so the disk that
     # was full need not be so any more.
-    "unable to write file": (DiskRefused, _NO_REASON),
+    "unable to write file": _NO_REASON,
 }
 
 
@@ -88,26 +70,40 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHE
 
     ``elsewhere`` says how the user names another place.
     """
-    kind, hint = _BY_ERRNO.get(error.errno or 0, (DiskRefused, "check with: ls -ld {path}"))
-    return kind(
+    refusal = _BY_ERRNO.get(error.errno or 0, _REFUSED)
+    return CacheError(
         f"{doing} failed: {error.strerror or error}",
+        code=refusal.code,
         where=Location(path=str(path)),
-        hint=hint.format(path=path, elsewhere=elsewhere),
+        hint=refusal.hint.format(path=path, elsewhere=elsewhere),
     )
 
 
 def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
     """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
-    for words, (kind, hint) in _BY_TEXT.items():
+    for words, refusal in _BY_TEXT.items():
         if words in text:
             line = next(line for line in text.splitlines() if words in line)
-            return kind(
+            return CacheError(
                 f"{doing} failed: {words}",
+                code=refusal.code,
                 where=Location(path=str(path)),
                 why=line.strip(),
-                hint=hint.format(path=path, elsewhere=elsewhere),
+                hint=refusal.hint.format(path=path, elsewhere=elsewhere),
             )
     return None
+
+
+# What a tool, or the tool that started it, says when the limit on file sizes ended it.
+_LIMIT = ("SIGXFSZ", "File size limit exceeded")
+
+
+def disk_error_from_tool(error: PatchkitError, path: Path, doing: str) -> CacheError | None:
+    """The disk's error if a tool failed for it, while ``doing`` something at ``path``; else None."""
+    text = f"{error.message}\n{error.why or ''}"
+    if any(words in text for words in _LIMIT):
+        text += "\nFile too large"
+    return disk_error_from_git(text, path, doing)
 
 
 def is_full(path: Path) -> bool:

@@ -183,7 +183,7 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
     Raises:
         ROCM_UNUSABLE: ROCM_PATH names one that lacks something.
         ToolchainMissing: nothing serves.
-        PrefixDamaged: the SDK prefix lacks something.
+        SDK_PREFIX_DAMAGED: the SDK prefix lacks something.
         ToolchainError: the compiler cannot be run.
     """
     passed_over = []

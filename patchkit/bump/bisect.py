@@ -15,7 +15,7 @@ from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import load_series
 from patchkit.series.lock import Pin, load_lock
-from patchkit.series.profile import load_profile
+from patchkit.series.profile import load_profiles
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.git import redacted
 from patchkit.upstream.pin import obtain
@@ -81,7 +81,7 @@ def sweep_remote(
     begin, end = _ends(first or str(lock.default), last, builds, where)
     cache = open_cache(workspace.cache_root)
     series = load_series(workspace.series.patches)
-    profiles = tuple(load_profile(workspace.series.profiles, arch) for arch in sorted(set(archs)))
+    profiles = load_profiles(workspace.series.profiles, archs)
 
     def read(build: int) -> tuple[Pin, UpstreamFiles]:
         with cache.hold(reporter) as repository:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
+from patchkit.base.plain import fields_of, plain
 
 PatchClass = Literal["clean", "moved", "upstreamed", "superseded", "retired", "out of era", "conflict", "off"]
 PATCH_CLASSES: tuple[PatchClass, ...] = get_args(PatchClass)
@@ -52,6 +54,14 @@ class Drift:
     added: tuple[str, ...]
     commits: tuple[UpstreamCommit, ...] = ()
 
+    def as_json(self) -> dict[str, object]:
+        """Its fields under the names that every report has them."""
+        return fields_of(self, "before", "after", "commits") | {
+            "digest_before": self.before,
+            "digest_after": self.after,
+            "upstream_commits": plain(self.commits),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
@@ -60,6 +70,10 @@ class Gone:
     what: Literal["file", "function", "option"]
     name: str
     commit: UpstreamCommit | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Its fields under the names that every report has them."""
+        return fields_of(self, "commit") | {"upstream_commit": plain(self.commit)}
 
     def __str__(self) -> str:
         return f"{self.what} {self.name}"
@@ -94,57 +108,50 @@ class Classified:
     problems: tuple[PatchkitError, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "id": self.id,
-            "title": self.title,
+        """Its fields under the names that every report has them."""
+        return fields_of(self, "patch_class", "problems") | {
             "class": self.patch_class,
-            "reason": self.reason,
-            "intent": self.intent,
-            "proof": list(self.proof),
-            "moves": [
+            "problems": [
                 {
-                    "edit": move.edit,
-                    "how": move.how,
-                    "before": str(move.before),
-                    "after": str(move.after),
-                    "detail": move.detail,
+                    "code": error.code,
+                    "message": error.message,
+                    "where": [
+                        {"path": place.path, "line": place.line, "label": place.label}
+                        for place in error.where
+                    ],
+                    "why": error.why,
+                    "hint": error.hint,
                 }
-                for move in self.moves
+                for error in self.problems
             ],
-            "drift": [_drift_json(drift) for drift in self.drift],
-            "gone": [
-                {"what": gone.what, "name": gone.name, "upstream_commit": _commit_json(gone.commit)}
-                for gone in self.gone
-            ],
-            "agreement": None
-            if self.agreement is None
-            else {"verdict": self.agreement.verdict, "lines": list(self.agreement.lines)},
-            "problems": [_problem_json(error) for error in self.problems],
         }
 
+    def lines(self, pin: str) -> Iterator[str]:
+        """In full for a person: reason, proof, moves, drift, both sides of each problem, intent."""
+        yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
+        for sentence in self.proof:
+            yield f"  proof: {sentence}"
+        for gone in self.gone:
+            if gone.commit is not None:
+                yield f"  {gone} was taken away by {gone.commit}"
+        for move in self.moves:
+            yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
+        for drift in self.drift:
+            yield f"  changed upstream: {drift.entity} in {drift.file}"
+            yield from (f"    by {commit}" for commit in drift.commits)
+            yield from (f"    - {unit}" for unit in drift.removed)
+            yield from (f"    + {unit}" for unit in drift.added)
+        for problem in self.problems:
+            yield from _problem_lines(problem)
+        if self.patch_class == "conflict":
+            yield f"  intent: {' '.join(self.intent.split())}"
 
-def _drift_json(drift: Drift) -> dict[str, object]:
-    return {
-        "file": drift.file,
-        "entity": drift.entity,
-        "digest_before": drift.before,
-        "digest_after": drift.after,
-        "removed": list(drift.removed),
-        "added": list(drift.added),
-        "upstream_commits": [_commit_json(commit) for commit in drift.commits],
-    }
 
-
-def _commit_json(commit: UpstreamCommit | None) -> dict[str, str] | None:
-    return None if commit is None else {"commit": commit.commit, "subject": commit.subject}
-
-
-def _problem_json(error: PatchkitError) -> dict[str, object]:
-    return {
-        "code": error.code,
-        "message": error.message,
-        "where": [{"path": place.path, "line": place.line, "label": place.label} for place in error.where],
-        "why": error.why,
-        "hint": error.hint,
-    }
+def _problem_lines(problem: PatchkitError) -> Iterator[str]:
+    yield f"  {problem.code}: {problem.message}"
+    for place in problem.where:
+        yield f"    {place}{f': {place.label}' if place.label else ''}"
+    if problem.why:
+        yield from (f"    {line}" for line in problem.why.splitlines())
+    if problem.hint:
+        yield f"    hint: {problem.hint}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import AnchorError, Location, PatchkitError
@@ -13,8 +13,15 @@ from patchkit.base.source import SourceText
 from patchkit.bump.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
 from patchkit.bump.derive import Step, bare, compare_derivations, same_tokens, take_out
 from patchkit.bump.drift import find_drift, find_moves
-from patchkit.candidate.following import Rendering, render_patch, with_patch
-from patchkit.candidate.retarget import Target, find_resemblances, find_target, near_target, retarget_patch
+from patchkit.candidate.following import Rendering, render_patch
+from patchkit.candidate.retarget import (
+    Resemblance,
+    Target,
+    find_resemblances,
+    find_target,
+    near_target,
+    retarget_patch,
+)
 from patchkit.cpp.scopes import Entity, ScopeMap
 from patchkit.edits.context import make_guard
 from patchkit.edits.pattern import find_runs, parse_pattern
@@ -25,21 +32,9 @@ from patchkit.series.patch import Edit, Patch
 from patchkit.series.selection import Selected
 
 
-def find_gone(
-    patch: Patch,
-    files: Mapping[str, bytes],
-    names: Iterable[str],
-    defines: Callable[[str, str], bool],
-) -> tuple[Gone, ...]:
-    """Every part of the premise that is gone, files first.
-
-    Args:
-        patch: of which build does not matter.
-        files: the sources of the new upstream that may be edited or included, by path.
-        names: every path of the new upstream.
-        defines: whether the file of a path defines a function of that name.
-    """
-    return tuple(dict.fromkeys(_find(patch, files, frozenset(names), defines)))
+def find_gone(patch: Patch, files: UpstreamFiles) -> tuple[Gone, ...]:
+    """What the patch rests on and these files of upstream no longer have; of which build does not matter."""
+    return tuple(dict.fromkeys(_find_gone(patch, files)))
 
 
 def asks_for(macro: str, source: bytes) -> bool:
@@ -50,36 +45,39 @@ def asks_for(macro: str, source: bytes) -> bool:
     return False
 
 
-def _find(
-    patch: Patch, files: Mapping[str, bytes], names: frozenset[str], defines: Callable[[str, str], bool]
-) -> Iterator[Gone]:
+def _find_gone(patch: Patch, files: UpstreamFiles) -> Iterator[Gone]:
     for macro in patch.guard_macros:
-        if not any(asks_for(macro, data) for data in files.values()):
+        if not any(asks_for(macro, data) for data in files.base.values()):
             yield Gone(what="option", name=macro)
+    names = files.names
     bases = {posixpath.basename(name) for name in names}
     wanted = [(edit.file, edit.function) for edit in patch.edits]
     wanted += [(alias.file, alias.function) for alias in patch.aliases]
     for path, function in wanted:
+        if function is not None:
+            last = function.rpartition("::")[2].encode()
+            if any(last in data and _defines(files, name, function) for name, data in files.base.items()):
+                continue
         if path not in names and posixpath.basename(path) not in bases:
-            if function is None or not _anywhere(function, files, defines):
-                yield Gone(what="file", name=path)
-        elif function is not None and not _anywhere(function, files, defines):
+            yield Gone(what="file", name=path)
+        elif function is not None:
             yield Gone(what="function", name=f"{function} in {path}")
 
 
-def _anywhere(function: str, files: Mapping[str, bytes], defines: Callable[[str, str], bool]) -> bool:
-    last = function.rpartition("::")[2].encode()
-    return any(last in data and defines(path, function) for path, data in files.items())
+def _defines(files: UpstreamFiles, path: str, function: str | None) -> bool:
+    """Whether upstream defines the function in that file."""
+    if function is None or path not in files.base:
+        return False
+    entities = files.upstream_scopes(path).entities
+    return any(entity.answers_to(function) for entity in entities if entity.kind != "record")
 
 
-def find_replacement(
-    patch: Patch, files: Mapping[str, bytes], scopes: Callable[[str], ScopeMap]
-) -> tuple[Location, str] | None:
+def find_replacement(patch: Patch, files: UpstreamFiles) -> tuple[Location, str] | None:
     """The place of the first declared replacement that upstream has, and why it is one."""
     for declared in patch.fate.replaced_by:
-        if declared.file not in files:
+        if declared.file not in files.base:
             continue
-        found = scopes(declared.file)
+        found = files.upstream_scopes(declared.file)
         pattern = parse_pattern(declared.tokens)
         for entity in found.entities:
             if entity.kind == "record" or not entity.answers_to(declared.function):
@@ -87,18 +85,6 @@ def find_replacement(
             for first, _ in find_runs(found, pattern, found.code_in(entity.span)):
                 return found.source.locate(found.code[first].span.start), declared.why
     return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A patch whose functions have their new names and files, and how they came there.
-
-    Unless ``certain``, a function only resembles the old one: the merge as text must agree.
-    """
-
-    selected: Selected
-    moves: tuple[Move, ...]
-    certain: bool
 
 
 def compare_rendering(
@@ -111,7 +97,6 @@ def compare_rendering(
 
     ``moves`` are those already known, of its functions. Raises GitError and CacheError.
     """
-    patch = rendering.patch
     drift: tuple[Drift, ...] = ()
     agreement = Agreement(verdict="no last rendering")
     if last is not None and last.placed is not None and rendering.placed is not None:
@@ -125,18 +110,21 @@ def compare_rendering(
     reason = _reason(agreement, moves, drift)
     if agreement.verdict == "differ":
         patch_class, reason = "conflict", "placing by structure and merging as text do not agree"
-        problems = (_differ(rendering, agreement),)
-    return Classified(
-        id=patch.id,
-        title=patch.title,
-        intent=patch.why,
-        patch_class=patch_class,
-        reason=reason,
-        proof=_proof(rendering, agreement),
+        problem = AnchorError(
+            f"patch '{rendering.patch.id}' placed by structure is not what its text merges to",
+            code="DERIVATIONS_DIFFER",
+            where=[rendering.patch.where, *(Location(path=path) for path in rendering.before)],
+            why="\n".join(agreement.lines),
+            hint="look at both: a twin may have taken the text, or upstream's change may need another edit",
+        )
+        problems = (problem,)
+    return replace(
+        _verdict(
+            rendering.selected, patch_class, reason, proof=_proof(rendering, agreement), problems=problems
+        ),
         moves=moves,
         drift=drift,
         agreement=agreement,
-        problems=problems,
     )
 
 
@@ -161,16 +149,6 @@ def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
         "no last rendering": "one derivation only",
     }
     return (by_structure, told[agreement.verdict])
-
-
-def _differ(rendering: Rendering, agreement: Agreement) -> AnchorError:
-    return AnchorError(
-        f"patch '{rendering.patch.id}' placed by structure is not what its text merges to",
-        code="DERIVATIONS_DIFFER",
-        where=[rendering.patch.where, *(Location(path=path) for path in rendering.before)],
-        why="\n".join(agreement.lines),
-        hint="look at both: a twin may have taken the text, or upstream's change may need another edit",
-    )
 
 
 def _pairs(last: Rendering, rendering: Rendering) -> Iterator[tuple[Edit, Edit]]:
@@ -210,7 +188,19 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
         yield from find_moves((left, resolve_anchor(left, was)), (right, resolve_anchor(right, now)))
 
 
-def follow(last: Rendering, failed: Rendering) -> tuple[Found | None, tuple[Location, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """A patch whose functions have their new names and files, and how they came there.
+
+    Unless ``certain``, a function only resembles the old one: the merge as text must agree.
+    """
+
+    selected: Selected
+    moves: tuple[Move, ...]
+    certain: bool
+
+
+def follow(last: Rendering, failed: Rendering) -> tuple[Followed | None, tuple[Location, ...]]:
     """The patch with its lost functions found again, if all of them are; and what resembles them."""
     old, files = last.upstream, failed.upstream
     targets: dict[tuple[str, str], Target] = {}
@@ -218,64 +208,60 @@ def follow(last: Rendering, failed: Rendering) -> tuple[Found | None, tuple[Loca
     near: list[Location] = []
     lost, certain = False, True
     names = {edit.id: edit for edit in last.patch.edits}
-
-    def known(path: str) -> frozenset[str] | None:
-        if path not in old.base:
-            return None
-        return frozenset(entity.name for entity in old.upstream_scopes(path).entities)
-
     for edit in {(edit.file, edit.function): edit for edit in failed.patch.edits}.values():
         was = names.get(edit.id)
-        if edit.function is None or was is None or was.file not in old.base or _is_there(files, edit):
+        if edit.function is None or was is None or was.file not in old.base:
+            continue
+        if _defines(files, edit.file, edit.function):
             continue
         before = _entity(old, was)
-        target = _where_it_was(files, was) or find_target(before, files.base, files.upstream_scopes, known)
-        if target is None:
-            name = before[1].name.rpartition("::")[2].encode()
-            paths = [
-                path
-                for path, data in files.base.items()
-                if path == was.file or path not in old.base or (name in data and name not in old.base[path])
-            ]
-            alike = find_resemblances(before, map(files.upstream_scopes, paths), known)
+        target, alike = _find_again(was, before, old, files)
+        if alike is not None:
             near += [each.where for each in alike]
-            target = near_target(alike)
             certain = False
         if target is None:
             lost = True
             continue
         targets[edit.file, edit.function] = target
         if target.where is not None:
-            moves.append(_move(edit.id, was, before, target))
+            move = Move(
+                edit=edit.id,
+                how="renamed" if target.file == was.file else "another file",
+                before=before[0].source.locate(before[1].span.start),
+                after=target.where,
+                detail=f"'{before[1].name}' is now '{target.function}' in {target.file}",
+            )
+            moves.append(move)
     if not targets or lost:
         return None, tuple(near)
-    patch = retarget_patch(failed.patch, targets)
-    return Found(selected=with_patch(failed, patch), moves=tuple(moves), certain=certain), tuple(near)
+    selected = replace(failed.selected, patch=retarget_patch(failed.patch, targets))
+    return Followed(selected=selected, moves=tuple(moves), certain=certain), tuple(near)
 
 
-def _move(edit: str, was: Edit, before: tuple[ScopeMap, Entity], target: Target) -> Move:
-    place = before[0].source.locate(before[1].span.start)
-    return Move(
-        edit=edit,
-        how="renamed" if target.file == was.file else "another file",
-        before=place,
-        after=target.where or place,
-        detail=f"'{before[1].name}' is now '{target.function}' in {target.file}",
-    )
+def _find_again(
+    was: Edit, before: tuple[ScopeMap, Entity], old: UpstreamFiles, files: UpstreamFiles
+) -> tuple[Target | None, tuple[Resemblance, ...] | None]:
+    """Where the function of an edit is now; with what resembles it, where nothing is it for certain."""
+    if was.function is not None and _defines(files, was.file, was.function):
+        # It was followed on the upstream before and has stayed there since: no move.
+        return Target(file=was.file, function=was.function), None
 
+    def known(path: str) -> frozenset[str] | None:
+        if path not in old.base:
+            return None
+        return frozenset(entity.name for entity in old.upstream_scopes(path).entities)
 
-def _where_it_was(files: UpstreamFiles, was: Edit) -> Target | None:
-    """A function that was followed on the upstream before and has stayed there since: no move."""
-    if was.function is None or not _is_there(files, was):
-        return None
-    return Target(file=was.file, function=was.function)
-
-
-def _is_there(files: UpstreamFiles, edit: Edit) -> bool:
-    if edit.file not in files.base or edit.function is None:
-        return False
-    entities = files.upstream_scopes(edit.file).entities
-    return any(entity.answers_to(edit.function) for entity in entities if entity.kind != "record")
+    target = find_target(before, files.base, files.upstream_scopes, known)
+    if target is not None:
+        return target, None
+    name = before[1].name.rpartition("::")[2].encode()
+    paths = [
+        path
+        for path, data in files.base.items()
+        if path == was.file or path not in old.base or (name in data and name not in old.base[path])
+    ]
+    alike = find_resemblances(before, map(files.upstream_scopes, paths), known)
+    return near_target(alike), alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,15 +276,6 @@ class Comparison:
     reporter: Reporter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blocked:
-    """Why a patch cannot be in without another one, and what took that one away."""
-
-    patch_class: PatchClass
-    reason: str
-    gone: tuple[Gone, ...]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """One pass over the series; ``blocked`` are patches whose requirement was not met in the last pass.
@@ -308,7 +285,7 @@ class _Run:
 
     comparison: Comparison
     upstreamed: Mapping[str, str]
-    blocked: dict[str, _Blocked] = field(default_factory=dict)
+    blocked: dict[str, Classified] = field(default_factory=dict)
 
 
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
@@ -338,28 +315,31 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
         run.blocked |= unmet
 
 
-def _unmet(run: _Run, verdicts: Sequence[Classified], renderings: Sequence[Rendering]) -> dict[str, _Blocked]:
-    """Patches that are in although one they require is not, and not upstream either."""
+def _unmet(
+    run: _Run, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
+) -> dict[str, Classified]:
+    """Verdicts for patches that are in although one they require is not, and not upstream either."""
     known = {verdict.id: verdict for verdict in verdicts}
     placed = {rendering.patch.id for rendering in renderings}
-    found: dict[str, _Blocked] = {}
+    found: dict[str, Classified] = {}
     for rendering in renderings:
         for requirement in rendering.patch.requires:
             needed = known.get(requirement.patch)
             state = needed.patch_class if needed is not None else "off"
             if requirement.patch not in placed and state != "upstreamed":
-                blocked = _Blocked(
-                    patch_class="retired" if state == "retired" else "conflict",
-                    reason=f"requires '{requirement.patch}', which is {state}: {requirement.why}",
+                verdict = _verdict(
+                    rendering.selected,
+                    "retired" if state == "retired" else "conflict",
+                    f"requires '{requirement.patch}', which is {state}: {requirement.why}",
                     gone=needed.gone if needed is not None and state == "retired" else (),
                 )
-                found.setdefault(rendering.patch.id, blocked)
-    return {name: why for name, why in found.items() if name not in run.blocked}
+                found.setdefault(rendering.patch.id, verdict)
+    return {name: verdict for name, verdict in found.items() if name not in run.blocked}
 
 
 def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Classified, Rendering | None]:
     comparison = run.comparison
-    gone = _gone(comparison, selected)
+    gone = find_gone(selected.patch, comparison.files)
     known = _known_before_placing(run, selected, gone, files)
     if known is not None:
         return known, None
@@ -367,17 +347,18 @@ def _classify(run: _Run, selected: Selected, files: UpstreamFiles) -> tuple[Clas
     rendering = render_patch(selected, files, comparison.series)
     last = comparison.last.get(selected.patch.id)
     if rendering.placed is not None:
-        return _compared(comparison, last, rendering, ())
+        verdict = compare_rendering(last, rendering, (), comparison.reporter)
+        return verdict, rendering if verdict.patch_class in GOOD else None
     resemblances: tuple[Location, ...] = ()
     if last is not None:
         found, resemblances = follow(last, rendering)
         if found is not None:
             again = render_patch(found.selected, files, comparison.series)
             if again.placed is not None:
-                verdict, made = _compared(comparison, last, again, found.moves)
+                verdict = compare_rendering(last, again, found.moves, comparison.reporter)
                 agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
                 if found.certain or agrees:
-                    return verdict, made
+                    return verdict, again if verdict.patch_class in GOOD else None
     if gone and not resemblances:
         return _retired(selected, gone, rendering.errors), None
     conflict = _conflict(selected, rendering.errors, resemblances, gone)
@@ -397,8 +378,7 @@ def _known_before_placing(
         return _not_chosen(comparison, selected, gone, files)
     blocked = run.blocked.get(patch.id)
     if blocked is not None:
-        everything = tuple(dict.fromkeys([*gone, *blocked.gone]))
-        return _verdict(selected, blocked.patch_class, blocked.reason, gone=everything)
+        return replace(blocked, gone=tuple(dict.fromkeys([*gone, *blocked.gone])))
     superseded = _superseded(comparison, selected)
     if superseded is not None:
         return superseded
@@ -409,8 +389,7 @@ def _known_before_placing(
 
 
 def _superseded(comparison: Comparison, selected: Selected) -> Classified | None:
-    files = comparison.files
-    replacement = find_replacement(selected.patch, files.base, files.upstream_scopes)
+    replacement = find_replacement(selected.patch, comparison.files)
     if replacement is None:
         return None
     place, why = replacement
@@ -428,13 +407,6 @@ def _conflict(
             error.where = (*error.where, *resemblances)
     reason = f"{len(errors)} edits cannot be placed" if len(errors) > 1 else "an edit cannot be placed"
     return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
-
-
-def _compared(
-    comparison: Comparison, last: Rendering | None, rendering: Rendering, moves: tuple[Move, ...]
-) -> tuple[Classified, Rendering | None]:
-    verdict = compare_rendering(last, rendering, moves, comparison.reporter)
-    return verdict, rendering if verdict.patch_class in GOOD else None
 
 
 def _not_chosen(
@@ -489,19 +461,6 @@ def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[Patchki
     )
     proof = ("looked for in every source of the folders that the series edits",)
     return _verdict(selected, "retired", reason, gone=gone, proof=proof, problems=problems)
-
-
-def _gone(comparison: Comparison, selected: Selected) -> tuple[Gone, ...]:
-    files = comparison.files
-
-    def defines(path: str, name: str) -> bool:
-        return any(
-            entity.answers_to(name)
-            for entity in files.upstream_scopes(path).entities
-            if entity.kind != "record"
-        )
-
-    return find_gone(selected.patch, files.base, files.names, defines)
 
 
 def _verdict(

@@ -1,20 +1,21 @@
-"""Whether a bump can ask upstream's history, and the verdicts with what it says."""
+"""Which commits of upstream changed or removed what a patch rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from patchkit.base.errors import GitError, SourceError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.bump.classes import Classified, Drift, Gone, UpstreamCommit
 from patchkit.bump.classify import asks_for
+from patchkit.bump.request import BumpRequest
+from patchkit.candidate.handover import upstream_url
 from patchkit.candidate.retarget import nameless_digest
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.tree import read_upstream
-from patchkit.series.lock import GitSource, Pin
+from patchkit.series.lock import Pin
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.git import redacted
 from patchkit.upstream.pin import obtain
@@ -120,48 +121,34 @@ def _commit(change: Change) -> UpstreamCommit:
     return UpstreamCommit(commit=change.commit, subject=change.subject)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Both pins, what the user said of the source, and the folders of the series."""
-
-    old: Pin
-    new: Pin
-    source: Literal["auto", "git", "sdist"]
-    upstream_url: str | None
-    folders: Sequence[str]
-
-
 def with_commits(
-    verdicts: Sequence[Classified], asked: Asked, cache: Cache, reporter: Reporter
+    verdicts: tuple[Classified, ...],
+    request: BumpRequest,
+    old: Pin,
+    new: Pin,
+    cache: Cache,
+    folders: Sequence[str],
+    reporter: Reporter,
 ) -> tuple[tuple[Classified, ...], str]:
     """The verdicts with upstream's commits where they can be had, and a sentence about that.
 
-    Raises CacheError when the disk refuses.
+    ``folders`` are those of the series. Raises CacheError when the disk refuses.
     """
-    found = tuple(verdicts)
-    if not any(verdict.drift or verdict.gone for verdict in found):
-        return found, "not needed: nothing changed or went that a patch rests on"
-    url, why = _remote(asked)
+    if not any(verdict.drift or verdict.gone for verdict in verdicts):
+        return verdicts, "not needed: nothing changed or went that a patch rests on"
+    if request.source == "sdist":
+        return verdicts, "not asked: a source package has no history"
+    unknown = [pin.name for pin in (old, new) if pin.commit is None]
+    if unknown:
+        return verdicts, f"not asked: the commit of {' and '.join(unknown)} is not known"
+    url = request.upstream_url or upstream_url(new)
     if url is None:
-        return found, f"not asked: {why}"
+        return verdicts, f"not asked: {new.name} has no git remote; name one with --upstream-url"
     try:
         with cache.hold(reporter) as repository:
-            commit = obtain(asked.old, cache=cache, reporter=reporter).commit
-            files = read_upstream(repository, commit, asked.folders).base
-            with open_history(cache.root, url, asked.old, asked.new, reporter) as history:
-                return name_commits(found, history, files), f"asked of {redacted(url)}"
+            commit = obtain(old, cache=cache, reporter=reporter).commit
+            files = read_upstream(repository, commit, folders).base
+            with open_history(cache.root, url, old, new, reporter) as history:
+                return name_commits(verdicts, history, files), f"asked of {redacted(url)}"
     except (SourceError, GitError) as error:
-        return found, f"not to be had: {error.message}"
-
-
-def _remote(asked: Asked) -> tuple[str | None, str]:
-    """The remote to ask; None with the reason why none is asked."""
-    if asked.source == "sdist":
-        return None, "a source package has no history"
-    unknown = [pin.name for pin in (asked.old, asked.new) if pin.commit is None]
-    if unknown:
-        return None, f"the commit of {' and '.join(unknown)} is not known"
-    named = [source.url for source in asked.new.sources if isinstance(source, GitSource)]
-    if asked.upstream_url is None and not named:
-        return None, f"{asked.new.name} has no git remote; name one with --upstream-url"
-    return asked.upstream_url or named[0], ""
+        return verdicts, f"not to be had: {error.message}"

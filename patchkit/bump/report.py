@@ -1,4 +1,4 @@
-"""What a bump says about itself: as data, as lines for a terminal, as the message of its commit."""
+"""What a bump came to, and what it says about that: as data, for a terminal, as the message of its commit."""
 
 from __future__ import annotations
 
@@ -6,63 +6,63 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from patchkit.base.files import write_whole
-from patchkit.bump.candidates import Candidates
+from patchkit.base.plain import plain
 from patchkit.bump.commit import BumpCommitted
-from patchkit.bump.request import bump_command
-from patchkit.bump.run import Bump
-from patchkit.bump.sweep import detail_lines
+from patchkit.bump.request import BumpRequest
+from patchkit.bump.successor import Successor
+from patchkit.series.lock import Lock, Pin
+
+State = Literal["done", "blocked", "refuted", "fewer"]
 
 
-def bump_json(bump: Bump) -> dict[str, object]:
-    """Plain data."""
-    return {
-        "state": bump.state,
-        "from": {"build": bump.old.build, "commit": bump.old.commit, "tree": bump.old.tree},
-        "to": {"build": bump.new.build, "commit": bump.new.commit, "tree": bump.new.tree},
-        "candidates": [
-            {
-                "archs": list(made.archs),
-                "with": list(made.row.with_),
-                "compared_with": list(made.row.builds),
-                "branch": made.branch if made.row.branch else None,
-                "made_by": _apply(made),
-                "tip": made.tip,
-                "tree": made.tree,
-                "before": list(made.had),
-                "applied": list(made.patches),
-                "lost": [loss.as_json() for loss in made.losses],
-                "opt_in": list(made.offered),
-                "blocked": list(made.blocked),
-                "history": made.history,
-                "followed": [asdict(each) for each in made.followed],
-                "patches": [verdict.as_json() for verdict in made.verdicts],
-                "gates": made.report.as_json() if made.report is not None else None,
-            }
-            for made in bump.made
-        ],
-        "not_followed": [list(archs) for archs in bump.newer],
-        "next": _accepting(bump) if bump.state == "fewer" else None,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bump:
+    """The whole bump; ``lock`` is the lock as it now is, or would have become.
+
+    ``newer``: GPUs that were not followed, because the lock has them at pins newer than the target only.
+    ``committed`` is the branch of ``--commit``.
+    """
+
+    request: BumpRequest
+    old: Pin
+    new: Pin
+    state: State
+    successors: tuple[Successor, ...]
+    lock: Lock
+    newer: tuple[tuple[str, ...], ...] = ()
+    committed: BumpCommitted | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """As ``bump`` shows it."""
+        return {
+            "state": self.state,
+            "from": {"build": self.old.build, "commit": self.old.commit, "tree": self.old.tree},
+            "to": {"build": self.new.build, "commit": self.new.commit, "tree": self.new.tree},
+            "candidates": plain(self.successors),
+            "not_followed": plain(self.newer),
+            "next": _accepting(self) if self.state == "fewer" else None,
+        }
 
 
 def bump_lines(bump: Bump) -> list[str]:
     """For a person: every patch with its class, what is in the way, what was proven."""
     name = (bump.new.commit or bump.new.tree)[:12]
     lines = [f"{bump.old.name} -> {bump.new.name} ({name})"]
-    for made in bump.made:
-        since = [f"b{build}" for build in made.row.builds]
+    for made in bump.successors:
+        since = [f"b{build}" for build in made.variant.builds]
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
-        lines += ["", f"for {_set(made)}{held}:", *_candidate(bump, made)]
+        lines += ["", f"for {made.variant}{held}:", *_candidate(bump, made)]
     lines += [f"not followed: {' '.join(archs)}, the lock has it at newer pins only" for archs in bump.newer]
     return lines
 
 
-def ending_lines(bump: Bump, committed: BumpCommitted | None) -> list[str]:
-    """How the bump ended, and what to do next; ``committed`` is the branch of ``--commit``."""
+def ending_lines(bump: Bump) -> list[str]:
+    """How the bump ended, and what to do next."""
     if bump.state == "blocked":
         return ["", "BLOCKED: nothing was changed", "next: do what is first to do above, and run it again"]
     if bump.state == "refuted":
@@ -72,13 +72,14 @@ def ending_lines(bump: Bump, committed: BumpCommitted | None) -> list[str]:
         needed = f"what is still needed gets [builds] that reach {bump.new.name} in its patch.toml"
         return ["", "FEWER PATCHES: nothing was changed",
                 f"next: {needed}; to go on without the rest:", f"  {_accepting(bump)}"]  # fmt: skip
-    return ["", *_done(bump, committed), *_dropped(bump)]
+    return ["", *_done(bump), *_dropped(bump)]
 
 
-def _done(bump: Bump, committed: BumpCommitted | None) -> Iterator[str]:
+def _done(bump: Bump) -> Iterator[str]:
+    committed = bump.committed
     kept = "" if bump.lock.default == bump.new.build else f", the default pin stays b{bump.lock.default}"
     if committed is None:
-        commands = [_apply(made) for made in bump.made]
+        commands = [shlex.join(made.made_by) for made in bump.successors]
         yield f"done: the lock has {bump.new.name} now{kept}"
         if len(commands) == 1:
             yield f"next: commit {bump.lock.path}; its candidate: {commands[0]}"
@@ -95,7 +96,7 @@ def _done(bump: Bump, committed: BumpCommitted | None) -> Iterator[str]:
 
 def _dropped(bump: Bump) -> Iterator[str]:
     """What ``--drop-conflicts`` left out: nobody has named it, so it is told last and not forgotten."""
-    names = list(dict.fromkeys(name for made in bump.made for name in made.dropped))
+    names = list(dict.fromkeys(name for made in bump.successors for name in made.dropped))
     if names:
         yield f"FEWER PATCHES: left out because of a conflict: {', '.join(names)}"
         yield (
@@ -106,33 +107,25 @@ def _dropped(bump: Bump) -> Iterator[str]:
 
 def _accepting(bump: Bump) -> str:
     """The command that accepts every loss by name."""
-    lost = [name for made in bump.made for name in made.unproven]
+    lost = [name for made in bump.successors for name in made.unproven]
     without = tuple(dict.fromkeys([*bump.request.without, *lost]))
-    return bump_command(replace(bump.request, without=without), to=bump.new.name)
+    return replace(bump.request, without=without).command(to=bump.new.name)
 
 
-def _apply(made: Candidates) -> str:
-    return " ".join(map(shlex.quote, ["patchkit", "apply", *made.asked]))
-
-
-def _set(made: Candidates) -> str:
-    return " ".join(made.archs) + (f" with {', '.join(made.row.with_)}" if made.row.with_ else "")
-
-
-def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
+def _candidate(bump: Bump, made: Successor) -> Iterator[str]:
     for verdict in made.verdicts:
-        yield from (f"  {line}" for line in detail_lines(bump.new.name, verdict))
+        yield from (f"  {line}" for line in verdict.lines(bump.new.name))
     yield f"  upstream's history: {made.history}"
     if made.blocked:
         yield "  first to do, then bump again:"
         yield from (f"    {line}" for line in made.blocked)
     yield from (f"  {line}" for line in _losses(made))
-    if made.tip is None:
+    if made.candidate is None:
         return
     count = len(made.patches)
     many = f"{count} patch{'es'[: 2 * (count != 1)]}" if count else "no patch, so it is upstream itself"
-    name = made.branch if made.row.branch else f"no branch ({_apply(made)})"
-    yield f"  {name}  {made.tip[:12]}  {many}  tree {(made.tree or '')[:12]}"
+    name = made.branch if made.variant.branch else f"no branch ({shlex.join(made.made_by)})"
+    yield f"  {name}  {made.candidate.tip[:12]}  {many}  tree {(made.tree or '')[:12]}"
     if made.had and not made.patches:
         yield f"  this candidate has no patches any more; before it had {len(made.had)}"
         offered = " ".join(f"--with {name}" for name in made.offered)
@@ -146,8 +139,8 @@ def _candidate(bump: Bump, made: Candidates) -> Iterator[str]:
         return
     if made.report is None:
         yield "  no gate was run: nothing of this candidate is proven but its places"
-        if made.row.branch:
-            archs = "".join(f" --arch {arch}" for arch in made.archs)
+        if made.variant.branch:
+            archs = "".join(f" --arch {arch}" for arch in made.variant.archs)
             yield f"    next: patchkit verify{archs} --upstream {bump.new.name} --no-gpu"
         return
     for gate in made.report.gates:
@@ -163,7 +156,7 @@ _HOW = {
 }
 
 
-def _losses(made: Candidates) -> Iterator[str]:
+def _losses(made: Successor) -> Iterator[str]:
     if made.losses:
         yield f"not in it any more ({len(made.had)} were):"
     for loss in made.losses:
@@ -173,9 +166,9 @@ def _losses(made: Candidates) -> Iterator[str]:
 def bump_message(bump: Bump) -> str:
     """Subject and body of the commit that moves the lock."""
     lines = [f"Bump llama.cpp to {bump.new.name}", ""]
-    for made in bump.made:
-        since = " and ".join(f"b{build}" for build in made.row.builds)
-        lines += [*_wrapped(f"{_set(made)}, from {since}:"), ""]
+    for made in bump.successors:
+        since = " and ".join(f"b{build}" for build in made.variant.builds)
+        lines += [*_wrapped(f"{made.variant}, from {since}:"), ""]
         for verdict in made.verdicts:
             text = f"{verdict.id}: {verdict.patch_class}: {' '.join(verdict.reason.split())}"
             lines += _wrapped(text, "- ")
@@ -190,8 +183,13 @@ def bump_message(bump: Bump) -> str:
         else:
             lines += ["", "Nothing to prove: no gate was run."]
         many = ", ".join(made.patches) or "no patch, so it is upstream itself"
-        name = made.branch if made.row.branch else "No branch"
-        lines += ["", *_wrapped(f"{name}: {many}."), f"Commit {made.tip},", f"tree {made.tree}."]
+        name = made.branch if made.variant.branch else "No branch"
+        lines += [
+            "",
+            *_wrapped(f"{name}: {many}."),
+            f"Commit {made.candidate.tip if made.candidate else None},",
+            f"tree {made.tree}.",
+        ]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -209,5 +207,5 @@ def keep_report(bump: Bump, cache_root: Path) -> Path:
     """
     tried = "" if bump.state == "done" else f"-{bump.state}"
     path = cache_root / "reports" / f"bump-b{bump.old.build}-b{bump.new.build}{tried}.json"
-    write_whole(path, json.dumps(bump_json(bump), indent=1) + "\n", "writing the report")
+    write_whole(path, json.dumps(bump.as_json(), indent=1) + "\n", "writing the report")
     return path

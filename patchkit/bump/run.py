@@ -2,156 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
-from patchkit.base.errors import PatchkitError, UsageError
-from patchkit.bump.candidates import Candidates, Work, make, regenerate
-from patchkit.bump.history import Asked, with_commits
-from patchkit.bump.request import BumpRequest, Row, check_series, find_rows
-from patchkit.bump.staging import name_series, open_stage, publish, recover, undone
+from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
+from patchkit.bump.classes import GOOD
+from patchkit.bump.commit import check_branch, check_committed, commit_lock
+from patchkit.bump.history import with_commits
+from patchkit.bump.report import Bump, State, bump_message
+from patchkit.bump.request import BumpRequest, Variant, check_series, find_variants
+from patchkit.bump.staging import name_series, open_stage, publish, put_back_ref, recover
+from patchkit.bump.successor import Successor, Work, make, regenerate
 from patchkit.bump.target import find_target_pin, own_pin
-from patchkit.candidate.find import Candidate
 from patchkit.candidate.workspace import Workspace
-from patchkit.gates.verify import Report, run_verify
+from patchkit.gates.verify import run_verify
 from patchkit.series.catalogue import load_series
-from patchkit.series.lock import Lock, Pin, load_lock, write_lock
+from patchkit.series.lock import Lock, load_lock, write_lock
 from patchkit.upstream.cache import Cache, open_cache
 from patchkit.upstream.pin import pin_ref
 from patchkit.upstream.refs import read_ref
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bump:
-    """The whole bump; ``lock`` is the lock as it now is, or would have become.
-
-    ``newer``: GPUs that were not followed, because the lock has them at pins newer than the target only.
-    """
-
-    request: BumpRequest
-    old: Pin
-    new: Pin
-    state: Literal["done", "blocked", "refuted", "fewer"]
-    made: tuple[Candidates, ...]
-    lock: Lock
-    newer: tuple[tuple[str, ...], ...] = ()
-
-
-def run_bump(
-    request: BumpRequest,
-    workspace: Workspace,
-    environ: Mapping[str, str],
-    *,
-    check: Callable[[Pin], None] | None = None,
-    finish: Callable[[Bump], None] | None = None,
-) -> Bump:
+def run_bump(request: BumpRequest, workspace: Workspace, environ: Mapping[str, str]) -> Bump:
     """Bump. A bump that is blocked, refuted or fewer is returned, not raised; then nothing was changed.
 
-    ``check`` hears of the new pin before the work, and ends the bump by raising. ``finish`` is the last act
-    of a bump that is done, and undoes it by raising: by default the lock of the series is replaced; who
-    gives another one puts ``Bump.lock`` where it belongs.
+    The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead.
 
     Raises what finding the target, fetching, planning and the gates raise, BUMP_GATES_NEEDED, PIN_DIFFERS and
-    BUMP_SERIES_CHANGED. Whatever is raised, KeyboardInterrupt included, lock and branches are as they were.
+    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.bump.commit` raises. Whatever is raised,
+    KeyboardInterrupt included, lock and branches are as they were.
     """
+    series, reporter = workspace.series, workspace.reporter
+    if request.commit:
+        check_committed(series, reporter)  # told before the work, not after it
     cache = open_cache(workspace.cache_root)
-    before = workspace.series.lock.read_bytes()
-    lock = load_lock(workspace.series.lock)
-    old = lock.pin(None)
-    with cache.hold(workspace.reporter) as repository:
-        recover(cache, repository, workspace.reporter)
-    check_series(request, workspace.series, lock)
-    told = _look_up(request, workspace, lock, cache)
+    before = series.lock.read_bytes()
+    lock = load_lock(series.lock)
+    with cache.hold(reporter) as repository:
+        recover(cache, repository, reporter)
+    check_series(request, series, lock)
+    told = find_target_pin(
+        request.to,
+        lock=lock,
+        catalogue=series.patches / "upstreams.toml",
+        source=request.source,
+        upstream_url=request.upstream_url,
+        cache=cache,
+        reporter=reporter,
+    )
     new = own_pin(lock, told)
-    rows = find_rows(request, lock, new.build, workspace.series)
-    if check is not None:
-        check(new)
-    with cache.hold(workspace.reporter) as repository:
+    variants, newer = find_variants(request, lock, new.build, series)
+    branch = f"bump/{new.name}"
+    if request.commit:
+        check_branch(series, branch, reporter)
+    with cache.hold(reporter) as repository:
         had = read_ref(repository, pin_ref(new))
-    next_lock = _with_pin(lock, new, keep_default=request.keep_default)
+    next_lock = replace(
+        lock,
+        default=lock.default if request.keep_default else new.build,
+        pins=lock.pins if new in lock.pins else (*lock.pins, new),
+    )
     with (
-        undone(cache, workspace.reporter, pin_ref(new), had) as outcome,
-        _stage(workspace, cache, next_lock) as stage,
+        InterruptNote("lock and branches are as they were"),
+        ExitStack() as undo,
+        open_stage(series, cache, next_lock) as stage,
     ):
+        undo.callback(_put_back_pin, cache, workspace, pin_ref(new), had)
         work = Work(
             request=request,
             workspace=workspace,
-            stage=stage,
+            stage=replace(workspace, series=stage),
             cache=cache,
             lock=lock,
-            old=old,
+            old=lock.pin(None),
             new=new,
             told=told,
             environ=environ,
         )
-        bump, refs = _work(work, rows.followed, next_lock)
-        bump = replace(bump, newer=rows.newer)
+        state, successors, next_lock = _work(work, variants, next_lock)
+        bump = Bump(
+            request=request,
+            old=work.old,
+            new=new,
+            state=state,
+            successors=successors,
+            lock=next_lock,
+            newer=newer,
+        )
         for problem in _problems(bump):
-            name_series(problem, stage=stage.series.root, series=workspace.series)
-        if bump.state == "done":
-            with cache.hold(workspace.reporter) as repository:
-                last = finish or (lambda done: write_lock(workspace.series.lock, done.lock))
-                publish(cache, repository, workspace.series, stage.series, refs, before, lambda: last(bump))
-            outcome.kept = True
+            name_series(problem, stage=stage.root, series=series)
+        if state != "done":
+            return bump
+
+        def finish() -> None:
+            nonlocal bump
+            if not request.commit:
+                write_lock(series.lock, bump.lock)
+                return
+            committed = commit_lock(
+                series,
+                bump.lock,
+                branch=branch,
+                message=bump_message(bump),
+                date=new.committed,
+                reporter=reporter,
+            )
+            bump = replace(bump, committed=committed)
+
+        refs = {
+            one.candidate.ref: one.candidate.tip
+            for one in successors
+            if one.variant.branch and one.candidate is not None
+        }
+        with cache.hold(reporter) as repository:
+            publish(cache, repository, series, stage, refs, before, finish)
+        undo.pop_all()
     return bump
 
 
-def _look_up(request: BumpRequest, workspace: Workspace, lock: Lock, cache: Cache) -> Pin:
-    return find_target_pin(
-        request.to,
-        lock=lock,
-        catalogue=workspace.series.patches / "upstreams.toml",
-        source=request.source,
-        upstream_url=request.upstream_url,
-        cache=cache,
-        reporter=workspace.reporter,
-    )
-
-
-@contextmanager
-def _stage(workspace: Workspace, cache: Cache, lock: Lock) -> Iterator[Workspace]:
-    with open_stage(workspace.series, cache, lock) as series:
-        yield replace(workspace, series=series)
+def _put_back_pin(cache: Cache, workspace: Workspace, ref: str, had: str | None) -> None:
+    with cache.hold(workspace.reporter) as repository:
+        put_back_ref(repository, ref, had)
 
 
 def _problems(bump: Bump) -> Iterator[PatchkitError]:
-    for made in bump.made:
+    for made in bump.successors:
         for verdict in made.verdicts:
             yield from verdict.problems
         for gate in made.report.gates if made.report is not None else ():
             yield from gate.result.problems
 
 
-def _with_pin(lock: Lock, pin: Pin, *, keep_default: bool) -> Lock:
-    pins = lock.pins if pin in lock.pins else (*lock.pins, pin)
-    return replace(lock, default=lock.default if keep_default else pin.build, pins=pins)
-
-
-def _work(work: Work, rows: Sequence[Row], lock: Lock) -> tuple[Bump, dict[str, str]]:
-    """All rows are classified before the first is made: gates take long, and one row can end it all."""
-    made: list[Candidates] = []
-    refs: dict[str, str] = {}
-    for row in rows:
+def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, tuple[Successor, ...], Lock]:
+    """All variants are classified before the first is made: gates take long, and one can end it all."""
+    made: list[Successor] = []
+    for variant in variants:
         with work.cache.hold(work.workspace.reporter) as repository:
-            made.append(regenerate(work, row, repository))
+            made.append(regenerate(work, variant, repository))
     work.trees.clear()
     state = _state(made)
     if state == "done":
         _refuse_unproven_drift(work, made)
         for number, one in enumerate(made):
             with work.cache.hold(work.workspace.reporter) as repository:
-                lock, candidate, done = make(work, one, lock, repository)
-            made[number] = replace(done, report=_verified(work, candidate)) if work.request.verify else done
-            if one.row.branch and done.tip is not None:
-                refs[f"refs/heads/{one.branch}"] = done.tip
+                lock, done = make(work, one, lock, repository)
+            made[number] = done if work.request.no_verify else _verified(work, done)
         state = _state(made)
-    told = tuple(_with_commits(work, one) for one in made)
-    return Bump(request=work.request, old=work.old, new=work.new, state=state, made=told, lock=lock), refs
+    return state, tuple(_with_commits(work, one) for one in made), lock
 
 
-def _state(made: Sequence[Candidates]) -> Literal["done", "blocked", "refuted", "fewer"]:
+def _state(made: Sequence[Successor]) -> State:
     if any(one.blocked for one in made):
         return "blocked"
     if any(one.unproven for one in made):
@@ -160,39 +161,44 @@ def _state(made: Sequence[Candidates]) -> Literal["done", "blocked", "refuted", 
     return "refuted" if failed else "done"
 
 
-def _refuse_unproven_drift(work: Work, made: Sequence[Candidates]) -> None:
-    drifted = {verdict.id: verdict for one in made for verdict in one.drifted}
-    if drifted and not work.request.verify:
+def _refuse_unproven_drift(work: Work, made: Sequence[Successor]) -> None:
+    drifted = {
+        verdict.id: ", ".join(drift.entity for drift in verdict.drift)
+        for one in made
+        for verdict in one.verdicts
+        if verdict.patch_class in GOOD and verdict.drift
+    }
+    if drifted and work.request.no_verify:
         raise UsageError(
             f"{len(drifted)} patches edit functions that changed upstream: the gates are needed",
             code="BUMP_GATES_NEEDED",
-            why=", ".join(
-                f"{name}: {', '.join(drift.entity for drift in each.drift)}" for name, each in drifted.items()
-            ),
+            why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),
             hint="leave out --no-verify",
         )
 
 
-def _with_commits(work: Work, one: Candidates) -> Candidates:
-    base = work.lock.pin(one.row.builds[-1])
-    asked = Asked(
-        old=base if base.build != work.new.build else work.old,
-        new=work.told,
-        source=work.request.source,
-        upstream_url=work.request.upstream_url,
-        folders=load_series(work.stage.series.patches).folders,
+def _with_commits(work: Work, one: Successor) -> Successor:
+    base = work.lock.pin(one.variant.builds[-1])
+    verdicts, told = with_commits(
+        one.verdicts,
+        work.request,
+        base if base.build != work.new.build else work.old,
+        work.told,
+        work.cache,
+        load_series(work.stage.series.patches).folders,
+        work.workspace.reporter,
     )
-    verdicts, told = with_commits(one.verdicts, asked, work.cache, work.workspace.reporter)
     return replace(one, verdicts=verdicts, history=told)
 
 
-def _verified(work: Work, candidate: Candidate) -> Report:
-    return run_verify(
+def _verified(work: Work, one: Successor) -> Successor:
+    report = run_verify(
         work.stage,
-        archs=candidate.archs,
+        archs=one.variant.archs,
         upstream=work.new.name,
         only=(),
         full=False,
         environ=work.environ,
-        candidate=candidate,
+        candidate=one.candidate,
     )
+    return replace(one, report=report)

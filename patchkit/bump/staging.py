@@ -7,14 +7,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import ConfigError, GitError, Location, PatchkitError, retell
+from patchkit.base.errors import ConfigError, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Lock, format_lock, load_lock, write_lock
+from patchkit.series.lock import Lock, write_lock
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.refs import delete_ref, read_ref, update_ref
 from patchkit.upstream.repository import Repository
@@ -76,14 +75,13 @@ def publish(
         REF_MOVED, GitError, CacheError, LOCK_NOT_WRITTEN: nothing was changed.
     """
     _refuse_changes(series, stage, before)
-    lock = load_lock(stage.lock)
     old = {name: read_ref(repository, name) for name in refs}
+    moves = {name: {"old": old[name], "new": refs[name]} for name in refs}
+    document = {"refs": moves, "lock": str(series.lock), "text": stage.lock.read_text("utf-8")}
     journal = cache.root / _JOURNAL
     with disk_errors(journal, "writing the journal"):
         partial = journal.with_name(f".{_JOURNAL}.partial")
-        rows = {name: {"old": old[name], "new": refs[name]} for name in refs}
-        text = format_lock(lock)
-        partial.write_text(json.dumps({"refs": rows, "lock": str(series.lock), "text": text}), "utf-8")
+        partial.write_text(json.dumps(document), "utf-8")
         partial.replace(journal)
     try:
         for name, new in refs.items():
@@ -91,7 +89,7 @@ def publish(
                 update_ref(repository, name, new, old[name])
         finish()
     except BaseException:
-        _put_back(repository, rows)
+        _put_back(repository, moves)
         journal.unlink(missing_ok=True)
         raise
     journal.unlink(missing_ok=True)
@@ -114,16 +112,20 @@ def recover(cache: Cache, repository: Repository, reporter: Reporter) -> None:
     journal.unlink(missing_ok=True)
 
 
-def _put_back(repository: Repository, rows: Mapping[str, Mapping[str, str | None]]) -> None:
-    for name, row in rows.items():
-        new, old = row["new"], row["old"]
-        if new is None or new == old or read_ref(repository, name) != new:
-            continue
-        with suppress(GitError):
-            if old is None:
-                delete_ref(repository, name, new)
-            else:
-                update_ref(repository, name, old, new)
+def _put_back(repository: Repository, moves: Mapping[str, Mapping[str, str | None]]) -> None:
+    for name, move in moves.items():
+        if move["new"] is not None and read_ref(repository, name) == move["new"]:
+            put_back_ref(repository, name, move["old"])
+
+
+def put_back_ref(repository: Repository, name: str, old: str | None) -> None:
+    """Put a ref back to where it was before a bump that failed, or remove it."""
+    now = read_ref(repository, name)
+    with suppress(PatchkitError):
+        if old is not None and now != old:
+            update_ref(repository, name, old, now)
+        elif old is None and now is not None:
+            delete_ref(repository, name, now)
 
 
 def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
@@ -142,35 +144,3 @@ def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
             why="what was proven was made of the files as they were",
             hint="run the bump again",
         )
-
-
-def put_back_ref(repository: Repository, name: str, had: str | None) -> None:
-    """Put a ref back to where it was before this run, or remove it; for a bump that fails."""
-    now = read_ref(repository, name)
-    with suppress(PatchkitError):
-        if had is not None and now != had:
-            update_ref(repository, name, had, now)
-        elif had is None and now is not None:
-            delete_ref(repository, name, now)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Whether what a run made is to stay."""
-
-    kept: bool = False
-
-
-@contextmanager
-def undone(cache: Cache, reporter: Reporter, ref: str, had: str | None) -> Iterator[Outcome]:
-    """Puts the ref of the new pin back to where it was, unless the bump is done."""
-    outcome = Outcome()
-    try:
-        yield outcome
-    except KeyboardInterrupt as stop:
-        stop.add_note("lock and branches are as they were")
-        raise
-    finally:
-        if not outcome.kept:
-            with cache.hold(reporter) as repository:
-                put_back_ref(repository, ref, had)

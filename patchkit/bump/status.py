@@ -10,29 +10,34 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.plain import fields_of, plain
 from patchkit.bump.classify import find_gone, find_replacement
-from patchkit.candidate.find import Candidate, is_candidate, read_candidate
+from patchkit.candidate.find import read_candidate
 from patchkit.candidate.following import followed_series
+from patchkit.candidate.record import Candidate, is_candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, Pin, Result, load_lock
 from patchkit.series.patch import Patch
-from patchkit.series.profile import list_profiles, load_profile
+from patchkit.series.profile import list_profiles, load_profiles
 from patchkit.series.selection import opted_in
-from patchkit.upstream.pin import find_pinned
+from patchkit.upstream.pin import find_pinned, pin_ref
 from patchkit.upstream.refs import list_refs
 from patchkit.upstream.repository import Repository, open_repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedPatch:
-    """``age_days`` is None when patch.toml does not say since when; ``builds`` is from its first build on."""
+    """``upstream`` is how upstream stands to it; ``builds`` counts from its first build on.
+
+    ``age_days`` is None when patch.toml does not say since when.
+    """
 
     id: str
     edits: int
-    standing: str
+    upstream: str
     age_days: int | None
     builds: int
     warnings: tuple[str, ...]
@@ -53,24 +58,8 @@ class Queue:
         return sum(patch.edits for patch in self.patches)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "build": self.build,
-            "patches": [
-                {
-                    "id": patch.id,
-                    "edits": patch.edits,
-                    "upstream": patch.standing,
-                    "age_days": patch.age_days,
-                    "builds": patch.builds,
-                    "warnings": list(patch.warnings),
-                }
-                for patch in self.patches
-            ],
-            "edits": self.edits,
-            "bumps": self.bumps,
-            "conflicts": self.conflicts,
-        }
+        """Its fields, and the count of edits."""
+        return fields_of(self) | {"edits": self.edits}
 
 
 def read_queue(
@@ -81,7 +70,10 @@ def read_queue(
     series = followed_series(series, pin)
     names = {name for result in lock.results if result.build == pin.build for name in result.patches}
     carried = [patch for patch in series.patches if patch.id in names]
-    files = _files(repository, pin, series) if carried else None
+    found = find_pinned(repository, pin) if carried and repository is not None else None
+    files = None
+    if repository is not None and found is not None:
+        files = read_upstream(repository, found.commit, series.folders)
     bumps, conflicts = _past(reports)
     return Queue(
         build=pin.build,
@@ -89,7 +81,7 @@ def read_queue(
             CarriedPatch(
                 id=patch.id,
                 edits=len(patch.edits),
-                standing=str(patch.fate),
+                upstream=str(patch.fate),
                 age_days=(today - patch.fate.since).days if patch.fate.since is not None else None,
                 builds=pin.build - patch.builds.first,
                 warnings=tuple(_warnings(patch, pin, files, today)),
@@ -99,13 +91,6 @@ def read_queue(
         bumps=bumps,
         conflicts=conflicts,
     )
-
-
-def _files(repository: Repository | None, pin: Pin, series: Series) -> UpstreamFiles | None:
-    found = find_pinned(repository, pin) if repository is not None else None
-    if repository is None or found is None:
-        return None
-    return read_upstream(repository, found.commit, series.folders)
 
 
 def _warnings(patch: Patch, pin: Pin, files: UpstreamFiles | None, today: dt.date) -> Iterator[str]:
@@ -119,15 +104,10 @@ def _warnings(patch: Patch, pin: Pin, files: UpstreamFiles | None, today: dt.dat
         yield f"its builds end before {pin.name}, and it is still carried"
     if files is None:
         return
-
-    def defines(path: str, name: str) -> bool:
-        entities = files.upstream_scopes(path).entities
-        return any(entity.answers_to(name) for entity in entities if entity.kind != "record")
-
-    gone = find_gone(patch, files.base, files.names, defines)
+    gone = find_gone(patch, files)
     if gone:
         yield f"retired: {pin.name} has no {', '.join(map(str, gone))}, and it is still carried"
-    replacement = find_replacement(patch, files.base, files.upstream_scopes)
+    replacement = find_replacement(patch, files)
     if replacement is not None:
         place, why = replacement
         yield f"superseded at {place}: {why}; and it is still carried"
@@ -161,46 +141,24 @@ Standing = Literal["recorded", "differs", "not recorded", "on a clone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinStatus:
-    """One pin of the lock; ``cached``: its tree is here and was verified."""
-
-    build: int
-    commit: str | None
-    tree: str
-    cached: bool
-    default: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultStatus:
-    """One result of the lock, and which of its patches are opt-in; None when a GPU has no profile now."""
-
-    result: Result
-    with_: tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateStatus:
-    """One candidate and how it stands to the lock; that says nothing of one on a commit of a clone."""
-
-    candidate: Candidate
-    standing: Standing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Everything; ``broken`` are candidate branches that patchkit did not make so."""
+    """Everything. ``cached`` are builds of pins whose verified trees are here.
+
+    ``results`` are those of the lock, each with its opt-in patches; None when a GPU has no profile now.
+    ``candidates`` stand to the lock as is said; ``broken`` are branches that patchkit did not make so.
+    """
 
     series: SeriesDir
     repository: Path
-    pins: tuple[PinStatus, ...]
-    results: tuple[ResultStatus, ...]
-    candidates: tuple[CandidateStatus, ...]
+    lock: Lock
+    cached: frozenset[int]
+    results: tuple[tuple[Result, tuple[str, ...] | None], ...]
+    candidates: tuple[tuple[Candidate, Standing], ...]
     broken: tuple[PatchkitError, ...]
     queue: Queue
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``status`` shows it."""
         return {
             "series": {"root": str(self.series.root), "origin": self.series.origin},
             "repository": str(self.repository),
@@ -209,34 +167,27 @@ class Status:
                     "build": pin.build,
                     "commit": pin.commit,
                     "tree": pin.tree,
-                    "cached": pin.cached,
-                    "default": pin.default,
+                    "cached": pin.build in self.cached,
+                    "default": pin.build == self.lock.default,
                 }
-                for pin in self.pins
+                for pin in self.lock.pins
             ],
             "results": [
-                {
-                    "build": row.result.build,
-                    "archs": list(row.result.archs),
-                    "patches": list(row.result.patches),
-                    "with": list(row.with_) if row.with_ is not None else None,
-                    "tree": row.result.tree,
-                    "commit": row.result.commit,
-                }
-                for row in self.results
+                fields_of(result, "inputs", "rendered", "entities", "where") | {"with": plain(with_)}
+                for result, with_ in self.results
             ],
             "candidates": [
                 {
-                    "branch": row.candidate.branch,
-                    "archs": list(row.candidate.archs),
-                    "build": row.candidate.build,
-                    "base": row.candidate.base,
-                    "tip": row.candidate.tip,
-                    "patches": [made.id for made in row.candidate.commits],
-                    "lock": row.standing,
-                    "clone": row.candidate.made.clone if row.candidate.made is not None else None,
+                    "branch": candidate.branch,
+                    "archs": list(candidate.archs),
+                    "build": candidate.build,
+                    "base": candidate.base,
+                    "tip": candidate.tip,
+                    "patches": list(candidate.ids),
+                    "lock": standing,
+                    "clone": candidate.record.clone if candidate.record is not None else None,
                 }
-                for row in self.candidates
+                for candidate, standing in self.candidates
             ],
             "broken": [
                 {"code": error.code, "message": error.message, "why": error.why} for error in self.broken
@@ -251,69 +202,43 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
     path = workspace.cache_root / "upstream.git"
     repository = open_repository(path, workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
-    candidates: list[CandidateStatus] = []
+    candidates: list[tuple[Candidate, Standing]] = []
     broken: list[PatchkitError] = []
-    if repository is not None:
-        _read_candidates(repository, refs, lock, candidates, broken)
-    return Status(
-        series=workspace.series,
-        repository=path,
-        pins=tuple(
-            PinStatus(
-                build=pin.build,
-                commit=pin.commit,
-                tree=pin.tree,
-                cached=f"refs/patchkit/pin/b{pin.build}" in refs,
-                default=pin.build == lock.default,
-            )
-            for pin in lock.pins
-        ),
-        results=_read_results(workspace.series, lock),
-        candidates=tuple(candidates),
-        broken=tuple(broken),
-        queue=read_queue(
-            lock,
-            load_series(workspace.series.patches),
-            repository,
-            workspace.cache_root / "reports",
-            today,
-        ),
-    )
-
-
-def _read_results(series: SeriesDir, lock: Lock) -> tuple[ResultStatus, ...]:
-    known = set(list_profiles(series.profiles))
-    found = []
-    for result in lock.results:
-        with_ = None
-        if known.issuperset(result.archs):
-            profiles = [load_profile(series.profiles, arch) for arch in result.archs]
-            with_ = opted_in(profiles, result.patches)
-        found.append(ResultStatus(result=result, with_=with_))
-    return tuple(found)
-
-
-def _read_candidates(
-    repository: Repository,
-    refs: dict[str, str],
-    lock: Lock,
-    candidates: list[CandidateStatus],
-    broken: list[PatchkitError],
-) -> None:
     for ref in filter(is_candidate, refs):
+        if repository is None:
+            break  # and there are no refs
         try:
             candidate = read_candidate(repository, ref, refs)
         except PatchkitError as error:
             broken.append(error)
         else:
-            candidates.append(CandidateStatus(candidate=candidate, standing=_standing(candidate, lock)))
+            candidates.append((candidate, _standing(candidate, lock)))
+    series = load_series(workspace.series.patches)
+    return Status(
+        series=workspace.series,
+        repository=path,
+        lock=lock,
+        cached=frozenset(pin.build for pin in lock.pins if pin_ref(pin) in refs),
+        results=tuple(_read_results(workspace.series, lock)),
+        candidates=tuple(candidates),
+        broken=tuple(broken),
+        queue=read_queue(lock, series, repository, workspace.cache_root / "reports", today),
+    )
+
+
+def _read_results(series: SeriesDir, lock: Lock) -> Iterator[tuple[Result, tuple[str, ...] | None]]:
+    known = set(list_profiles(series.profiles))
+    for result in lock.results:
+        if known.issuperset(result.archs):
+            yield result, opted_in(load_profiles(series.profiles, result.archs), result.patches)
+        else:
+            yield result, None
 
 
 def _standing(candidate: Candidate, lock: Lock) -> Standing:
-    if candidate.made is not None and candidate.made.clone is not None:
+    if candidate.record is not None and candidate.record.clone is not None:
         return "on a clone"
-    patches = tuple(made.id for made in candidate.commits)
-    recorded = lock.result(candidate.build, candidate.archs, patches)
+    recorded = lock.result(candidate.build, candidate.archs, candidate.ids)
     if recorded is None:
         return "not recorded"
     return "recorded" if recorded.commit == candidate.tip else "differs"

@@ -1,16 +1,17 @@
-"""A sweep for people: a matrix for the terminal, the same as a Markdown table, and what is behind it."""
+"""The series on many pins: what becomes of each patch on each of them, as a matrix."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import InternalError, PatchkitError, UsageError
+from patchkit.base.errors import InternalError, UsageError
 from patchkit.base.jobs import cores, open_pool, run_tasks
+from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import NullReporter
 from patchkit.bump.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
 from patchkit.bump.classify import Comparison, classify_series
@@ -18,11 +19,10 @@ from patchkit.bump.target import own_pin
 from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import read_upstream
-from patchkit.series.catalogue import Series, load_series
+from patchkit.series.catalogue import load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Pin, load_lock
-from patchkit.series.profile import load_profile
-from patchkit.series.selection import Selected
+from patchkit.series.profile import load_profiles
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import find_pinned, obtain
 from patchkit.upstream.repository import Repository
@@ -35,6 +35,21 @@ class Row:
     pin: Pin
     before: int | None
     verdicts: tuple[Classified, ...]
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """The patches that are in."""
+        return tuple(each.id for each in self.verdicts if each.patch_class in GOOD)
+
+    def as_json(self) -> dict[str, object]:
+        """As ``sweep`` shows it."""
+        return {
+            "build": self.pin.build,
+            "commit": self.pin.commit,
+            "tree": self.pin.tree,
+            "compared_with": self.before,
+            "patches": plain(self.verdicts),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +66,13 @@ class Break:
     reason: str
     commit: UpstreamCommit | None = None
 
+    def as_json(self) -> dict[str, object]:
+        """As ``sweep`` shows it."""
+        return fields_of(self, "patch_class", "commit") | {
+            "class": self.patch_class,
+            "upstream_commit": str(self.commit) if self.commit is not None else None,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
@@ -66,32 +88,8 @@ class Sweep:
         return sum(verdict.patch_class == patch_class for row in self.rows for verdict in row.verdicts)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "archs": list(self.archs),
-            "patches": list(self.patches),
-            "pins": [
-                {
-                    "build": row.pin.build,
-                    "commit": row.pin.commit,
-                    "tree": row.pin.tree,
-                    "compared_with": row.before,
-                    "patches": [verdict.as_json() for verdict in row.verdicts],
-                }
-                for row in self.rows
-            ],
-            "breaks": [
-                {
-                    "patch": each.patch,
-                    "good": each.good,
-                    "bad": each.bad,
-                    "class": each.patch_class,
-                    "reason": each.reason,
-                    "upstream_commit": str(each.commit) if each.commit is not None else None,
-                }
-                for each in self.breaks
-            ],
-        }
+        """As ``sweep`` shows it."""
+        return fields_of(self, "rows") | {"pins": plain(self.rows)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,56 +143,41 @@ def run_sweep(
         )
     series = load_series(workspace.series.patches)
     named = tuple(sorted(set(archs)))
-    for arch in named:
-        load_profile(workspace.series.profiles, arch)  # a wrong name is told here, not by a worker
+    load_profiles(workspace.series.profiles, named)  # a wrong name is told here, not by a worker
     cache = open_cache(workspace.cache_root)
     for pin in ordered:
         obtain(pin, cache=cache, reporter=workspace.reporter)
     workers = jobs or cores()
     size = max(2, math.ceil(len(ordered) / (2 * workers))) if scheduler is None else 2
-    chunks = _chunks(workspace, ordered, size, named, tuple(with_))
-    rows: list[Row] = []
+    chunks = [
+        Chunk(
+            series=workspace.series,
+            cache_root=cache.root,
+            archs=named,
+            with_=tuple(with_),
+            before=ordered[first - 1] if first else None,
+            pins=tuple(ordered[first : first + size]),
+        )
+        for first in range(0, len(ordered), size)
+    ]
+    found: dict[int, Row] = {}
     with open_pool(scheduler, kind="processes", workers=min(workers, len(chunks))) as pool:
         for _, done in run_tasks(
             pool, classify_chunk, chunks, reporter=workspace.reporter, what="sweeping", unit="runs of pins"
         ):
-            rows += done
-    rows = _joined(chunks, rows)
-    return Sweep(
-        archs=named,
-        patches=tuple(patch.id for patch in series.patches),
-        rows=tuple(rows),
-        breaks=find_breaks(rows),
-    )
-
-
-def _joined(chunks: Sequence[Chunk], rows: Sequence[Row]) -> list[Row]:
-    """All rows by build, as one job for all of them would give them.
-
-    A job does not see what the one before it followed: where that was something, it is done again.
-    """
-    found = {row.pin.build: row for row in rows}
+            found |= {row.pin.build: row for row in done}
     for chunk in chunks:
+        # A job does not see what the one before it followed: where that was something, it is done again.
         before = found[chunk.before.build].pin if chunk.before is not None else None
         if before is not None and before != chunk.before:
             found |= {row.pin.build: row for row in classify_chunk(replace(chunk, before=before))}
-    return [row for _, row in sorted(found.items())]
-
-
-def _chunks(
-    workspace: Workspace, pins: Sequence[Pin], size: int, archs: tuple[str, ...], with_: tuple[str, ...]
-) -> list[Chunk]:
-    return [
-        Chunk(
-            series=workspace.series,
-            cache_root=open_cache(workspace.cache_root).root,
-            archs=archs,
-            with_=with_,
-            before=pins[first - 1] if first else None,
-            pins=tuple(pins[first : first + size]),
-        )
-        for first in range(0, len(pins), size)
-    ]
+    rows = tuple(row for _, row in sorted(found.items()))
+    return Sweep(
+        archs=named,
+        patches=tuple(patch.id for patch in series.patches),
+        rows=rows,
+        breaks=_find_breaks(rows),
+    )
 
 
 def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
@@ -210,12 +193,12 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
             code="SWEEP_PIN_VANISHED",
             hint="workers need the same folders",
         )
-    choose = _chooser(chunk, series)
+    profiles = load_profiles(chunk.series.profiles, chunk.archs)
     last: dict[str, Rendering] = {}
     before = chunk.before
     if before is not None:
         files = read_upstream(repository, _commit(repository, before), series.folders)
-        made = render_series(choose(before), files, chunk.series)
+        made = render_series(select_on(series, profiles, before, chunk.with_), files, chunk.series)
         last = {each.patch.id: each for each in made if each.placed is not None}
     rows: list[Row] = []
     for pin in chunk.pins:
@@ -224,7 +207,7 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
             Comparison(
                 series=chunk.series,
                 build=pin.build,
-                chosen=choose(pin),
+                chosen=select_on(series, profiles, pin, chunk.with_),
                 files=files,
                 last=last,
                 reporter=NullReporter(),
@@ -238,11 +221,6 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _chooser(chunk: Chunk, series: Series) -> Callable[[Pin], tuple[Selected, ...]]:
-    profiles = tuple(load_profile(chunk.series.profiles, arch) for arch in chunk.archs)
-    return lambda pin: select_on(series, profiles, pin, chunk.with_)
-
-
 def _commit(repository: Repository, pin: Pin) -> str:
     found = find_pinned(repository, pin)
     if found is None:
@@ -252,7 +230,7 @@ def _commit(repository: Repository, pin: Pin) -> str:
     return found.commit
 
 
-def find_breaks(rows: Sequence[Row]) -> tuple[Break, ...]:
+def _find_breaks(rows: Sequence[Row]) -> tuple[Break, ...]:
     """Every step from a good class to another, by patch."""
     found: list[Break] = []
     for left, right in itertools.pairwise(rows):
@@ -269,11 +247,6 @@ def find_breaks(rows: Sequence[Row]) -> tuple[Break, ...]:
             if classes[verdict.id] in GOOD and verdict.patch_class not in GOOD
         ]
     return tuple(sorted(found, key=lambda each: (each.patch, each.bad)))
-
-
-def pins_of(path: Path) -> tuple[Pin, ...]:
-    """The pins of a file in the form of a lock. Raises the errors of reading one."""
-    return load_lock(path).pins
 
 
 _CELLS = {"conflict": "CONFLICT", "out of era": "era", "off": "-"}
@@ -328,35 +301,4 @@ def _behind(sweep: Sweep) -> Iterator[str]:
         for verdict in row.verdicts:
             if verdict.patch_class in {"conflict", "upstreamed", "superseded"}:
                 yield ""
-                yield from detail_lines(row.pin.name, verdict)
-
-
-def detail_lines(pin: str, verdict: Classified) -> Iterator[str]:
-    """One patch on one pin in full: reason, proof, moves, drift, both sides of each problem, intent."""
-    yield f"{pin} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
-    for sentence in verdict.proof:
-        yield f"  proof: {sentence}"
-    for gone in verdict.gone:
-        if gone.commit is not None:
-            yield f"  {gone} was taken away by {gone.commit}"
-    for move in verdict.moves:
-        yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
-    for drift in verdict.drift:
-        yield f"  changed upstream: {drift.entity} in {drift.file}"
-        yield from (f"    by {commit}" for commit in drift.commits)
-        yield from (f"    - {unit}" for unit in drift.removed)
-        yield from (f"    + {unit}" for unit in drift.added)
-    for problem in verdict.problems:
-        yield from _problem_lines(problem)
-    if verdict.patch_class == "conflict":
-        yield f"  intent: {' '.join(verdict.intent.split())}"
-
-
-def _problem_lines(problem: PatchkitError) -> Iterator[str]:
-    yield f"  {problem.code}: {problem.message}"
-    for place in problem.where:
-        yield f"    {place}{f': {place.label}' if place.label else ''}"
-    if problem.why:
-        yield from (f"    {line}" for line in problem.why.splitlines())
-    if problem.hint:
-        yield f"    hint: {problem.hint}"
+                yield from verdict.lines(row.pin.name)

@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import CacheError, ErrorGroup, GitError, PatchkitError, UsageError, members_of
 from patchkit.build.toolchain import check_archs, find_toolchain
-from patchkit.bump.classes import GOOD
 from patchkit.bump.staging import open_stage
 from patchkit.bump.sweep import Row, Sweep
-from patchkit.candidate.apply import candidate_ref, write_plan
-from patchkit.candidate.find import read_candidate
-from patchkit.candidate.plan import Request, plan_with
+from patchkit.candidate.commit import write_plan
+from patchkit.candidate.plan import Request, make_plan
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.registry import entries
 from patchkit.gates.verify import Report, run_verify
 from patchkit.series.lock import Lock, load_lock
 from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import pin_ref
 
 
 def _gates() -> tuple[str, ...]:
@@ -94,7 +91,7 @@ def prove_rows(
         ToolchainMissing, SDK_COMPILER_LACKS_ARCH, UsageError, CacheError: no row could be proven.
         GitError: git refused.
     """
-    if any(_placed(row) for row in sweep.rows):
+    if any(row.placed for row in sweep.rows):
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
         check_archs(toolchain, sweep.archs, workspace.reporter)
     cache = open_cache(workspace.cache_root)
@@ -104,42 +101,33 @@ def prove_rows(
     with open_stage(workspace.series, cache, lock) as series:
         stage = replace(workspace, series=series)
         for row in sweep.rows:
-            placed = _placed(row)
-            if not placed:
+            if not row.placed:
                 yield Proof(build=row.pin.build, patches=(), report=None)
                 continue
             try:
-                yield _prove(stage, sweep.archs, row, placed, lock, with_, environ)
+                yield _prove(stage, sweep.archs, row, lock, with_, environ)
             except (UsageError, CacheError, GitError):
                 raise
             except PatchkitError as error:
-                yield Proof(build=row.pin.build, patches=placed, report=None, error=error)
-
-
-def _placed(row: Row) -> tuple[str, ...]:
-    return tuple(each.id for each in row.verdicts if each.patch_class in GOOD)
+                yield Proof(build=row.pin.build, patches=row.placed, report=None, error=error)
 
 
 def _prove(
     stage: Workspace,
     archs: tuple[str, ...],
     row: Row,
-    placed: tuple[str, ...],
     lock: Lock,
     with_: Sequence[str],
     environ: Mapping[str, str],
 ) -> Proof:
     cache = open_cache(stage.cache_root)
-    wanted = tuple(each for each in with_ if each in placed)
-    request = Request(archs=archs, upstream=row.pin.name, only=placed, with_=wanted)
+    wanted = tuple(each for each in with_ if each in row.placed)
+    request = Request(archs=archs, upstream=row.pin.name, only=row.placed, with_=wanted)
     with cache.hold(stage.reporter) as repository:
-        plan = plan_with(request, stage, cache, lock)
+        plan = make_plan(request, stage, cache, lock)
         if plan.errors:
             raise ErrorGroup(f"the series cannot be applied to {row.pin.name}", plan.errors)
-        commits, _ = write_plan(plan, repository, unlocked=False)
-        ref = candidate_ref(archs, row.pin.name)
-        tip = commits[-1].commit if commits else plan.base
-        candidate = read_candidate(repository, ref, {ref: tip, pin_ref(row.pin): plan.base})
+        candidate, _ = write_plan(plan, repository)
     stage.reporter.info(f"gates on {row.pin.name}")
     report = run_verify(
         stage,
@@ -150,4 +138,4 @@ def _prove(
         environ=environ,
         candidate=candidate,
     )
-    return Proof(build=row.pin.build, patches=placed, report=report)
+    return Proof(build=row.pin.build, patches=row.placed, report=report)

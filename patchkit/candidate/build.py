@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
+from patchkit.base.plain import fields_of
 from patchkit.build.cmake import BuildFailed
 from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
 from patchkit.build.parts import BackendName
 from patchkit.build.sides import BuiltSide, Workshop
 from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.candidate.find import Candidate, check_candidate, find_candidate
-from patchkit.candidate.records import Wish
+from patchkit.candidate.find import check_candidate, find_candidate
+from patchkit.candidate.record import Candidate, Wish
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.lock import PinWanted, load_lock
@@ -58,6 +59,10 @@ class Sides:
 
     before: BuiltSide
     after: BuiltSide
+
+    def is_shared(self, key: str) -> bool:
+        """Whether both have the part of that key."""
+        return all(any(built.part.key == key for built in side.parts) for side in (self.before, self.after))
 
 
 def machine_of(backend: BackendName) -> Machine:
@@ -126,15 +131,12 @@ def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
 
 def sides_evidence(sides: Sides) -> dict[str, object]:
     """Which parts were built, and which both sides share."""
-    shared = {built.part.key for built in sides.before.parts} & {
-        built.part.key for built in sides.after.parts
-    }
     return {
         side: [
             {
                 "part": built.part.name,
                 "key": built.part.key,
-                "shared": built.part.key in shared,
+                "shared": sides.is_shared(built.part.key),
                 "log": str(built.log),
                 "compiler": built.part.compiler,
             }
@@ -189,13 +191,10 @@ class BuildReport:
     programs: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``build`` shows it."""
         return {
             "ok": True,
-            "branch": self.branch,
-            "backend": self.backend,
-            "build": self.build,
-            "programs": list(self.programs),
+            **fields_of(self, "sides"),
             "baseline": self._side(self.sides.before),
             "candidate": self._side(self.sides.after),
         }
@@ -211,19 +210,11 @@ class BuildReport:
                     "log": str(built.log),
                     "seconds": built.seconds,
                     "ccache": built.uses_ccache,
-                    "shared": self.is_shared(built.part.key),
+                    "shared": self.sides.is_shared(built.part.key),
                 }
                 for built in side.parts
             ],
         }
-
-    def is_shared(self, key: str) -> bool:
-        """Whether both sides have the part."""
-        return all(any(built.part.key == key for built in side.parts) for side in self._both)
-
-    @property
-    def _both(self) -> tuple[BuiltSide, BuiltSide]:
-        return self.sides.before, self.sides.after
 
 
 def prepare_subject(

@@ -1,4 +1,4 @@
-"""The candidate as files for plain ``git am``."""
+"""The candidate as one diff, and as files for plain ``git am``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.candidate.find import Candidate, find_candidate
+from patchkit.base.plain import fields_of
+from patchkit.candidate.find import find_candidate
+from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.lock import PinWanted, load_lock
 from patchkit.upstream.handover import format_patches
@@ -45,17 +47,8 @@ class Difference:
     text: bytes
 
     def as_json(self) -> dict[str, object]:
-        """Plain data; bytes of the text that are not UTF-8 become lone surrogates."""
-        return {
-            "branch": self.branch,
-            "base": self.base,
-            "tip": self.tip,
-            "files": [
-                {"path": change.path, "added": change.added, "removed": change.removed}
-                for change in self.files
-            ],
-            "diff": self.text.decode("utf-8", "surrogateescape"),
-        }
+        """Its fields; bytes of the text that are not UTF-8 become lone surrogates."""
+        return fields_of(self, "text") | {"diff": self.text.decode("utf-8", "surrogateescape")}
 
 
 def make_diff(
@@ -97,17 +90,12 @@ def _part(candidate: Candidate, patch: str) -> tuple[str, str]:
 
 def _files(repository: Repository, base: str, tip: str) -> tuple[FileChange, ...]:
     out = repository.git.run("diff", *_OPTIONS, "--numstat", "-z", base, tip, "--")
-    return tuple(_file(row) for row in out.decode("utf-8", "surrogateescape").split("\0") if row)
-
-
-def _file(row: str) -> FileChange:
-    added, removed, path = row.split("\t", 2)
-    # A binary file has "-" for both.
-    return FileChange(path=path, added=_count(added), removed=_count(removed))
-
-
-def _count(text: str) -> int:
-    return int(text) if text != "-" else 0
+    rows = [row.split("\t", 2) for row in out.decode("utf-8", "surrogateescape").split("\0") if row]
+    # A binary file has "-" for both counts.
+    return tuple(
+        FileChange(path=path, added=int(added.replace("-", "0")), removed=int(removed.replace("-", "0")))
+        for added, removed, path in rows
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +109,8 @@ class Exported:
     files: tuple[Path, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "branch": self.branch,
-            "base": self.base,
-            "tip": self.tip,
-            "directory": str(self.directory),
-            "files": [path.name for path in self.files],
-        }
+        """Its fields; the files by name."""
+        return fields_of(self) | {"files": [path.name for path in self.files]}
 
 
 def run_export(
@@ -138,7 +120,7 @@ def run_export(
 
     Raises:
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to export.
-        PlaceUnusable: the folder is one that patchkit reads from, or cannot be replaced.
+        PLACE_UNUSABLE: the folder is one that patchkit reads from, or cannot be replaced.
         GitError: the folder holds what patchkit did not write.
         CacheError: the disk refused.
     """

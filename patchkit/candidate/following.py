@@ -55,18 +55,12 @@ def render_series(
     """Place every patch that has targets, in order; ``files`` has all of them afterwards."""
     done: list[Rendering] = []
     for selected in chosen:
-        if not selected.targets:
-            continue
-        rendering = render_patch(selected, files, series)
-        if rendering.placed is not None:
-            files.write(rendering.placed.changes)
-        done.append(rendering)
+        if selected.targets:
+            rendering = render_patch(selected, files, series)
+            if rendering.placed is not None:
+                files.write(rendering.placed.changes)
+            done.append(rendering)
     return tuple(done)
-
-
-def with_patch(rendering: Rendering, patch: Patch) -> Selected:
-    """The same selection of another version of the patch."""
-    return replace(rendering.selected, patch=patch)
 
 
 def followed_series(series: Series, pin: Pin) -> Series:
@@ -92,25 +86,22 @@ def select_on(
     Raises as :func:`patchkit.series.selection.select_patches`.
     """
     series = followed_series(series, pin)
-    return select_patches(series, profiles, pin.build, only=(), without=without, with_=with_)
+    return select_patches(series, profiles, pin.build, without=without, with_=with_)
 
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:
     """What a pin has to say for these renderings to come again; ``series`` is as patch.toml has it."""
+    named = {(patch.id, edit.id): edit for patch in series.patches for edit in patch.edits}
     found: set[Followed] = set()
     for rendering in renderings:
-        patch = series.patch(rendering.patch.id)
-        if patch is None:
-            continue
-        named = {edit.id: edit for edit in patch.edits}
-        for edit in rendering.patch.edits:
-            was = named[edit.id]
-            if was.function is None or edit.function is None:
+        for now in rendering.patch.edits:
+            was = named[rendering.patch.id, now.id]
+            if was.function is None or now.function is None:
                 continue
-            if (was.file, was.function) != (edit.file, edit.function):
+            if (was.file, was.function) != (now.file, now.function):
                 found.add(
                     Followed(
-                        file=was.file, function=was.function, now_file=edit.file, now_function=edit.function
+                        file=was.file, function=was.function, now_file=now.file, now_function=now.function
                     )
                 )
     return tuple(sorted(found))

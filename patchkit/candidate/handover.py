@@ -29,16 +29,6 @@ class Handover:
     first: tuple[str, ...]
     commands: tuple[str, ...]
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "kind": self.kind,
-            "path": str(self.path),
-            "needs": self.needs,
-            "first": list(self.first),
-            "commands": list(self.commands),
-        }
-
     def lines(self) -> list[str]:
         """For a person: the commands, and under them what they need."""
         if self.kind == "am":
@@ -104,8 +94,7 @@ def _read(path: Path) -> bytes:
 
 def _write(path: Path, data: bytes) -> None:
     with disk_errors(path, _DOING):
-        for left in path.parent.glob(
-            f".{path.name}.*.partial"
-        ):  # of killed runs: nobody else holds the cache
-            left.unlink()
+        # Left by runs that were killed: nobody else holds the cache.
+        for partial in path.parent.glob(f".{path.name}.*.partial"):
+            partial.unlink()
     write_whole(path, data, _DOING)

@@ -7,53 +7,70 @@ read and hashed. Whatever is missing or differs, the patches are placed as the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import importlib.metadata
+import sys
+from pathlib import Path
 
 from patchkit.base.errors import GitError
-from patchkit.candidate.locking import hash_inputs
+from patchkit.candidate.commit import commit_subject
+from patchkit.candidate.lock import digest_of, hash_inputs
 from patchkit.candidate.plan import Choice
-from patchkit.candidate.records import make_record, recall, record_ref
+from patchkit.candidate.record import (
+    Candidate,
+    CandidateCommit,
+    Record,
+    candidate_ref,
+    read_record,
+    record_ref,
+    shown_path,
+)
 from patchkit.candidate.workspace import Workspace
+from patchkit.series.lock import Result
 from patchkit.upstream.handover import verify_objects
 from patchkit.upstream.refs import list_refs
 from patchkit.upstream.repository import Repository
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """The commits from the base to the tip, one per patch, and the tree of the tip."""
-
-    commits: tuple[str, ...]
-    tree: str
-    inputs: Mapping[str, str]
-
-
 def find_known(
-    choice: Choice, base: str, ref: str, repository: Repository, workspace: Workspace
-) -> Known | None:
-    """The candidate at ``ref`` if it is proven to be what placing ``choice`` on ``base`` gives; else None.
+    choice: Choice, base: str, repository: Repository, workspace: Workspace
+) -> tuple[Candidate, Result] | None:
+    """The candidate if it is proven to be what placing ``choice`` on ``base`` gives, and its result.
 
-    Raises LOCK_INPUT_UNUSABLE, and what git raises when it cannot list refs.
+    None where it is not. Raises LOCK_INPUT_UNUSABLE, and what git raises when it cannot list refs.
     """
-    patches = [selected.patch for selected in choice.selected if selected.targets]
-    ids = tuple(patch.id for patch in patches)
+    selected = [each for each in choice.selected if each.targets]
+    ids = tuple(each.patch.id for each in selected)
     recorded = choice.lock.result(choice.pin.build, choice.archs, ids)
     if not ids or recorded is None or choice.pin.clone is not None:
         return None
+    ref = candidate_ref(choice.archs, choice.pin.name)
     refs = list_refs(repository, ref, record_ref(ref))
     if refs.get(ref) != recorded.commit:
         return None
-    inputs = hash_inputs(choice.profiles, [patch.folder for patch in patches], workspace.series)
+    inputs = hash_inputs(choice.profiles, [each.patch.folder for each in selected], workspace.series)
     if inputs != recorded.inputs:
         return None
-    made = make_record(choice.request, choice.pin, workspace, tip=recorded.commit, patches=ids, inputs=inputs)
-    if recall(repository, ref, refs) != made:
+    record = make_record(choice, recorded, workspace)
+    if read_record(repository, ref, refs) != record:
         return None
     commits = _verified_commits(repository, base, recorded.commit, recorded.tree)
     if len(commits) != len(ids):
         return None
-    return Known(commits=commits, tree=recorded.tree, inputs=inputs)
+    candidate = Candidate(
+        ref=ref,
+        archs=choice.archs,
+        pin=choice.pin.name,
+        build=choice.pin.build,
+        base=base,
+        tip=recorded.commit,
+        commits=tuple(
+            CandidateCommit(id=each.patch.id, commit=commit, subject=commit_subject(each))
+            for each, commit in zip(selected, commits, strict=True)
+        ),
+        record=record,
+    )
+    return candidate, recorded
 
 
 def _verified_commits(repository: Repository, base: str, tip: str, tree: str) -> tuple[str, ...]:
@@ -70,3 +87,47 @@ def _verified_commits(repository: Repository, base: str, tip: str, tree: str) ->
     except GitError:
         return ()
     return commits
+
+
+def make_record(choice: Choice, result: Result, workspace: Workspace, branch: str | None = None) -> Record:
+    """The record of a candidate that was just made.
+
+    ``branch`` is that of the user's clone, for a candidate on a commit of it.
+    """
+    pin, request = choice.pin, choice.request
+    return Record(
+        tip=result.commit,
+        build=pin.build,
+        archs=choice.archs,
+        patches=result.patches,
+        inputs=digest_of(result.inputs),
+        series=shown_path(workspace.series.root),
+        with_=request.with_,
+        without=request.without,
+        only=request.only,
+        unlocked=request.unlocked,
+        commit=pin.commit if pin.clone is not None else None,
+        clone=shown_path(pin.clone) if pin.clone is not None else None,
+        branch=branch,
+        followed=pin.followed,
+        program=program_digest(),
+    )
+
+
+_CODE = Path(__file__).parents[1]
+# What decides the bytes of a candidate and what is refused: these packages, and the libraries they ask.
+_PACKAGES = ("base", "series", "kernels", "cpp", "upstream", "edits", "candidate")
+_LIBRARIES = ("jinja2", "libclang", "pydantic")
+
+
+def program_digest() -> str:
+    """sha256 over the code of this patchkit that decides a candidate, and the versions of what it uses."""
+    state = hashlib.sha256(sys.version.encode())
+    for name in _LIBRARIES:
+        state.update(f"\0{name} {importlib.metadata.version(name)}".encode())
+    for package in _PACKAGES:
+        for path in sorted((_CODE / package).rglob("*")):
+            if path.suffix in (".py", ".h"):
+                state.update(f"\0{path.relative_to(_CODE)} ".encode())
+                state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()

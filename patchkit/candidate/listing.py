@@ -1,18 +1,26 @@
-"""What the series holds: its patches, its GPUs, its pins, and which patch is for which GPU."""
+"""Which patches there are for which GPUs, and on which pins of the lock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.series.catalogue import load_series
+from patchkit.base.plain import fields_of, plain
+from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, load_lock
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, PatchDefault, list_profiles, load_profile
+from patchkit.series.profile import (
+    ArchProfile,
+    PatchDefault,
+    list_profiles,
+    load_profile,
+    load_profiles,
+)
+from patchkit.series.selection import select_patches
 
 _T = TypeVar("_T")
 
@@ -35,17 +43,6 @@ class Catalogue:
         """How many patches for the default build a GPU has on, opt-in or off."""
         of_build = [patch for patch in self.patches if patch.builds.covers(self.lock.default)]
         return sum(self.standing(patch.id, arch) == default for patch in of_build)
-
-
-def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
-    """The GPUs that have at least one patch on at the default build, sorted.
-
-    Raises the errors of the lock, the series and the profiles.
-    """
-    build = load_lock(series.lock).default
-    of_build = {patch.id for patch in load_series(series.patches).patches if patch.builds.covers(build)}
-    profiles = [load_profile(series.profiles, name) for name in list_profiles(series.profiles)]
-    return tuple(profile.arch for profile in profiles if of_build & set(profile.patches_by_default("on")))
 
 
 def load_catalogue(series: SeriesDir) -> Catalogue:
@@ -73,3 +70,98 @@ def _collect(errors: list[PatchkitError], load: Callable[[], _T]) -> _T | None:
     except PatchkitError as error:
         errors.append(error)
         return None
+
+
+def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
+    """The GPUs that have at least one patch on at the default build, sorted.
+
+    Raises the errors of the lock, the series and the profiles.
+    """
+    build = load_lock(series.lock).default
+    of_build = {patch.id for patch in load_series(series.patches).patches if patch.builds.covers(build)}
+    profiles = load_profiles(series.profiles, list_profiles(series.profiles))
+    return tuple(profile.arch for profile in profiles if of_build & set(profile.patches_by_default("on")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A pin with the patches that are on there, and those that come when they are asked for.
+
+    ``is_default``: it needs no ``--upstream``.
+    """
+
+    build: int
+    is_default: bool
+    on: tuple[str, ...]
+    opt_in: tuple[str, ...]
+
+    @property
+    def options(self) -> str:
+        """What ``apply`` has to be given for a patch to be in: what is opt-in only where nothing is on."""
+        words = [] if self.is_default else [f"--upstream b{self.build}"]
+        if not self.on:
+            words += [f"--with {name}" for name in self.opt_in]
+        return " ".join(words)
+
+    def as_json(self) -> dict[str, object]:
+        """Its fields, and what to type."""
+        return fields_of(self, "is_default") | {"options": self.options}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Available:
+    """The offers for some GPUs, those of the pin that was asked about first, then by build."""
+
+    archs: tuple[str, ...]
+    offers: tuple[Offer, ...]
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for a person, with options that can be typed as they stand."""
+        gpus = " ".join(self.archs)
+        if not self.offers:
+            return f"No pin of the lock has a patch for {gpus}."
+        ways = "; or ".join(self._way(offer) for offer in self.offers)
+        return f"There are patches for {gpus}: {ways}."
+
+    def _way(self, offer: Offer) -> str:
+        words = ["patchkit apply", *(f"--arch {arch}" for arch in self.archs), offer.options]
+        what = f"{len(offer.on)} patch{'es'[: 2 * (len(offer.on) > 1)]}" if offer.on else "opt-in"
+        return f"{' '.join(filter(None, words))} ({what})"
+
+    def as_json(self) -> dict[str, object]:
+        """The sentence, and the offers one by one."""
+        return {"sentence": self.sentence, "offers": plain(self.offers)}
+
+
+def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Available:
+    """What there is for these GPUs, together, on ``build`` and on every other pin of the lock.
+
+    Raises what reading the lock, the series and the profiles raises.
+    """
+    lock = load_lock(series.lock)
+    loaded = load_series(series.patches)
+    profiles = load_profiles(series.profiles, archs)
+    pins = sorted((pin.build for pin in lock.pins), key=lambda each: (each != build, each))
+    offers = [_offer(loaded, profiles, each, is_default=each == lock.default) for each in pins]
+    return Available(
+        archs=tuple(profile.arch for profile in profiles),
+        offers=tuple(offer for offer in offers if offer.on or offer.opt_in),
+    )
+
+
+def _offer(series: Series, profiles: Sequence[ArchProfile], build: int, *, is_default: bool) -> Offer:
+    opt_in = {name for profile in profiles for name in profile.patches_by_default("opt-in")}
+    on = _selected(series, profiles, build, ())
+    # All of them at once: a patch that needs another one comes with it.
+    both = _selected(series, profiles, build, [patch.id for patch in series.patches if patch.id in opt_in])
+    return Offer(
+        build=build, is_default=is_default, on=on, opt_in=tuple(name for name in both if name not in on)
+    )
+
+
+def _selected(
+    series: Series, profiles: Sequence[ArchProfile], build: int, with_: Sequence[str]
+) -> tuple[str, ...]:
+    chosen = select_patches(series, profiles, build, with_=with_)
+    return tuple(each.patch.id for each in chosen if each.targets)

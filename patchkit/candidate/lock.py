@@ -1,53 +1,196 @@
-"""Recording results in the lock, after a patch, a template or a profile was changed on purpose."""
+"""What a plan gives against what the lock records: held against it, or recorded anew on purpose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.candidate.apply import write_plan
-from patchkit.candidate.locking import make_result, read_inputs
-from patchkit.candidate.plan import Plan, Request, plan_with
+from patchkit.base.errors import ConfigError, ErrorGroup, InternalError, Location, PatchkitError
+from patchkit.base.plain import fields_of
+from patchkit.candidate.commit import write_plan
+from patchkit.candidate.plan import Plan, Request, make_plan
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.catalogue import load_series
+from patchkit.series.folder import SeriesDir, is_editors
 from patchkit.series.lock import Lock, Result, load_lock, record_result, replace_results
-from patchkit.series.profile import list_profiles, load_profile
+from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
 from patchkit.series.selection import opted_in, select_patches
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.repository import Repository
 
+_SHOWN = 8
+
+
+def read_inputs(plan: Plan, series: SeriesDir) -> dict[str, str]:
+    """sha256 of every file the steps of a plan were made from, by path below the series folder.
+
+    Raises LOCK_INPUT_UNUSABLE.
+    """
+    return hash_inputs(plan.profiles, [selected.patch.folder for selected, _ in plan.steps], series)
+
+
+def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series: SeriesDir) -> dict[str, str]:
+    """As :func:`read_inputs`, of profiles and folders of patches: what a result is made of needs no planning.
+
+    Raises LOCK_INPUT_UNUSABLE.
+    """
+    found = {f"arch_profiles/{entry.path}": entry.sha256 for profile in profiles for entry in profile.inputs}
+    files = [series.patches / "series.toml"]
+    for folder in folders:
+        files += _files_below(series.patches / folder)
+    files += _files_below(series.templates)
+    for path in files:
+        name = path.relative_to(series.root).as_posix()
+        found[name] = _sha256(path)
+    return dict(sorted(found.items()))
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Every file a template may include; an editor's are not among them."""
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and not is_editors(path.relative_to(folder))
+    )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        str(path).encode("utf-8")
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the name of {str(path)!r} is not UTF-8",
+            code="LOCK_INPUT_UNUSABLE",
+            where=Location(path=str(path)),
+            why="every file beside a patch is an input of the lock, and the lock is text",
+            hint="rename it, or move it out of the series",
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}",
+            code="LOCK_INPUT_UNUSABLE",
+            where=Location(path=str(path)),
+            why=f"every file beside a patch is an input of the lock: {error.strerror}",
+            hint="make it readable, or move it out of the series",
+        ) from error
+
+
+def digest_of(inputs: Mapping[str, str]) -> str:
+    """sha256 over paths and digests."""
+    text = json.dumps(dict(inputs), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_today(series: SeriesDir, archs: Sequence[str], patches: Sequence[str]) -> str | None:
+    """The digest that these patches for these GPUs have now; None when the series lacks one of them.
+
+    Raises the errors of reading the series and the profiles, LOCK_INPUT_UNUSABLE.
+    """
+    known = {patch.id: patch for patch in load_series(series.patches).patches}
+    if not known.keys() >= set(patches):
+        return None
+    folders = [known[name].folder for name in patches]
+    return digest_of(hash_inputs(load_profiles(series.profiles, archs), folders, series))
+
+
+def make_result(plan: Plan, inputs: Mapping[str, str], *, tree: str, commit: str) -> Result:
+    """The record of a result."""
+    rendered: dict[str, str] = {}
+    entities: dict[str, str] = {}
+    for selected, placed in plan.steps:
+        rendered |= {f"{selected.patch.id}/{name}": digest for name, digest in placed.rendered.items()}
+        # The first patch that edits an entity saw it as upstream has it.
+        entities = dict(placed.entities) | entities
+    return Result(
+        build=plan.pin.build,
+        archs=plan.archs,
+        patches=plan.ids,
+        tree=tree,
+        commit=commit,
+        inputs=dict(inputs),
+        rendered=dict(sorted(rendered.items())),
+        entities=dict(sorted(entities.items())),
+    )
+
+
+def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> str:
+    """``recorded``, ``not recorded`` or ``unlocked``: how these inputs stand to the lock.
+
+    What is made on a commit of the user's clone stands in no lock.
+
+    Raises LOCK_INPUTS_CHANGED, which lists the files, unless ``unlocked``.
+    """
+    recorded = plan.lock.result(plan.pin.build, plan.archs, plan.ids)
+    if recorded is None or plan.pin.clone is not None:
+        return "not recorded"
+    names = sorted({*inputs, *recorded.inputs})
+    changed = [name for name in names if inputs.get(name) != recorded.inputs.get(name)]
+    if not changed:
+        return "recorded"
+    if unlocked:
+        return "unlocked"
+    archs = " ".join(f"--arch {arch}" for arch in plan.archs)
+    raise ConfigError(
+        f"{len(changed)} file{'s'[: len(changed) > 1]} differ from what the lock records",
+        code="LOCK_INPUTS_CHANGED",
+        where=[
+            Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]
+        ],
+        why="the lock decides the bytes of a candidate",
+        hint=f"after review: patchkit lock {archs} --upstream {plan.pin.name}, and what chose the patches "
+        "(--with, --without, --only), or for every result of the lock: patchkit lock --all; "
+        "or once, with a trailer in the commits: --unlocked",
+    )
+
+
+def difference(name: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
+    """How an input stands to what is recorded of it; both digests where it has two."""
+    if name not in then:
+        return "new"
+    if name not in now:
+        return "gone"
+    return f"sha256 {now[name][:12]}, recorded {then[name][:12]}"
+
+
+def check_result(plan: Plan, result: Result) -> None:
+    """Raises LOCK_MISMATCH, naming both hashes, when the lock records another outcome of the same inputs."""
+    recorded = plan.lock.result(*result.key)
+    if plan.pin.clone is not None or recorded is None or recorded.inputs != result.inputs:
+        return
+    for what, now, then in (
+        ("tree", result.tree, recorded.tree),
+        ("commit", result.commit, recorded.commit),
+    ):
+        if now != then:
+            raise InternalError(
+                f"the candidate's {what} is {now}, the lock records {then}",
+                code="LOCK_MISMATCH",
+                where=recorded.where,
+                why="the inputs are the recorded ones, so this patchkit renders or commits differently",
+                hint="if you changed patchkit itself, review the difference and run patchkit lock --all",
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the lock now says for a request; ``changed``: it said something else before.
+    """A result as the lock has it now; ``changed``: it said something else before.
 
-    ``was``: the patches that the result had whose place this one takes.
+    ``was``: the patches of the result whose place this one takes.
     """
 
-    build: int
-    archs: tuple[str, ...]
-    patches: tuple[str, ...]
-    tree: str
-    commit: str
+    result: Result
     changed: bool
     was: tuple[str, ...]
 
-    @property
-    def name(self) -> str:
-        """``b6900 gfx1151``, as a person tells results apart."""
-        return _name(self.build, self.archs)
-
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``lock`` shows it."""
         return {
-            "build": self.build,
-            "archs": list(self.archs),
-            "patches": list(self.patches),
+            **fields_of(self.result, "inputs", "rendered", "entities", "where"),
             "patches_before": list(self.was),
-            "tree": self.tree,
-            "commit": self.commit,
             "changed": self.changed,
         }
 
@@ -65,12 +208,8 @@ class Relocked:
         return bool(self.dropped) or any(each.changed for each in self.results)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "results": [each.as_json() for each in self.results],
-            "dropped": list(self.dropped),
-            "changed": self.changed,
-        }
+        """As ``lock --all`` shows it."""
+        return fields_of(self) | {"changed": self.changed}
 
 
 def relock(request: Request, workspace: Workspace) -> Recorded:
@@ -80,12 +219,10 @@ def relock(request: Request, workspace: Workspace) -> Recorded:
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
-        plan = plan_with(request, workspace, cache)
-        if plan.errors:
-            raise ErrorGroup("the series cannot be applied", plan.errors)
+        plan = make_plan(request, workspace, cache)
         result = _make(plan, workspace, repository)
     changed = record_result(workspace.series.lock, plan.pin, result)
-    return _recorded(result, changed=changed, was=result.patches)
+    return Recorded(result=result, changed=changed, was=result.patches)
 
 
 def relock_all(
@@ -110,26 +247,26 @@ def relock_all(
         for result in kept
     ]
     made = _make_all(requests, workspace)
-    rows: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[Result, Result]] = {}
+    made_by_key: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[Result, Result]] = {}
     for old, new in zip(kept, made, strict=True):
-        if new.key not in rows or new.key == old.key:  # a change can make two results one
-            rows[new.key] = (old, new)
-    results = [rows[key] for key in sorted(rows)]
+        if new.key not in made_by_key or new.key == old.key:  # a change can make two results one
+            made_by_key[new.key] = (old, new)
+    results = [made_by_key[key] for key in sorted(made_by_key)]
     if [new for _, new in results] != sorted(lock.results, key=lambda each: each.key):
         replace_results(path, before, [new for _, new in results])
     return Relocked(
-        results=tuple(_recorded(new, changed=old != new, was=old.patches) for old, new in results),
-        dropped=tuple(_name(result.build, result.archs) for result in lock.results if result not in kept),
+        results=tuple(Recorded(result=new, changed=old != new, was=old.patches) for old, new in results),
+        dropped=tuple(result.name for result in lock.results if result not in kept),
     )
 
 
 def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
     """What has to be asked for today to get the result anew."""
     series = load_series(workspace.series.patches)
-    profiles = [load_profile(workspace.series.profiles, arch) for arch in result.archs]
+    profiles = load_profiles(workspace.series.profiles, result.archs)
     known = [patch for patch in result.patches if series.patch(patch) is not None]
     with_ = opted_in(profiles, known)
-    chosen = select_patches(series, profiles, result.build, only=(), without=(), with_=with_)
+    chosen = select_patches(series, profiles, result.build, with_=with_)
     today = tuple(each.patch.id for each in chosen if each.targets)
     # Where the lock has what the GPUs get today beside it, the rest was left out on purpose.
     is_part = today != result.patches and lock.result(result.build, result.archs, today) is not None
@@ -150,7 +287,7 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
         for number, request in enumerate(requests, start=1):
             name = f"{request.upstream} {'+'.join(request.archs)}"
             workspace.reporter.step(f"{name}, {number} of {len(requests)}")
-            plan = plan_with(request, workspace, cache)
+            plan = make_plan(request, workspace, cache)
             if plan.errors:
                 errors += plan.errors
                 failed.append(name)
@@ -162,22 +299,5 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
 
 
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:
-    inputs = read_inputs(plan, workspace.series)
-    commits, tree = write_plan(plan, repository, unlocked=False)
-    return make_result(plan, inputs, tree=tree, commit=commits[-1].commit if commits else plan.base)
-
-
-def _recorded(result: Result, *, changed: bool, was: tuple[str, ...]) -> Recorded:
-    return Recorded(
-        build=result.build,
-        archs=result.archs,
-        patches=result.patches,
-        tree=result.tree,
-        commit=result.commit,
-        changed=changed,
-        was=was,
-    )
-
-
-def _name(build: int, archs: Sequence[str]) -> str:
-    return f"b{build} {'+'.join(archs)}"
+    candidate, tree = write_plan(plan, repository)
+    return make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)

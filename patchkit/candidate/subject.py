@@ -14,14 +14,14 @@ from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import export_tree
-from patchkit.candidate.find import Candidate, CandidateCommit
+from patchkit.candidate.record import Candidate, CandidateCommit
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.context import make_guard
 from patchkit.edits.guard import Guard
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, list_profiles, load_profile
-from patchkit.series.promises import BenchRules, KernelMove, ResourceRules
+from patchkit.series.promises import BenchRules, KernelMove, LaunchPromises, ResourceRules
 from patchkit.upstream.repository import Repository
 
 
@@ -37,6 +37,7 @@ class PatchPart:
     resources: ResourceRules = field(default_factory=ResourceRules)
     bench: BenchRules = field(default_factory=BenchRules)
     moves: tuple[KernelMove, ...] = ()
+    launches: LaunchPromises = field(default_factory=LaunchPromises)
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -154,6 +155,7 @@ def _part(
         resources=patch.resources,
         bench=patch.bench,
         moves=patch.moves,
+        launches=patch.launches,
     )
 
 

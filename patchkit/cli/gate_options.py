@@ -14,6 +14,7 @@ import click
 from patchkit.base.errors import Location, UsageError
 from patchkit.cli.request import DEVICE
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, packed, version_of
+from patchkit.report.registry import FORMATS
 
 if TYPE_CHECKING:
     from patchkit.build.parts import BackendName
@@ -120,11 +121,9 @@ hardware_options = packed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFiles:
-    """The reports to write beside a run, and the summary to append to."""
+    """The reports to write beside a run, by their format, and the summary to append to."""
 
-    html: Path | None
-    junit: Path | None
-    sarif: Path | None
+    files: Mapping[str, Path | None]
     summary: Path | None
 
     def writer(self, settings: Settings, workspace: Workspace) -> Callable[[Path], None]:
@@ -133,10 +132,9 @@ class ReportFiles:
         Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one
         that is named twice, and STDOUT_TAKEN.
         """
-        from patchkit.report.write import Format, ReportPlan, check_apart, check_writable
+        from patchkit.report.write import ReportPlan, check_apart, check_writable
 
-        wanted: dict[Format, Path | None] = {"html": self.html, "junit": self.junit, "sarif": self.sarif}
-        files = {form: path for form, path in wanted.items() if path is not None}
+        files = {name: path for name, path in self.files.items() if path is not None}
         summary = [self.summary] if self.summary is not None else []
         places = [*files.values(), *summary]
         check_beside_document(settings, *places)
@@ -147,12 +145,18 @@ class ReportFiles:
         return lambda folder: plan.write(workspace, folder, os.environ, version_of("patchkit"))
 
 
+def _make_files(summary: Path | None, **files: Path | None) -> ReportFiles:
+    return ReportFiles(files=files, summary=summary)
+
+
 report_options = packed(
     "reports",
-    ReportFiles,
-    click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
-    click.option("--junit", type=FOLDER, metavar="FILE", help="Write the gates as JUnit XML."),
-    click.option("--sarif", type=FOLDER, metavar="FILE", help="Write problems at file:line as SARIF."),
+    _make_files,
+    *(
+        click.option(f"--{form.name}", type=FOLDER, metavar="FILE", help=form.option)
+        for form in sorted(FORMATS, key=lambda each: each.name)
+        if form.option
+    ),
     click.option(
         "--summary", type=FOLDER, metavar="FILE", help="Append Markdown there, as GITHUB_STEP_SUMMARY."
     ),

@@ -6,7 +6,6 @@ import shlex
 from typing import TYPE_CHECKING
 
 from patchkit.bump.classes import GOOD
-from patchkit.bump.sweep import detail_lines
 
 if TYPE_CHECKING:
     from patchkit.bump.onto.apply import OntoApplied
@@ -32,7 +31,7 @@ def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
         )
     for each in verdicts:
         if verbose or each.patch_class not in GOOD:
-            lines += [f"  {line}" for line in detail_lines(found.plan.pin.name, each)]
+            lines += [f"  {line}" for line in each.lines(found.plan.pin.name)]
     return lines
 
 
@@ -58,13 +57,13 @@ def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
         )
         head = f"{why}; no branch was made in {clone.top}.{more if not there else ''}"
         return [head, *classes, *dropped, *told]
-    count = len(applied.commits)
+    count = len(applied.candidate.commits)
     many = f"{count} patch{'es'[: 2 * (count != 1)]}"
     moved = f", was at {applied.before[:12]}" if applied.before and not applied.unchanged else ""
     state = "as it was" if applied.unchanged else f"made{moved}"
     lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *classes, *dropped]
     if verbose:
-        lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.commits]
+        lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.candidate.commits]
         lines += told
     if found.opt_in:
         named = ", ".join(found.opt_in)

@@ -18,7 +18,7 @@ from patchkit.cli.settings import FOLDER, TEXT, options, packed
 if TYPE_CHECKING:
     from patchkit.bump.onto.pin import Onto
     from patchkit.candidate.plan import Request
-    from patchkit.candidate.records import Wish
+    from patchkit.candidate.record import Wish
     from patchkit.candidate.workspace import Workspace
     from patchkit.series.lock import Pin, PinWanted
 
@@ -143,7 +143,7 @@ class CandidateChoice:
 def _make_choice(
     *, archs: tuple[str, ...], upstream: str | None, onto: str | None, repo: Path | None, **wish: Any
 ) -> CandidateChoice:
-    from patchkit.candidate.records import Wish
+    from patchkit.candidate.record import Wish
 
     clone = _make_onto(onto, repo, None, upstream)
     return CandidateChoice(archs=archs, upstream=upstream, onto=clone, wish=Wish(**wish))

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Protocol
 
-from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import DiskFull, disk_errors, is_full, write_whole
+from patchkit.base.errors import CacheError, Location, PatchkitError, ToolchainError
+from patchkit.base.files import disk_errors, is_full, write_whole
 from patchkit.base.process import Completed, ToolTimeout, run_logged
 from patchkit.base.reporter import Reporter
 from patchkit.device.runner import Job, Runner
@@ -220,7 +220,7 @@ def run_program(
 
     Raises:
         ProgramHung, ProgramCrashed, ProgramFailed, ProgramOutOfMemory, DeviceLost: as they say.
-        DiskFull: it could not write its output.
+        DISK_FULL: it could not write its output.
         ToolMissing, TOOL_NOT_STARTED: it is not there, or is no program.
         CacheError: the disk refused.
     """
@@ -289,9 +289,10 @@ def _hung(error: ToolTimeout, err: Path) -> ProgramHung:
     return ProgramHung(error.message, where=Location(path=str(err)), why=_tail(err), hint=error.hint)
 
 
-def _full(folder: Path) -> DiskFull:
-    return DiskFull(
+def _full(folder: Path) -> CacheError:
+    return CacheError(
         "keeping the output of a program failed: no space is left",
+        code="DISK_FULL",
         where=Location(path=str(folder)),
         hint=f"free some space there, or name another folder with --cache-dir (now {folder})",
     )
@@ -304,7 +305,9 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
     where = Location(path=str(err))
     hint = f"the command was: {shlex.join(completed.argv)}"
     if status == -signal.SIGXFSZ:
-        return DiskFull(f"{name} met the limit of a file's size", where=where, hint="see: ulimit -f")
+        return CacheError(
+            f"{name} met the limit of a file's size", code="DISK_FULL", where=where, hint="see: ulimit -f"
+        )
     end = _signal_name(-status) if status < 0 else f"status {status}"
     if status == -signal.SIGKILL:
         return ProgramOutOfMemory(

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location
-from patchkit.candidate.plan import Plan, Request, commit_message, make_plan
+from patchkit.candidate.commit import commit_message
+from patchkit.candidate.plan import Plan, Request, make_plan
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
@@ -89,7 +90,7 @@ class AnchorsGate:
                         edit=edit.id,
                         entity=edit.entity,
                         entity_digest=edit.digest,
-                        confidence=edit.confidence,
+                        confidence=edit.evidence.confidence,
                         places=tuple(str(place) for place in edit.locations),
                     )
                     for patch, edit in edits
@@ -102,7 +103,7 @@ class AnchorsGate:
         repository = open_repository(subject.cache_root / "upstream.git", subject.reporter)
         if repository is None:
             raise AssertionError("a subject comes from this repository")
-        given = [selected.patch.id for selected, _ in plan.steps]
+        given = list(plan.ids)
         made = [part.id for part in subject.patches]
         if given != made:
             return [

@@ -61,17 +61,24 @@ class _RepeatedKey(ValueError):
     """JSON allows it, and no two readers agree on what it means."""
 
 
-def parse_document(data: bytes, source: str, hint: str = _HINT) -> Node:
-    """The root of a document; ``source`` is the name of its file, ``hint`` the command that makes it.
+def parse_model(data: bytes, model: type[_Model], source: str, hint: str = _HINT) -> _Model:
+    """A document as the model says it must be, its texts made harmless.
+
+    ``source`` names its file, ``hint`` the command that makes it.
 
     Raises:
         EvidenceUnreadable: too large, not UTF-8, not JSON, nested too deeply, an integer of thousands of
             digits, or a key that comes twice.
+        EvidenceMalformed: a value in it is missing, of another type, or out of range.
     """
+    return read_model(_parse_json(data, source, hint), model, source, hint=hint)
+
+
+def _parse_json(data: bytes, source: str, hint: str) -> object:
     if len(data) > FILE_BYTES:
         raise _unreadable(source, hint, f"{len(data)} bytes, where patchkit reads {FILE_BYTES}")
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
+        return _harmless_value(json.loads(data.decode("utf-8"), object_pairs_hook=_unique))
     except json.JSONDecodeError as error:
         raise _unreadable(source, hint, error.msg, line=error.lineno, column=error.colno) from error
     except UnicodeDecodeError as error:
@@ -81,7 +88,6 @@ def parse_document(data: bytes, source: str, hint: str = _HINT) -> Node:
         raise _unreadable(source, hint, "it is nested too deeply") from error
     except ValueError as error:  # _unique, and integers of thousands of digits
         raise _unreadable(source, hint, harmless(str(error))) from error
-    return Node(value=value, path="$", source=source, hint=hint)
 
 
 _EXPECTED = {
@@ -102,13 +108,13 @@ _EXPECTED = {
 
 
 def read_model(value: object, model: type[_Model], source: str, path: str = "$", hint: str = _HINT) -> _Model:
-    """A value of a document as the model says it must be, its texts made harmless.
+    """A value of a document as the model says it must be.
 
     Raises:
         EvidenceMalformed: it is not; the message names the file and the path in it.
     """
     try:
-        return model.model_validate(_harmless_value(value))
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _malformed(first, value, source, path, hint) from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from pydantic import computed_field
 
 from patchkit.build.compile import CompiledKernel, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
@@ -14,93 +16,130 @@ from patchkit.build.units import SourceTree
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
-from patchkit.gates.launch.gate import make_cast
-from patchkit.gpu.backend import RecordedBackend, build_backend
+from patchkit.gates.base import Count, Many, Record
+from patchkit.gates.launch.account import launch_row
+from patchkit.gates.launch.cast import make_cast
+from patchkit.gates.launch.evidence import LaunchRow
 from patchkit.gpu.cases import Case, whole_blocks
 from patchkit.gpu.device import PlayedDevice, device_of
 from patchkit.gpu.log import Launch
-from patchkit.gpu.operations import (
-    OperationCase,
-    operation_cases,
-    operation_records,
-    precision_of,
-    route_of,
-    run_operations,
-)
-from patchkit.gpu.programs import GPU_FOLDER
+from patchkit.gpu.operations import OperationCase, operation_cases, precision_of, route_of, run_operations
+from patchkit.gpu.runtime import RecordedBackend, build_backend
 from patchkit.gpu.selection import Decision, Selection, select
-from patchkit.gpu.session import Figures
+from patchkit.gpu.session import CaseRecord, Figures, Session
 from patchkit.series.lock import PinWanted, load_lock
 from patchkit.series.profile import load_profile
 
-Side = str
-_SIDES: tuple[Side, Side] = ("before", "after")
+
+class LaunchedKernel(LaunchRow):
+    """A launch of one case; from ``vgprs`` on what the compiler made of the kernel, where it is known."""
+
+    family: str
+    units: Many[str]
+    vgprs: Count | None = None
+    sgprs: Count | None = None
+    vgpr_spills: Count | None = None
+    static_lds: Count | None = None
+    waves_per_simd: Count | None = None
+    is_trap: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """One side. ``code`` maps mangled names of launched kernels to what the compiler made of them."""
+class Account(Record):
+    """What one side does: the branches it took, and all kernels of the case, in order."""
 
-    side: Side
-    selection: Selection
-    code: Mapping[str, CompiledKernel]
+    side: str
+    supported: bool
+    decisions: Many[Decision]
+    launches: Many[LaunchedKernel]
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "side": self.side,
-            "supported": self.selection.is_supported,
-            "decisions": [decision.as_json() for decision in self.selection.decisions],
-            "launches": [self._launch_json(launch) for launch in self.selection.launches],
-        }
-
-    def _launch_json(self, launch: Launch) -> dict[str, object]:
-        code = self.code.get(launch.kernel.name.mangled)
-        row = {**launch.as_json(), "family": launch.kernel.family, "units": list(launch.kernel.units)}
-        if code is not None:
-            row |= {
-                "vgprs": code.figures.vgprs,
-                "sgprs": code.figures.sgprs,
-                "vgpr_spills": code.figures.vgpr_spills,
-                "static_lds": code.figures.lds_bytes,
-                "waves_per_simd": code.figures.waves,
-                "is_trap": code.is_trap,
-            }
-        return row
+    @classmethod
+    def of(cls, side: str, selection: Selection, code: Mapping[str, CompiledKernel]) -> Account:
+        """``code`` maps mangled names of launched kernels to what the compiler made of them."""
+        return cls(
+            side=side,
+            supported=selection.is_supported,
+            decisions=selection.decisions,
+            launches=tuple(
+                _with_code(launch, code.get(launch.kernel.name.mangled)) for launch in selection.launches
+            ),
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Both sides of one case on one GPU."""
+def _with_code(launch: Launch, code: CompiledKernel | None) -> LaunchedKernel:
+    row = launch_row(launch).model_dump() | {"family": launch.kernel.family, "units": launch.kernel.units}
+    if code is None:
+        return LaunchedKernel(**row)
+    figures = code.figures
+    return LaunchedKernel(
+        **row,
+        vgprs=figures.vgprs,
+        sgprs=figures.sgprs,
+        vgpr_spills=figures.vgpr_spills,
+        static_lds=figures.lds_bytes,
+        waves_per_simd=figures.waves,
+        is_trap=code.is_trap,
+    )
+
+
+class Turn(Record):
+    """The first decision that came out otherwise."""
+
+    before: Decision
+    after: Decision
+
+
+class Explanation(Record):
+    """Both sides of one case on one GPU, before and after the patches."""
 
     arch: str
     branch: str
-    case: Case
+    case: str
     tools: str
     accounts: tuple[Account, Account]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def turn(self) -> tuple[Decision, Decision] | None:
-        """The first decision that came out otherwise, before and after; None when both end alike."""
-        before, after = (account.selection.decisions for account in self.accounts)
+    def turn(self) -> Turn | None:
+        """Where the two sides part; None when both end alike."""
+        before, after = (account.decisions for account in self.accounts)
         if not before or not after or before[-1].text == after[-1].text:
             return None
-        for old, new in zip(before, after, strict=False):
-            if (old.kind, old.outcome) != (new.kind, new.outcome):
-                return old, new
-        return before[-1], after[-1]
+        both = zip(before, after, strict=False)
+        old, new = next(
+            (each for each in both if (each[0].kind, each[0].outcome) != (each[1].kind, each[1].outcome)),
+            (before[-1], after[-1]),
+        )
+        return Turn(before=old, after=new)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        turn = self.turn
-        return {
-            "arch": self.arch,
-            "branch": self.branch,
-            "case": str(self.case),
-            "tools": self.tools,
-            "turn": {"before": turn[0].as_json(), "after": turn[1].as_json()} if turn is not None else None,
-            "accounts": [account.as_json() for account in self.accounts],
-        }
+        """The JSON document: what the compiler made of a kernel stands there where it is known."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The candidate for one GPU, with what compiles it; ``tools`` names that for people."""
+
+    subject: Subject
+    branch: str
+    compiler: Compiler
+    tools: str
+
+
+def _ask(workspace: Workspace, arch: str, upstream: PinWanted, environ: Mapping[str, str]) -> _Asked:
+    """Raises what :func:`explain_case` and :func:`explain_paths` raise."""
+    load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
+    pin = load_lock(workspace.series.lock).pin(upstream)
+    repository, candidate = find_candidate(workspace, (arch,), pin)
+    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    rocwmma = rocwmma_for(toolchain, arch)
+    told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
+    return _Asked(
+        subject=make_subject(workspace, repository, candidate, toolchain),
+        branch=candidate.branch,
+        compiler=open_compiler(toolchain, workspace.cache_root, workspace.reporter),
+        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {told}",
+    )
 
 
 def explain_case(
@@ -114,43 +153,28 @@ def explain_case(
         ToolchainMissing: there is no compiler.
         ToolchainError: upstream or the recorder does not build, or the executed code cannot be told.
     """
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
-    repository, candidate = find_candidate(workspace, (arch,), pin)
-    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
-    subject = make_subject(workspace, repository, candidate, toolchain)
-    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
-    rocwmma = rocwmma_for(toolchain, arch)
-    told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
+    asked = _ask(workspace, arch, upstream, environ)
+    device = device_of(asked.subject.profiles[arch])
     before, after = (
-        _account(side, SourceTree(root), subject, arch, case, compiler)
-        for side, root in zip(_SIDES, (subject.baseline, subject.candidate), strict=True)
+        _account(side, SourceTree(tree), device, case, asked.compiler)
+        for side, tree in (("before", asked.subject.baseline), ("after", asked.subject.candidate))
     )
     return Explanation(
-        arch=arch,
-        branch=candidate.branch,
-        case=case,
-        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {told}",
-        accounts=(before, after),
+        arch=arch, branch=asked.branch, case=str(case), tools=asked.tools, accounts=(before, after)
     )
 
 
-def _account(
-    side: Side, tree: SourceTree, subject: Subject, arch: str, case: Case, compiler: Compiler
-) -> Account:
+def _account(side: str, tree: SourceTree, device: PlayedDevice, case: Case, compiler: Compiler) -> Account:
     """Twice: to learn which units the kernels are in, then with what these kernels really use."""
     compiler.reporter.step(f"{side} the patches: recording")
-    backend = build_backend(tree, compiler, arch)
-    device = device_of(subject.profiles[arch])
-    root = subject.cache_root
-    first = select(case, backend.session(device, {}, root, compiler), backend, compiler)
-    code = _code(first.launches, backend, arch, compiler)
+    backend = build_backend(tree, compiler, device.arch)
+    session = Session(backend=backend, device=device, figures={}, compiler=compiler)
+    code = _code(select(case, session).launches, backend, device.arch, compiler)
     figures = {
         name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes)
         for name, kernel in code.items()
     }
-    selection = select(case, backend.session(device, figures, root, compiler), backend, compiler)
-    return Account(side=side, selection=selection, code=code)
+    return Account.of(side, select(case, replace(session, figures=figures)), code)
 
 
 def _code(
@@ -158,17 +182,10 @@ def _code(
 ) -> dict[str, CompiledKernel]:
     """The launched kernels of attention units, compiled for the GPU."""
     wanted = {launch.kernel.name.mangled for launch in launches}
-    units = sorted(
-        {
-            unit
-            for launch in launches
-            if launch.kernel.name.base.startswith("flash_attn")
-            for unit in launch.kernel.units
-        }
-    )
+    attention = [launch for launch in launches if launch.kernel.name.base.startswith("flash_attn")]
     has_rocwmma = rocwmma_for(compiler.toolchain, arch) is not None
     made = run_parallel(
-        units,
+        sorted({unit for launch in attention for unit in launch.kernel.units}),
         lambda unit: compile_unit(
             Job(tree=backend.tree, unit=unit, arch=arch, which="device", rocwmma=has_rocwmma), compiler
         ),
@@ -198,18 +215,23 @@ _CACHES = ("f16", "q8_0", "q4_0")
 _KV_HEADS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TimedLaunch(LaunchRow):
+    """A launch, and how often it comes."""
+
+    times: Count
+
+
+class Span(Record):
     """Batches from ``first`` to ``last`` tokens. ``route`` is empty when the CPU computes it.
 
     ``launches`` are those of the first of these batches, in full.
     """
 
-    first: int
-    last: int
-    route: tuple[str, ...]
-    precision: tuple[str, ...]
-    launches: tuple[Launch, ...]
+    first: Count
+    last: Count
+    route: Many[str]
+    precision: Many[str]
+    launches: Many[TimedLaunch]
 
     @property
     def alike(self) -> tuple[tuple[int, int], tuple[str, ...], tuple[str, ...]]:
@@ -217,68 +239,33 @@ class Span:
         route = ["dequantize" if name.startswith("dequantize_") else name for name in self.route]
         return (self.first, self.last), tuple(dict.fromkeys(route)), self.precision
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "first": self.first,
-            "last": self.last,
-            "route": list(self.route),
-            "precision": list(self.precision),
-            "launches": [
-                {**launch.as_json(), "times": times} for launch, times in Counter(self.launches).items()
-            ],
-        }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Record):
     """``op`` and ``what`` name the operation; ``sizes`` says which were tried."""
 
     gpu: str
     op: str
     what: str
     sizes: str
-    before: tuple[Span, ...]
-    after: tuple[Span, ...]
+    before: Many[Span]
+    after: Many[Span]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def is_changed(self) -> bool:
+    def changed(self) -> bool:
         """Whether the patches change what runs."""
         return [span.alike for span in self.before] != [span.alike for span in self.after]
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "gpu": self.gpu,
-            "op": self.op,
-            "what": self.what,
-            "sizes": self.sizes,
-            "changed": self.is_changed,
-            "before": [span.as_json() for span in self.before],
-            "after": [span.as_json() for span in self.after],
-        }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathReport:
+class PathReport(Record):
     """All lines of the GPUs that were asked for."""
 
     branch: str
     build: int
     tools: str
-    remarks: tuple[str, ...]
-    lines: tuple[Line, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "branch": self.branch,
-            "build": self.build,
-            "tools": self.tools,
-            "remarks": list(self.remarks),
-            "not_known": list(NOT_KNOWN),
-            "lines": [line.as_json() for line in self.lines],
-        }
+    remarks: Many[str]
+    not_known: Many[str] = NOT_KNOWN
+    lines: Many[Line]
 
 
 def explain_paths(
@@ -296,87 +283,46 @@ def explain_paths(
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to run.
         ToolchainMissing, ToolchainError: no compiler, or upstream or the recorder does not build.
     """
-    pin = load_lock(workspace.series.lock).pin(upstream)
     for name in (arch, *others):
         load_profile(workspace.series.profiles, name)
-    repository, candidate = find_candidate(workspace, (arch,), pin)
-    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
-    subject = make_subject(workspace, repository, candidate, toolchain)
-    compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
-    cast = make_cast(subject, others)
-    before, after = _backends(subject, compiler, arch)
-    rocwmma = rocwmma_for(toolchain, arch)
-    told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
-    wanted = {arch, *others}
+    asked = _ask(workspace, arch, upstream, environ)
+    cast = make_cast(asked.subject, others)
+    before, after = (
+        build_backend(SourceTree(tree), asked.compiler, arch)
+        for tree in (asked.subject.baseline, asked.subject.candidate)
+    )
     lines = [
         line
         for device in cast.devices
-        if device.arch in wanted
-        for line in _lines(device, before, after, subject, compiler)
+        if device.arch in {arch, *others}
+        for line in _lines(device, before, after, asked.compiler)
     ]
     return PathReport(
-        branch=candidate.branch,
-        build=pin.build,
-        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {told}",
+        branch=asked.branch,
+        build=asked.subject.build,
+        tools=asked.tools,
         remarks=tuple(remark for remark in cast.remarks if others and not remark.endswith("not asked for")),
         lines=tuple(lines),
     )
 
 
-def _backends(subject: Subject, compiler: Compiler, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
-    before = build_backend(SourceTree(subject.baseline), compiler, arch)
-    inside = all(path.startswith(f"{GPU_FOLDER}/") for path in subject.changed_files)
-    programs = before.programs if inside else None
-    return before, build_backend(SourceTree(subject.candidate), compiler, arch, programs=programs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """One batch of one line on one side."""
-
-    tokens: int
-    is_supported: bool
-    launches: tuple[Launch, ...]
-    products: tuple[str, ...]
-
-
+_Record = CaseRecord[Case] | CaseRecord[OperationCase]
 _Key = tuple[str, str, str]  # op, what, sizes
 
 
 def _lines(
-    device: PlayedDevice,
-    before: RecordedBackend,
-    after: RecordedBackend,
-    subject: Subject,
-    compiler: Compiler,
+    device: PlayedDevice, before: RecordedBackend, after: RecordedBackend, compiler: Compiler
 ) -> Iterator[Line]:
     compiler.reporter.step(f"recording every operation as {device.arch}")
     sides = []
     for backend in (before, after):
-        found: dict[_Key, list[_Found]] = {}
-        session = backend.session(device, {}, subject.cache_root, compiler)
-        cases = operation_cases()
-        run = run_operations(session, backend, cases, compiler)
-        for record in operation_records(cases, run.recording()):
-            found.setdefault(_key_of(record.case), []).append(
-                _Found(
-                    tokens=record.case.tokens,
-                    is_supported=record.is_supported,
-                    launches=record.launches,
-                    products=record.products,
-                )
-            )
-        attention = _attention_cases()
-        for each in session.run_cases(attention).records(attention):
-            section = each.section
-            found.setdefault(_attention_key(each.case), []).append(
-                _Found(
-                    tokens=each.case.tokens,
-                    is_supported=each.is_supported,
-                    launches=section.launches,
-                    products=section.products,
-                )
-            )
+        session = Session(backend=backend, device=device, figures={}, compiler=compiler)
+        operations, attention = operation_cases(), _attention_cases()
+        found: dict[_Key, list[_Record]] = {}
+        for operation in run_operations(session, operations).records(operations):
+            found.setdefault(_key_of(operation.case), []).append(operation)
+        for shape in session.run_cases(attention).records(attention):
+            found.setdefault(_attention_key(shape.case), []).append(shape)
         sides.append(found)
     for (op, what, sizes), old in sides[0].items():
         new = sides[1][op, what, sizes]
@@ -411,35 +357,28 @@ def _attention_cases() -> list[Case]:
 
 
 def _attention_key(case: Case) -> _Key:
-    size = (
-        f"{case.head_size}/{case.head_size_v}" if case.head_size_v != case.head_size else f"{case.head_size}"
-    )
-    heads = f"D={size} gqa={case.gqa} {case.type_k}"
-    return (
-        "FLASH_ATTN_EXT",
-        heads,
-        f"{case.kv} KV rows, {case.kv_heads} KV heads, mask; gqa: grouped query heads",
-    )
+    sizes = f"{case.kv} KV rows, {case.kv_heads} KV heads, mask; gqa: grouped query heads"
+    return "FLASH_ATTN_EXT", f"D={case.sizes} gqa={case.gqa} {case.type_k}", sizes
 
 
-def _spans(found: Sequence[_Found]) -> tuple[Span, ...]:
+def _spans(found: Sequence[_Record]) -> tuple[Span, ...]:
     spans: list[Span] = []
-    for each in sorted(found, key=lambda one: one.tokens):
-        route = route_of(each.launches, each.products) if each.is_supported else ()
-        precision = precision_of(each.launches, each.products)
-        last = spans[-1] if spans else None
-        if last is not None and (last.route, last.precision) == (route, precision):
-            spans[-1] = Span(
-                first=last.first, last=each.tokens, route=route, precision=precision, launches=last.launches
-            )
+    for each in sorted(found, key=lambda one: one.case.tokens):
+        route = route_of(each.section) if each.is_supported else ()
+        precision = precision_of(each.section)
+        if spans and (spans[-1].route, spans[-1].precision) == (route, precision):
+            spans[-1] = spans[-1].model_copy(update={"last": each.case.tokens})
             continue
         spans.append(
             Span(
-                first=each.tokens,
-                last=each.tokens,
+                first=each.case.tokens,
+                last=each.case.tokens,
                 route=route,
                 precision=precision,
-                launches=each.launches,
+                launches=tuple(
+                    TimedLaunch(**launch_row(launch).model_dump(), times=times)
+                    for launch, times in Counter(each.section.launches).items()
+                ),
             )
         )
     return tuple(spans)

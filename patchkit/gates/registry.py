@@ -84,10 +84,11 @@ REGISTRY: tuple[Entry, ...] = (
         name="launch",
         place="anywhere",
         gate="patchkit.gates.launch.gate:LaunchGate",
+        evidence="patchkit.gates.launch.evidence:LaunchEvidence",
         about="the host code launches the kernels that the patches say, with a geometry they can run",
         reads_facts=True,
         sees_every_gpu=True,
-        reads={"moves": "the kernel moves"},
+        reads={"moves": "the kernel moves", "launches": "[launches]"},
     ),
     Entry(
         name="numerics",

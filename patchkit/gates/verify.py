@@ -12,8 +12,9 @@ from pathlib import Path
 from patchkit.base.errors import CacheError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.build.toolchain import Toolchain, check_archs, find_toolchain, rocwmma_for
-from patchkit.candidate.available import Available, find_available
-from patchkit.candidate.find import Candidate, find_candidate
+from patchkit.candidate.find import find_candidate
+from patchkit.candidate.listing import Available, find_available
+from patchkit.candidate.record import Candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.base import Gate, GateResult, RunSetup

@@ -101,12 +101,13 @@ class Case:
         mask = self.kv * self.tokens * _bytes("f16") if self.mask else 0
         return self.sequences * (kept + batch + mask)
 
+    @property
+    def sizes(self) -> str:
+        """The head size, of K and V where they differ."""
+        same = self.head_size == self.head_size_v
+        return f"{self.head_size}" if same else f"{self.head_size}/{self.head_size_v}"
+
     def __str__(self) -> str:
-        sizes = (
-            str(self.head_size)
-            if self.head_size == self.head_size_v
-            else f"{self.head_size}/{self.head_size_v}"
-        )
         types = self.type_k if self.type_k == self.type_v else f"{self.type_k}/{self.type_v}"
         extras = [
             name
@@ -120,7 +121,14 @@ class Case:
             }.items()
             if is_on
         ]
-        words = [f"D={sizes}", f"gqa={self.gqa}", f"kv={self.kv}", f"tokens={self.tokens}", types, *extras]
+        words = [
+            f"D={self.sizes}",
+            f"gqa={self.gqa}",
+            f"kv={self.kv}",
+            f"tokens={self.tokens}",
+            types,
+            *extras,
+        ]
         return " ".join(words)
 
 

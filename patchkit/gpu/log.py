@@ -1,4 +1,4 @@
-"""What the recorder wrote, as data."""
+"""Reads the log that the recorder writes: launches by kernel and geometry, in sections."""
 
 from __future__ import annotations
 
@@ -54,16 +54,6 @@ class Launch:
         """Threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "kernel": str(self.kernel.name),
-            "grid": list(self.grid),
-            "block": list(self.block),
-            "lds": self.lds,
-            "resident": self.resident,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -97,35 +87,39 @@ class Recording:
 
 
 class _Reader:
-    """Takes events one by one; the sections so far and the one that is open."""
+    """Takes events one by one; ``sections`` are those that have ended."""
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
         self._kernels: dict[int, Kernel] = {}
-        self._answers: dict[int, tuple[int, bool]] = {}
+        self._answers: dict[int, tuple[int | None, bool]] = {}
         self._open("")
 
     def take(self, event: dict[str, Any]) -> None:
         """Raises KeyError, TypeError or ValueError for what the recorder does not write."""
-        match event:
-            case {"launch": which}:
-                answer = self._answers.pop(which, None)
-                self._steps[-1].append(_launch(event, self._kernels[which], answer))
+        match event:  # the most frequent first
+            case {"launch": which, "grid": [x, y, z], "block": [bx, by, bz], "lds": lds}:
+                resident, assumed = self._answers.pop(which, (None, False))
+                self._steps[-1].append(
+                    Launch(
+                        kernel=self._kernels[which],
+                        grid=(x, y, z),
+                        block=(bx, by, bz),
+                        lds=lds,
+                        resident=resident,
+                        assumed=assumed,
+                    )
+                )
             case {"kernel": which, "name": name, "units": units}:
                 self._kernels[which] = Kernel(name=read_name(name), units=tuple(dict.fromkeys(units)))
             case {"occupancy": which, "blocks": blocks, "assumed": assumed}:
                 self._answers[which] = (blocks, assumed)
             case {"sync": _}:
                 self._steps.append([])
-            case _:
-                self._take_rarer(event)
-
-    def _take_rarer(self, event: dict[str, Any]) -> None:
-        match event:
             case {"mark": mark}:
                 self.close()
                 self._open(mark)
-            case {"block": offset}:
+            case {"block": int(offset)}:
                 self._blocks.append(offset)
             case {"blas": call, "m": m, "n": n, "k": k}:
                 self._products.append(f"{call} {m}x{n}x{k}")
@@ -185,17 +179,3 @@ def sections_of(recording: Recording, prefix: str) -> Iterator[tuple[str, Sequen
             group.append(section)
     if group:
         yield group[0].mark.removeprefix(prefix), group
-
-
-def _launch(event: dict[str, Any], kernel: Kernel, answer: tuple[int, bool] | None) -> Launch:
-    x, y, z = event["grid"]
-    bx, by, bz = event["block"]
-    resident, assumed = answer if answer is not None else (None, False)
-    return Launch(
-        kernel=kernel,
-        grid=(x, y, z),
-        block=(bx, by, bz),
-        lds=event["lds"],
-        resident=resident,
-        assumed=assumed,
-    )

@@ -1,4 +1,4 @@
-"""Single operations on the recorder: which kernels each one launches, by type of the weights and batch."""
+"""Single operations: the cases, running them on the recorder, and what their kernels' names tell."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.build.compiler import Compiler
-from patchkit.gpu.backend import RecordedBackend
-from patchkit.gpu.log import Launch, Recording, sections_of
+from patchkit.gpu.log import Section
 from patchkit.gpu.names import KernelName
 from patchkit.gpu.runtime import OPERATIONS_DRIVER, build_driver
-from patchkit.gpu.session import RecordedRun, RecordingIncomplete, Session
+from patchkit.gpu.session import RecordedRun, Session
 
 # Where upstream's thresholds lie (up to 8 and 16 tokens for the vector kernels, tiles of 8 to 128 columns),
 # both sides of each, and batches as llama-bench has them.
@@ -27,7 +25,6 @@ _EXPERTS, _USED = 32, 4  # gpt-oss-20b
 _EXPERT_WIDTH = 2880 + 192  # of gpt-oss-20b, in whole blocks of 256 values
 _PLAIN = ("RMS_NORM", "ROPE", "SOFT_MAX", "SWIGLU", "ADD")
 _FEW = (1, 512)
-_ENDS = ("done", "unsupported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +40,8 @@ class OperationCase:
     experts: int = 1
     used: int = 1
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationRecord:
-    """What became of one case; ``products`` are the calls of the BLAS library with their sizes."""
-
-    case: OperationCase
-    is_supported: bool
-    launches: tuple[Launch, ...]
-    products: tuple[str, ...]
+    def __str__(self) -> str:
+        return f"{self.op} {self.type} of {self.tokens} tokens"
 
 
 def operation_cases() -> tuple[OperationCase, ...]:
@@ -91,67 +81,48 @@ def operation_line(case: OperationCase) -> str:
     )
 
 
-def run_operations(
-    session: Session, backend: RecordedBackend, cases: Sequence[OperationCase], compiler: Compiler
-) -> RecordedRun:
+def run_operations(session: Session, cases: Sequence[OperationCase]) -> RecordedRun:
     """Run each case as a graph of its own.
 
     Raises:
         RECORDER_NOT_BUILT: the driver does not compile against this ggml.
         RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
     """
+    side = session.backend
     driver = build_driver(
-        compiler,
-        backend.tree.root / "ggml/include",
-        backend.programs.folder,
-        backend.programs.key,
-        backend.stub,
-        source=OPERATIONS_DRIVER,
+        session.compiler, side.tree.root, side.programs, side.stub, source=OPERATIONS_DRIVER
     )
-    return replace(session, driver=driver).run_lines("".join(map(operation_line, cases)))
+    return session.run_lines(driver, "".join(map(operation_line, cases)))
 
 
-def operation_records(cases: Sequence[OperationCase], recording: Recording) -> tuple[OperationRecord, ...]:
-    """What became of each case of a run. Raises RecordingIncomplete when one has no end, or is not there."""
-    groups = dict(sections_of(recording, "case "))
-    records = []
-    for case in cases:
-        sections = groups.get(case.id, ())
-        if len(sections) != 2 or sections[1].mark not in _ENDS:  # noqa: PLR2004  the case and how it ended
-            raise RecordingIncomplete(f"{case.op} {case.type} of {case.tokens} tokens did not end")
-        records.append(
-            OperationRecord(
-                case=case,
-                is_supported=sections[1].mark == "done",
-                launches=sections[0].launches,
-                products=sections[0].products,
-            )
-        )
-    return tuple(records)
-
-
-def route_of(launches: Sequence[Launch], products: Sequence[str]) -> tuple[str, ...]:
+def route_of(section: Section) -> tuple[str, ...]:
     """What ran, each name once: kernels in order (of attention with their kind), then BLAS calls."""
     names = [
         launch.kernel.name.base
         if launch.kernel.family == "other"
         else f"{launch.kernel.name.base} ({launch.kernel.family.upper()})"
-        for launch in launches
+        for launch in section.launches
     ]
-    return tuple(dict.fromkeys([*names, *(product.split(" ")[0] for product in products)]))
+    return tuple(dict.fromkeys([*names, *_calls(section)]))
 
 
-def precision_of(launches: Sequence[Launch], products: Sequence[str]) -> tuple[str, ...]:
+def _calls(section: Section) -> list[str]:
+    """The BLAS calls by name, without their sizes."""
+    return [product.split(" ")[0] for product in section.products]
+
+
+def precision_of(section: Section) -> tuple[str, ...]:
     """In which numbers it is computed, as far as names of kernels and calls say; empty when they do not."""
-    names = [launch.kernel.name for launch in launches]
+    kernels = [launch.kernel for launch in section.launches]
+    names = [kernel.name for kernel in kernels]
     told = [_PRODUCTS[name.base] for name in names if name.base in _PRODUCTS]
     told += [f"{weights} weights, {sums} sums" for name in names for weights, sums in _vector_types(name)]
     told += [
-        f"f16 matrix products, {_type(name.arguments[4])} sums"
-        for launch, name in zip(launches, names, strict=True)
-        if launch.kernel.family == "wmma" and name.arguments and len(name.arguments) > 4  # noqa: PLR2004
+        f"f16 matrix products, {_type(kernel.name.arguments[4])} sums"
+        for kernel in kernels
+        if kernel.family == "wmma" and kernel.name.arguments and len(kernel.name.arguments) > 4  # noqa: PLR2004
     ]
-    calls = {product.split(" ")[0] for product in products}
+    calls = _calls(section)
     if any("Sgemm" in call for call in calls):
         told.append("f32 product by the BLAS library")
     if any("GemmEx" in call or "BatchedEx" in call for call in calls):

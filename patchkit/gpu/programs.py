@@ -17,9 +17,8 @@ from patchkit.build.toolchain import Toolchain
 
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TARGETS = ("test-backend-ops", "llama-bench", "ggml-cpu")
-_TIMEOUT_S = 3600.0  # twenty times what two cores take (96 s at build 6900, -O1)
-
 GPU_FOLDER = "ggml/src/ggml-cuda"
+_TIMEOUT_S = 3600.0  # twenty times what two cores take (96 s at build 6900, -O1)
 
 # -O1: nothing here runs long. Options that a build does not have are ignored by CMake.
 _OPTIONS = (
@@ -50,13 +49,18 @@ def build_programs(tree: Path, compiler: Compiler) -> Programs:
         PROGRAMS_NOT_BUILT: upstream does not build here.
         CacheError: the disk refused.
     """
+    gpu = tree / GPU_FOLDER  # device code is not part of these programs
+
+    def is_left_out(path: Path) -> bool:
+        return path.is_symlink() or gpu in path.parents
+
     key = key_of(
         {
             "format": _FORMAT,
             "compiler": compiler.identity,
             "options": _OPTIONS,
             "targets": _TARGETS,
-            "sources": _digest(tree),
+            "sources": sources_digest(tree, READ_BY_PROGRAMS, is_left_out),
         }
     )
 
@@ -86,10 +90,10 @@ def build_programs(tree: Path, compiler: Compiler) -> Programs:
 
 
 def _build(tree: Path, build: Path, compiler: Compiler) -> None:
+    c, cxx = cmake_compilers(compiler.toolchain)
     configure = [
         *("cmake", "-S", str(tree), "-B", str(build), "-G", "Ninja"),
-        f"-DCMAKE_C_COMPILER={c_compiler(compiler.toolchain)}",
-        f"-DCMAKE_CXX_COMPILER={cxx_compiler(compiler.toolchain)}",
+        *(f"-DCMAKE_C_COMPILER={c}", f"-DCMAKE_CXX_COMPILER={cxx}"),
         *_OPTIONS,
     ]
     run_tool(configure, timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
@@ -97,19 +101,7 @@ def _build(tree: Path, build: Path, compiler: Compiler) -> None:
     run_tool([*ninja, "--target", *_TARGETS], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
 
 
-def c_compiler(toolchain: Toolchain) -> Path:
-    """The C compiler beside the toolchain's clang."""
+def cmake_compilers(toolchain: Toolchain) -> tuple[Path, Path]:
+    """The compilers of C and C++ beside the toolchain's clang: CMake takes no options with them."""
     name = toolchain.clang.name.replace("clang++", "clang")
-    return toolchain.clang.with_name(name)
-
-
-def cxx_compiler(toolchain: Toolchain) -> Path:
-    """The C++ compiler beside the toolchain's clang: CMake takes no options with it."""
-    name = toolchain.clang.name
-    return toolchain.clang.with_name(name if "++" in name else name.replace("clang", "clang++", 1))
-
-
-def _digest(tree: Path) -> str:
-    """Of what CMake reads for these targets; device code is not part of them."""
-    gpu = tree / GPU_FOLDER
-    return sources_digest(tree, READ_BY_PROGRAMS, lambda path: path.is_symlink() or gpu in path.parents)
+    return toolchain.clang.with_name(name), toolchain.clang.with_name(name.replace("clang", "clang++", 1))

@@ -1,4 +1,4 @@
-"""The HIP backend of one tree with real host code and no device code."""
+"""The recorder built for one tree: the stub runtime, the HIP backend without device code, and the drivers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.units import SourceTree, hip_units
 from patchkit.gpu.cases import CASE_READER
+from patchkit.gpu.programs import Programs, build_programs
 
 _NATIVE = Path(__file__).parent / "native"
 _STUB_SOURCES = ("device.cpp", "launches.cpp", "memory.cpp", "streams.cpp", "runtime.cpp", "blas.cpp")
@@ -70,17 +71,9 @@ def build_stub(compiler: Compiler) -> Path:
 
 
 def build_driver(
-    compiler: Compiler,
-    ggml_include: Path,
-    libraries: Path,
-    identity: str,
-    stub: Path,
-    *,
-    source: str = ATTENTION_DRIVER,
+    compiler: Compiler, tree: Path, programs: Programs, stub: Path, *, source: str = ATTENTION_DRIVER
 ) -> Path:
-    """A driver as a program, linked to the ggml in ``libraries``; ``identity`` names that ggml.
-
-    ``source`` is the driver of attention cases or that of other operations.
+    """A driver as a program, linked to the ggml of ``programs``; ``source``: of attention, or of operations.
 
     Raises:
         RECORDER_NOT_BUILT: it does not compile against this ggml.
@@ -89,11 +82,11 @@ def build_driver(
     argv = [*cxx_of(compiler.toolchain), "-std=c++17", "-O1", *_WARNINGS]
     places = [
         "-Wno-deprecated-declarations",  # those that build 11549 warns of are the ones that every build has
-        *("-isystem", str(ggml_include), str(_NATIVE / source)),
-        *(f"-L{libraries}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
-        f"-Wl,-rpath-link,{libraries}",
+        *("-isystem", str(tree / "ggml/include"), str(_NATIVE / source)),
+        *(f"-L{programs.folder}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
+        f"-Wl,-rpath-link,{programs.folder}",
     ]
-    key = {"what": "driver", "ggml": identity, "stub": stub.name, "flags": compiler.portable(argv)}
+    key = {"what": "driver", "ggml": programs.key, "stub": stub.name, "flags": compiler.portable(argv)}
     name = source.removesuffix(".cpp")
     return _built(compiler, key, [*argv, *places], (source, CASE_READER.name), name) / name
 
@@ -148,13 +141,11 @@ _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLibrary:
-    """``path`` is the library; ``key`` names what it was made from; ``compiled`` of ``units`` were new."""
+    """``path`` is the library of so many ``units``; ``key`` names what it was made from."""
 
     path: Path
     key: str
     units: int
-    compiled: int
-    seconds: float
 
 
 def build_host_library(
@@ -176,9 +167,8 @@ def build_host_library(
     """
     units = hip_units(tree.root)
     markers = _markers(units, compiler)
-    jobs = [_job(tree, unit, arch, markers) for unit in units]
     done = run_parallel(
-        jobs,
+        [_job(tree, unit, arch, markers) for unit in units],
         lambda job: compile_unit(job, compiler),
         reporter=compiler.reporter,
         what="host pass of the HIP backend",
@@ -186,15 +176,7 @@ def build_host_library(
         stop=compiler.stop,
     )
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
-    path = _link(done, key, compiler, stub, libraries)
-    fresh = [unit for unit in done if not unit.cached]
-    return HostLibrary(
-        path=path,
-        key=key,
-        units=len(done),
-        compiled=len(fresh),
-        seconds=round(sum(unit.seconds for unit in fresh), 1),
-    )
+    return HostLibrary(path=_link(done, key, compiler, stub, libraries), key=key, units=len(done))
 
 
 def _job(tree: SourceTree, unit: str, arch: str, markers: Path) -> Job:
@@ -264,3 +246,32 @@ def _link_error(error: ToolFailed) -> ToolchainError:
         why="every function of the HIP runtime and hipBLAS that the backend calls needs a stub",
         hint="add them to patchkit/gpu/native, each with its row in the table of stub_calls.cpp",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBackend:
+    """One tree, ready to run. ``arch`` is the GPU its host pass was compiled with.
+
+    Any GPU of that wave size can be played with it.
+    """
+
+    tree: SourceTree
+    arch: str
+    stub: Path
+    programs: Programs
+    library: HostLibrary
+    driver: Path
+
+
+def build_backend(tree: SourceTree, compiler: Compiler, arch: str) -> RecordedBackend:
+    """Build what is missing for one tree.
+
+    Raises:
+        CompileFailed: a unit has errors.
+        ToolchainError, CacheError: as the builders of its parts.
+    """
+    stub = build_stub(compiler)
+    programs = build_programs(tree.root, compiler)
+    library = build_host_library(tree, compiler, arch=arch, stub=stub, libraries=programs.folder)
+    driver = build_driver(compiler, tree.root, programs, stub)
+    return RecordedBackend(tree=tree, arch=arch, stub=stub, programs=programs, library=library, driver=driver)

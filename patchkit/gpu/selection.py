@@ -1,4 +1,4 @@
-"""One attention case in full: which kernel runs, and which way the selection went."""
+"""Which branches upstream's choice of the attention kernel took for one case, from the blocks that ran."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import run_tool
@@ -16,7 +19,6 @@ from patchkit.build.compiler import Compiler, nice
 from patchkit.build.toolchain import hip_flags, llvm_tool
 from patchkit.build.units import INCLUDE_FOLDERS, SourceTree, kv_definitions
 from patchkit.cpp.scopes import ScopeMap, parse_scopes
-from patchkit.gpu.backend import RecordedBackend
 from patchkit.gpu.cases import Case
 from patchkit.gpu.log import Launch
 from patchkit.gpu.runtime import HOST_FLAGS, SELECTION_UNIT
@@ -30,7 +32,6 @@ class Place:
     """Executed code: ``function`` as the symbolizer names it, ``entry``: the function begins here."""
 
     function: str
-    path: str
     line: int
     column: int
     entry: bool
@@ -76,7 +77,6 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
     return tuple(
         Place(
             function=symbol["FunctionName"],
-            path=symbol["FileName"],
             line=symbol["Line"],
             column=symbol["Column"],
             entry=starts[symbol["FunctionName"]] == offset,
@@ -88,29 +88,20 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
 _BRANCHING = frozenset({b"if", b"switch"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(BaseModel):
     """One branch. ``text`` is the condition, switched or returned value; ``outcome`` how it came out.
 
     ``decided_by`` is the operand of && or || behind which nothing was evaluated; None when there is one
     operand, and when all of them decided together (all of && held, none of || did).
     """
 
-    where: Location
+    model_config = ConfigDict(frozen=True)
+
+    where: Annotated[Location, PlainSerializer(str)]
     kind: str
     text: str
     outcome: str
-    decided_by: str | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "where": str(self.where),
-            "kind": self.kind,
-            "text": self.text,
-            "outcome": self.outcome,
-            "decided_by": self.decided_by,
-        }
+    decided_by: str | None
 
 
 def decisions(
@@ -332,7 +323,7 @@ class Selection:
     launches: tuple[Launch, ...]
 
 
-def select(case: Case, session: Session, backend: RecordedBackend, compiler: Compiler) -> Selection:
+def select(case: Case, session: Session) -> Selection:
     """Run one case with its executed basic blocks.
 
     Raises:
@@ -341,14 +332,13 @@ def select(case: Case, session: Session, backend: RecordedBackend, compiler: Com
     """
     case = replace(case, id="explained")
     (record,) = session.run_cases([case], traced=True).records([case])
-    tree = backend.tree
-    source = SourceText(SELECTION_UNIT, tree.read(SELECTION_UNIT))
+    backend, compiler = session.backend, session.compiler
+    source = SourceText(SELECTION_UNIT, backend.tree.read(SELECTION_UNIT))
     places = places_of(record.section.blocks, backend.library.path, compiler)
+    active = active_lines(backend.tree, SELECTION_UNIT, backend.arch, compiler)
     return Selection(
         is_supported=record.is_supported,
-        decisions=decisions(
-            places, source, SELECTION_FUNCTION, active_lines(tree, SELECTION_UNIT, backend.arch, compiler)
-        ),
+        decisions=decisions(places, source, SELECTION_FUNCTION, active),
         launches=record.section.launches,
     )
 

@@ -1,27 +1,26 @@
-"""Running upstream's programs and the driver on the recorder."""
+"""Runs upstream's programs and our drivers on the recorder, as one GPU, and keeps what they launched."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
-from patchkit.base.reporter import Reporter
+from patchkit.build.compiler import Compiler
 from patchkit.build.store import Store, key_of
 from patchkit.gpu.cases import Case, OpRow, SupportMalformed, case_line, parse_support
 from patchkit.gpu.device import PlayedDevice, device_text
-from patchkit.gpu.log import Recording, RecordingUnreadable, Section, parse_recording, sections_of
+from patchkit.gpu.log import Launch, Recording, RecordingUnreadable, Section, parse_recording, sections_of
 from patchkit.gpu.models import SmallModel, model_file
-from patchkit.gpu.programs import Programs
-from patchkit.gpu.runtime import HostLibrary
+from patchkit.gpu.runtime import RecordedBackend
 
 _ENDS = ("done", "unsupported")  # of a case, native/fattn_cases.cpp
 
@@ -32,13 +31,30 @@ class RecordingIncomplete(ToolchainError):
     code = "RECORDING_INCOMPLETE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRecord:
-    """What became of one case; ``blocks`` are executed basic blocks when the run was traced."""
+class HasId(Protocol):
+    """A case: its id stands in the log, its text in messages."""
 
-    case: Case
+    @property
+    def id(self) -> str:
+        """Its name in the log."""
+        ...
+
+
+C = TypeVar("C", bound=HasId)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord(Generic[C]):
+    """What became of one case."""
+
+    case: C
     is_supported: bool
     section: Section
+
+    @property
+    def attention(self) -> tuple[Launch, ...]:
+        """The attention kernels it launched, without conversions and the combination of results."""
+        return tuple(launch for launch in self.section.launches if launch.kernel.family != "other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +78,7 @@ class RecordedRun:
         with self._put_aside_when_unreadable():
             return self._parsed()
 
-    def records(self, cases: Sequence[Case]) -> tuple[CaseRecord, ...]:
+    def records(self, cases: Sequence[C]) -> tuple[CaseRecord[C], ...]:
         """What became of each of ``cases``, which this run was made for.
 
         Raises:
@@ -96,7 +112,7 @@ class RecordedRun:
             raise
 
 
-def case_records(cases: Sequence[Case], recording: Recording) -> tuple[CaseRecord, ...]:
+def case_records(cases: Sequence[C], recording: Recording) -> tuple[CaseRecord[C], ...]:
     """What became of each case of a run.
 
     Raises:
@@ -112,9 +128,7 @@ def case_records(cases: Sequence[Case], recording: Recording) -> tuple[CaseRecor
             raise RecordingIncomplete(f"case {by_id[name]} did not end", why=f"marks: {', '.join(marks)}")
         records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=sections[0]))
     if len(records) != len(cases):
-        raise RecordingIncomplete(
-            f"{len(cases)} attention cases were asked for, {len(records)} are in the log"
-        )
+        raise RecordingIncomplete(f"{len(cases)} cases were asked for, {len(records)} are in the log")
     return tuple(records)
 
 
@@ -166,18 +180,17 @@ class BenchRun:
 class Session:
     """One side on one GPU. ``figures`` maps mangled names; kernels not in it are assumed to be large.
 
-    Once ``stop`` is set every program that runs is ended.
+    Programs that run end when the compiler's ``stop`` is set.
     """
 
+    backend: RecordedBackend
     device: PlayedDevice
-    library: HostLibrary
-    programs: Programs
-    stub: Path
-    driver: Path
     figures: Mapping[str, Figures]
-    cache_root: Path
-    reporter: Reporter
-    stop: threading.Event = field(default_factory=threading.Event, compare=False)
+    compiler: Compiler
+
+    @property
+    def _cache_root(self) -> Path:
+        return self.compiler.store.root.parent
 
     def support(self) -> tuple[OpRow, ...]:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
@@ -186,11 +199,8 @@ class Session:
             RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program did not end well.
             SupportMalformed: it printed something else.
         """
-        argv = [
-            str(self.programs.folder / "test-backend-ops"),
-            *("support", "-o", "FLASH_ATTN_EXT", "--output", "csv"),
-        ]
-        return self._run(argv, {}).support()
+        program = str(self.backend.programs.folder / "test-backend-ops")
+        return self._run([program, "support", "-o", "FLASH_ATTN_EXT", "--output", "csv"], {}).support()
 
     def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
         """Run each case as a graph of its own; :meth:`RecordedRun.records` reads the result.
@@ -200,12 +210,11 @@ class Session:
             RecordedRunHangs: it did not end in time; the message names the case.
             RECORDER_MISCONFIGURED: the recorder itself is at fault.
         """
-        text = "".join(case_line(case) for case in cases)
-        return self.run_lines(text, traced=traced)
+        return self.run_lines(self.backend.driver, "".join(map(case_line, cases)), traced=traced)
 
-    def run_lines(self, text: str, *, traced: bool = False) -> RecordedRun:
-        """Have the driver read ``text``, one case per line. Raises as :meth:`run_cases`."""
-        return self._run([str(self.driver), "cases.txt"], {"cases.txt": text}, traced=traced)
+    def run_lines(self, driver: Path, text: str, *, traced: bool = False) -> RecordedRun:
+        """Have a driver read ``text``, one case per line. Raises as :meth:`run_cases`."""
+        return self._run([str(driver), "cases.txt"], {"cases.txt": text}, traced=traced)
 
     def run_bench(self, run: BenchRun) -> RecordedRun:
         """Run one llama-bench test; the prefill of its depth is part of the log.
@@ -213,26 +222,27 @@ class Session:
         Raises:
             RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
         """
-        path = model_file(run.model, self.cache_root, self.reporter)
+        path = model_file(run.model, self._cache_root, self.compiler.reporter)
         argv = [
-            str(self.programs.folder / "llama-bench"),
+            str(self.backend.programs.folder / "llama-bench"),
             *("-m", str(path), "-ngl", "99", "-fa", "1", "-r", "1", "-t", "1", "--no-warmup", "-o", "jsonl"),
             *("-p", str(run.prompt), "-n", str(run.generated), "-d", str(run.depth)),
         ]
         return self._run(argv, {})
 
     def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
-        store = Store(root=self.cache_root / "recorder" / "runs")
+        backend = self.backend
+        store = Store(root=self._cache_root / "recorder" / "runs")
         key = key_of(
             {
                 "format": _FORMAT,
-                "library": self.library.key,
-                "programs": self.programs.key,
-                "stub": self.stub.name,
-                "driver": self.driver.parent.name,
+                "library": backend.library.key,
+                "programs": backend.programs.key,
+                "stub": backend.stub.name,
+                "driver": backend.driver.parent.name,
                 "device": asdict(self.device),
                 "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
-                "argv": [word.replace(str(self.cache_root), "{cache}") for word in argv],
+                "argv": [word.replace(str(self._cache_root), "{cache}") for word in argv],
                 "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
                 "traced": traced,
             }
@@ -257,8 +267,8 @@ class Session:
             (work / name).write_text(text, "utf-8")
         log.touch()
         variables = {
-            "LD_LIBRARY_PATH": f"{self.stub}:{self.programs.folder}",
-            "GGML_BACKEND_PATH": str(self.library.path),
+            "LD_LIBRARY_PATH": f"{self.backend.stub}:{self.backend.programs.folder}",
+            "GGML_BACKEND_PATH": str(self.backend.library.path),
             "GGML_CUDA_DISABLE_GRAPHS": "1",
             "PATCHKIT_RECORDER_DEVICE": str(work / "device"),
             "PATCHKIT_RECORDER_KERNELS": str(work / "kernels"),
@@ -272,8 +282,8 @@ class Session:
                 env=variables,
                 timeout_s=_TIMEOUT_S,
                 check=False,
-                reporter=self.reporter,
-                stop=self.stop,
+                reporter=self.compiler.reporter,
+                stop=self.compiler.stop,
             )
         except ToolTimeout as error:
             raise RecordedRunHangs(

@@ -28,11 +28,6 @@ class HardwareLimits:
     lds_pool_bytes: int
     lds_per_workgroup_bytes: int
 
-    @property
-    def lds_per_wgp_bytes(self) -> int:
-        """The pool by the name it has on RDNA."""
-        return self.lds_pool_bytes
-
 
 def limits_of(profile: ArchProfile) -> HardwareLimits:
     """The limits a profile states. Raises what :meth:`Facts.require` raises: nothing is guessed."""

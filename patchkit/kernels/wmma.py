@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,17 +48,6 @@ class WmmaParams:
         return f"kq_stride {self.kq_stride}, nwarps {self.nwarps}, min_waves {self.min_waves}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """A broken rule: its id, and what it says with the numbers put in."""
-
-    rule: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.text}"
-
-
 UPSTREAM = WmmaParams(kq_stride=256, nwarps=4, min_waves=1)
 
 # The switches of ggml_cuda_flash_attn_ext_wmma_f16 on HIP: with f32, head size 256 has 16 columns only.
@@ -90,8 +80,8 @@ def lds_bytes(variant: WmmaVariant, params: WmmaParams) -> int:
     return (max(kq, vkq_ratio(variant, params) * vkq) + vkq) * _HALF_BYTES
 
 
-def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> tuple[Violation, ...]:
-    """Every rule the params break for this variant on this GPU, in the order of the rules."""
+def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> dict[str, str]:
+    """Every rule the params break for this variant on this GPU, and how, in the order of the rules."""
     stride, warps = params.kq_stride, params.nwarps
     rows = _FRAGMENT * warps
     shared = _FRAGMENT * vkq_ratio(variant, params)
@@ -118,7 +108,7 @@ def violations(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits)
             f"min_waves {params.min_waves} is not between 1 and {limits.max_waves_per_simd}",
         ),
     )
-    return tuple(Violation(rule=rule, text=text) for rule, holds, text in rules if not holds)
+    return {rule: how for rule, holds, how in rules if not holds}
 
 
 def legal_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
@@ -128,7 +118,6 @@ def legal_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaPara
     return tuple(sorted(each for each in candidates if not violations(variant, each, limits)))
 
 
-_MODEL_FRAGMENT = 16
 _FRAGMENT_VGPRS = 8  # 16 halves per lane on gfx11: both halves of the wave hold a copy
 
 # Fitted to the 77 compiled rows with upstream's four waves, or eight at head size 64.
@@ -141,23 +130,7 @@ _WIDE_HEAD_SIZE = 64
 _WIDE_NWARPS = 8
 
 
-class NoLegalParameters(ConfigError):
-    """No parameters of the WMMA kernel are legal on this GPU."""
-
-    code = "WMMA_NO_PARAMETERS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What the model favours; ``vgprs`` and ``waves`` (resident, per SIMD) are estimates."""
-
-    params: WmmaParams
-    vgprs: int
-    waves: int
-    reason: str
-
-
-def estimate_vgprs(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
+def estimate_vgprs(variant: WmmaVariant, params: WmmaParams) -> int:
     """Registers per lane the kernel would like; an estimate. Above the cap of 256 it spills.
 
     160 for addresses, softmax and per-column state, 0.35 of the registers of Q and the VKQ
@@ -165,23 +138,21 @@ def estimate_vgprs(variant: WmmaVariant, params: WmmaParams, limits: HardwareLim
     on gfx1151 (VGPRs + spilled) over the rows it was fitted to: mean error 28, largest 95. Rows with
     other waves per block are worse (they are never chosen by :func:`choose_params`).
 
-    Only meaningful for gfx11 fragments (``limits.matrix == "wmma"``).
+    Only meaningful for gfx11 fragments (``matrix`` is "wmma").
     """
-    del limits  # one fragment layout is known; the parameter is where another would come in
-    column_tiles = variant.ncols // _MODEL_FRAGMENT
-    q = variant.head_size // _MODEL_FRAGMENT * column_tiles * _FRAGMENT_VGPRS
+    column_tiles = variant.ncols // _FRAGMENT
+    q = variant.head_size // _FRAGMENT * column_tiles * _FRAGMENT_VGPRS
     vkq = variant.head_size // vkq_stride(variant, params) * column_tiles * _FRAGMENT_VGPRS
-    k_rows = params.kq_stride // (_MODEL_FRAGMENT * params.nwarps)
-    in_flight = k_rows * variant.head_size // _MODEL_FRAGMENT * _FRAGMENT_VGPRS
+    k_rows = params.kq_stride // (_FRAGMENT * params.nwarps)
+    in_flight = k_rows * variant.head_size // _FRAGMENT * _FRAGMENT_VGPRS
     estimate = _BASE_VGPRS + _HELD_WEIGHT * (q + vkq) + _FLIGHT_WEIGHT * min(in_flight, _FLIGHT_LIMIT)
     return round(estimate)
 
 
 def estimate_waves(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
     """Resident waves per SIMD at the estimated registers (spilling beyond the cap) and the exact LDS."""
-    vgprs = min(estimate_vgprs(variant, params, limits), limits.max_vgprs_per_wave)
-    threads = params.nwarps * limits.wave_size
-    return resident_waves(vgprs, lds_bytes(variant, params), threads, limits)
+    vgprs = min(estimate_vgprs(variant, params), limits.max_vgprs_per_wave)
+    return resident_waves(vgprs, lds_bytes(variant, params), params.nwarps * limits.wave_size, limits)
 
 
 def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
@@ -198,54 +169,35 @@ def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[Wmma
     )
 
 
-def choose_params(variant: WmmaVariant, limits: HardwareLimits, *, min_waves: int = 1) -> Choice:
+def choose_params(variant: WmmaVariant, limits: HardwareLimits) -> WmmaParams:
     """The params with the most resident waves by the model, never fewer than upstream's.
 
     Among equals: the larger stride (fewer barriers and less LDS traffic per KV row), then upstream's
-    waves per block. ``min_waves`` is passed through: values below 6 cap no register on GPUs with 1536.
+    waves per block.
 
     Raises:
-        NoLegalParameters: nothing is legal on this GPU.
+        WMMA_NO_PARAMETERS: nothing is legal on this GPU.
     """
     candidates = candidate_params(variant, limits)
     if not candidates:
-        raise NoLegalParameters(
+        raise ConfigError(
             f"no legal parameters for {variant} on {limits.arch}",
+            code="WMMA_NO_PARAMETERS",
             where=Location(path=f"{limits.arch}.toml"),
             why=f"LDS per work group is {limits.lds_per_workgroup_bytes} bytes",
             hint="state a tuned row for this variant, or take wmma-tile-params off for this GPU",
         )
 
     def rank(params: WmmaParams) -> tuple[int, int, bool]:
-        return (_waves_in_pool(variant, params, limits), params.kq_stride, params.nwarps == UPSTREAM.nwarps)
+        vgprs = min(estimate_vgprs(variant, params), limits.max_vgprs_per_wave)
+        threads = params.nwarps * limits.wave_size
+        blocks = resident_blocks(vgprs, lds_bytes(variant, params), threads, limits)
+        return (blocks * params.nwarps, params.kq_stride, params.nwarps == UPSTREAM.nwarps)
 
-    best = max(candidates, key=rank)
-    waves = estimate_waves(variant, best, limits)
-    before = estimate_waves(variant, UPSTREAM, limits)
-    reason = f"{waves} waves per SIMD by the model, upstream's parameters {before}"
-    if best == UPSTREAM:
-        reason = f"upstream's parameters: nothing holds more than {waves} waves per SIMD by the model"
-    return Choice(
-        params=WmmaParams(best.kq_stride, best.nwarps, min_waves),
-        vgprs=estimate_vgprs(variant, best, limits),
-        waves=waves,
-        reason=reason,
-    )
-
-
-def _waves_in_pool(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
-    vgprs = min(estimate_vgprs(variant, params, limits), limits.max_vgprs_per_wave)
-    threads = params.nwarps * limits.wave_size
-    return resident_blocks(vgprs, lds_bytes(variant, params), threads, limits) * params.nwarps
+    return max(candidates, key=rank)
 
 
 Origin = Literal["tuned", "model", "upstream"]
-
-
-class TunedVariantUnknown(ConfigError):
-    """A tuned row is for a variant the kernel does not have on HIP."""
-
-    code = "WMMA_NO_VARIANT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,9 +218,9 @@ def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
     Empty for a GPU without matrix instructions: the kernel does not exist there.
 
     Raises:
-        ErrorGroup: tuned rows that break rules, each an :class:`WMMA_ILLEGAL` with the row's place, or
-            that fit no variant (:class:`TunedVariantUnknown`).
-        NoLegalParameters: a variant for which nothing is legal.
+        ErrorGroup: tuned rows that break rules (WMMA_ILLEGAL) or fit no variant (WMMA_NO_VARIANT), each
+            with its place.
+        WMMA_NO_PARAMETERS: a variant for which nothing is legal.
     """
     limits = limits_of(profile)
     if limits.matrix == "none":
@@ -284,8 +236,12 @@ def _row(variant: WmmaVariant, tuned: TunedWmma | None, limits: HardwareLimits) 
         origin, params = "tuned", _params(tuned)
         source = f"{tuned.source}; {tuned.measured_on}"
     elif limits.matrix == "wmma":
-        choice = choose_params(variant, limits)
-        origin, params, source = "model", choice.params, choice.reason
+        origin, params = "model", choose_params(variant, limits)
+        waves = estimate_waves(variant, params, limits)
+        before = estimate_waves(variant, UPSTREAM, limits)
+        source = f"{waves} waves per SIMD by the model, upstream's parameters {before}"
+        if params == UPSTREAM:
+            source = f"upstream's parameters: nothing holds more than {waves} waves per SIMD by the model"
     else:
         origin, params = "upstream", UPSTREAM
         source = f"no model of {limits.matrix} fragments; build 6900 as it is"
@@ -304,8 +260,9 @@ def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: Ha
     for variant, row in tuned.items():
         if variant not in VARIANTS:
             errors.append(
-                TunedVariantUnknown(
+                ConfigError(
                     f"{profile.arch}: the kernel has no variant for {variant}",
+                    code="WMMA_NO_VARIANT",
                     where=row.where,
                     why="with f32 accumulators head size 256 is compiled for 16 columns only",
                     hint="take the row out",
@@ -319,15 +276,15 @@ def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: Ha
 
 
 def _illegal(
-    arch: str, variant: WmmaVariant, row: TunedWmma, broken: tuple[Violation, ...], limits: HardwareLimits
+    arch: str, variant: WmmaVariant, row: TunedWmma, broken: Mapping[str, str], limits: HardwareLimits
 ) -> ConfigError:
     legal = legal_params(variant, limits)
     nearest = min(legal, key=lambda params: _distance(params, _params(row)), default=None)
     return ConfigError(
-        f"{arch}: the tuned row for {variant} breaks {', '.join(each.rule for each in broken)}",
+        f"{arch}: the tuned row for {variant} breaks {', '.join(broken)}",
         code="WMMA_ILLEGAL",
         where=row.where,
-        why="; ".join(str(each) for each in broken),
+        why="; ".join(f"{rule}: {how}" for rule, how in broken.items()),
         hint=f"legal and nearest: {nearest}" if nearest else "nothing is legal here: take the row out",
     )
 

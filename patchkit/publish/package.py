@@ -12,7 +12,7 @@ from patchkit.build.parts import BackendName
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.wheel import WheelContents, check_folder, make_wheel
 from patchkit.candidate.build import PROGRAMS, build_sides, check_programs, prepare_subject
-from patchkit.candidate.records import Wish
+from patchkit.candidate.record import Wish
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.verify import NOTHING
 from patchkit.series.lock import PinWanted

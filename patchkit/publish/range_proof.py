@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError
+from patchkit.base.plain import fields_of
 from patchkit.base.source import SourceText
-from patchkit.candidate.find import Candidate
+from patchkit.candidate.find import read_candidate
+from patchkit.candidate.record import Candidate, candidate_ref
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.series.catalogue import Series
 from patchkit.series.patch import Patch
+from patchkit.upstream.refs import list_refs
 from patchkit.upstream.repository import Repository
 
 _SHOWN = 5  # lines of a difference in a message
@@ -53,16 +57,43 @@ class RangeProof:
     range_diff: str
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """Both sides without stray lines: a proof has none."""
         return {
-            name: {
-                "build": side.build,
-                "base": side.base,
-                "tip": side.tip,
-                "files": [{"path": one.path, "declared": list(one.declared)} for one in side.files],
-            }
+            name: fields_of(side) | {"files": [fields_of(one, "stray") for one in side.files]}
             for name, side in (("old", self.old), ("new", self.new))
         }
+
+
+_PUBLISHED = re.compile(r"refs/heads/patchkit/(?P<archs>[^/]+)/b(?P<build>[0-9]+)(?:-unproven)?")
+
+
+def carry_range(
+    repository: Repository, series: Series, *, archs: tuple[str, ...], build: int, tip: str
+) -> RangeProof | None:
+    """Prove the step from the pin published before: the nearest older one, else the nearest newer one.
+
+    None without another pin. Raises RangeProofFailed: one of the two differs outside of what is declared.
+    """
+    refs = list_refs(repository, "refs")
+    found: dict[int, str] = {}
+    for ref in refs:
+        name = _PUBLISHED.fullmatch(ref)
+        if name is not None and name["archs"] == "+".join(archs) and int(name["build"]) != build:
+            # The longer name is the unproven one and sorts behind: the proven one stays.
+            found.setdefault(int(name["build"]), ref)
+    older = [one for one in found if one < build]
+    nearest = max(older) if older else min(found, default=None)
+    if nearest is None or f"refs/patchkit/pin/b{nearest}" not in refs:
+        return None
+    (sealed,) = repository.resolve(f"{found[nearest]}^")  # below the seal lies the candidate
+    if sealed is None:
+        return None
+
+    def candidate(pin: int, commit: str) -> Candidate:
+        ref = candidate_ref(archs, f"b{pin}")
+        return read_candidate(repository, ref, {**refs, ref: commit})
+
+    return prove_range(repository, series, candidate(nearest, sealed), candidate(build, tip))
 
 
 def prove_range(repository: Repository, series: Series, old: Candidate, new: Candidate) -> RangeProof:

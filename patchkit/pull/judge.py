@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import PatchkitError, members_of
-from patchkit.candidate.apply import candidate_ref, write_plan
-from patchkit.candidate.available import find_available
-from patchkit.candidate.find import Candidate, read_candidate
-from patchkit.candidate.locking import make_result, read_inputs
-from patchkit.candidate.plan import Plan, Request, plan_with
+from patchkit.candidate.commit import write_plan
+from patchkit.candidate.listing import find_available
+from patchkit.candidate.lock import make_result, read_inputs
+from patchkit.candidate.plan import Plan, Request, make_plan
+from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.hardware import Hardware, choose_hardware
 from patchkit.gates.registry import find_entry, gate_names
@@ -25,7 +25,6 @@ from patchkit.pull.targets import Target
 from patchkit.pull.verdict import Finding, GateRow, Judged
 from patchkit.series.lock import Result
 from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import pin_ref
 
 NOT_DESCRIBED = "no gate runs: the lock of the head does not describe its series"
 _UNTRUE = "no gate runs: the lock of the head records something else than the head gives"
@@ -51,14 +50,11 @@ def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
-        plan = plan_with(request, workspace, cache)
+        plan = make_plan(request, workspace, cache)
         if plan.errors:
             return plan
-        commits, tree = write_plan(plan, repository, unlocked=False)
-        tip = commits[-1].commit if commits else plan.base
-        ref = candidate_ref(plan.archs, plan.pin.name)
-        candidate = read_candidate(repository, ref, {ref: tip, pin_ref(plan.pin): plan.base})
-        result = make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=tip)
+        candidate, tree = write_plan(plan, repository)
+        result = make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)
     files: dict[str, bytes] = {}
     for _, placed in plan.steps:
         files |= placed.changes

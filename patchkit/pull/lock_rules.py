@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.candidate.locking import difference, hash_inputs
+from patchkit.candidate.lock import difference, hash_inputs
 from patchkit.pull.side import Side
 from patchkit.pull.targets import Target
 from patchkit.series.lock import GitSource, Lock, Pin, Result, Source

@@ -16,10 +16,10 @@ from patchkit.base.files import OTHER_FILE, disk_errors, write_output
 from patchkit.candidate.workspace import Workspace
 from patchkit.pull.text import gate_markdown
 from patchkit.pull.verdict import Finding, Verdict
-from patchkit.report.sarif import physical_location, sarif_document
-from patchkit.report.write import Format, ReportPlan
+from patchkit.report.registry import FORMATS
+from patchkit.report.sarif import Result, location, sarif_text
+from patchkit.report.write import ReportPlan
 
-_ENDINGS: Mapping[Format, str] = {"html": "html", "junit": "junit.xml", "sarif": "sarif", "markdown": "md"}
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 
 
@@ -70,7 +70,7 @@ def write_reports(
         if one.evidence is None:
             continue
         stem = f"{'+'.join(one.archs)}-b{one.build}-{(one.tree or '')[:12]}"
-        files = {form: folder / f"{stem}.{ending}" for form, ending in _ENDINGS.items()}
+        files = {form.name: folder / f"{stem}.{form.ending}" for form in FORMATS if form.ending}
         ReportPlan(files=files).write(workspace, one.evidence, environ, version)
         written += files.values()
     return tuple(written)
@@ -78,42 +78,35 @@ def write_reports(
 
 def gate_sarif(verdict: Verdict, version: str) -> str:
     """SARIF 2.1.0 of the findings."""
-    rules = {finding.problem.code: finding.problem for finding in verdict.findings}
-    driver = {
-        "name": "patchkit gate",
-        "version": version,
-        "rules": [
-            {"id": code, "shortDescription": {"text": _summary(type(problem).__doc__, code)}}
-            for code, problem in rules.items()
-        ],
-    }
-    results = [_result(finding) for finding in verdict.findings]
-    return sarif_document({"tool": {"driver": driver}, "results": results})
+    problems = {finding.problem.code: finding.problem for finding in verdict.findings}
+    rules = [
+        {"id": code, "shortDescription": {"text": _summary(type(problem).__doc__, code)}}
+        for code, problem in problems.items()
+    ]
+    return sarif_text("patchkit gate", version, rules, [_result(finding) for finding in verdict.findings])
 
 
 def _summary(text: str | None, code: str) -> str:
     return (text or code).strip().splitlines()[0]
 
 
-def _result(finding: Finding) -> dict[str, object]:
+def _result(finding: Finding) -> Result:
     problem = finding.problem
     told = [problem.message]
     told += [f"It leaks into {', '.join(finding.leaks)}."] if finding.leaks else []
     told += [problem.why] if problem.why else []
     told += [f"Next: {problem.hint}"] if problem.hint else []
     here = list(dict.fromkeys(_in_head(finding)))
-    result: dict[str, object] = {
-        "ruleId": problem.code,
-        "level": "error",
-        "message": {"text": "\n".join(told)},
-        "locations": [_location(place) for place in here[:1]],
-    }
     others = [place for place in dict.fromkeys((*here, *problem.where)) if place not in here[:1]]
-    if others:
-        result["relatedLocations"] = [
-            _location(place) | {"message": {"text": place.label or str(place)}} for place in others
-        ]
-    return result
+    return Result(
+        code=problem.code,
+        message="\n".join(told),
+        place=location(here[0].path, here[0].line, here[0].column) if here else None,
+        others=[
+            location(place.path, place.line, place.column, label=place.label or str(place))
+            for place in others
+        ],
+    )
 
 
 def _in_head(finding: Finding) -> Iterator[Location]:
@@ -122,7 +115,3 @@ def _in_head(finding: Finding) -> Iterator[Location]:
     for place in finding.problem.where:
         if _OF_HEAD.match(place.path):
             yield place
-
-
-def _location(place: Location) -> dict[str, object]:
-    return physical_location(place.path, place.line, place.column)

@@ -58,6 +58,8 @@ def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:
         yield f"{where} changes what it promises ([bench])"
     if was.moves != now.moves:
         yield f"{where} changes which kernels it may move"
+    if was.launches != now.launches:
+        yield f"{where} changes what it promises about launches ([launches])"
     if was.without != now.without:
         yield f"{where} says something else fails without it"
 

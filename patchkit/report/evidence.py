@@ -5,22 +5,31 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
-from patchkit.gates.document import FILE_BYTES, EvidenceContradicts, EvidenceUnreadable, Node, parse_document
-from patchkit.report.model import Evidence, EvidenceFile, GateReport, parse_gate
+from patchkit.gates.base import Evidence
+from patchkit.gates.document import (
+    FILE_BYTES,
+    EvidenceContradicts,
+    EvidenceUnreadable,
+    Node,
+    parse_model,
+    read_model,
+)
+from patchkit.gates.registry import find_entry, load
+from patchkit.report.model import EvidenceFile, GateReport, Run, RunFile
 
 REPORT = "report.json"
 _MOST_FILES = 200  # the whole ladder on two backends has 17
-_MOST_GATES = 100
 _HEAD = 1000  # bytes; the name is the first field of a gate's file
 
 
-def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None) -> Evidence:
-    """The evidence in a folder. ``neutral`` takes the paths of this machine out of a file's bytes.
+def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None) -> Run:
+    """The run whose evidence lies in a folder.
+
+    ``neutral`` takes the paths of this machine out of a file's bytes.
 
     Raises:
         EVIDENCE_ABSENT: there is no report.
@@ -60,79 +69,89 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def parse_evidence(files: Mapping[str, bytes], folder: str) -> Evidence:
-    """The evidence of a folder's files by name; raises as :func:`load_evidence`, but for the disk."""
+def parse_evidence(files: Mapping[str, bytes], folder: str) -> Run:
+    """The run that a folder's files, by name, are of; raises as :func:`load_evidence`, but for the disk."""
     if REPORT not in files:
         raise UsageError(f"{folder} has no {REPORT}", code="EVIDENCE_ABSENT", hint="patchkit verify makes it")
-    report = parse_document(files[REPORT], f"{folder}/{REPORT}")
+    source = f"{folder}/{REPORT}"
+    told = parse_model(files[REPORT], RunFile, source)
     gates: list[GateReport] = []
     used = [REPORT]
-    for row in report.get("gates").items(most=_MOST_GATES):
-        gate = parse_gate(row)
-        if any(gate.name == other.name for other in gates):
+    for number, row in enumerate(told.gates):
+        if any(row.name == other.name for other in gates):
+            place = f"$.gates[{number}]"
             raise EvidenceContradicts(
-                f"{row.source}: {row.path} is of gate {gate.name}, which is there already",
-                where=Location(path=row.source, label=row.path),
+                f"{source}: {place} is of gate {row.name}, which is there already",
+                where=Location(path=source, label=place),
                 why="a run has one result of each gate",
                 hint="run patchkit verify again",
             )
-        name = f"{gate.name}.json"
-        if name in files and row.find("evidence") is not None:
-            gate = _with_evidence(gate, parse_document(files[name], f"{folder}/{name}"))
+        name = f"{row.name}.json"
+        if name in files and row.evidence is not None:
+            gates.append(_with_evidence(row, files[name], f"{folder}/{name}"))
             used.append(name)
-        gates.append(gate)
-    stopped = report.find("stopped")
-    nothing = _nothing(report, gates)
-    return Evidence(
-        folder=folder,
-        ok=report.get("ok").flag(),
-        stopped=None if stopped is None else stopped.text(),
-        branch=report.get("branch").text(),
-        archs=report.get("archs").texts(),
-        base=report.get("base").text(),
-        tip=report.get("tip").text(),
-        tree=report.get("tree").text(),
-        proven_with=report.get("proven_with").texts(),
-        gates=tuple(gates),
-        strays=_strays(files, used, gates),
-        files=tuple(_file(name, files[name]) for name in used),
-        nothing=nothing,
+        else:
+            gates.append(row.model_copy(update={"evidence": None}))
+    return Run.model_construct(
+        **dict(told)
+        | {
+            "gates": tuple(gates),
+            "folder": folder,
+            "strays": _strays(files, used, gates),
+            "files": tuple(_file(name, files[name]) for name in used),
+            "nothing": _nothing(told, gates, source),
+        }
     )
 
 
-def _nothing(report: Node, gates: list[GateReport]) -> str | None:
+def _nothing(told: RunFile, gates: list[GateReport], source: str) -> str | None:
     """Where there are patches, of a candidate without one; None for any other candidate.
 
     Evidence of an earlier patchkit may say of such a candidate that gates passed.
     """
-    flag = report.find("nothing_to_prove")
-    is_nothing = flag is not None and flag.flag()
-    if not is_nothing and report.get("base").text() != report.get("tip").text():
+    if not told.nothing_to_prove and told.base != told.tip:
         return None
     ran = [gate.name for gate in gates if gate.verdict != "not run"]
-    if ran or not is_nothing or report.get("ok").flag():
+    if ran or not told.nothing_to_prove or told.ok:
         raise EvidenceContradicts(
-            f"{report.source} is of a candidate without a patch, and says that something was proven",
-            where=Location(path=report.source),
+            f"{source} is of a candidate without a patch, and says that something was proven",
+            where=Location(path=source),
             why=f"gates that ran: {', '.join(ran)}"
             if ran
             else "it does not say that there is nothing to prove",
             hint="run patchkit verify again",
         )
-    available = report.find("available")
-    return "" if available is None else available.get("sentence").text()
+    return "" if told.available is None else told.available.sentence
 
 
-def _with_evidence(gate: GateReport, document: Node) -> GateReport:
-    own = parse_gate(document)
-    if (own.name, own.verdict, own.summary) != (gate.name, gate.verdict, gate.summary):
+def _with_evidence(row: GateReport, data: bytes, source: str) -> GateReport:
+    own = parse_model(data, GateReport, source)
+    if (own.name, own.verdict, own.summary) != (row.name, row.verdict, row.summary):
         raise EvidenceContradicts(
-            f"{document.source} is not of the run that the report is of",
-            where=Location(path=document.source),
-            why=f"the report says '{gate.verdict}: {gate.summary}', the file '{own.verdict}: {own.summary}'",
+            f"{source} is not of the run that the report is of",
+            where=Location(path=source),
+            why=f"the report says '{row.verdict}: {row.summary}', the file '{own.verdict}: {own.summary}'",
             hint="run patchkit verify again: it writes both",
         )
-    return replace(own, seconds=gate.seconds)
+    return own.model_copy(update={"seconds": row.seconds, "evidence": _evidence(own, source)})
+
+
+class _Unknown(Evidence, extra="ignore"):
+    """What a gate found that this patchkit does not know."""
+
+
+def _evidence(gate: GateReport, source: str) -> Evidence | Node | None:
+    """By the model of the gate."""
+    value: object = gate.evidence
+    if not isinstance(value, dict) or not value:
+        return None
+    entry = find_entry(gate.name)
+    if entry is not None and not entry.evidence:
+        return Node(
+            value=value, path="$.evidence", source=source, hint="patchkit verify makes the evidence anew"
+        )
+    model: type[Evidence] = load(entry.evidence) if entry is not None else _Unknown
+    return read_model(value, model, source, "$.evidence")
 
 
 def _strays(files: Mapping[str, bytes], used: list[str], gates: list[GateReport]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import jinja2
 
 from patchkit.gates.blocks import Change, Changes, Curve, Curves, Order, Point, Row, Table, figure, percent
-from patchkit.report.model import Evidence, GateReport
+from patchkit.report.model import GateReport, Run
 from patchkit.report.sections import blocks_of, provenance
 
 
@@ -252,30 +252,30 @@ class _Section:
     curves: tuple[CurveChart, ...]
 
 
-def html_report(evidence: Evidence, *, sweep: Sequence[Table] = (), version: str = "") -> str:
-    """The page as text; ``sweep`` are the tables of a matrix. Raises EvidenceMalformed."""
-    sections = [_section(number, gate) for number, gate in enumerate(evidence.gates)]
-    still_open, problems = list(evidence.open), list(evidence.problems)
+def html_report(run: Run) -> str:
+    """The page as text."""
+    sections = [_section(number, gate) for number, gate in enumerate(run.gates)]
+    still_open, problems = list(run.open), list(run.problems)
     context = {
-        "evidence": evidence,
+        "run": run,
         "open": still_open[:_MOST],
         "open_left_out": max(0, len(still_open) - _MOST),
         "problems": problems[:_MOST],
         "problems_left_out": max(0, len(problems) - _MOST),
         "sections": sections,
-        "sweep": [_shown(f"sweep-{number}", table) for number, table in enumerate(sweep)],
-        "provenance": provenance(evidence),
-        "state": _state(evidence),
+        "sweep": [_shown(f"sweep-{number}", table) for number, table in enumerate(run.sweep)],
+        "provenance": provenance(run),
+        "state": _state(run),
         "marks": _MARKS,
-        "version": version,
+        "version": run.version,
     }
     return render_page(_FOLDER, "report.html", context)
 
 
-def _state(evidence: Evidence) -> str:
-    if evidence.count("failed") or evidence.stopped is not None:
+def _state(run: Run) -> str:
+    if run.count("failed") or run.stopped is not None:
         return "failed"
-    return "not-run" if evidence.count("not run") else "passed"
+    return "not-run" if run.count("not run") else "passed"
 
 
 def _section(number: int, gate: GateReport) -> _Section:

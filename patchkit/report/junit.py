@@ -11,32 +11,32 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
-from patchkit.report.model import Evidence, GateReport, Problem
+from patchkit.report.model import GateReport, Problem, Run
 
 
-def junit_report(evidence: Evidence) -> str:
+def junit_report(run: Run) -> str:
     """The run as XML text."""
-    broken = {gate.name for gate in evidence.gates if gate.has_broken}
-    skipped = sum(gate.verdict == "not run" and gate.name not in broken for gate in evidence.gates)
+    broken = {gate.name for gate in run.gates if gate.has_broken}
+    skipped = sum(gate.verdict == "not run" and gate.name not in broken for gate in run.gates)
     figures = {
-        "name": f"patchkit verify {evidence.branch}",
-        "tests": str(len(evidence.gates)),
-        "failures": str(evidence.count("failed")),
+        "name": f"patchkit verify {run.branch}",
+        "tests": str(len(run.gates)),
+        "failures": str(run.count("failed")),
         "errors": str(len(broken)),
-        "time": f"{sum(gate.seconds for gate in evidence.gates):.2f}",
+        "time": f"{sum(gate.seconds for gate in run.gates):.2f}",
     }
     root = ET.Element("testsuites", figures)
     suite = ET.SubElement(root, "testsuite", {**figures, "skipped": str(skipped)})
     properties = ET.SubElement(suite, "properties")
     for name in ("base", "tip", "tree"):
-        ET.SubElement(properties, "property", {"name": name, "value": getattr(evidence, name)})
-    for told in evidence.proven_with:
+        ET.SubElement(properties, "property", {"name": name, "value": getattr(run, name)})
+    for told in run.proven_with:
         ET.SubElement(properties, "property", {"name": "tool", "value": told})
-    if evidence.nothing is not None:
-        told = f"{evidence.headline}. {evidence.nothing}".rstrip()
+    if run.nothing is not None:
+        told = f"{run.headline}. {run.nothing}".rstrip()
         ET.SubElement(properties, "property", {"name": "nothing to prove", "value": told})
-    for gate in evidence.gates:
-        _case(suite, gate, "+".join(evidence.archs))
+    for gate in run.gates:
+        _case(suite, gate, "+".join(run.archs))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
@@ -45,7 +45,7 @@ def _case(suite: ET.Element, gate: GateReport, archs: str) -> None:
     attributes = {"classname": f"patchkit.verify.{archs}", "name": gate.name, "time": f"{gate.seconds:.2f}"}
     place = next((each for problem in gate.problems for each in problem.places if each.side != "other"), None)
     if place is not None:
-        attributes["file"] = place.path
+        attributes["file"] = place.file
         if place.line is not None:
             attributes["line"] = str(place.line)
     case = ET.SubElement(suite, "testcase", attributes)

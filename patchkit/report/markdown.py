@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from patchkit.base.text import one_line
 from patchkit.gates.blocks import Table
-from patchkit.report.model import Evidence, GateReport, Problem
+from patchkit.report.model import GateReport, Problem, Run
 from patchkit.report.sections import provenance, tables_of
 
 _MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
@@ -27,9 +27,9 @@ _NOBODY = "@<!-- -->"
 _TICKS = re.compile(r"`+")
 
 
-def markdown_report(evidence: Evidence, *, sweep: Sequence[Table] = ()) -> str:
-    """The run in Markdown of GitHub's kind, with the tables of a matrix. Raises EvidenceMalformed."""
-    text = "\n".join(_lines(evidence, sweep)) + "\n"
+def markdown_report(run: Run) -> str:
+    """The run in Markdown of GitHub's kind."""
+    text = "\n".join(_lines(run)) + "\n"
     if len(text.encode("utf-8", "replace")) > _ALL:
         cut = text.encode("utf-8", "replace")[:_ALL].decode("utf-8", "ignore")
         # Whatever was open is closed, so that what others write below reads as theirs.
@@ -37,40 +37,40 @@ def markdown_report(evidence: Evidence, *, sweep: Sequence[Table] = ()) -> str:
     return text
 
 
-def _lines(evidence: Evidence, sweep: Sequence[Table]) -> Iterator[str]:
-    yield f"## {escaped(evidence.branch)}: {escaped(evidence.headline)}"
+def _lines(run: Run) -> Iterator[str]:
+    yield f"## {escaped(run.branch)}: {escaped(run.headline)}"
     yield ""
-    tip, tree, base = map(_hash, (evidence.tip, evidence.tree, evidence.base))
+    tip, tree, base = map(_hash, (run.tip, run.tree, run.base))
     yield f"Candidate `{tip}`, tree `{tree}`, against `{base}`."
-    if evidence.nothing:
+    if run.nothing:
         yield ""
-        yield escaped(evidence.nothing)
+        yield escaped(run.nothing)
     yield ""
     yield "| gate | verdict | seconds | what it found |"
     yield "|---|---|--:|---|"
-    for gate in evidence.gates:
+    for gate in run.gates:
         cells = (gate.name, _MARKS[gate.verdict], f"{gate.seconds:.1f}", gate.summary)
         yield f"| {' | '.join(cell(each) for each in cells)} |"
     yield ""
     yield "### Not proven"
     yield ""
-    still_open = list(evidence.open)
+    still_open = list(run.open)
     yield from (f"- **{escaped(gate)}**: {cell(told)}" for gate, told in still_open[:_OPEN])
     if len(still_open) > _OPEN:
         yield f"- and {len(still_open) - _OPEN} more"
-    yield from _problems(evidence)
-    for gate in evidence.gates:
+    yield from _problems(run)
+    for gate in run.gates:
         for table in tables_of(gate):
             if table.rows and not table.is_detail:
                 yield from _folded(f"{gate.name}: {table.caption}", table)
-    for table in sweep:
+    for table in run.sweep:
         yield from _folded(table.caption, table)
     yield ""
     yield "<details><summary>Provenance</summary>"
     yield ""
     yield "| what | which |"
     yield "|---|---|"
-    yield from (f"| {cell(name)} | {cell(value)} |" for name, value in provenance(evidence))
+    yield from (f"| {cell(name)} | {cell(value)} |" for name, value in provenance(run))
     yield ""
     yield "</details>"
 
@@ -79,8 +79,8 @@ def _hash(text: str) -> str:
     return re.sub(r"[^0-9A-Za-z]", "?", text[:12])
 
 
-def _problems(evidence: Evidence) -> Iterator[str]:
-    problems = list(evidence.problems)
+def _problems(run: Run) -> Iterator[str]:
+    problems = list(run.problems)
     if not problems:
         return
     yield ""

@@ -1,72 +1,87 @@
-"""What a report is made of: the run, its gates, their problems, all read from evidence."""
+"""What a report is made of: one run of ``verify``, its gates and their problems, as its evidence says."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Annotated, Literal
 
-from patchkit.gates.base import Evidence as GateEvidence
-from patchkit.gates.document import Node, read_model
-from patchkit.gates.registry import find_entry, load
+from pydantic import Field, SkipValidation
 
-Verdict = Literal["passed", "failed", "not run"]
+from patchkit.gates.base import Evidence, Many, Number, Record, Verdict
+from patchkit.gates.blocks import Table
+from patchkit.gates.document import Node
+
 Side = Literal["upstream", "series", "other"]
 
 SERIES = "$PATCHKIT_SERIES/"
 """What paths of the series folder begin with once evidence was made independent of the machine."""
 
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
-_WRITTEN = re.compile(r"(?P<path>.*?)(?::(?P<line>\d{1,9}))?(?::(?P<column>\d{1,9}))?", re.DOTALL)
+_MOST_GATES = 100
 _SOURCE = re.compile(r"[\w.+@-]+(?:/[\w.+@ -]+)*\.\w+")
+_LineOrColumn = Annotated[int, Field(ge=1, le=10**15)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Record):
     """``path:line:column``, lines and columns from 1; ``label`` says what stands there, often the patch."""
 
     path: str
-    line: int | None = None
-    column: int | None = None
+    line: _LineOrColumn | None = None
+    column: _LineOrColumn | None = None
     label: str | None = None
-    side: Side = "other"
+
+    @property
+    def side(self) -> Side:
+        """Whose file it is."""
+        if self.path.startswith(SERIES):
+            return "series"
+        is_source = len(self.path) <= _LONGEST_PATH and _SOURCE.fullmatch(self.path)
+        return "upstream" if is_source and ".." not in self.path.split("/") else "other"
+
+    @property
+    def file(self) -> str:
+        """The path, one of the series relative to its folder."""
+        return self.path.removeprefix(SERIES)
 
     def __str__(self) -> str:
-        parts = [self.path, *(str(each) for each in (self.line, self.column) if each is not None)]
+        parts = [self.file, *(str(each) for each in (self.line, self.column) if each is not None)]
         return ":".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One finding of a gate."""
+class Problem(Record):
+    """One finding of a gate; ``where`` are the places as texts."""
 
     code: str
     message: str
-    places: tuple[Place, ...] = ()
+    where: Many[str]
+    places: Many[Place]
     why: str | None = None
     hint: str | None = None
 
     @property
     def fingerprint(self) -> str:
         """The same for the same finding after lines moved: of code, file and message."""
-        path = self.places[0].path if self.places else ""
+        path = self.places[0].file if self.places else ""
         return hashlib.sha256(f"{self.code}\0{path}\0{self.message}".encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateReport:
-    """One gate. ``seconds`` is how long it took; ``evidence`` is None where the gate has none."""
+class GateReport(Record):
+    """One gate. ``seconds`` is how long it took; ``evidence`` is None where the gate has none.
 
-    name: str
+    Read, the evidence is first what the file says: :func:`patchkit.report.evidence.parse_evidence` puts the
+    gate's model in its place.
+    """
+
+    name: str = Field(validation_alias="gate")
     verdict: Verdict
     summary: str
-    problems: tuple[Problem, ...]
-    not_run: tuple[str, ...]
-    lines: tuple[str, ...]
-    seconds: float = 0.0
-    evidence: GateEvidence | Node | None = None
+    problems: Many[Problem]
+    not_run: Many[str]
+    lines: Many[str]
+    seconds: Number = 0.0
+    evidence: SkipValidation[Evidence | Node | None] = None
 
     @property
     def has_broken(self) -> bool:
@@ -74,8 +89,29 @@ class GateReport:
         return self.verdict == "not run" and bool(self.problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceFile:
+class Available(Record, extra="ignore"):
+    """Where there are patches, in one sentence."""
+
+    sentence: str
+
+
+class RunFile(Record):
+    """What ``report.json`` says. ``base`` and ``tip`` are commits, ``tree`` is the candidate's."""
+
+    ok: bool
+    nothing_to_prove: bool = False
+    available: Available | None = None
+    stopped: str | None = None
+    branch: str
+    archs: Many[str]
+    base: str
+    tip: str
+    tree: str
+    proven_with: Many[str]
+    gates: Annotated[Many[GateReport], Field(max_length=_MOST_GATES)]
+
+
+class EvidenceFile(Record):
     """A file that the report rests on; ``size`` in bytes."""
 
     name: str
@@ -83,26 +119,20 @@ class EvidenceFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """One run of ``verify``. ``base`` and ``tip`` are commits, ``tree`` is the candidate's.
+class Run(RunFile):
+    """One run of ``verify``, its gates with their evidence.
 
-    ``nothing``: the candidate has no patch, so no gate ran; where there are patches, in one sentence.
+    ``strays`` are gates whose files lie beside it and are of another run. ``nothing``: the candidate has no
+    patch, so no gate ran; where there are patches, in one sentence. The last two are no part of evidence:
+    the tables of a matrix that are shown with it, and patchkit's version.
     """
 
     folder: str
-    ok: bool
-    stopped: str | None
-    branch: str
-    archs: tuple[str, ...]
-    base: str
-    tip: str
-    tree: str
-    proven_with: tuple[str, ...]
-    gates: tuple[GateReport, ...]
     strays: tuple[str, ...]
     files: tuple[EvidenceFile, ...]
     nothing: str | None = None
+    sweep: SkipValidation[tuple[Table, ...]] = ()
+    version: str = ""
 
     def count(self, verdict: Verdict) -> int:
         """How many gates have that verdict."""
@@ -141,78 +171,3 @@ class Evidence:
                 name,
                 f"{name}.json lies beside the report and is of another run: it is not part of this one",
             )
-
-
-def parse_gate(node: Node) -> GateReport:
-    """One gate, of the report or of its own file. Raises EvidenceMalformed."""
-    seconds = node.find("seconds")
-    evidence = node.find("evidence")
-    return GateReport(
-        name=node.get("gate").text(),
-        verdict=cast("Verdict", node.get("verdict").word("passed", "failed", "not run")),
-        summary=node.get("summary").text(),
-        problems=tuple(_problem(each) for each in node.get("problems").items()),
-        not_run=node.get("not_run").texts(),
-        lines=node.get("lines").texts(),
-        seconds=seconds.number() if seconds is not None else 0.0,
-        evidence=_evidence(node.get("gate").text(), evidence) if evidence is not None else None,
-    )
-
-
-def _evidence(gate: str, node: Node) -> GateEvidence | Node | None:
-    """By the model of the gate; that of a gate without one stays as it is."""
-    if not isinstance(node.value, dict) or not node.value:
-        return None
-    entry = find_entry(gate)
-    if entry is None or not entry.evidence:
-        return node
-    model: type[GateEvidence] = load(entry.evidence)
-    return read_model(node.value, model, node.source, node.path, node.hint)
-
-
-def _problem(node: Node) -> Problem:
-    places = node.find("places")
-    if places is not None:
-        found = tuple(_place(each) for each in places.items())
-    else:
-        found = tuple(parse_place(text) for text in node.get("where").texts())
-    return Problem(
-        code=node.get("code").text(),
-        message=node.get("message").text(),
-        places=found,
-        why=_optional(node, "why"),
-        hint=_optional(node, "hint"),
-    )
-
-
-def _optional(node: Node, key: str) -> str | None:
-    found = node.find(key)
-    return None if found is None else found.text()
-
-
-def _place(node: Node) -> Place:
-    line, column = node.find("line"), node.find("column")
-    return _sided(
-        node.get("path").text(),
-        None if line is None else line.integer(least=1),
-        None if column is None else column.integer(least=1),
-        _optional(node, "label"),
-    )
-
-
-def parse_place(text: str) -> Place:
-    """A place as text: ``path``, ``path:line`` or ``path:line:column``."""
-    found = _WRITTEN.fullmatch(text)
-    if found is None:
-        return Place(path=text)
-    line, column = (int(found[name]) if found[name] else None for name in ("line", "column"))
-    return _sided(found["path"], line or None, column or None, None)
-
-
-def _sided(path: str, line: int | None, column: int | None, label: str | None) -> Place:
-    side: Side = "other"
-    if path.startswith(SERIES):
-        path, side = path.removeprefix(SERIES), "series"
-    elif len(path) <= _LONGEST_PATH and _SOURCE.fullmatch(path) and ".." not in path.split("/"):
-        side = "upstream"
-    return Place(path=path, line=line, column=column, label=label, side=side)

@@ -10,60 +10,97 @@ show them at a line, and leaving them out would make a run look clean that prove
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
-from patchkit.report.model import Evidence, GateReport, Place, Problem
+from patchkit.report.model import GateReport, Place, Problem, Run
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASES = {"upstream": "UPSTREAM", "series": "SERIES"}
 _MOST = 5000  # results that GitHub shows of one run (its documentation, "SARIF support for code scanning")
 
 
-def sarif_report(evidence: Evidence, version: str = "") -> str:
-    """The run as JSON text; ``version`` is patchkit's."""
-    placed = [(gate, one) for gate, one in evidence.problems if _source_places(one)][:_MOST]
-    rules = list(dict.fromkeys(problem.code for _, problem in placed))
-    driver: dict[str, object] = {
-        "name": "patchkit",
-        "rules": [_rule(code, next(gate for gate, one in placed if one.code == code)) for code in rules],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finding. A viewer shows it at ``place``; this and ``others`` are made by :func:`location`."""
+
+    code: str
+    message: str
+    place: dict[str, object] | None
+    others: Sequence[dict[str, object]] = ()
+    fingerprint: str = ""
+
+
+def sarif_report(run: Run) -> str:
+    """The run as JSON text."""
+    placed = [(gate, one) for gate, one in run.problems if _source_places(one)][:_MOST]
+    found_by = {problem.code: gate for gate, problem in reversed(placed)}
+    rules = [_rule(code, found_by[code]) for code in dict.fromkeys(problem.code for _, problem in placed)]
+    results = [
+        Result(
+            code=problem.code,
+            message=_message(problem),
+            place=_location(first),
+            others=[_location(place) for place in others],
+            fingerprint=problem.fingerprint,
+        )
+        for _, problem in placed
+        for first, *others in [_source_places(problem)]
+    ]
+    return sarif_text(
+        "patchkit",
+        run.version,
+        rules,
+        results,
+        {
+            "automationDetails": {"id": f"patchkit-verify/{run.branch}"},
+            "originalUriBaseIds": {
+                "UPSTREAM": {"description": {"text": f"llama.cpp, tree {run.tree} of the candidate"}},
+                "SERIES": {"description": {"text": "the folder of patches, templates and profiles"}},
+            },
+            "columnKind": "unicodeCodePoints",
+            "invocations": [
+                {
+                    "executionSuccessful": run.stopped is None,
+                    "toolExecutionNotifications": list(_notifications(run)),
+                }
+            ],
+            "properties": {"base": run.base, "tip": run.tip, "tree": run.tree},
+        },
+    )
+
+
+def sarif_text(
+    tool: str,
+    version: str,
+    rules: Sequence[Mapping[str, object]],
+    results: Sequence[Result],
+    more: Mapping[str, object] | None = None,
+) -> str:
+    """A document of one run of a tool, as JSON text; ``more`` is what else is known of it."""
+    driver: dict[str, object] = {"name": tool, "rules": rules}
     if version:
         driver["version"] = version
-    run = {
+    numbers = {rule["id"]: number for number, rule in enumerate(rules)}
+    whole = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"patchkit-verify/{evidence.branch}"},
-        "originalUriBaseIds": {
-            "UPSTREAM": {"description": {"text": f"llama.cpp, tree {evidence.tree} of the candidate"}},
-            "SERIES": {"description": {"text": "the folder of patches, templates and profiles"}},
-        },
-        "columnKind": "unicodeCodePoints",
-        "invocations": [
-            {
-                "executionSuccessful": evidence.stopped is None,
-                "toolExecutionNotifications": list(_notifications(evidence)),
-            }
-        ],
-        "results": [_result(problem, rules) for _, problem in placed],
-        "properties": {"base": evidence.base, "tip": evidence.tip, "tree": evidence.tree},
+        **(more or {}),
+        "results": [_result(result, numbers[result.code]) for result in results],
     }
-    return sarif_document(run)
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [whole]}, indent=1) + "\n"
 
 
-def sarif_document(run: Mapping[str, object]) -> str:
-    """A document of one run, as JSON text."""
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
-
-
-def physical_location(
-    path: str, line: int | None, column: int | None, *, base: str | None = None
+def location(
+    path: str, line: int | None, column: int | None, *, base: str | None = None, label: str | None = None
 ) -> dict[str, object]:
     """A place; ``base`` is the ``uriBaseId`` that the path is relative to, None for the repository's root."""
     artifact = {"uri": quote(path)} | ({"uriBaseId": base} if base is not None else {})
     physical: dict[str, object] = {"artifactLocation": artifact}
     if line is not None:
         physical["region"] = {"startLine": line} | ({"startColumn": column} if column is not None else {})
-    return {"physicalLocation": physical}
+    made: dict[str, object] = {"physicalLocation": physical}
+    return made | {"message": {"text": label}} if label else made
 
 
 def _rule(code: str, gate: GateReport) -> dict[str, object]:
@@ -75,23 +112,23 @@ def _rule(code: str, gate: GateReport) -> dict[str, object]:
     }
 
 
+def _result(result: Result, rule: int) -> dict[str, object]:
+    made: dict[str, object] = {
+        "ruleId": result.code,
+        "ruleIndex": rule,
+        "level": "error",
+        "message": {"text": result.message},
+        "locations": [result.place] if result.place is not None else [],
+    }
+    if result.fingerprint:
+        made["partialFingerprints"] = {"patchkitFinding/v1": result.fingerprint}
+    if result.others:
+        made["relatedLocations"] = [place | {"id": at} for at, place in enumerate(result.others)]
+    return made
+
+
 def _source_places(problem: Problem) -> list[Place]:
     return [place for place in problem.places if place.side != "other"]
-
-
-def _result(problem: Problem, rules: list[str]) -> dict[str, object]:
-    first, *others = _source_places(problem)
-    result: dict[str, object] = {
-        "ruleId": problem.code,
-        "ruleIndex": rules.index(problem.code),
-        "level": "error",
-        "message": {"text": _message(problem)},
-        "locations": [_location(first)],
-        "partialFingerprints": {"patchkitFinding/v1": problem.fingerprint},
-    }
-    if others:
-        result["relatedLocations"] = [_location(place) | {"id": at} for at, place in enumerate(others)]
-    return result
 
 
 def _message(problem: Problem) -> str:
@@ -99,22 +136,17 @@ def _message(problem: Problem) -> str:
 
 
 def _location(place: Place) -> dict[str, object]:
-    location = physical_location(place.path, place.line, place.column, base=_BASES[place.side])
-    if place.label:
-        location["message"] = {"text": place.label}
-    return location
+    return location(place.file, place.line, place.column, base=_BASES[place.side], label=place.label)
 
 
-def _notifications(evidence: Evidence) -> Iterator[dict[str, object]]:
-    if evidence.nothing is not None:
-        yield _notification(f"{evidence.headline}. {evidence.nothing}".rstrip(), "warning")
-    for gate, problem in evidence.problems:
+def _notifications(run: Run) -> Iterator[dict[str, object]]:
+    if run.nothing is not None:
+        yield _notification(f"{run.headline}. {run.nothing}".rstrip(), "warning")
+    for gate, problem in run.problems:
         if not _source_places(problem):
             places = "".join(f"\n{place}" for place in problem.places)
             yield _notification(f"gate {gate.name}: {problem.code}: {_message(problem)}{places}", "error")
-    for gate, told in (
-        (gate, f"not run: {gate.summary}") for gate in evidence.gates if gate.verdict == "not run"
-    ):
+    for gate, told in ((gate, f"not run: {gate.summary}") for gate in run.gates if gate.verdict == "not run"):
         yield _notification(f"gate {gate.name}: {told}", "warning")
 
 

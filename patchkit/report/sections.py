@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from patchkit.device.bench.statistics import bootstrap_median
@@ -20,11 +19,10 @@ from patchkit.gates.blocks import (
     Table,
     columns,
     figure,
-    group,
     percent,
 )
 from patchkit.gates.document import Node
-from patchkit.report.model import Evidence, GateReport
+from patchkit.report.model import GateReport, Run
 
 _ARMS = ("baseline", "candidate")
 _MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
@@ -109,106 +107,6 @@ def _point(depth: int, tokens: int, rounds: Node) -> Point:
         return Point(depth=depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)
     interval = bootstrap_median(speeds)
     return Point(depth=depth, speed=interval.middle, low=interval.low, high=interval.high)
-
-
-_ATTENTION = "flash_attn"
-_MOST_GPUS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """A list of launches in the evidence: its ``key``, what one ``row`` is named by, and what it is of."""
-
-    key: str
-    row: str
-    told: str
-
-
-_LAUNCHES = (
-    _Kind(key="samples", row="case", told="for attention at 65536 rows of KV"),
-    _Kind(key="models", row="run", told="in llama-bench on small models"),
-)
-
-
-def launch_tables(evidence: Node) -> Iterator[Table]:
-    """Per GPU that a patch is for: kernels by phase, geometry by shape and model; then the other GPUs."""
-    others: list[Row] = []
-    guarded = 0
-    for arch, node in evidence.get("archs").fields():
-        if node.find("transitions") is not None:
-            guarded += 1
-            if guarded > _MOST_GPUS:
-                continue  # each has tables of its own; a profile is there for 16 GPUs
-            yield _transitions(arch, node.get("transitions"))
-            for kind in _LAUNCHES:
-                if node.find(kind.key) is not None:  # evidence of before 2026-11 has none
-                    yield _launches(arch, node.get(kind.key), kind)
-        else:
-            others.append(_unguarded(arch, node))
-    if others:
-        yield Table(
-            name="other-gpus",
-            caption="GPUs that no patch is for",
-            columns=columns("GPU", "cases #", "model runs #", "launches"),
-            rows=tuple(others),
-            is_detail=True,
-        )
-
-
-def _transitions(arch: str, transitions: Node) -> Table:
-    rows = []
-    for node in transitions.items():
-        before, after = node.get("before").text(), node.get("after").text()
-        cells = (node.get("phase").text(), before, after, str(node.get("cases").integer()))
-        state = "as before" if before == after else "changed"
-        rows.append(Row(cells=(state, *cells), state=state))
-    rows.sort(key=lambda row: row.state == "as before")
-    return Table(
-        name=f"kernels-by-phase-{arch}",
-        caption=f"Which attention kernel runs on {arch}, by number of recorded cases",
-        columns=columns("state", "phase", "baseline", "candidate", "cases #"),
-        rows=tuple(rows),
-        note="The host code ran against a stub of the GPU: this is what is launched, not what is computed.",
-    )
-
-
-def _launches(arch: str, found: Node, kind: _Kind) -> Table:
-    rows = []
-    for node in found.items():
-        before, after = _attention(node.get("before")), _attention(node.get("after"))
-        state = "as before" if before == after else "changed"
-        rows.append(Row(cells=(state, node.get(kind.row).text(), before, after), state=state))
-    return Table(
-        name=f"{kind.key}-{arch}",
-        caption=f"Launches {kind.told} on {arch}",
-        columns=columns("state", kind.row, "baseline", "candidate"),
-        rows=tuple(rows),
-        note="Grid of blocks, 'of' threads of a block.",
-        is_detail=True,
-    )
-
-
-def _attention(launches: Node) -> str:
-    """The attention kernels of a step, once each, with their geometry."""
-    found: dict[str, None] = {}
-    for launch in launches.items():
-        kernel = launch.get("kernel").text()
-        if kernel.startswith(_ATTENTION):
-            grid, block = (_sizes(launch.get(name)) for name in ("grid", "block"))
-            found[f"{kernel} {grid} of {block.removesuffix('x1')}"] = None
-    return group(list(found)) or "none"
-
-
-def _sizes(node: Node) -> str:
-    return "x".join(str(each.integer()) for each in node.items())
-
-
-def _unguarded(arch: str, node: Node) -> Row:
-    runs = [bench.get("identical").flag() for bench in node.get("benches").items()]
-    same = node.get("cases_identical").flag() and all(runs)
-    state = "as before" if same else "differ"
-    told = "the baseline's" if same else "differ from the baseline's"
-    return Row(cells=(arch, str(node.get("cases").integer()), str(len(runs)), told), state=state)
 
 
 _WORST = 40  # cases of ours that are shown, of several hundred
@@ -311,7 +209,6 @@ def numerics_tables(evidence: Node) -> Iterator[Table]:
 
 _BLOCKS: Mapping[str, Callable[[Node], Iterator[Block]]] = MappingProxyType(
     {
-        "launch": launch_tables,
         "backend-ops": backend_ops_tables,
         "logits": logits_tables,
         "bench": bench_blocks,
@@ -338,19 +235,19 @@ def tables_of(gate: GateReport) -> tuple[Table, ...]:
     return tuple(block for block in blocks_of(gate) if isinstance(block, Table))
 
 
-def provenance(evidence: Evidence) -> tuple[tuple[str, str], ...]:
+def provenance(run: Run) -> tuple[tuple[str, str], ...]:
     """Everything that the figures rest on, by name. Raises EvidenceMalformed."""
-    return tuple(dict.fromkeys(_provenance(evidence)))
+    return tuple(dict.fromkeys(_provenance(run)))
 
 
-def _provenance(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    yield "candidate", evidence.branch
-    yield "GPUs", ", ".join(evidence.archs)
-    yield "upstream's commit", evidence.base
-    yield "candidate's commit", evidence.tip
-    yield "candidate's tree", evidence.tree
-    yield from (("tool", told) for told in evidence.proven_with)
-    for gate in evidence.gates:
+def _provenance(run: Run) -> Iterator[tuple[str, str]]:
+    yield "candidate", run.branch
+    yield "GPUs", ", ".join(run.archs)
+    yield "upstream's commit", run.base
+    yield "candidate's commit", run.tip
+    yield "candidate's tree", run.tree
+    yield from (("tool", told) for told in run.proven_with)
+    for gate in run.gates:
         if isinstance(gate.evidence, Node):
             yield from _measured(gate.name, gate.evidence)
         elif gate.evidence is not None:

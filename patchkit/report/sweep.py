@@ -3,55 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
+from pydantic import Field
+
+from patchkit.gates.base import Count, Many, Record
 from patchkit.gates.blocks import Row, Table, columns
-from patchkit.gates.document import Node, parse_document
+from patchkit.gates.document import parse_model
 
 _MOST_PATCHES = 500  # far above any series
 _MOST_PINS = 5000  # there are 4649 build numbers from b6900 to b11549
 _HINT = "patchkit sweep --arch gfx1151 --json > FILE makes it"
 
 
+class _Cell(Record, extra="ignore"):
+    """What became of one patch on one upstream."""
+
+    id: str
+    word: str = Field(validation_alias="class")
+    drift: Many[object]
+
+
+class _Pin(Record, extra="ignore"):
+    build: Count
+    patches: Many[_Cell]
+
+
+class _Break(Record, extra="ignore"):
+    patch: str
+    good: Count
+    bad: Count
+    word: str = Field(validation_alias="class")
+    reason: str
+
+
+class _Matrix(Record, extra="ignore"):
+    archs: Many[str]
+    patches: Annotated[Many[str], Field(max_length=_MOST_PATCHES)]
+    pins: Annotated[Many[_Pin], Field(max_length=_MOST_PINS)]
+    breaks: Many[_Break]
+
+
 def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
     """The matrix, and where patches leave the good classes. Raises EvidenceUnreadable, EvidenceMalformed."""
-    document = parse_document(data, source, hint=_HINT)
-    patches = document.get("patches").texts(most=_MOST_PATCHES)
-    pins = list(document.get("pins").items(most=_MOST_PINS))
+    matrix = parse_model(data, _Matrix, source, hint=_HINT)
     yield Table(
         name="sweep",
-        caption=f"Patches on {len(pins)} upstreams, for {', '.join(document.get('archs').texts())}",
-        columns=columns("pin", *patches),
-        rows=tuple(_row(pin, patches) for pin in pins),
+        caption=f"Patches on {len(matrix.pins)} upstreams, for {', '.join(matrix.archs)}",
+        columns=columns("pin", *matrix.patches),
+        rows=tuple(_row(pin, matrix.patches) for pin in matrix.pins),
         note="A star: the edited function changed upstream. 'off': not for these GPUs.",
     )
-    breaks = [
-        Row(
-            cells=(
-                each.get("patch").text(),
-                f"b{each.get('good').integer()}",
-                f"b{each.get('bad').integer()}",
-                each.get("class").text(),
-                each.get("reason").text(),
-            )
-        )
-        for each in document.get("breaks").items()
-    ]
-    if breaks:
+    if matrix.breaks:
         yield Table(
             name="sweep-breaks",
             caption="Where a patch leaves the good classes",
             columns=columns("patch", "good until", "then", "class", "reason ~"),
-            rows=tuple(breaks),
+            rows=tuple(
+                Row(cells=(each.patch, f"b{each.good}", f"b{each.bad}", each.word, each.reason))
+                for each in matrix.breaks
+            ),
         )
 
 
-def _row(pin: Node, patches: tuple[str, ...]) -> Row:
-    found = {one.get("id").text(): one for one in pin.get("patches").items()}
-    cells = [_cell(found[patch]) if patch in found else "-" for patch in patches]
-    return Row(cells=(f"b{pin.get('build').integer()}", *cells))
+def _row(pin: _Pin, patches: tuple[str, ...]) -> Row:
+    found = {one.id: one for one in pin.patches}
+    cells = [_told(found[patch]) if patch in found else "-" for patch in patches]
+    return Row(cells=(f"b{pin.build}", *cells))
 
 
-def _cell(one: Node) -> str:
-    word = one.get("class").text()
-    told = "CONFLICT" if word == "conflict" else word
-    return told + ("*" if list(one.get("drift").items()) else "")
+def _told(one: _Cell) -> str:
+    return ("CONFLICT" if one.word == "conflict" else one.word) + ("*" if one.drift else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from patchkit.base.text import one_line
 from patchkit.gates.blocks import Table
-from patchkit.report.model import Evidence, GateReport, Problem
+from patchkit.report.model import GateReport, Problem, Run
 from patchkit.report.sections import tables_of
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
@@ -14,43 +14,40 @@ _ROWS = 40
 _CELL = 60  # characters; kernels' names have up to 55
 
 
-def terminal_report(evidence: Evidence, *, details: bool = False, sweep: Sequence[Table] = ()) -> str:
-    """The whole run as text, without colours. ``details`` adds the long tables, ``sweep`` those of a matrix.
-
-    Raises EvidenceMalformed.
-    """
+def terminal_report(run: Run) -> str:
+    """The whole run as text, without colours and without the long tables."""
     # A text of the evidence must not go on with a line that reads like a verdict of ours.
-    return "\n".join(one_line(line) for line in _lines(evidence, sweep, details=details)) + "\n"
+    return "\n".join(one_line(line) for line in _lines(run)) + "\n"
 
 
-def _lines(evidence: Evidence, sweep: Sequence[Table], *, details: bool) -> Iterator[str]:
-    yield f"{evidence.branch}  {evidence.tip[:12]}  tree {evidence.tree[:12]}, against {evidence.base[:12]}"
-    yield from (f"with {told}" for told in evidence.proven_with)
-    yield evidence.headline
-    if evidence.nothing:
-        yield evidence.nothing
+def _lines(run: Run) -> Iterator[str]:
+    yield f"{run.branch}  {run.tip[:12]}  tree {run.tree[:12]}, against {run.base[:12]}"
+    yield from (f"with {told}" for told in run.proven_with)
+    yield run.headline
+    if run.nothing:
+        yield run.nothing
     yield ""
     yield "not proven:"
-    yield from (f"  {gate}: {told}" for gate, told in evidence.open)
-    for gate in evidence.gates:
+    yield from (f"  {gate}: {told}" for gate, told in run.open)
+    for gate in run.gates:
         if gate.verdict != "not run" or gate.lines or gate.problems:
-            yield from _gate(gate, details=details)
-    for table in sweep:
+            yield from _gate(gate)
+    for table in run.sweep:
         yield ""
         yield from _table(table)
         if table.note:
             yield f"  {table.note}"
     yield ""
-    yield f"evidence: {evidence.folder}"
+    yield f"evidence: {run.folder}"
 
 
-def _gate(gate: GateReport, *, details: bool) -> Iterator[str]:
+def _gate(gate: GateReport) -> Iterator[str]:
     yield ""
     yield f"{_MARKS[gate.verdict]:<7}{gate.name}: {gate.summary} ({gate.seconds:.1f} s)"
     for problem in gate.problems:
         yield from _problem(problem)
     for table in tables_of(gate):
-        if table.rows and (details or not table.is_detail):
+        if table.rows and not table.is_detail:
             yield ""
             yield from _table(table)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
@@ -16,20 +15,14 @@ from patchkit.candidate.find import find_candidate, named_candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.blocks import Table
 from patchkit.gates.document import FILE_BYTES
+from patchkit.gates.registry import load
 from patchkit.publish.evidence import neutral, neutral_names
 from patchkit.report.evidence import load_evidence
-from patchkit.report.html import html_report
-from patchkit.report.junit import junit_report
-from patchkit.report.markdown import markdown_report
-from patchkit.report.model import SERIES, Evidence
-from patchkit.report.sarif import sarif_report
+from patchkit.report.model import SERIES, Run
+from patchkit.report.registry import FORMATS, find_format
 from patchkit.report.sweep import sweep_tables
-from patchkit.report.terminal import terminal_report
 from patchkit.series.lock import PinWanted, load_lock
 
-Format = Literal["terminal", "markdown", "junit", "sarif", "html"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-_WITH_TABLES = ("terminal", "markdown", "html")
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
 
@@ -37,7 +30,7 @@ _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 class ReportPlan:
     """Files to write after a run: ``summary`` is appended to, the others are replaced."""
 
-    files: Mapping[Format, Path]
+    files: Mapping[str, Path]
     summary: Path | None = None
 
     def write(self, workspace: Workspace, folder: Path, environ: Mapping[str, str], version: str) -> None:
@@ -89,7 +82,7 @@ def read_evidence(
     *,
     is_neutral: bool = True,
     of: str | None = None,
-) -> Evidence:
+) -> Run:
     """The evidence in a folder, by default without the paths of this machine; ``of`` names its candidate.
 
     Raises EVIDENCE_ABSENT when it is another candidate's, and what
@@ -124,28 +117,22 @@ def read_sweep(path: Path) -> tuple[Table, ...]:
     return tuple(sweep_tables(data, str(path)))
 
 
-def make_report(evidence: Evidence, form: Format, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
-    """The report in one format; raises EvidenceMalformed. JUnit and SARIF have no place for a ``sweep``."""
-    makers: dict[Format, Callable[[], str]] = {
-        "terminal": lambda: terminal_report(evidence, sweep=sweep),
-        "markdown": lambda: markdown_report(evidence, sweep=sweep),
-        "junit": lambda: junit_report(evidence),
-        "sarif": lambda: sarif_report(evidence, version),
-        "html": lambda: html_report(evidence, sweep=sweep, version=version),
-    }
-    return makers[form]()
+def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
+    """The report in the format of that name; not every format has a place for a ``sweep``."""
+    shown = run.model_copy(update={"version": version, "sweep": tuple(sweep)})
+    return str(load(find_format(form).render)(shown))
 
 
-def check_sweep_shown(form: Format, *, is_made: bool) -> None:
+def check_sweep_shown(form: str, *, is_made: bool) -> None:
     """Whether a matrix can be part of the report, if one is made at all. Raises REPORT_SWEEP."""
-    if is_made and form in _WITH_TABLES:
+    if is_made and find_format(form).has_tables:
         return
+    *others, last = (each.name for each in FORMATS if each.has_tables)
     raise UsageError(
         f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone makes no report",
         code="REPORT_SWEEP",
         why="it has problems, and no tables" if is_made else "stdout has what is in the evidence",
-        hint=f"--format {', '.join(_WITH_TABLES[:-1])} or {_WITH_TABLES[-1]}"
-        + ("" if is_made else " with --out FILE"),
+        hint=f"--format {', '.join(others)} or {last}" + ("" if is_made else " with --out FILE"),
     )
 
 

@@ -380,6 +380,11 @@ class Result:
     where: Location | None = field(default=None, compare=False)
 
     @property
+    def name(self) -> str:
+        """``b6900 gfx1151``, as a person tells results apart."""
+        return f"b{self.build} {'+'.join(self.archs)}"
+
+    @property
     def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
         """What tells results apart: build, archs, patches."""
         return (self.build, self.archs, self.patches)

@@ -17,6 +17,7 @@ from patchkit.series.promises import (
     BenchRulesModel,
     KernelMove,
     KernelMoveModel,
+    LaunchPromises,
     ResourceRules,
     ResourceRulesModel,
 )
@@ -328,6 +329,7 @@ class Patch:
     fate: Fate
     bench: BenchRules
     moves: tuple[KernelMove, ...]
+    launches: LaunchPromises
     where: Location
 
 
@@ -441,6 +443,7 @@ class PatchModel(TomlModel):
     replaced_by: list[ReplacementModel] = Field(default_factory=list)
     bench: BenchRulesModel | None = None
     moves: list[KernelMoveModel] = Field(default_factory=list)
+    launches: LaunchPromises = Field(default_factory=LaunchPromises)
 
     @model_validator(mode="after")
     def _fits_status(self) -> Self:
@@ -488,6 +491,7 @@ def parse_patch(document: Document, *, folder: str, number: int) -> Patch:
         fate=make_fate(model.status, model.links, model.upstream, model.expires, model.replaced_by),
         bench=model.bench.build() if model.bench is not None else BenchRules(),
         moves=tuple(row.build() for row in model.moves),
+        launches=model.launches,
         where=at(("id",)),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
@@ -336,6 +336,11 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     _check_agreement(profile, arch, document)
     _check_tuning(profile)
     return profile
+
+
+def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]:
+    """The profiles of a candidate's GPUs, sorted, each once; raises as :func:`load_profile`."""
+    return tuple(load_profile(folder, arch) for arch in sorted(set(archs)))
 
 
 def _rows(

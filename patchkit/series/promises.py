@@ -1,17 +1,17 @@
-"""The ``[resources]`` table of patch.toml: what a patch may cost a kernel that was there before.
+"""What a patch promises, for the gates to hold it to: resources, kernels, launches and speed.
 
-Without the table nothing may get worse: no variant spills more registers, none loses waves, and no kernel
-comes into being. A patch that trades one for the other, or compiles more, says how much, and why; kernels
-that need other numbers have an entry of their own in ``[[resources.allow]]``.
+Without ``[resources]`` nothing may get worse: no variant spills more registers, none loses waves, and no
+kernel comes into being. A patch that trades one for the other, or compiles more, says how much, and why;
+kernels that need other numbers have an entry of their own in ``[[resources.allow]]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from patchkit.series.toml import TomlModel
 
@@ -122,6 +122,40 @@ class KernelMoveModel(TomlModel):
             may_stay=self.may_stay,
             why=self.why.strip(),
         )
+
+
+class CasePromise(TomlModel):
+    """One ``[[launches.cases]]`` table: these attention cases launch ``only`` that kernel, or ``never`` it.
+
+    Empty lists and the defaults leave nothing out. With ``never`` a case may change to any other kernel.
+    """
+
+    code: str = Field(pattern=r"^LAUNCH(_[A-Z]+)+$", description="the error when it is broken")
+    broken: str = Field(min_length=1, description="what that error says")
+    only: _Family | None = None
+    never: _Family | None = None
+    min_tokens: int = Field(default=1, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    head_sizes: tuple[int, ...] = Field(default=(), strict=False)
+    kv_types: tuple[str, ...] = Field(default=(), strict=False)
+    kv_multiple_of: int = Field(default=1, ge=1)
+    grouped: bool = Field(default=False, description="only where upstream can share K and V between heads")
+
+    @model_validator(mode="after")
+    def _one_promise(self) -> Self:
+        if (self.only is None) == (self.never is None):
+            raise ValueError("give 'only' or 'never', one of them")
+        return self
+
+
+class LaunchPromises(TomlModel):
+    """The ``[launches]`` table: what a patch promises about the launches of the GPUs it is on.
+
+    ``tables`` are tables of the GPU's profile that the kernels of that name and their launches both follow.
+    """
+
+    tables: tuple[Literal["wmma"], ...] = Field(default=(), strict=False)
+    cases: tuple[CasePromise, ...] = Field(default=(), strict=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

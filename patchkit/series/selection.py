@@ -26,9 +26,9 @@ def select_patches(
     profiles: Sequence[ArchProfile],
     build: int,
     *,
-    only: Sequence[str],
-    without: Sequence[str],
-    with_: Sequence[str],
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    with_: Sequence[str] = (),
 ) -> tuple[Selected, ...]:
     """Every patch of the series, in order, with its targets or the reason it is skipped.
 

@@ -34,7 +34,6 @@ _TYPES = {"f16": "half", "f32": "float"}
 _SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
 
-_PATCH = "wmma-tile-params"
 COMPILER_ONLY = "compiler for "  # how measured_on begins where no hardware was
 
 Table = Callable[[Mapping[WmmaVariant, WmmaParams]], bytes]
@@ -203,12 +202,14 @@ def make_wmma_family(site: Site) -> WmmaFamily:
     """
     workspace, profile = site.workspace, site.profile
     series = load_series(workspace.series.patches)
-    patch = series.patch(_PATCH)
-    if patch is None or not patch.builds.covers(site.pin.build):
+    following = [patch for patch in series.patches if "wmma" in patch.launches.tables]
+    patch = next((patch for patch in following if patch.builds.covers(site.pin.build)), None)
+    if patch is None:
+        name = following[0].id if following else "a patch"
         raise UsageError(
-            f"the rocWMMA kernel of build {site.pin.build} is not what {_PATCH} is for",
+            f"the rocWMMA kernel of build {site.pin.build} is not what {name} is for",
             code="TUNE_KERNEL_UNTUNABLE",
-            hint=f"patchkit show {_PATCH} says which builds",
+            hint=f"patchkit show {name} says which builds" if following else None,
         )
     site.require_matrix("wmma", known="the fragments of gfx11")
     files = read_upstream(site.repository, site.base, series.folders)

@@ -335,7 +335,7 @@ def checkout(
     in; the cache is one of them anyway.
 
     Raises:
-        PlaceUnusable: there can be no checkout there; nothing was touched.
+        PLACE_UNUSABLE: there can be no checkout there; nothing was touched.
         CHECKOUT_FOREIGN, CHECKOUT_OLD: it has content that is not such a checkout; nothing was touched.
         CHECKOUT_CHANGED, CHECKOUT_MOVED: it is one, but the user worked in it; nothing was touched.
         CHECKOUT_DIFFERS: git wrote other bytes than the commit has.

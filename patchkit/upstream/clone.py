@@ -6,7 +6,6 @@ talks to a remote, and files are read through patchkit's own repository, which b
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import re
 import shlex
@@ -16,17 +15,14 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.upstream.commits import commit_date
 from patchkit.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
 from patchkit.upstream.handover import verify_objects
 from patchkit.upstream.refs import read_ref, update_ref
 from patchkit.upstream.repository import Repository, is_marked_as_ours
 
-_COMMITTER = re.compile(
-    rb"^committer .*> (?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<h>[0-9]{2})(?P<m>[0-9]{2})$"
-)
 _SHA = re.compile(r"[0-9a-f]{40}")
 _GIT_DIR = ("rev-parse", "--path-format=absolute", "--git-dir")
-_ZONE = 14 * 60  # minutes: what git fast-import takes for a zone
 _SHOWN = 5
 _STATE_BYTES = 4096
 
@@ -194,10 +190,8 @@ def read_commit(clone: Clone, revision: str) -> Commit:
             else "git switch to a branch that has commits, or name a commit: --onto REV",
         )
     raw = clone.git.attempt("cat-file", "commit", sha)
-    found = next(
-        (_COMMITTER.fullmatch(line) for line in raw.stdout.split(b"\n") if line[:10] == b"committer "), None
-    )
-    if raw.status != 0 or found is None:
+    date = commit_date(raw.stdout)
+    if raw.status != 0 or date is None:
         raise GitError(
             f"the commit {sha[:12]} of {clone.top} cannot be read",
             code="CLONE_INCOMPLETE",
@@ -206,7 +200,7 @@ def read_commit(clone: Clone, revision: str) -> Commit:
             hint=f"{clone.command} fsck",
         )
     tree = raw.stdout[5:45].decode("ascii", "replace")
-    return Commit(sha=sha, tree=tree, date=_date(found), raw=raw.stdout)
+    return Commit(sha=sha, tree=tree, date=date, raw=raw.stdout)
 
 
 def _find_commit(clone: Clone, revision: str) -> tuple[str | None, str]:
@@ -222,15 +216,6 @@ def _find_commit(clone: Clone, revision: str) -> tuple[str | None, str]:
     sha = first.stdout.decode("ascii", "replace").strip()
     said = first.stderr.strip().removeprefix("fatal: ")
     return (sha, "") if _SHA.fullmatch(sha) else (None, "" if "single revision" in said else said)
-
-
-def _date(found: re.Match[bytes]) -> str:
-    minutes = (int(found["h"]) * 60 + int(found["m"])) * (-1 if found["sign"] == b"-" else 1)
-    zone = dt.timezone(dt.timedelta(minutes=max(-_ZONE, min(_ZONE, minutes))))
-    try:
-        return dt.datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
-    except (ValueError, OverflowError):  # beyond the year 9999
-        return dt.datetime.fromtimestamp(0, dt.UTC).isoformat()
 
 
 def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:

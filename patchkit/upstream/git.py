@@ -8,6 +8,7 @@ gives stdin as a real file, and unsets every ``GIT_*`` variable with ``env -u`` 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import selectors
@@ -16,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -153,6 +154,26 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """An object as git gave it: ``id`` is the name that git has for it, which need not fit the content."""
+
+    id: str
+    kind: str
+    data: bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the content is what the id says: git does not look."""
+        return object_id(self.kind, self.data) == self.id
+
+
+def object_id(kind: str, data: bytes) -> str:
+    """Git's name for an object; nothing rests on SHA-1 being hard to forge but what rests on git."""
+    head = f"{kind} {len(data)}\0".encode()
+    return hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
     """git, bound to one repository: ``git_dir`` always, ``work_tree`` where files are involved.
 
@@ -189,6 +210,21 @@ class Git:
         if finished.status != 0:
             raise self.failure(args, finished)
         return finished.stdout
+
+    def objects(self, names: Iterable[bytes]) -> Iterator[StoredObject | None]:
+        """The objects of these names (no newline in them), read by one process; None for one not there."""
+        lines = [name + b"\n" for name in names]
+        out = self.run("cat-file", "--batch", stdin=b"".join(lines)) if lines else b""
+        at = 0
+        while at < len(out):
+            end = out.index(b"\n", at)
+            match out[at:end].split(b" "):
+                case [sha, kind, size]:
+                    start, at = end + 1, end + 1 + int(size) + 1
+                    yield StoredObject(id=sha.decode(), kind=kind.decode(), data=out[start : at - 1])
+                case _:
+                    at = end + 1
+                    yield None
 
     def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
         """Run a git command whose failure means something to the caller."""

@@ -19,21 +19,15 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.files import disk_errors
-from patchkit.upstream.git import damaged
+from patchkit.upstream.git import damaged, object_id
 from patchkit.upstream.repository import Repository, TreeEntry, git_path
-
-
-class PlaceUnusable(UsageError):
-    """The folder cannot be replaced as a whole, or holds what patchkit reads."""
-
-    code = "PLACE_UNUSABLE"
 
 
 def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
     """The absolute path of ``directory``, links followed; nothing is written.
 
     Raises:
-        PlaceUnusable: it is the root of a file system, or it is in one of the ``kept`` folders.
+        PLACE_UNUSABLE: it is the root of a file system, or it is in one of the ``kept`` folders.
     """
     try:
         found = directory.resolve()
@@ -50,10 +44,11 @@ def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
     return found
 
 
-def _unusable(directory: Path, why: str) -> PlaceUnusable:
+def _unusable(directory: Path, why: str) -> UsageError:
     shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
-    return PlaceUnusable(
+    return UsageError(
         f"nothing can be put at {shown}",
+        code="PLACE_UNUSABLE",
         where=Location(path=shown),
         why=why,
         hint="name a new folder, for example below your home folder",
@@ -70,19 +65,11 @@ def verify_objects(repository: Repository, ids: Iterable[str]) -> None:
         ObjectDamaged: one is not what its id says, or is not here.
     """
     wanted = tuple(dict.fromkeys(ids))
-    if not wanted:
-        return
-    out = repository.git.run("cat-file", "--batch", stdin="".join(f"{sha}\n" for sha in wanted).encode())
-    at = 0
-    for sha in wanted:
-        end = out.index(b"\n", at)
-        header = out[at:end].split(b" ")
-        if len(header) != 3:  # noqa: PLR2004  # id, type, size
+    for sha, found in zip(wanted, repository.git.objects(sha.encode() for sha in wanted), strict=True):
+        if found is None:
             raise damaged(repository.path, f"the object {sha} is missing")
-        size = int(header[2])
-        if _sha1(header[1], out[end + 1 : end + 1 + size]) != sha:
+        if object_id(found.kind, found.data) != sha:
             raise damaged(repository.path, f"the object {sha} has other content than its name says")
-        at = end + 1 + size + 1
 
 
 def verify_range(repository: Repository, base: str, tip: str) -> None:
@@ -119,16 +106,11 @@ def _is_as_committed(directory: Path, entry: TreeEntry) -> bool:
         return True
     place = os.path.join(os.fsencode(directory), git_path(entry.path))  # noqa: PTH118  # paths of bytes
     if entry.mode == _LINK:
-        return os.path.islink(place) and _sha1(b"blob", os.readlink(place)) == entry.sha  # noqa: PTH114, PTH115
+        return os.path.islink(place) and object_id("blob", os.readlink(place)) == entry.sha  # noqa: PTH114, PTH115
     if not os.path.isfile(place) or os.path.islink(place):  # noqa: PTH113, PTH114
         return False
     with open(place, "rb") as stream:  # noqa: PTH123
-        return _sha1(b"blob", stream.read()) == entry.sha
-
-
-def _sha1(kind: bytes, data: bytes) -> str:
-    # Git's own name for the object; nothing rests on SHA-1 being hard to forge but what rests on git.
-    return hashlib.sha1(b"%s %d\0" % (kind, len(data)) + data, usedforsecurity=False).hexdigest()
+        return object_id("blob", stream.read()) == entry.sha
 
 
 _SUMS = "SHA256SUMS"
@@ -179,7 +161,7 @@ def format_patches(
     that nothing may be exported into; the cache is one of them anyway.
 
     Raises:
-        PlaceUnusable: there can be no export there; nothing was touched.
+        PLACE_UNUSABLE: there can be no export there; nothing was touched.
         EXPORT_FOREIGN: the folder has other content; nothing was touched.
         EXPORT_NOTHING: no commits to write.
         CacheError: the disk refused.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,7 @@ from patchkit.upstream.cache import Cache
 from patchkit.upstream.checkout import cut_history
 from patchkit.upstream.clone import Commit, copy_commit, open_clone
 from patchkit.upstream.commits import CommitStream, git_date
-from patchkit.upstream.git import check_git, redacted
+from patchkit.upstream.git import check_git, object_id, redacted
 from patchkit.upstream.refs import read_ref, update_ref
 from patchkit.upstream.remote import fetch_commit
 from patchkit.upstream.repository import Repository
@@ -63,8 +62,7 @@ def find_pinned(repository: Repository, pin: Pin) -> PinnedTree | None:
 
 def _base_of(pin: Pin) -> str:
     """The name of the commit that patches on this pin stand on."""
-    raw = pin.commit_object or _root_commit(pin)
-    return hashlib.sha1(b"commit %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest()
+    return object_id("commit", pin.commit_object or _root_commit(pin))
 
 
 def obtain(

@@ -84,24 +84,6 @@ def write_signed_tag(repository: Repository, key: SigningKey, *, name: str, comm
 _SHOWN = 10  # commits of what would be replaced
 
 
-class RemoteUnread(GitError):
-    """The refs of the remote could not be read."""
-
-    code = "PUSH_REMOTE_UNREAD"
-
-
-class PushRejected(GitError):
-    """The remote refused: a hook, a protected branch, or somebody pushed meanwhile."""
-
-    code = "PUSH_REJECTED"
-
-
-class PushFailed(GitError):
-    """The push did not get through."""
-
-    code = "PUSH_FAILED"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
     """A ref of the remote that pointed, or points, elsewhere: ``old``, and what was lost with it."""
@@ -133,9 +115,9 @@ def push_refs(
         credential_helper: the user's, since the rest of their configuration takes no part.
 
     Raises:
-        RemoteUnread: nothing was sent.
+        PUSH_REMOTE_UNREAD: nothing was sent.
         PUSH_WOULD_REPLACE: nothing was sent; the message lists what would be lost.
-        PushRejected, PUSH_SHALLOW, PushFailed: nothing changed there: the refs move together.
+        PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: nothing changed there: the refs move together.
     """
     shown = redacted(url)
     settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
@@ -165,8 +147,9 @@ def push_refs(
 def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequence[str]) -> dict[str, str]:
     finished = repository.git.attempt(*settings, "ls-remote", "--refs", url, *names)
     if finished.status != 0:
-        raise RemoteUnread(
+        raise GitError(
             f"the refs of {redacted(url)} cannot be read; nothing was pushed",
+            code="PUSH_REMOTE_UNREAD",
             where=Location(path=redacted(url)),
             why=finished.stderr.strip() or "it wrote nothing to stderr",
             hint="check the address and your right to push there; ssh is never asked for a password here",
@@ -200,14 +183,16 @@ def _why(finished: Finished, shown: str) -> GitError:
             hint="push to a fork of llama.cpp, or push upstream's own branch there first",
         )
     if "[rejected]" in text or "[remote rejected]" in text:
-        return PushRejected(
+        return GitError(
             f"{shown} refused; nothing was changed there",
+            code="PUSH_REJECTED",
             where=where,
             why=text,
             hint="what is published here stays; run the command again when the remote takes it",
         )
-    return PushFailed(
+    return GitError(
         f"the push to {shown} failed; nothing was changed there",
+        code="PUSH_FAILED",
         where=where,
         why=text or "git wrote nothing",
         hint="what is published here stays; run the command again",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from patchkit.base.errors import CacheError, PatchkitError, SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Advance, Reporter
 from patchkit.series.lock import GitSource, Pin
+from patchkit.upstream.commits import commit_date
 from patchkit.upstream.git import Finished, Git, GitSilent, redacted
 from patchkit.upstream.repository import Repository
 
@@ -31,12 +31,6 @@ class RemoteUrlBad(SourceError):
     """The remote is named in a way patchkit does not take."""
 
     code = "REMOTE_URL_BAD"
-
-
-class RemoteUnreachable(SourceError):
-    """There is no remote there, it wants a password, it is broken, or the way to it is cut."""
-
-    code = "REMOTE_UNREACHABLE"
 
 
 def fetch_commit(
@@ -106,7 +100,7 @@ def _follow(advance: Advance) -> Callable[[bytes], None]:
 
 def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> PatchkitError:
     text = finished.stderr
-    last = "\n".join(line for line in text.splitlines() if line.startswith(("fatal", "error", "ssh")))
+    last = _complaint(text)
     if any(words in text for words in _REFUSED):
         return SourceError(
             f"{url} does not serve the commit {commit} by its id",
@@ -124,15 +118,20 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
     if isinstance(failure, CacheError) and "unable to access" not in text and "publickey" not in text:
         return failure
     ownership = "another user owns it: git serves it only to that user" if "dubious" in text else None
-    return RemoteUnreachable(
+    return SourceError(
         f"nothing could be fetched from {url}",
+        code="REMOTE_UNREACHABLE",
         why=ownership or last or failure.why,
         hint="check the address and the network, or use --source sdist",
     )
 
 
+def _complaint(stderr: str) -> str:
+    """The lines with which git and ssh end; the rest is progress and advice."""
+    return "\n".join(line for line in stderr.splitlines() if line.startswith(("fatal", "error", "ssh")))
+
+
 _TAG = re.compile(r"refs/tags/b([1-9][0-9]*)(\^\{\})?")
-_COMMITTER = re.compile(rb"^committer .*> ([0-9]+) ([+-][0-9]{2})([0-9]{2})$", re.MULTILINE)
 
 
 def list_builds(url: str, reporter: Reporter) -> Mapping[int, str]:
@@ -146,11 +145,10 @@ def list_builds(url: str, reporter: Reporter) -> Mapping[int, str]:
     reporter.step(f"asking {redacted(url)} for its builds")
     finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, "b*")
     if finished.status != 0:
-        last = [line for line in finished.stderr.splitlines() if line.startswith(("fatal", "error", "ssh"))]
         raise SourceError(
             f"{redacted(url)} cannot be asked for its builds",
             code="REMOTE_HAS_NO_BUILDS",
-            why="\n".join(last) or finished.stderr.strip() or None,
+            why=_complaint(finished.stderr) or finished.stderr.strip() or None,
             hint="check the address and the network, or name a mirror or a clone with --upstream-url",
         )
     found: dict[int, str] = {}
@@ -179,8 +177,8 @@ def read_pin(
     """
     fetch_commit(repository, url, commit, reporter=reporter, answer_s=answer_s)
     raw = repository.git.run("cat-file", "commit", commit)
-    found = _COMMITTER.search(raw)
-    if found is None:
+    committed = commit_date(raw)
+    if committed is None:
         raise SourceError(
             f"{commit} of {redacted(url)} has no committer with a date", code="REMOTE_COMMIT_UNREADABLE"
         )
@@ -188,16 +186,10 @@ def read_pin(
         build=build,
         commit=commit,
         tree=repository.tree_of(commit),
-        committed=_rfc3339(int(found[1]), found[2].decode(), found[3].decode()),
+        committed=committed,
         commit_object=raw,
         sources=(GitSource(url=checked_url(url)),),
     )
-
-
-def _rfc3339(seconds: int, hours: str, minutes: str) -> str:
-    offset = dt.timedelta(hours=abs(int(hours)), minutes=int(minutes))
-    zone = dt.timezone(-offset if hours.startswith("-") else offset)
-    return dt.datetime.fromtimestamp(seconds, tz=zone).isoformat()
 
 
 _MOST_BUILDS = 12000  # from build 1 on upstream has had fewer; more would be no two builds of it
@@ -252,15 +244,8 @@ class History:
                 f"{redacted(self.url)} did not give {len(left)} of the files asked for",
                 code="HISTORY_UNAVAILABLE",
             )
-        out = self.git.run("cat-file", "--batch", stdin="".join(f"{each}\n" for each in wanted).encode())
-        found: dict[str, bytes] = {}
-        at = 0
-        for each in wanted:
-            end = out.index(b"\n", at)
-            size = int(out[at:end].split(b" ")[2])
-            found[each] = out[end + 1 : end + 1 + size]
-            at = end + 1 + size + 1
-        return found
+        found = self.git.objects(each.encode() for each in wanted)
+        return {each: blob.data for each, blob in zip(wanted, found, strict=True) if blob is not None}
 
     def _missing(self, blobs: Sequence[str]) -> list[str]:
         out = self.git.run("cat-file", "--batch-check", stdin="".join(f"{each}\n" for each in blobs).encode())
@@ -332,11 +317,10 @@ def _fetch(git: Git, args: tuple[str, ...], url: str) -> None:
             f"{redacted(url)} did not give its history: {error.message}", code="HISTORY_UNAVAILABLE"
         ) from error
     if finished.status != 0:
-        last = [line for line in finished.stderr.splitlines() if line.startswith(("fatal", "error", "ssh"))]
         raise SourceError(
             f"{redacted(url)} did not give its history",
             code="HISTORY_UNAVAILABLE",
-            why="\n".join(last) or None,
+            why=_complaint(finished.stderr) or None,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -201,28 +200,20 @@ class Repository:
             ObjectDamaged: the content of a file is not what its id says.
         """
         wanted = tuple(dict.fromkeys(paths))
-        if not wanted:
-            return {}
         for path in wanted:
             if "\n" in path:  # would be two requests
                 raise _no_file(self.path, treeish, path)
-        out = self.git.run("cat-file", "--batch", stdin=_lines(f"{treeish}:{path}" for path in wanted))
         blobs: dict[str, bytes] = {}
-        at = 0
-        for path in wanted:
-            end = out.index(b"\n", at)
-            header = out[at:end].split(b" ")
-            if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004  # id, type, size
+        found = self.git.objects(git_path(f"{treeish}:{path}") for path in wanted)
+        for path, blob in zip(wanted, found, strict=True):
+            if blob is None or blob.kind != "blob":
                 entry = self.find_entries(treeish, [path]).get(path)
                 if entry is not None and entry.mode.startswith("1") and entry.mode != "160000":
                     raise damaged(self.path, f"the object {entry.sha} ({path}) cannot be read")
                 raise _no_file(self.path, treeish, path)
-            size = int(header[2])
-            blobs[path] = out[end + 1 : end + 1 + size]
-            sha = hashlib.sha1(b"blob %d\0" % size + blobs[path], usedforsecurity=False).hexdigest()
-            if sha.encode() != header[0]:  # git does not look
-                raise damaged(self.path, f"{path} has other content than its id {header[0].decode()} says")
-            at = end + 1 + size + 1
+            if not blob.is_whole:
+                raise damaged(self.path, f"{path} has other content than its id {blob.id} says")
+            blobs[path] = blob.data
         return blobs
 
     def write_object(self, kind: str, data: bytes) -> str:

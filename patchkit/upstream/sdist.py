@@ -34,66 +34,6 @@ from patchkit.base.reporter import Advance, Reporter
 from patchkit.series.lock import SdistSource
 
 
-class ArchiveDamaged(SourceError):
-    """It is no gzip-compressed tar file, or is cut short."""
-
-    code = "ARCHIVE_DAMAGED"
-
-
-class ArchiveAbsolutePath(SourceError):
-    """An entry has an absolute path."""
-
-    code = "ARCHIVE_ABSOLUTE_PATH"
-
-
-class ArchiveParentPath(SourceError):
-    """An entry has ``..`` in its path."""
-
-    code = "ARCHIVE_PARENT_PATH"
-
-
-class ArchivePathTooLong(SourceError):
-    """An entry has a path longer than any file system takes."""
-
-    code = "ARCHIVE_PATH_TOO_LONG"
-
-
-class ArchiveLinkOutside(SourceError):
-    """A link leads out of the tree, or to something that is not there yet."""
-
-    code = "ARCHIVE_LINK_OUTSIDE"
-
-
-class ArchiveSpecialFile(SourceError):
-    """An entry is a device, a pipe or the like."""
-
-    code = "ARCHIVE_SPECIAL_FILE"
-
-
-class ArchiveDuplicate(SourceError):
-    """Two entries would take the same place, on some file system at least."""
-
-    code = "ARCHIVE_DUPLICATE"
-
-
-class ArchiveGitFolder(SourceError):
-    """An entry lies in a ``.git`` folder."""
-
-    code = "ARCHIVE_GIT_FOLDER"
-
-
-class ArchiveTooManyMembers(SourceError):
-    """It has too many entries."""
-
-    code = "ARCHIVE_TOO_MANY_MEMBERS"
-
-
-class ArchiveFileTooLarge(SourceError):
-    """One entry alone is too large."""
-
-    code = "ARCHIVE_FILE_TOO_LARGE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What an archive may grow to. The largest of the corpus: 38 MB, 4026 entries, 173 MB unpacked."""
@@ -160,8 +100,11 @@ def read_archive(
                     on_bytes(packed.tell(), size)
             meter.check_end(entries.offset)
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
-        raise ArchiveDamaged(
-            f"{archive.name} is damaged or cut short", where=Location(path=str(archive)), why=str(error)
+        raise SourceError(
+            f"{archive.name} is damaged or cut short",
+            code="ARCHIVE_DAMAGED",
+            where=Location(path=str(archive)),
+            why=str(error),
         ) from error
     if not count:
         raise SourceError(
@@ -229,23 +172,26 @@ class _Reader:
         self.entries += 1
         name = entry.name
         if self.entries > self.limits.members:
-            raise self._error(ArchiveTooManyMembers, name, f"more than {self.limits.members} entries")
+            raise self._error(
+                name, f"more than {self.limits.members} entries", code="ARCHIVE_TOO_MANY_MEMBERS"
+            )
         if len(name.encode("utf-8", "surrogateescape")) > self.limits.path_bytes:
-            raise self._error(ArchivePathTooLong, f"{name[:80]}...", f"over {self.limits.path_bytes} bytes")
+            what = f"over {self.limits.path_bytes} bytes"
+            raise self._error(f"{name[:80]}...", what, code="ARCHIVE_PATH_TOO_LONG")
         if name.startswith("/"):
-            raise self._error(ArchiveAbsolutePath, name, "an absolute path")
+            raise self._error(name, "an absolute path", code="ARCHIVE_ABSOLUTE_PATH")
         if ".." in name.split("/"):
-            raise self._error(ArchiveParentPath, name, "a path with '..'")
+            raise self._error(name, "a path with '..'", code="ARCHIVE_PARENT_PATH")
         if "\0" in name:
-            raise self._error(ArchiveDamaged, name, "a path with a zero byte")
+            raise self._error(name, "a path with a zero byte", code="ARCHIVE_DAMAGED")
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-            raise self._error(ArchiveSpecialFile, name, "a device, a pipe or another special file")
+            raise self._error(name, "a device, a pipe or another special file", code="ARCHIVE_SPECIAL_FILE")
         if entry.size > self.limits.file_bytes:
-            raise self._error(ArchiveFileTooLarge, name, f"{entry.size} bytes")
+            raise self._error(name, f"{entry.size} bytes", code="ARCHIVE_FILE_TOO_LARGE")
         top = _parts(name)[:1]
         self.top = self.top or "".join(top)
         if top and top[0] != self.top:
-            raise self._error(ArchiveDamaged, name, f"beside the top folder {self.top}")
+            raise self._error(name, f"beside the top folder {self.top}", code="ARCHIVE_DAMAGED")
 
     def take(self, entry: tarfile.TarInfo, entries: tarfile.TarFile) -> Member | None:
         """The member for an entry, if it is one of those asked for."""
@@ -253,18 +199,18 @@ class _Reader:
         if path is None or entry.isdir():
             return None
         if ".git" in path.lower().split("/"):
-            raise self._error(ArchiveGitFolder, entry.name, "git's own folder, which no tree has")
+            raise self._error(entry.name, "git's own folder, which no tree has", code="ARCHIVE_GIT_FOLDER")
         self._claim(path, entry.name)
         if entry.issym():
             return self._remember(path, "120000", self._link_target(path, entry))
         if entry.islnk():
             source = self._path(entry.linkname)
             if source is None or self.files.get(source, "120000") == "120000":
-                raise self._error(ArchiveLinkOutside, entry.name, f"a hard link to {entry.linkname}")
+                raise self._error(entry.name, f"a hard link to {entry.linkname}", code="ARCHIVE_LINK_OUTSIDE")
             return self._remember(path, self.files[source], b"", same_as=source)
         stream = entries.extractfile(entry)
         if stream is None:
-            raise self._error(ArchiveDamaged, entry.name, "no content")
+            raise self._error(entry.name, "no content", code="ARCHIVE_DAMAGED")
         # Only the owner's execute bit means anything to git; all others are dropped.
         return self._remember(path, "100755" if entry.mode & 0o100 else "100644", stream.read())
 
@@ -284,7 +230,7 @@ class _Reader:
             before = self.spelled.setdefault(_folded(part), part)
             is_file = depth == len(parts)
             if before != part or part in self.files or (is_file and part in self.folders):
-                raise self._error(ArchiveDuplicate, name, f"it would take the place of {before}")
+                raise self._error(name, f"it would take the place of {before}", code="ARCHIVE_DUPLICATE")
             if not is_file:
                 self.folders.add(part)
 
@@ -294,16 +240,17 @@ class _Reader:
         climbs = len([part for part in parts if part == ".."])
         leading = parts[:climbs] == [".."] * climbs
         if entry.linkname.startswith("/") or not leading or climbs > path.count("/"):
-            raise self._error(ArchiveLinkOutside, entry.name, f"a link to {entry.linkname}")
+            raise self._error(entry.name, f"a link to {entry.linkname}", code="ARCHIVE_LINK_OUTSIDE")
         return entry.linkname.encode("utf-8", "surrogateescape")
 
     def _remember(self, path: str, mode: str, data: bytes, same_as: str | None = None) -> Member:
         self.files[path] = mode
         return Member(path=path, mode=mode, data=data, same_as=same_as)
 
-    def _error(self, kind: type[SourceError], name: str, what: str) -> SourceError:
-        return kind(
+    def _error(self, name: str, what: str, *, code: str) -> SourceError:
+        return SourceError(
             f"{self.archive.name} has the entry {name!r}: {what}",
+            code=code,
             where=Location(path=str(self.archive), label=name),
             why="nothing of an archive with such an entry is used",
         )
@@ -324,32 +271,14 @@ _PIECE = 64 * 1024  # bytes; a cut loses less than one
 _LARGEST = 512 * 1024**2  # bytes; the corpus has up to 38 MB
 
 
-class SdistNetwork(SourceError):
-    """The index or its files could not be reached, or the download was cut."""
-
-    code = "SDIST_NETWORK"
-
-
-class IndexUnusable(SourceError):
-    """What answered is no package index that pypi_simple understands."""
-
-    code = "SDIST_INDEX_UNUSABLE"
-
-
-class SdistDigestMismatch(SourceError):
-    """The file is not the one the lock names."""
-
-    code = "SDIST_DIGEST_MISMATCH"
-
-
 def fetch_sdist(
     source: SdistSource, *, downloads: Path, reporter: Reporter, index_url: str | None = None
 ) -> Path:
     """The verified archive in the folder ``downloads``, downloaded if it is not there.
 
     Raises:
-        SDIST_MISSING, IndexUnusable, SdistNetwork, SDIST_TOO_LARGE: it could not be had.
-        SdistDigestMismatch: it is another file; it was removed.
+        SDIST_MISSING, SDIST_INDEX_UNUSABLE, SDIST_NETWORK, SDIST_TOO_LARGE: it could not be had.
+        SDIST_DIGEST_MISMATCH: it is another file; it was removed.
         CacheError: the disk refused.
     """
     archive = downloads / f"{source.sha256}.tar.gz"
@@ -386,7 +315,9 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
             hint=_HINT,
         ) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
-        raise IndexUnusable("the package index gave an answer of another kind", why=str(error)) from error
+        raise SourceError(
+            "the package index gave an answer of another kind", code="SDIST_INDEX_UNUSABLE", why=str(error)
+        ) from error
     except requests.RequestException as error:
         raise _network(wanted, error) from error
     for package in page.packages:
@@ -479,17 +410,19 @@ def _sha256(path: Path) -> str:
 _HINT = "patchkit apply --source git takes the tree from the git remote instead"
 
 
-def _network(what: str, error: Exception) -> SdistNetwork:
-    return SdistNetwork(
+def _network(what: str, error: Exception) -> SourceError:
+    return SourceError(
         f"{what} could not be downloaded",
+        code="SDIST_NETWORK",
         why=str(error),
         hint="run the command again: it goes on where it was cut",
     )
 
 
-def _mismatch(source: SdistSource, filename: str, found: str) -> SdistDigestMismatch:
-    return SdistDigestMismatch(
+def _mismatch(source: SdistSource, filename: str, found: str) -> SourceError:
+    return SourceError(
         f"{filename} has sha256 {found}, the lock says {source.sha256}",
+        code="SDIST_DIGEST_MISMATCH",
         why="the file was changed, or the index serves another one; it was not opened",
         hint=_HINT,
     )

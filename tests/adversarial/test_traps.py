@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from thorough import ordinary
 
 from patchkit.series.patch import Fate, Replacement
 
@@ -41,6 +42,7 @@ def test_nothing_changed_is_clean_by_both_derivations(ground):
     assert not any(verdict.drift or verdict.moves for verdict in found.values())
 
 
+@pytest.mark.thorough
 def test_a_renamed_function_is_followed_and_shown(ground):
     text = ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_choose_fattn")
     found = ground.classify({"fattn.cu": text})
@@ -56,6 +58,7 @@ def test_a_renamed_function_is_followed_and_shown(ground):
     assert found["fattn-decode-tile"].agreement.verdict == "agree"
 
 
+@pytest.mark.thorough
 def test_a_function_that_was_followed_is_followed_on_from_its_new_name(ground):
     renamed = {"fattn.cu": ground.read("fattn.cu").replace(CHOICE, "ggml_cuda_choose_fattn")}
     _, last = ground.step(renamed, ground.last)
@@ -83,6 +86,7 @@ def test_a_function_renamed_and_changed_a_little_is_followed_when_both_derivatio
     assert any("72" in unit for unit in drift.added)
 
 
+@pytest.mark.thorough
 def test_a_function_renamed_and_changed_at_the_place_itself_is_not_followed_but_named(ground):
     text = swap(
         renamed_and_changed(ground),
@@ -96,6 +100,7 @@ def test_a_function_renamed_and_changed_at_the_place_itself_is_not_followed_but_
     assert any("'ggml_cuda_choose_fattn' has 9" in (place.label or "") for place in problem.where)
 
 
+@pytest.mark.thorough
 def test_a_function_renamed_with_a_rival_is_not_followed(ground):
     text = renamed_and_changed(ground)
     function = function_of(text, "ggml_cuda_choose_fattn")
@@ -107,6 +112,7 @@ def test_a_function_renamed_with_a_rival_is_not_followed(ground):
     assert found.intent
 
 
+@pytest.mark.thorough
 def test_a_function_split_in_two_is_a_conflict_for_what_is_in_the_other_half(ground):
     text = ground.read("fattn.cu")
     head, middle, tail = text.partition("    // If there are no tensor cores available,")
@@ -137,6 +143,7 @@ def test_a_function_moved_to_another_file_is_followed_there(ground):
     assert (move.how, move.after.path) == ("another file", "ggml/src/ggml-cuda/fattn-choice.cuh")
 
 
+@pytest.mark.thorough
 def test_a_name_that_another_file_uses_for_something_else_is_not_followed(ground):
     text = ground.read("fattn.cu")
     function = function_of(text, CHOICE)
@@ -173,6 +180,7 @@ def test_a_reordered_condition_is_moved_and_both_statements_are_shown(ground):
     assert found.drift
 
 
+@pytest.mark.thorough
 def test_a_statement_that_changed_its_place_in_the_function_is_moved(ground):
     text = ground.read("fattn.cu")
     start = text.index("    // Use the WMMA kernel if possible:")
@@ -206,6 +214,7 @@ text = "GGML_CUDA_FATTN_TILE_CONFIG_CASE(256, 256, 8, 128, 8, 32, 256)"
 """
 
 
+@pytest.mark.thorough
 def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, checkout, tmp_path):
     folder = tmp_path / "series"
     (folder / "patches" / "0001-tile-row").mkdir(parents=True)
@@ -230,16 +239,21 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
 
 
 @pytest.mark.parametrize(
-    "taken",
-    [
-        ("tile-config-guard",),
-        ("fattn-decode-tile",),
-        ("tile-unprune", "fattn-decode-tile"),
-        ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard"),
-    ],
-    ids="+".join,
+    ("form", "taken"),
+    ordinary(
+        [
+            (form, taken)
+            for form in ("guarded", "bare")
+            for taken in (
+                ("tile-config-guard",),
+                ("fattn-decode-tile",),
+                ("tile-unprune", "fattn-decode-tile"),
+                ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard"),
+            )
+        ],
+        kept=1,
+    ),
 )
-@pytest.mark.parametrize("form", ["guarded", "bare"])
 def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
     from patchkit.bump.derive import bare
     from patchkit.candidate.following import render_patch
@@ -269,6 +283,7 @@ def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
     assert {verdict.patch_class for verdict in others.values()} <= {"clean", "moved"}
 
 
+@pytest.mark.thorough
 def test_half_of_a_change_merged_is_not_upstreamed(ground):
     changes = ground.last["tile-config-guard"].placed.changes
     header = {path: data for path, data in changes.items() if path.endswith(".cuh")}
@@ -286,6 +301,7 @@ MERGED_DIFFERENTLY = (
 )
 
 
+@pytest.mark.thorough
 def test_a_change_merged_differently_is_never_clean(ground):
     text = swap(ground.read("fattn.cu"), *MERGED_DIFFERENTLY)
     found = ground.classify({"fattn.cu": text})["fattn-decode-tile"]
@@ -337,6 +353,7 @@ def test_a_deleted_function_retires_the_patch(ground):
     assert found["tile-unprune"].gone == found["fattn-decode-tile"].gone
 
 
+@pytest.mark.thorough
 def test_behind_the_end_of_its_range_a_patch_is_retired_only_by_what_is_really_gone(ground):
     text = ground.read("fattn.cu")
     for changed, patch_class in (
@@ -349,7 +366,7 @@ def test_behind_the_end_of_its_range_a_patch_is_retired_only_by_what_is_really_g
         assert found["fattn-decode-tile"].patch_class == patch_class
 
 
-@pytest.mark.parametrize("build", [6901, 20000])
+@pytest.mark.parametrize("build", ordinary([6901, 20000], kept=1))
 def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground, build):
     # Every place is still there, and a comment that names the option: clean code that nobody would compile.
     word = b"GGML_HIP_ROCWMMA_FATTN"
@@ -364,6 +381,7 @@ def test_a_removed_build_option_retires_all_that_is_guarded_by_it(ground, build)
     assert all("option GGML_HIP_ROCWMMA_FATTN" in map(str, verdict.gone) for verdict in found.values())
 
 
+@pytest.mark.thorough
 def test_another_if_around_the_place_is_moved(ground):
     text = ground.read("fattn-tile.cuh")
     new = f"#ifndef GGML_TILE_KEEP_ALL\n{PRUNE}#endif // GGML_TILE_KEEP_ALL\n"
@@ -402,6 +420,7 @@ def test_a_reformatted_tree_is_clean(ground):
     assert any("one derivation only" in each for verdict in found.values() for each in verdict.proof)
 
 
+@pytest.mark.thorough
 def test_the_group_itself_removed_is_a_conflict_with_intent(ground):
     text = ground.read("fattn-tile.cuh")
     found = ground.classify({"fattn-tile.cuh": swap(text, PRUNE, "")})

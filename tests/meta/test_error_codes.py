@@ -10,11 +10,13 @@ from pathlib import Path
 
 import patchkit
 from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, PatchkitError
+from patchkit.series.catalogue import load_series
 
 
 def _raised(checkout: Path) -> list[str]:
-    """The codes that the sources give: one for each error class, and those given where an error is made."""
-    classes, given = [], set()
+    """The codes: of each error class, given where an error is made, and of what patches promise."""
+    patches = load_series(checkout / "patches").patches
+    classes, given = [], {promise.code for patch in patches for promise in patch.launches.cases}
     for path in sorted((checkout / "patchkit").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):

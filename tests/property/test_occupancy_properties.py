@@ -7,6 +7,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patchkit.base.errors import ConfigError
 from patchkit.kernels.occupancy import (
     HardwareLimits,
     reported_waves,
@@ -18,7 +19,6 @@ from patchkit.kernels.occupancy import (
 from patchkit.kernels.wmma import (
     UPSTREAM,
     VARIANTS,
-    NoLegalParameters,
     choose_params,
     estimate_waves,
     legal_params,
@@ -75,19 +75,19 @@ def test_a_kernel_within_the_cap_holds_the_waves_asked_for(gpu, min_waves) -> No
 def test_chosen_parameters_are_legal_and_hold_no_fewer_waves_than_upstreams(gpu, variant) -> None:
     try:
         choice = choose_params(variant, gpu)
-    except NoLegalParameters:
+    except ConfigError:
         assert UPSTREAM not in legal_params(variant, gpu)
         return
-    assert violations(variant, choice.params, gpu) == ()
-    assert choice.params in legal_params(variant, gpu)
+    assert violations(variant, choice, gpu) == {}
+    assert choice in legal_params(variant, gpu)
     if UPSTREAM in legal_params(variant, gpu):
-        assert choice.waves >= estimate_waves(variant, UPSTREAM, gpu)
+        assert estimate_waves(variant, choice, gpu) >= estimate_waves(variant, UPSTREAM, gpu)
 
 
 @given(GPUS, st.sampled_from(VARIANTS))
 def test_the_choice_depends_on_nothing_else(gpu, variant) -> None:
     try:
         first = choose_params(variant, gpu)
-    except NoLegalParameters:
+    except ConfigError:
         return
     assert first == choose_params(variant, dataclasses.replace(gpu, arch="gfx1198"))

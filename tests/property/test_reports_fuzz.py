@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from patchkit.base.errors import ExitCode, PatchkitError
 from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.report.evidence import parse_evidence
+from patchkit.report.registry import format_names
 from patchkit.report.sweep import sweep_tables
-from patchkit.report.write import FORMATS, make_report
+from patchkit.report.write import make_report
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "evidence"
 WHOLE = {path.name: path.read_bytes() for path in sorted((CORPUS / "whole").glob("*.json"))}
@@ -117,7 +118,7 @@ def outcome(files: dict[str, bytes]) -> str:
     """What comes of it: ``fine``, or the code of the refusal. Anything else is an error of the test."""
     try:
         evidence = parse_evidence(files, "evidence")
-        texts = {form: make_report(evidence, form) for form in FORMATS}
+        texts = {form: make_report(evidence, form) for form in format_names()}
     except PatchkitError as error:
         return _refused(error)
     for text in texts.values():

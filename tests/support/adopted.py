@@ -6,7 +6,8 @@ from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.find import read_candidate
-from patchkit.candidate.records import digest_today, record_ref, write_record
+from patchkit.candidate.lock import digest_today
+from patchkit.candidate.record import record_ref, write_record
 from patchkit.series.folder import SeriesDir
 from patchkit.upstream.refs import list_refs, read_ref, update_ref
 from patchkit.upstream.repository import open_repository
@@ -18,9 +19,9 @@ def adopt(cache: Path, series: Path, branch: str) -> None:
     assert repository is not None
     ref = f"refs/heads/{branch}"
     candidate = read_candidate(repository, ref, list_refs(repository, "refs"))
-    assert candidate.made is not None
+    assert candidate.record is not None
     folder = SeriesDir(root=series, origin="named")
     digest = digest_today(folder, candidate.archs, [commit.id for commit in candidate.commits])
-    record = candidate.made.model_copy(update={"inputs": digest, "series": str(series)})
+    record = candidate.record.model_copy(update={"inputs": digest, "series": str(series)})
     name = record_ref(ref)
     update_ref(repository, name, write_record(repository, record), read_ref(repository, name))

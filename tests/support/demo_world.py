@@ -1,4 +1,4 @@
-"""A small upstream with a git remote, a series of two patches for it, and patchkit as a process.
+"""A small upstream with a git remote, a series of two patches for it, and patchkit run on them.
 
 Vocabulary: a *place* is one upstream repository, one series folder whose lock pins a build of it, and a
 cache folder. Everything apply and bump do is done there in a second; tests add what they are about.
@@ -11,10 +11,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from command_line import patchkit_process, run_patchkit
 
 from patchkit.series.lock import GitSource, Pin
 
@@ -119,7 +120,7 @@ IDENTITY = {
 
 @dataclass(frozen=True)
 class Place:
-    """Paths of one place; ``run`` starts patchkit in it as a process of its own."""
+    """Paths of one place, and commands in it."""
 
     root: Path
     checkout: Path
@@ -144,25 +145,27 @@ class Place:
     def repository(self) -> Path:
         return self.cache / "upstream.git"
 
-    @property
-    def environ(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self.checkout)}
-
-    def command(self, *args: str, cache: Path | None = None) -> list[str]:
+    def words(self, *args: str, cache: Path | None = None) -> list[str]:
+        """A command line with its series and cache folders."""
         where = ["--series-dir", str(self.series), "--cache-dir", str(cache or self.cache)]
-        return [sys.executable, "-m", "patchkit", args[0], *where, *args[1:]]
+        return [args[0], *where, *args[1:]]
 
     def run(
         self, *args: str, cache: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*args, cache=cache),
-            env={**self.environ, **(env or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.root,
-        )
+        return run_patchkit(*self.words(*args, cache=cache), cwd=self.root, env=env)
+
+    def process(
+        self,
+        *args: str,
+        cache: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        before: str = "",
+        own_session: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """A command as a process of its own."""
+        words = self.words(*args, cache=cache)
+        return patchkit_process(*words, cwd=self.root, env=env, before=before, own_session=own_session)
 
     def git(self, *args: str, at: Path | None = None, date: str = "2025-02-01T00:00:00Z") -> str:
         return git(at or self.repository, *args, date=date)
@@ -196,7 +199,7 @@ def make_upstream(folder: Path, builds: Mapping[int, Mapping[str, str | None]], 
     Files by path, None for one that goes; what a build does not name stays.
     """
     folder.mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "master")
+    git(folder, "init", "-q", "--template=", "-b", "master")
     git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
     for number, (build, files) in enumerate(builds.items(), start=day):
         for name, text in files.items():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from demo_world import Place
@@ -32,14 +31,9 @@ def hook(name, args):
             os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(hook)
-from patchkit.cli.app import run
-sys.argv[0] = "patchkit"
-try:
-    run()
-finally:
-    if log:
-        with open(log, "w") as stream:
-            stream.write(str(counter))
+if log:
+    import atexit
+    atexit.register(lambda: open(log, "w").write(str(counter)))
 """
 
 
@@ -51,18 +45,9 @@ def killed(
     ``log`` gets the number of points, if the run comes to its end.
     """
     env = {
-        **place.environ,
         "PYTHONDONTWRITEBYTECODE": "1",
         "KILL_AT": str(at),
         "KILL_GROUP": "1" if group else "0",
         **({"KILL_LOG": os.fspath(log)} if log is not None else {}),
     }
-    return subprocess.run(
-        [sys.executable, "-c", KILLER, *place.command(*args, cache=cache)[3:]],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        start_new_session=True,
-        cwd=place.root,
-    )
+    return place.process(*args, cache=cache, env=env, before=KILLER, own_session=True)

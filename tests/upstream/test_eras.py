@@ -6,13 +6,12 @@ The trees come from the cache that the corpus uses, so nothing is downloaded twi
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 from filelock import FileLock
+from thorough import ordinary
 
 from patchkit.series.lock import load_lock
 
@@ -24,18 +23,12 @@ LATER_NAMES = [f"b{result.build}-{'+'.join(result.archs)}-{len(result.patches)}"
 
 
 @pytest.fixture
-def patchkit(checkout, test_cache):
+def patchkit(test_cache):
     """Runs a command on the corpus's cache; gives its stdout and stderr."""
 
     def run(*args):
         with FileLock(test_cache / "corpus.lock"):
-            done = subprocess.run(
-                [sys.executable, "-m", "patchkit", *args, "--cache-dir", str(test_cache / "corpus")],
-                env={**os.environ, "PYTHONPATH": str(checkout)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = run_patchkit(*args, "--cache-dir", test_cache / "corpus")
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 
@@ -53,7 +46,9 @@ def test_each_era_has_a_recorded_result():
     assert empty.tree == LOCK.pin(11549).tree
 
 
-@pytest.mark.parametrize("result", LATER, ids=LATER_NAMES)
+@pytest.mark.parametrize(
+    "result", ordinary(LATER, [one for one in LATER if len(one.patches) < 2]), ids=LATER_NAMES
+)
 def test_the_result_is_the_one_the_lock_records(patchkit, result):
     asked = [f"--arch={arch}" for arch in result.archs] + [f"--with={name}" for name in result.patches]
     out, _ = patchkit("apply", "--json", "--upstream", str(result.build), *asked)
@@ -67,7 +62,7 @@ def test_the_result_is_the_one_the_lock_records(patchkit, result):
     assert "-DGGML_HIP=ON" in applied["cmake"]
 
 
-@pytest.mark.parametrize("name", ["b11549", "11549", "B11549"])
+@pytest.mark.parametrize("name", ordinary(["B11549", "b11549", "11549"], kept=1))
 def test_a_pin_goes_by_its_number_with_and_without_the_letter(patchkit, name):
     out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", name)
     assert json.loads(out)["pin"]["build"] == 11549
@@ -83,6 +78,7 @@ def test_a_patch_asked_for_outside_its_era_is_said_on_stderr(patchkit):
     assert "mmvq-batch-limits, " not in err
 
 
+@pytest.mark.thorough
 def test_both_sides_of_each_knob_read_the_profile(patchkit):
     asked = [f"--with={name}" for name in ("fattn-tile-rows", "mmq-tile-table")]
     out, _ = patchkit("plan", "--json", "--arch", "gfx1151", "--upstream", "b11549", *asked)
@@ -97,6 +93,7 @@ def test_both_sides_of_each_knob_read_the_profile(patchkit):
     assert "GGML_CUDA_CC" not in text["device-config"]
 
 
+@pytest.mark.thorough
 def test_two_rdna4_gpus_share_one_patch_and_each_has_its_guard(patchkit):
     asked = ("--arch", "gfx1200", "--arch", "gfx1201", "--with", "mmvq-decode-warps")
     out, _ = patchkit("plan", "--json", "--upstream", "b11549", *asked)

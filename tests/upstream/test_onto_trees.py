@@ -7,15 +7,17 @@ build.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from caches import link_objects
+from command_line import run_patchkit
+from demo_world import git
+
+pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.thorough]
 
 CUDA = "ggml/src/ggml-cuda"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
@@ -38,43 +40,27 @@ BETWEEN = {
 class History:
     """A bare upstream with one tagged commit per build of the corpus, and clones of it."""
 
-    def __init__(self, checkout: Path, cache: Path, folder: Path) -> None:
-        self.checkout, self.cache, self.folder = checkout, cache, folder
+    def __init__(self, cache: Path, folder: Path) -> None:
+        self.cache, self.folder = cache, folder
         self.upstream = folder / "upstream.git"
-        self.git("init", "-q", "--bare", "-b", "master", str(self.upstream), at=folder)
+        git(folder, "init", "-q", "--bare", "-b", "master", str(self.upstream))
         alternates = self.upstream / "objects" / "info" / "alternates"
         alternates.write_text(f"{cache / 'upstream.git' / 'objects'}\n")
         parent: tuple[str, ...] = ()
         for build, tree in sorted(TREES.items()):
-            commit = self.git("commit-tree", tree, *parent, "-m", f"upstream b{build}", at=self.upstream)
-            self.git("tag", f"b{build}", commit, at=self.upstream)
+            commit = git(self.upstream, "commit-tree", tree, *parent, "-m", f"upstream b{build}")
+            git(self.upstream, "tag", f"b{build}", commit)
             parent = ("-p", commit)
-        self.git("update-ref", "refs/heads/master", parent[1], at=self.upstream)
-
-    def git(self, *args: str, at: Path, data: str | None = None) -> str:
-        who = {"NAME": "up", "EMAIL": "up@localhost", "DATE": "2026-01-01T00:00:00Z"}
-        who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
-        done = subprocess.run(
-            ["git", "-C", str(at), *args],
-            env={**os.environ, **who},
-            input=data,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        git(self.upstream, "update-ref", "refs/heads/master", parent[1])
 
     def clone(self, name: str, build: int, *, later: tuple[int, tuple[str, ...]] | None = None) -> Path:
         """An owner's clone at a build, with the files of a later one, if any, and an edit of his own."""
         clone = self.folder / name
-        self.git("clone", "-q", "--shared", "--no-checkout", str(self.upstream), str(clone), at=self.folder)
-        self.git("switch", "-q", "-c", "mine", f"b{build}", at=clone)
+        git(self.folder, "clone", "-q", "--shared", "--no-checkout", str(self.upstream), str(clone))
+        git(clone, "switch", "-q", "-c", "mine", f"b{build}")
         if later is not None:
-            self.git(
-                "checkout", "-q", f"b{later[0]}", "--", *(f"{CUDA}/{file}" for file in later[1]), at=clone
-            )
-            self.git("commit", "-q", "-m", "a commit between the tags", at=clone)
+            git(clone, "checkout", "-q", f"b{later[0]}", "--", *(f"{CUDA}/{file}" for file in later[1]))
+            git(clone, "commit", "-q", "-m", "a commit between the tags")
         path = clone / CUDA / "fattn.cu"
         text = path.read_text()
         for neighbour in ("switch (Q->ne[0]) {", "#ifdef GGML_USE_WMMA_FATTN", "const int cc = "):
@@ -83,33 +69,17 @@ class History:
             )
         assert text != path.read_text()
         path.write_text(text)
-        self.git("commit", "-q", "-am", "an edit of the owner's", at=clone)
+        git(clone, "commit", "-q", "-am", "an edit of the owner's")
         return clone
 
     def patchkit(self, *args: str, code: int | None = 0) -> dict:
-        command = [
-            sys.executable,
-            "-m",
-            "patchkit",
-            args[0],
-            "--cache-dir",
-            str(self.cache),
-            "--json",
-            *args[1:],
-        ]
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": str(self.checkout)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_patchkit(args[0], "--cache-dir", self.cache, "--json", *args[1:])
         assert code is None or done.returncode == code, (done.stdout[-2000:], done.stderr[-2000:])
         return json.loads(done.stdout)
 
     def added(self, at: Path, base: str, tip: str) -> dict[str, Counter[str]]:
         """The lines that the patches add, by file, in any order."""
-        out = self.git("diff", "-U0", "--no-color", base, tip, at=at)
+        out = git(at, "diff", "-U0", "--no-color", base, tip)
         found: dict[str, Counter[str]] = {}
         name = ""
         for line in out.splitlines():
@@ -131,36 +101,15 @@ def history(checkout: Path, test_cache: Path, tmp_path_factory: pytest.TempPathF
     (series / "templates").mkdir(exist_ok=True)
     shutil.copy(Path(__file__).parent / "corpus.toml", series / "patches" / "upstream.lock")
     corpus = test_cache / "corpus"
+    where = ("--series-dir", series, "--cache-dir", corpus)
     for build in TREES:
-        command = [
-            sys.executable,
-            "-m",
-            "patchkit",
-            "plan",
-            "--series-dir",
-            str(series),
-            "--cache-dir",
-            str(corpus),
-        ]
-        done = subprocess.run(
-            [*command, "--arch", "gfx1151", "--upstream", f"b{build}", "--json"],
-            env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_patchkit("plan", *where, "--arch", "gfx1151", "--upstream", f"b{build}", "--json")
         assert done.returncode == 0, done.stderr
     cache = folder / "cache"
-    cache.mkdir()
-    subprocess.run(["cp", "-al", str(corpus / "upstream.git"), str(cache / "upstream.git")], check=True)
-    for name in ("config", "shallow", "HEAD", "packed-refs"):  # a hard link would be written through
-        path = cache / "upstream.git" / name
-        if path.is_file():
-            data = path.read_bytes()
-            path.unlink()
-            path.write_bytes(data)
-    return History(checkout, cache, folder)
+    shutil.copytree(corpus / "upstream.git", cache / "upstream.git", copy_function=link_objects)
+    return History(cache, folder)
 
 
-@pytest.mark.upstream
-@pytest.mark.slow
 @pytest.mark.parametrize(("build", "asked"), [(6900, ()), (9538, ()), (11549, WITH_ALL)])
 def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, build, asked):
     clone = history.clone(f"at-{build}", build)
@@ -173,13 +122,11 @@ def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, b
     before = history.added(clone, pin["base"], pin["commits"][-1]["commit"])
     after = history.added(clone, mine["base"], mine["commits"][-1]["commit"])
     assert after == before
-    history.git("merge", "-q", "--ff-only", "patchkit/gfx1151", at=clone)
+    git(clone, "merge", "-q", "--ff-only", "patchkit/gfx1151")
     assert "the owner's note" in (clone / CUDA / "fattn.cu").read_text()
-    assert history.git("status", "--porcelain", at=clone) == ""
+    assert git(clone, "status", "--porcelain") == ""
 
 
-@pytest.mark.upstream
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BETWEEN)
 def test_between_two_tags_a_patch_lands_in_its_function_or_both_sides_are_named(history, name):
     build, later, files = BETWEEN[name]

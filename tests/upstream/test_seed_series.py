@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
+from command_line import run_patchkit
+from demo_world import git
 
 from patchkit.series.lock import load_lock
 
@@ -16,40 +15,27 @@ PIN = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
 TREE = "825d48d696e3989507318cae2a9d8e6e0c601eef"
 
 
-def patchkit(checkout, cache, *args):
-    done = subprocess.run(
-        [sys.executable, "-m", "patchkit", args[0], "--cache-dir", str(cache), *args[1:]],
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def patchkit(cache, *args):
+    done = run_patchkit(*args, "--cache-dir", cache)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def git(cache, *args):
-    done = subprocess.run(
-        ["git", "-C", str(cache / "upstream.git"), *args], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
 @pytest.fixture
-def applied(checkout, pin_cache):
-    return json.loads(patchkit(checkout, pin_cache, "apply", "--arch", "gfx1151", "--json"))
+def repository(candidate_cache):
+    return candidate_cache / "upstream.git"
 
 
-def test_four_commits_on_the_real_commit_touch_only_the_cuda_folder(pin_cache, applied):
+def test_four_commits_on_the_real_commit_touch_only_the_cuda_folder(repository, applied):
     assert applied["base"] == PIN
-    assert git(pin_cache, "rev-parse", f"{PIN}^{{tree}}") == TREE
+    assert git(repository, "rev-parse", f"{PIN}^{{tree}}") == TREE
     assert [made["id"] for made in applied["commits"]] == [
         "wmma-tile-params",
         "tile-unprune",
         "fattn-decode-tile",
         "tile-config-guard",
     ]
-    changed = git(pin_cache, "diff", "--name-only", PIN, applied["branch"]).splitlines()
+    changed = git(repository, "diff", "--name-only", PIN, applied["branch"]).splitlines()
     assert changed == [
         "ggml/src/ggml-cuda/fattn-tile-fallback.cuh",
         "ggml/src/ggml-cuda/fattn-tile.cuh",
@@ -84,8 +70,8 @@ ANCHORS = {
 }
 
 
-def test_every_anchor_resolves_to_its_entity_and_clang_sees_it(checkout, pin_cache):
-    plan = json.loads(patchkit(checkout, pin_cache, "plan", "--arch", "gfx1151", "--json"))
+def test_every_anchor_resolves_to_its_entity_and_clang_sees_it(candidate_cache):
+    plan = json.loads(patchkit(candidate_cache, "plan", "--arch", "gfx1151", "--json"))
     found = {
         (patch["id"], edit["id"]): (edit["entity"], len(edit["locations"]))
         for patch in plan["patches"]
@@ -98,8 +84,8 @@ def test_every_anchor_resolves_to_its_entity_and_clang_sees_it(checkout, pin_cac
                 assert f"{edit['side']} gfx1151" in edit["seen_in"], edit["id"]
 
 
-def test_no_knob_is_changed_on_one_side_only(checkout, pin_cache, applied):
-    text = git(pin_cache, "show", f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-f16.cu")
+def test_no_knob_is_changed_on_one_side_only(repository, applied):
+    text = git(repository, "show", f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-f16.cu")
     kernel, launcher = text.split("ggml_cuda_flash_attn_ext_wmma_f16_case", maxsplit=1)
     # Upstream's name is left in the alias and in the assert that the guard removes (twice: its text).
     assert len(re.findall(r"\bFATTN_KQ_STRIDE\b", kernel)) == 3
@@ -109,28 +95,19 @@ def test_no_knob_is_changed_on_one_side_only(checkout, pin_cache, applied):
         assert getter in launcher
 
 
-def test_the_exported_series_gives_the_same_tree_with_plain_git_am(checkout, pin_cache, applied, tmp_path):
-    patchkit(checkout, pin_cache, "export", "--arch", "gfx1151", str(tmp_path / "series"))
-    clone = tmp_path / "clone"
-    git(pin_cache, "worktree", "add", "--detach", "--quiet", str(clone), PIN)
-    files = sorted(str(path) for path in (tmp_path / "series").glob("*.patch"))
-    assert len(files) == 4
-    am = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b", "am", "--quiet", *files]
-    subprocess.run(am, check=True, capture_output=True)
-    done = subprocess.run(
-        ["git", "-C", str(clone), "rev-parse", "HEAD^{tree}"], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == applied["tree"]
-
-
-def test_several_gpus_share_one_branch(checkout, pin_cache):
+@pytest.mark.thorough
+def test_several_gpus_share_one_branch(candidate_cache, repository):
     with_all = [
         f"--with={name}"
         for name in ("wmma-tile-params", "tile-unprune", "fattn-decode-tile", "tile-config-guard")
     ]
     archs = ["--arch", "gfx90a", "--arch", "gfx1100", "--arch", "gfx1151"]
-    applied = json.loads(patchkit(checkout, pin_cache, "apply", *archs, *with_all, "--json"))
-    header = git(pin_cache, "show", f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-config.cuh")
+    applied = json.loads(patchkit(candidate_cache, "apply", *archs, *with_all, "--json"))
+    header = git(
+        candidate_cache / "upstream.git",
+        "show",
+        f"{applied['branch']}:ggml/src/ggml-cuda/fattn-wmma-config.cuh",
+    )
     assert "get_config_gfx1100(" in header
     assert "get_config_gfx1151(" in header
     assert "gfx90a" not in header

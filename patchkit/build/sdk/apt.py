@@ -8,21 +8,12 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from patchkit.base.errors import PatchkitError
-from patchkit.base.files import disk_errors
+from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolMissing, ToolTimeout, run_tool, tool_failure
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.errors import (
-    AptFailed,
-    AptMissing,
-    MirrorUnreachable,
-    PackageDamaged,
-    PackageMissing,
-    PackagesSlow,
-    SignatureBad,
-    refusal_in,
-)
 
 _SIGNATURE = (
     "is not signed",
@@ -63,22 +54,38 @@ _MISSING = (
 )
 _OTHER_SUITE = "name another suite: patchkit sdk install --suite sid"
 
+
+class _Cause(NamedTuple):
+    """What apt writes for one cause of a failure, and the error that patchkit makes of it."""
+
+    words: tuple[str, ...]
+    code: str
+    message: str
+    hint: str
+
+
 # apt tries on after an error, and each of these may bring others with it: the cause comes first.
-_ORDER: tuple[tuple[tuple[str, ...], type[PatchkitError], str, str], ...] = (
-    (
-        _SIGNATURE,
-        SignatureBad,
-        "{what} is not signed by a key that this machine trusts for it",
-        "bring the keys up to date (package debian-archive-keyring), or use a mirror that serves them whole",
+_CAUSES = (
+    _Cause(
+        words=_SIGNATURE,
+        code="SDK_SIGNATURE_BAD",
+        message="{what} is not signed by a key that this machine trusts for it",
+        hint="bring the keys up to date (package debian-archive-keyring), "
+        "or use a mirror that serves them whole",
     ),
-    (_DAMAGED, PackageDamaged, "{what} is not what the signed index says", "try again, or another mirror"),
-    (
-        _UNREACHABLE,
-        MirrorUnreachable,
-        "the mirror of {what} cannot be reached",
-        "check the network and the proxy, and that apt-get update works",
+    _Cause(
+        words=_DAMAGED,
+        code="SDK_PACKAGE_DAMAGED",
+        message="{what} is not what the signed index says",
+        hint="try again, or another mirror",
     ),
-    (_MISSING, PackageMissing, "{what} is not there", _OTHER_SUITE),
+    _Cause(
+        words=_UNREACHABLE,
+        code="SDK_MIRROR_UNREACHABLE",
+        message="the mirror of {what} cannot be reached",
+        hint="check the network and the proxy, and that apt-get update works",
+    ),
+    _Cause(words=_MISSING, code="SDK_PACKAGE_MISSING", message="{what} is not there", hint=_OTHER_SUITE),
 )
 
 
@@ -92,19 +99,25 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
     """
     failure = tool_failure(done)
     text = done.stderr.decode("utf-8", "replace")
-    refused = refusal_in(failure, folder, f"fetching {what}")
+    refused = disk_error_from_tool(failure, folder, f"fetching {what}")
     if refused is not None and "/etc/apt" not in text:
         return refused
     if isinstance(failure, ToolCrashed):
         return failure
     lacking = sorted({name for pair in _LACKS.findall(text) for name in pair if name})
     if lacking:
-        return PackageMissing(f"{what} lacks {', '.join(lacking)}", hint=_OTHER_SUITE)
-    for words, kind, message, hint in _ORDER:
-        lines = [line for line in text.splitlines() if any(word in line for word in words)]
+        return SourceError(
+            f"{what} lacks {', '.join(lacking)}", code="SDK_PACKAGE_MISSING", hint=_OTHER_SUITE
+        )
+    for cause in _CAUSES:
+        lines = [line for line in text.splitlines() if any(word in line for word in cause.words)]
         if lines:
-            return kind(message.format(what=what), why=_short(lines), hint=hint)
-    return AptFailed(f"apt failed over {what}", why=failure.why, hint=failure.hint)
+            return SourceError(
+                cause.message.format(what=what), code=cause.code, why=_short(lines), hint=cause.hint
+            )
+    return ToolchainError(
+        f"apt failed over {what}", code="SDK_APT_FAILED", why=failure.why, hint=failure.hint
+    )
 
 
 def _short(lines: list[str]) -> str:
@@ -146,7 +159,8 @@ class Client:
         """Fetch and verify the index; ``what`` names it in messages.
 
         Raises:
-            SignatureBad, MirrorUnreachable, PackageMissing, PackagesSlow, AptFailed: see there.
+            SDK_SIGNATURE_BAD, SDK_MIRROR_UNREACHABLE, SDK_PACKAGE_MISSING, SDK_PACKAGES_SLOW,
+                SDK_APT_FAILED: apt could not.
             CacheError: the disk refused.
         """
         self._run(["apt-get", "update"], what, _UPDATE_S)
@@ -160,14 +174,15 @@ class Client:
         """The candidates of exactly these packages, without what they depend on.
 
         Raises:
-            PackageMissing: the index lacks one.
+            SDK_PACKAGE_MISSING: the index lacks one.
         """
         done = self._run(["apt-get", "download", "--print-uris", *names], what, _ANSWER_S)
         found = _parse_uris(done.stdout)
         missing = sorted(set(names) - {one.name for one in found})
         if missing:
-            raise PackageMissing(
+            raise SourceError(
                 f"{what} lacks {', '.join(missing)}",
+                code="SDK_PACKAGE_MISSING",
                 hint="another suite may have them: patchkit sdk install --suite sid",
             )
         return found
@@ -204,8 +219,11 @@ class Client:
         except ToolMissing as error:
             raise _no_apt(argv[0]) from error
         except ToolTimeout as error:
-            raise PackagesSlow(
-                f"{what} did not come within {timeout_s:g} s", why=error.why, hint="try again later"
+            raise SourceError(
+                f"{what} did not come within {timeout_s:g} s",
+                code="SDK_PACKAGES_SLOW",
+                why=error.why,
+                hint="try again later",
             ) from error
         if done.returncode != 0:
             raise apt_error(done, what, self.folder)
@@ -222,7 +240,7 @@ def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], repor
         reporter: hears the commands.
 
     Raises:
-        AptMissing: there is no apt.
+        SDK_APT_MISSING: there is no apt.
     """
     settings = [line for line in ask_config(["dump"], reporter).splitlines() if _KEPT.fullmatch(line)]
     own = {
@@ -264,7 +282,7 @@ def ask_config(arguments: list[str], reporter: Reporter) -> str:
     """What ``apt-config`` prints: the machine's own settings.
 
     Raises:
-        AptMissing: there is no apt.
+        SDK_APT_MISSING: there is no apt.
     """
     try:
         done = run_tool(["apt-config", *arguments], timeout_s=_ANSWER_S, reporter=reporter)
@@ -273,9 +291,10 @@ def ask_config(arguments: list[str], reporter: Reporter) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _no_apt(program: str) -> AptMissing:
-    return AptMissing(
+def _no_apt(program: str) -> ToolchainError:
+    return ToolchainError(
         f"there is no {program} on this machine",
+        code="SDK_APT_MISSING",
         why="the SDK is made of Debian's packages, and apt is what verifies them",
         hint="use a Debian machine or container, or install ROCm and set ROCM_PATH",
     )

@@ -14,18 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import Location, PatchkitError, SourceError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
-from patchkit.build.sdk.errors import (
-    DownloadTooBig,
-    PackageMissing,
-    RocWmmaMismatch,
-    SmokeFailed,
-    VersionsDisagree,
-    refusal_in,
-)
 from patchkit.build.sdk.flags import hip_arguments, leading_number
 from patchkit.build.sdk.parts import (
     Compiler,
@@ -37,7 +29,7 @@ from patchkit.build.sdk.parts import (
     obtain_compiler,
     unpack,
 )
-from patchkit.build.sdk.pins import Pins, load_pins
+from patchkit.build.sdk.pins import Pins
 from patchkit.build.sdk.prefix import (
     STANDIN,
     Package,
@@ -137,7 +129,7 @@ def smoke(
 
     Raises:
         SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
-        SmokeFailed: it does not compile, or not link.
+        SDK_SMOKE_FAILED: it does not compile, or not link.
     """
     flags = [*flags, "-w"]  # warnings of vendors' headers are not the question
     _compile(clang, [*flags, "-c", "-o", "smoke.o", "-"], _PROGRAM, scratch, reporter)
@@ -167,7 +159,7 @@ def _compile(
             reporter=reporter,
         )
     except (ToolFailed, ToolCrashed) as error:
-        refused = refusal_in(error, scratch, "compiling a kernel")
+        refused = disk_error_from_tool(error, scratch, "compiling a kernel")
         if refused is not None:
             raise refused from error
         why = error.why or ""
@@ -181,8 +173,9 @@ def _compile(
                 why=missing[0],
                 hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
             ) from error
-        raise SmokeFailed(
+        raise ToolchainError(
             "the new prefix does not compile a HIP kernel, and was not kept",
+            code="SDK_SMOKE_FAILED",
             where=Location(path=str(clang)),
             why=why,
             hint=error.hint,
@@ -224,7 +217,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
     """Fill the empty folder ``new``, and say what is in it.
 
     Raises:
-        PatchkitError: one of :mod:`patchkit.build.sdk.errors`, of the disk, or of a tool.
+        PatchkitError: an SDK_ error, or one of the disk or of a tool.
     """
     scratch = new / "scratch"
     with disk_errors(scratch, "creating a prefix"):
@@ -287,8 +280,8 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
             client.update(what)
             wanted = client.find(request.pins.packages, what)
             candidates = _device_libs(client, request.pins, what)
-        except PackageMissing as error:
-            if number == len(suites):
+        except SourceError as error:
+            if error.code != "SDK_PACKAGE_MISSING" or number == len(suites):
                 raise
             reporter.info(f"{error.message}; trying {suites[number]}")
             continue
@@ -300,7 +293,9 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
         with disk_errors(new, "unpacking packages"):
             (new / "debs").rmdir()
         return _Fetched(suite=suite, packages=packages, compiler=compiler)
-    raise PackageMissing("no suite is named to take packages from", hint="name one with --suite")
+    raise SourceError(
+        "no suite is named to take packages from", code="SDK_PACKAGE_MISSING", hint="name one with --suite"
+    )
 
 
 def _entries(reporter: Reporter) -> tuple[Entry, ...]:
@@ -317,8 +312,9 @@ def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
     prefix = pins.device_libs_prefix
     names = [name for name in client.names(prefix) if name.removeprefix(prefix).isdecimal()]
     if not names:
-        raise PackageMissing(
+        raise SourceError(
             f"{what} lacks {prefix}<LLVM version>",
+            code="SDK_PACKAGE_MISSING",
             hint="another suite may have it: patchkit sdk install --suite sid",
         )
     found = client.find(names, what)
@@ -360,8 +356,9 @@ def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
     total = sum(one.size for one in wanted)
     if total > pins.download_limit:
         largest = max(wanted, key=lambda one: one.size)
-        raise DownloadTooBig(
+        raise SourceError(
             f"the packages are {total / 1e6:.0f} MB, at most {pins.download_limit / 1e6:.0f} MB expected",
+            code="SDK_DOWNLOAD_TOO_BIG",
             why=f"the largest is {largest.name} with {largest.size / 1e6:.0f} MB",
             hint="the suite has changed its packages; try another with --suite",
         )
@@ -373,8 +370,9 @@ def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
     bitcode = [path.parent for path in sorted(new.glob(_BITCODE))]
     if found is None or not bitcode:
         part = "HIP headers" if found is None else "device libs"
-        raise VersionsDisagree(
+        raise ToolchainError(
             f"the packages hold no {part} where they are looked for",
+            code="SDK_VERSIONS_DISAGREE",
             why="they are laid out in a way that patchkit does not know",
             hint="the suite has changed its packages; try another with --suite",
         )
@@ -402,7 +400,7 @@ def _rocwmma(
         try:
             return "git", obtain_rocwmma(pin, url, new / "rocwmma", scratch, reporter)
         except SourceError as error:
-            if request.rocwmma == "git" or isinstance(error, RocWmmaMismatch):
+            if request.rocwmma == "git" or error.code == "SDK_ROCWMMA_MISMATCH":
                 raise
             reporter.warn(f"rocWMMA is patchkit's stand-in header: {error.message}")
     return "stand-in", rocwmma_version(STANDIN)
@@ -412,7 +410,7 @@ def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
     """The prefix of this cache, and whether it was made now: one that is whole is kept as it is.
 
     Raises:
-        PatchkitError: one of :mod:`patchkit.build.sdk.errors`; nothing half-made stays visible.
+        PatchkitError: as :func:`make_prefix`; nothing half-made stays visible.
     """
     folder = sdk_folder(request.cache_root)
     with disk_errors(folder, "creating the SDK folder"):
@@ -511,76 +509,3 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SdkState:
-    """The prefix, if there is one, and whether it was made just now."""
-
-    prefix: Prefix | None
-    made: bool = False
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        if self.prefix is None:
-            return {"installed": False}
-        return {
-            "installed": True,
-            "made": self.made,
-            "prefix": str(self.prefix.path),
-            "root": str(self.prefix.root),
-            "clang": str(self.prefix.clang),
-            "record": self.prefix.record.as_json(),
-        }
-
-    def lines(self) -> tuple[str, ...]:
-        """For a person."""
-        if self.prefix is None:
-            return ("no SDK is installed", "get it with: patchkit sdk install")
-        record = self.prefix.record
-        origin = "in the prefix" if record.compiler_packages else "installed on this machine"
-        packages = f"{len(record.packages)} of {record.suite}"
-        if record.compiler_packages:
-            packages += f", and {len(record.compiler_packages)} of this machine's suites for the compiler"
-        return (
-            f"SDK         {self.prefix.path}",
-            f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
-            f"HIP         {record.hip_version}, device libs {record.device_libs_version}",
-            f"compiler    clang {record.compiler_version}, {origin}: {self.prefix.clang}",
-            f"rocWMMA     {record.rocwmma_kind} {record.rocwmma_version}",
-            f"stubs       {', '.join(record.stubs)}",
-        )
-
-
-def run_sdk_install(
-    cache_root: Path,
-    *,
-    environ: Mapping[str, str],
-    suites: tuple[str, ...],
-    rocwmma: RocWmmaChoice,
-    rocwmma_url: str | None,
-    again: bool,
-    reporter: Reporter,
-) -> SdkState:
-    """Install the SDK unless it is there; raises the errors of :func:`patchkit.build.sdk.install.install`."""
-    request = Request(
-        cache_root=cache_root,
-        pins=load_pins(),
-        environ=environ,
-        suites=suites,
-        rocwmma=rocwmma,
-        rocwmma_url=rocwmma_url,
-        again=again,
-    )
-    prefix, made = install(request, reporter)
-    return SdkState(prefix=prefix, made=made)
-
-
-def sdk_status(cache_root: Path) -> SdkState:
-    """What is installed; raises PrefixDamaged."""
-    return SdkState(prefix=current_prefix(cache_root))
-
-
-def run_sdk_remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:
-    """Remove every prefix; the folders that went."""
-    return remove(cache_root, reporter)

@@ -10,19 +10,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.errors import Location, PatchkitError, SourceError, ToolchainError
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import ToolCrashed, ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted
-from patchkit.build.sdk.errors import (
-    AptMissing,
-    CompilerTooOld,
-    CompilerUnavailable,
-    MirrorMissing,
-    PackageDamaged,
-    refusal_in,
-)
 from patchkit.build.sdk.flags import leading_number
 from patchkit.build.sdk.prefix import Package
 from patchkit.build.sdk.versions import clang_version, known_archs
@@ -34,8 +26,8 @@ def unpack(folder: Path, wanted: Sequence[Wanted], into: Path, reporter: Reporte
     """Unpack every package file of ``folder``, and delete it; what was unpacked, by name.
 
     Raises:
-        PackageDamaged: a file is no package, or is not one of those wanted, or one is not there.
-        AptMissing: there is no dpkg-deb.
+        SDK_PACKAGE_DAMAGED: a file is no package, or is not one of those wanted, or one is not there.
+        SDK_APT_MISSING: there is no dpkg-deb.
         CacheError: the disk refused.
     """
     expected = {(one.name, one.version) for one in wanted}
@@ -72,19 +64,21 @@ def _run(argv: list[str], file: Path, reporter: Reporter) -> bytes:
     try:
         return run_tool(argv, timeout_s=_PACKAGE_S, reporter=reporter).stdout
     except ToolMissing as error:
-        raise AptMissing(
+        raise ToolchainError(
             "there is no dpkg-deb on this machine",
+            code="SDK_APT_MISSING",
             why="it is what unpacks the packages",
             hint="install the package dpkg, or use a Debian machine or container",
         ) from error
     except ToolFailed as error:
-        refused = refusal_in(error, file, "unpacking packages")
+        refused = disk_error_from_tool(error, file, "unpacking packages")
         raise refused if refused is not None else _damaged(file, error.why or "") from error
 
 
-def _damaged(path: Path, why: str) -> PackageDamaged:
-    return PackageDamaged(
+def _damaged(path: Path, why: str) -> SourceError:
+    return SourceError(
         "a package cannot be unpacked",
+        code="SDK_PACKAGE_DAMAGED",
         where=Location(path=str(path)),
         why=why,
         hint="run patchkit sdk install again: it downloads the package anew",
@@ -165,7 +159,7 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
         try:
             run_tool(argv, stdin=source.encode("ascii"), timeout_s=_BUILD_S, reporter=reporter)
         except (ToolFailed, ToolCrashed) as error:
-            refused = refusal_in(error, target, "building a stub")
+            refused = disk_error_from_tool(error, target, "building a stub")
             if refused is not None:
                 raise refused from error
             raise
@@ -276,15 +270,16 @@ def choose_mirror(entries: tuple[Entry, ...]) -> Entry:
     """The first entry that is of Debian's main archive.
 
     Raises:
-        MirrorMissing: there is none.
+        SDK_MIRROR_MISSING: there is none.
     """
     for entry in entries:
         of_main = all(_MAIN_SUITE.fullmatch(suite) for suite in entry.suites)
         if of_main and "main" in entry.components:
             return entry
     named = sorted({suite for entry in entries for suite in entry.suites})
-    raise MirrorMissing(
+    raise ToolchainError(
         "apt is set up with no mirror of Debian",
+        code="SDK_MIRROR_MISSING",
         why=f"it knows the suites {', '.join(named)}" if named else "it is set up with no sources at all",
         hint="the SDK is made of Debian's packages: use a Debian machine or container, or install ROCm",
     )
@@ -430,21 +425,23 @@ def obtain_compiler(
         complaints: about the installed ones, for the message.
 
     Raises:
-        CompilerUnavailable: the suites have no clang at all.
-        CompilerTooOld: they only have older ones.
+        SDK_COMPILER_UNAVAILABLE: the suites have no clang at all.
+        SDK_COMPILER_TOO_OLD: they only have older ones.
     """
     numbers = [int(name[6:]) for name in client.names("clang-") if re.fullmatch(r"clang-\d+", name)]
     what = "the compiler"
     if not numbers:
-        raise CompilerUnavailable(
+        raise ToolchainError(
             "no compiler that serves is installed, and the machine's suites have none",
+            code="SDK_COMPILER_UNAVAILABLE",
             why="; ".join(complaints) or None,
             hint="install clang, lld and llvm of one version, or add a suite that has them",
         )
     newest = max(numbers)
     if newest < max(minimum, at_least):
-        raise CompilerTooOld(
+        raise ToolchainError(
             f"the newest clang to be had is {newest}, needed is {max(minimum, at_least)}",
+            code="SDK_COMPILER_TOO_OLD",
             why="; ".join(complaints) or f"the device libs are of LLVM {at_least}",
             hint="add a suite with a newer one to apt's sources (backports or updates)",
         )

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from patchkit.base.errors import Location
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
-from patchkit.build.sdk.errors import PrefixDamaged
 
 RocWmmaKind = Literal["rocm", "git", "stand-in"]
-
-# Raised when what an installation makes changes: a prefix of another format is made anew.
-FORMAT = 3
 
 # Our own header: part of patchkit, not of a prefix.
 STANDIN = Path(__file__).resolve().parent / "standin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(BaseModel):
     """A package that was unpacked: ``sha256`` and ``size`` in bytes are those of its file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     version: str
@@ -32,10 +30,13 @@ class Package:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(BaseModel):
     """What ``sdk.json`` says. Paths are relative to the prefix, but for an installed compiler's."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Raised when what an installation makes changes: a prefix of another format is made anew.
+    format: Literal[3] = 3
     suite: str
     packages: tuple[Package, ...]
     compiler: str
@@ -49,14 +50,10 @@ class Record:
     stubs: tuple[str, ...]
     downloaded: int
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {"format": FORMAT, **dataclasses.asdict(self)}
-
     @property
     def id(self) -> str:
         """Twelve hex digits over everything that decides what is in the prefix."""
-        content = {**self.as_json(), "downloaded": None}
+        content = {**self.model_dump(mode="json"), "downloaded": None}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -97,7 +94,7 @@ def current_prefix(cache_root: Path) -> Prefix | None:
     """The prefix to use; None when none is installed.
 
     Raises:
-        PrefixDamaged: it lacks something, or the compiler it was made for is gone.
+        SDK_PREFIX_DAMAGED: it lacks something, or the compiler it was made for is gone.
     """
     link = sdk_folder(cache_root) / "current"
     try:
@@ -122,27 +119,22 @@ def current_prefix(cache_root: Path) -> Prefix | None:
 def load_prefix(path: Path) -> Prefix | None:
     """The prefix at ``path``; None when it is not complete, or of another format."""
     try:
-        data = json.loads((path / "sdk.json").read_bytes())
-        if data.pop("format") != FORMAT:
-            return None
-        for name in ("packages", "compiler_packages"):
-            data[name] = tuple(Package(**package) for package in data[name])
-        data["stubs"] = tuple(data["stubs"])
-        return Prefix(path=path, record=Record(**data))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Prefix(path=path, record=Record.model_validate_json((path / "sdk.json").read_bytes()))
+    except (OSError, ValidationError):
         return None
 
 
 def write_record(path: Path, record: Record) -> None:
     """Write ``sdk.json`` into a prefix that is being made; it is written last."""
-    text = json.dumps(record.as_json(), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(record.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
     with disk_errors(path, "writing sdk.json"):
         (path / "sdk.json").write_text(text, encoding="utf-8")
 
 
-def _damaged(path: Path, why: str) -> PrefixDamaged:
-    return PrefixDamaged(
+def _damaged(path: Path, why: str) -> ToolchainError:
+    return ToolchainError(
         "the SDK prefix is damaged",
+        code="SDK_PREFIX_DAMAGED",
         where=Location(path=str(path)),
         why=why,
         hint="make it anew: patchkit sdk install",

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from patchkit.base.errors import Location
+from patchkit.base.errors import Location, SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.errors import RocWmmaMismatch
 from patchkit.build.sdk.pins import RocWmmaPin
 from patchkit.upstream.remote import fetch_commit
 from patchkit.upstream.repository import create_repository
@@ -31,15 +30,16 @@ def obtain_rocwmma(pin: RocWmmaPin, url: str, into: Path, scratch: Path, reporte
 
     Raises:
         SourceError: the remote cannot be reached, or lacks the commit.
-        RocWmmaMismatch: what came is not the pinned tree.
+        SDK_ROCWMMA_MISMATCH: what came is not the pinned tree.
         CacheError: the disk refused.
     """
     repository = create_repository(scratch / "rocwmma.git", reporter)
     fetch_commit(repository, url, pin.commit, reporter=reporter, answer_s=_ANSWER_S)
     (tree,) = repository.resolve(f"{pin.commit}:{pin.folder}")
     if tree != pin.tree:
-        raise RocWmmaMismatch(
+        raise SourceError(
             f"{pin.folder} of rocWMMA {pin.commit[:12]} has the tree {tree}, pinned is {pin.tree}",
+            code="SDK_ROCWMMA_MISMATCH",
             hint="the pins of patchkit disagree with each other: install patchkit anew",
         )
     paths = [entry.path for entry in repository.list_files(tree) if entry.mode in {"100644", "100755"}]
@@ -63,14 +63,15 @@ def teach_archs(config: bytes, same_as: Mapping[str, str]) -> bytes:
     """``config.hpp`` with a branch for each arch in front of the branch of the one it is the same as.
 
     Raises:
-        RocWmmaMismatch: it has no such branch, or several, or names the arch already.
+        SDK_ROCWMMA_MISMATCH: it has no such branch, or several, or names the arch already.
     """
     for arch, known in sorted(same_as.items()):
         branch = rf"#elif defined\(__{known}__\) && ROCWMMA_DEVICE_COMPILE\r?\n#define (\w+) __{known}__\r?\n"
         found = list(re.finditer(branch.encode(), config))
         if len(found) != 1 or f"__{arch}__".encode() in config:
-            raise RocWmmaMismatch(
+            raise SourceError(
                 f"rocWMMA's list of arches is not as it was pinned: {len(found)} branches for {known}",
+                code="SDK_ROCWMMA_MISMATCH",
                 where=Location(path=_CONFIG_FILE),
                 why=f"{arch} is to be added in front of the only one",
                 hint="the pins of patchkit disagree with each other: install patchkit anew",

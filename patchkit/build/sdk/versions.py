@@ -9,7 +9,6 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.build.sdk.errors import VersionsDisagree
 from patchkit.build.sdk.flags import leading_number
 
 _ANSWER_S = 30.0  # for questions that take a compiler milliseconds
@@ -102,14 +101,15 @@ def check_majors(
         where: the prefix, for the message.
 
     Raises:
-        VersionsDisagree: a part is of another major version.
+        SDK_VERSIONS_DISAGREE: a part is of another major version.
     """
     major = leading_number(hip)
     allowed = {major, *accepted.get(str(major), ())}
     wrong = {name: version for name, version in parts.items() if leading_number(version) not in allowed}
     if wrong:
-        raise VersionsDisagree(
+        raise ToolchainError(
             f"the HIP headers are {hip}, but " + ", ".join(f"the {n} are {v}" for n, v in wrong.items()),
+            code="SDK_VERSIONS_DISAGREE",
             where=Location(path=str(where)),
             why=f"known to work with HIP {major}: {', '.join(str(one) for one in sorted(allowed))}",
             hint="the suite may be in the middle of a transition: try again later, or with --suite",

@@ -6,24 +6,18 @@ the clone the branch is made or moved at the very end. Nothing else there change
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from patchkit.base.errors import ErrorGroup
+from patchkit.base.errors import InterruptNote
+from patchkit.base.plain import plain
 from patchkit.bump.onto.pin import Onto
 from patchkit.bump.onto.plan import OntoPlan, plan_onto
-from patchkit.candidate.apply import (
-    AppliedCommit,
-    candidate_ref,
-    cmake_command,
-    declared_options,
-    move_candidate,
-    write_plan,
-)
-from patchkit.candidate.locking import read_inputs
+from patchkit.candidate.apply import cmake_command, declared_options, move_candidate
+from patchkit.candidate.commit import write_plan
+from patchkit.candidate.known import make_record
+from patchkit.candidate.lock import make_result, read_inputs
 from patchkit.candidate.plan import Request
-from patchkit.candidate.records import make_record
+from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.upstream.cache import open_cache
 from patchkit.upstream.clone import check_branch_name, look_at_branch, put_branch
@@ -39,42 +33,34 @@ class OntoApplied:
 
     onto: OntoPlan
     branch: str | None
-    candidate: str
+    candidate: Candidate
     before: str | None
-    commits: tuple[AppliedCommit, ...]
     tree: str
     cmake: list[str]
 
     @property
     def unchanged(self) -> bool:
         """Whether the branch already was what it is now."""
-        return self.branch is not None and self.before == self.tip
-
-    @property
-    def tip(self) -> str:
-        """The last commit."""
-        return self.commits[-1].commit if self.commits else self.onto.commit.sha
+        return self.branch is not None and self.before == self.candidate.tip
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``apply --onto`` shows it."""
         plan = self.onto.plan
         return {
             "branch": f"refs/heads/{self.branch}" if self.branch is not None else None,
             "base": plan.base,
             "archs": list(plan.archs),
-            "commits": [
-                {"id": made.id, "commit": made.commit, "subject": made.subject} for made in self.commits
-            ],
+            "commits": plain(self.candidate.commits),
             "tree": self.tree,
             "unchanged": self.unchanged,
             "before": self.before,
-            "candidate": self.candidate,
+            "candidate": self.candidate.ref,
             "cmake": self.cmake,
             "skipped": [
                 {"id": patch.id, "reason": patch.reason} for patch in plan.patches if patch.state != "apply"
             ],
-            "onto": self.onto.as_json()["onto"],
-            "classes": [verdict.as_json() for verdict in self.onto.verdicts],
+            "onto": self.onto.commit_json(),
+            "classes": plain(self.onto.verdicts),
         }
 
 
@@ -99,52 +85,28 @@ def run_onto(
     """
     cache = open_cache(workspace.cache_root)
     check_branch_name(branch, workspace.reporter)
-    with _noted(onto, branch), cache.hold(workspace.reporter) as repository:
+    note = f"{branch} of {onto.directory} is where it was, or complete; nothing else there was changed"
+    with InterruptNote(note), cache.hold(workspace.reporter) as repository:
         made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
         plan, clone = made.plan, made.clone
-        if plan.errors:
-            raise ErrorGroup("the series cannot be applied", plan.errors)
-        commits, tree = write_plan(plan, repository, unlocked=False)
-        tip = commits[-1].commit if commits else plan.base
-        place = (
-            look_at_branch(clone, branch, base=plan.base, tip=tip, replace=replace_branch)
-            if commits
-            else None
-        )
-        ref = candidate_ref(plan.archs, plan.pin.name)
-        record = make_record(
-            plan.request,
-            plan.pin,
-            workspace,
-            tip=tip,
-            patches=[each.id for each in commits],
-            inputs=read_inputs(plan, workspace.series),
-            branch=branch if commits else None,
-        )
-        move_candidate(repository, ref, read_ref(repository, ref), record)
-        if place is not None and place.tip != tip:
+        candidate, tree = write_plan(plan, repository)
+        has_commits = bool(candidate.commits)
+        place = None
+        if has_commits:
+            place = look_at_branch(clone, branch, base=plan.base, tip=candidate.tip, replace=replace_branch)
+        inputs = read_inputs(plan, workspace.series)
+        result = make_result(plan, inputs, tree=tree, commit=candidate.tip)
+        record = make_record(plan, result, workspace, branch if has_commits else None)
+        move_candidate(repository, candidate, read_ref(repository, candidate.ref), record)
+        if place is not None and place.tip != candidate.tip:
             workspace.reporter.step(f"adding the branch {branch} to {clone.top}")
-            put_branch(clone, place, repository, base=plan.base, tip=tip)
+            put_branch(clone, place, repository, base=plan.base, tip=candidate.tip)
         declared = declared_options(repository, plan.base)
     return OntoApplied(
         onto=made,
         branch=branch if place is not None else None,
-        candidate=ref,
+        candidate=candidate,
         before=place.tip if place is not None else None,
-        commits=commits,
         tree=tree,
-        cmake=cmake_command(
-            plan.profiles, [selected.patch for selected, _ in plan.steps], clone.top, declared
-        ),
+        cmake=cmake_command(plan, clone.top, declared),
     )
-
-
-@contextmanager
-def _noted(onto: Onto, branch: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        stop.add_note(
-            f"{branch} of {onto.directory} is where it was, or complete; nothing else there was changed"
-        )
-        raise

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.bump.target import catalogue_pins
-from patchkit.candidate.apply import candidate_ref
-from patchkit.candidate.records import recall
+from patchkit.candidate.record import candidate_ref, read_record
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import OPTIONS_FILE
 from patchkit.series.lock import Lock, Pin
@@ -185,7 +184,7 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
     folder = wanted.rpartition("/")[0]
     own = [ref for ref in refs if ref.startswith(f"{folder}/onto-") and refs[ref] == commit.sha]
     for ref in (wanted, *own):
-        made = recall(repository, ref, refs) if repository is not None else None
+        made = read_record(repository, ref, refs) if repository is not None else None
         if made is not None and made.commit is not None:
             base = commit if made.commit == commit.sha else read_commit(clone, made.commit)
             return replace(pin_of(clone, base, made.build), followed=made.followed)

@@ -14,17 +14,18 @@ from patchkit.base.errors import (
     SourceError,
     UsageError,
 )
+from patchkit.base.plain import plain
 from patchkit.bump.classes import GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
 from patchkit.candidate.following import Rendering, followed_by, followed_series, render_series
-from patchkit.candidate.plan import Plan, PlannedPatch, Request, planned_patch, with_opt_ins
+from patchkit.candidate.plan import Plan, PlannedPatch, Request, name_opt_ins
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import Lock, Pin, load_lock
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile, load_profile
+from patchkit.series.profile import ArchProfile, load_profiles
 from patchkit.series.selection import Selected, opted_in, select_patches
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
@@ -69,7 +70,7 @@ class Reference:
             base = obtain(pin, cache=self.cache, fetched=fetched, reporter=reporter).commit
             series = followed_series(self.series, pin)
             chosen = select_patches(
-                series, self.profiles, pin.build, only=(), without=request.without, with_=request.with_
+                series, self.profiles, pin.build, without=request.without, with_=request.with_
             )
             upstream = read_upstream(repository, base, series.folders)
         rendered = render_series(chosen, upstream, self.workspace.series)
@@ -127,21 +128,21 @@ class OntoPlan:
         named = {name for each in self.plan.profiles for name in each.patches_by_default("opt-in")}
         return tuple(sorted(name for name in named if self._covers(name)))
 
-    def as_json(self) -> dict[str, object]:
-        """Plain data."""
+    def commit_json(self) -> dict[str, object]:
+        """What is told of the commit, and of how it was taken."""
         return {
-            **self.plan.as_json(),
-            "onto": {
-                "repository": str(self.clone.top),
-                "commit": self.commit.sha,
-                "build": {"low": self.build.low, "high": self.build.high, "known_by": self.build.told},
-                "compared_with": list(self.reference),
-                "dropped": list(self.dropped),
-                "opt_in": list(self.opt_in),
-                "opt_in_here": list(self.opt_in_here),
-            },
-            "classes": [verdict.as_json() for verdict in self.verdicts],
+            "repository": str(self.clone.top),
+            "commit": self.commit.sha,
+            "build": {"low": self.build.low, "high": self.build.high, "known_by": self.build.told},
+            "compared_with": list(self.reference),
+            "dropped": list(self.dropped),
+            "opt_in": list(self.opt_in),
+            "opt_in_here": list(self.opt_in_here),
         }
+
+    def as_json(self) -> dict[str, object]:
+        """As ``plan --onto`` shows it."""
+        return {**self.plan.as_json(), "onto": self.commit_json(), "classes": plain(self.verdicts)}
 
 
 def plan_onto(
@@ -155,14 +156,13 @@ def plan_onto(
     series_dir = workspace.series
     lock = load_lock(series_dir.lock)
     series = load_series(series_dir.patches)
-    archs = tuple(sorted(set(request.archs)))
-    profiles = tuple(load_profile(series_dir.profiles, arch) for arch in archs)
+    profiles = load_profiles(series_dir.profiles, request.archs)
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
     refuse_other_code(clone, commit, onto.revision, series.folders)
     build = build_of(onto, clone, commit, lock, workspace, _relevant(series, profiles, request))
     pin = pin_of(clone, commit, build.low)
-    request = with_opt_ins(request, series, profiles, pin.build)
+    request = name_opt_ins(request, series, profiles, pin.build)
     chosen = select_patches(
         series, profiles, pin.build, only=request.only, without=request.without, with_=request.with_
     )
@@ -192,18 +192,16 @@ def plan_onto(
     dropped = tuple(each.id for each in conflicts) if drop_conflicts else ()
     pin = replace(pin, followed=followed_by(series, renderings))
     errors = () if drop_conflicts else _errors(conflicts, commit)
-    steps = tuple((each.selected, each.placed) for each in renderings if each.placed is not None)
     plan = Plan(
+        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
+        lock=lock,
         pin=pin,
+        series=series,
+        profiles=profiles,
+        selected=tuple(each.selected for each in renderings),
         base=commit.sha,
-        archs=archs,
         patches=tuple(_planned(chosen, verdicts, renderings, is_failed=bool(errors))),
         errors=errors,
-        profiles=profiles,
-        series=series,
-        lock=lock,
-        request=replace(request, upstream=pin, without=tuple(dict.fromkeys((*request.without, *dropped)))),
-        steps=() if errors else steps,
     )
     return OntoPlan(
         plan=plan,
@@ -314,8 +312,10 @@ def _planned(
     for selected in chosen:
         verdict, rendering = told[selected.patch.id], made.get(selected.patch.id)
         if rendering is not None:
-            yield planned_patch(rendering.selected, rendering.placed, "apply")
+            yield PlannedPatch(selected=rendering.selected, placed=rendering.placed, state="apply")
             continue
         reason = selected.reason or f"{verdict.patch_class}: {verdict.reason}"
         failed = is_failed and verdict.patch_class in {"conflict", "retired"} and bool(selected.targets)
-        yield planned_patch(replace(selected, reason=reason), None, "failed" if failed else "skipped")
+        yield PlannedPatch(
+            selected=replace(selected, reason=reason), placed=None, state="failed" if failed else "skipped"
+        )

@@ -97,23 +97,21 @@ def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None
 
 
 def _lines(applied: Applied, repository: Path, *, verbose: bool) -> Iterator[str]:
-    branch = applied.branch.removeprefix("refs/heads/")
-    pin = branch.rpartition("/")[2]
-    archs = " ".join(f"--arch {arch}" for arch in applied.archs)
-    left_out = [f"  left out {patch}: {reason}" for patch, reason in applied.skipped] if verbose else []
+    candidate, skipped = applied.candidate, applied.skipped
+    archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
+    left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
-        head = f"No patch is for {' '.join(applied.archs)} on {pin}: {branch} is upstream's own tree."
-        yield f"{head} {applied.available.sentence}"
+        head = f"No patch is for {' '.join(candidate.archs)} on {candidate.pin}"
+        yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
         yield from left_out
         return
-    count = len(applied.commits)
+    count = len(candidate.commits)
     state = "as it was" if applied.unchanged else "made"
-    names = ", ".join(made.id for made in applied.commits)
-    others = f"; {len(applied.skipped)} left out (-v says why)" if applied.skipped and not verbose else ""
-    yield f"{branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {applied.base[:12]}"
-    yield f"patches:   {names}{others}"
+    others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
+    yield f"{candidate.branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {candidate.base[:12]}"
+    yield f"patches:   {', '.join(candidate.ids)}{others}"
     if verbose:
-        yield from (f"  {made.commit[:12]}  {made.subject}" for made in applied.commits)
+        yield from (f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits)
         yield from left_out
         yield f"tree {applied.tree} ({applied.lock_state})"
         yield f"in   {repository}"
@@ -126,4 +124,5 @@ def _lines(applied: Applied, repository: Path, *, verbose: bool) -> Iterator[str
         yield f"fetch it:  {first}"
         yield from (f"{'':11}{line}" for line in more if verbose)
     yield f"build it:  {shlex.join(applied.cmake)}"
-    yield f"next:      patchkit verify --no-gpu {archs} --upstream {pin}; placed and parsed, not run on a GPU"
+    verify = f"patchkit verify --no-gpu {archs} --upstream {candidate.pin}"
+    yield f"next:      {verify}; placed and parsed, not run on a GPU"

@@ -56,7 +56,7 @@ def _lines(report: BuildReport) -> Iterator[str]:
         yield from ("", f"{name}: {side.folder}")
         for built in side.parts:
             took = f"{built.seconds:.0f} s" if built.seconds else "was there"
-            shared = ", one for both sides" if report.is_shared(built.part.key) else ""
+            shared = ", one for both sides" if report.sides.is_shared(built.part.key) else ""
             ccache = ", with ccache" if built.uses_ccache else ""
             yield f"  {built.part.name:<9}{took}{ccache}{shared}; log: {built.log}"
     yield from ("", "Built is not proven: patchkit verify")

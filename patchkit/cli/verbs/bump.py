@@ -11,10 +11,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.bump.commit import BumpCommitted
-    from patchkit.bump.run import Bump
-    from patchkit.candidate.workspace import Workspace
-    from patchkit.series.lock import Pin
+    from patchkit.bump.report import Bump
 
 
 @verb(
@@ -64,7 +61,7 @@ if TYPE_CHECKING:
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
 @click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
-def command(settings: Settings, *, no_verify: bool, **options: Any) -> int:
+def command(settings: Settings, **options: Any) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
 
     All or nothing: when a patch needs a person (exit code 3), a gate fails (1), or a candidate would have
@@ -72,30 +69,19 @@ def command(settings: Settings, *, no_verify: bool, **options: Any) -> int:
     that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
     cache folder.
     """
-    from patchkit.bump.commit import check_committed
-    from patchkit.bump.report import bump_json, bump_lines, ending_lines, keep_report
+    from patchkit.bump.report import bump_lines, ending_lines, keep_report
     from patchkit.bump.request import BumpRequest
     from patchkit.bump.run import run_bump
     from patchkit.gates.verify import failures
 
     workspace = settings.workspace()
-    request = BumpRequest(verify=not no_verify, **options)
-    if request.commit:
-        check_committed(workspace.series, workspace.reporter)  # told before the work, not after it
-    branch = _Branch(workspace)
-    bump = run_bump(
-        request,
-        workspace,
-        os.environ,
-        check=branch.check if request.commit else None,
-        finish=branch.make if request.commit else None,
-    )
+    bump = run_bump(BumpRequest(**options), workspace, os.environ)
     kept = keep_report(bump, workspace.cache_root)
-    document = bump_json(bump) | {"report": str(kept)}
-    if branch.made is not None:
-        document |= {"commit": {"branch": branch.made.branch, "commit": branch.made.commit}}
-    settings.show(document, [*bump_lines(bump), *ending_lines(bump, branch.made), f"report: {kept}"])
-    reports = [each.report for each in bump.made if each.report is not None]
+    document = bump.as_json() | {"report": str(kept)}
+    if bump.committed is not None:
+        document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
+    settings.show(document, [*bump_lines(bump), *ending_lines(bump), f"report: {kept}"])
+    reports = [each.report for each in bump.successors if each.report is not None]
     problems = [problem for report in reports for problem in failures(report)]
     if problems and not settings.json:
         settings.terminal.complain(ErrorGroup("the candidate does not hold", problems))
@@ -104,32 +90,6 @@ def command(settings: Settings, *, no_verify: bool, **options: Any) -> int:
 
 def _exit_code(bump: Bump) -> ExitCode:
     if bump.state == "done":
-        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.made) else ExitCode.OK
+        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.successors) else ExitCode.OK
     codes = {"blocked": ExitCode.ANCHOR, "refuted": ExitCode.GATE_FAILED, "fewer": ExitCode.FEWER_PATCHES}
     return codes[bump.state]
-
-
-class _Branch:
-    """The branch of ``--commit``: checked when the pin is known, made at the end."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self.made: BumpCommitted | None = None
-
-    def check(self, new: Pin) -> None:
-        from patchkit.bump.commit import check_branch
-
-        check_branch(self._workspace.series, f"bump/{new.name}", self._workspace.reporter)
-
-    def make(self, done: Bump) -> None:
-        from patchkit.bump.commit import commit_lock
-        from patchkit.bump.report import bump_message
-
-        self.made = commit_lock(
-            self._workspace.series,
-            done.lock,
-            branch=f"bump/{done.new.name}",
-            message=bump_message(done),
-            date=done.new.committed,
-            reporter=self._workspace.reporter,
-        )

@@ -16,10 +16,8 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.build.compile import CompiledKernel
-    from patchkit.gates.explain import Account, Explanation, Line, PathReport, Span
+    from patchkit.gates.explain import Account, Explanation, LaunchedKernel, Line, PathReport, Span
     from patchkit.gpu.cases import Case
-    from patchkit.gpu.log import Launch
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
@@ -95,7 +93,7 @@ def command(
     arch, upstream = chosen.archs[0], chosen.upstream
     if case is None:
         report = explain_paths(workspace, arch=arch, others=others, upstream=upstream, environ=os.environ)
-        settings.show(report.as_json(), path_lines(report))
+        settings.show(report.model_dump(mode="json"), path_lines(report))
     else:
         found = explain_case(workspace, arch=arch, case=case, upstream=upstream, environ=os.environ)
         settings.show(found.as_json(), _lines(found))
@@ -174,34 +172,27 @@ def _verdict(found: Explanation) -> Iterator[str]:
     before, after = (_families(account) for account in found.accounts)
     yield f"{before} before the patches, {after} after" if before != after else f"{before}, before and after"
     if found.turn is not None:
-        old, new = found.turn
-        yield f"  the selection turns at {new.where.path}:{new.where.line} (before: line {old.where.line})"
+        old, new = found.turn.before.where, found.turn.after.where
+        yield f"  the selection turns at {new.path}:{new.line} (before: line {old.line})"
 
 
-def _attention(account: Account) -> list[Launch]:
-    return [launch for launch in account.selection.launches if launch.kernel.family != "other"]
+def _attention(account: Account) -> list[LaunchedKernel]:
+    return [launch for launch in account.launches if launch.family != "other"]
 
 
 def _families(account: Account) -> str:
     kinds = dict.fromkeys(
-        f"{launch.kernel.family.upper()}{' (its code is a trap)' if _is_trap(launch, account) else ''}"
+        f"{launch.family.upper()}{' (its code is a trap)' if launch.is_trap else ''}"
         for launch in _attention(account)
     )
-    return " and ".join(kinds) or ("nothing" if account.selection.is_supported else "not supported")
-
-
-def _is_trap(launch: Launch, account: Account) -> bool:
-    code = account.code.get(launch.kernel.name.mangled)
-    return code is not None and code.is_trap
+    return " and ".join(kinds) or ("nothing" if account.supported else "not supported")
 
 
 def _account(account: Account) -> Iterator[str]:
-    kernels = ", ".join(
-        f"{launch.kernel.name} ({launch.kernel.family.upper()})" for launch in _attention(account)
-    )
+    kernels = ", ".join(f"{launch.kernel} ({launch.family.upper()})" for launch in _attention(account))
     nothing = "not supported: the CPU computes it"
     yield f"{account.side} the patches: {kernels or nothing}"
-    told = account.selection.decisions
+    told = account.decisions
     yield f"  why ({told[0].where.path})" if told else "  why: nothing was decided"
     for decision in told:
         line = f"    {decision.where.line:>5}"
@@ -211,23 +202,23 @@ def _account(account: Account) -> Iterator[str]:
         yield f"{line}  {decision.kind} ({decision.text})"
         behind = f", by {decision.decided_by}" if decision.decided_by else ""
         yield f"           {decision.outcome}{behind}"
-    if account.selection.launches:
+    if account.launches:
         yield "  launches"
-    for launch in account.selection.launches:
-        yield from _launch(launch, account.code.get(launch.kernel.name.mangled))
+    for launch in account.launches:
+        yield from _launch(launch)
 
 
-def _launch(launch: Launch, code: CompiledKernel | None) -> Iterator[str]:
+def _launch(launch: LaunchedKernel) -> Iterator[str]:
     grid, block = ("x".join(map(str, size)) for size in (launch.grid, launch.block))
-    yield f"    {launch.kernel.name}"
+    yield f"    {launch.kernel}"
     resident = f", {launch.resident} blocks per multiprocessor" if launch.resident is not None else ""
-    yield f"      grid {grid} of {block} ({launch.threads} threads), dynamic LDS {launch.lds} bytes{resident}"
-    if code is not None:
-        figures = code.figures
-        trap = "; ITS BODY IS A TRAP" if code.is_trap else ""
+    threads = math.prod(launch.block)
+    yield f"      grid {grid} of {block} ({threads} threads), dynamic LDS {launch.lds} bytes{resident}"
+    if launch.vgprs is not None:
+        trap = "; ITS BODY IS A TRAP" if launch.is_trap else ""
         yield (
-            f"      {figures.vgprs} VGPRs, {figures.sgprs} SGPRs, {figures.vgpr_spills} spilled, "
-            f"static LDS {figures.lds_bytes} bytes, {figures.waves} waves/SIMD{trap}"
+            f"      {launch.vgprs} VGPRs, {launch.sgprs} SGPRs, {launch.vgpr_spills} spilled, "
+            f"static LDS {launch.static_lds} bytes, {launch.waves_per_simd} waves/SIMD{trap}"
         )
 
 
@@ -239,7 +230,7 @@ def path_lines(report: PathReport) -> Iterator[str]:
     yield f"with {report.tools}"
     for gpu, mine in groupby(report.lines, key=lambda line: line.gpu):
         kept = list(mine)
-        changed = sum(line.is_changed for line in kept)
+        changed = sum(line.changed for line in kept)
         yield ""
         yield f"{gpu}: {len(kept)} operations and types; the patches change the kernels of {changed}"
         for op in dict.fromkeys(line.op for line in kept):
@@ -263,7 +254,7 @@ def _operation(op: str, lines: list[Line]) -> Iterator[str]:
         separator = ", " if " " in first.what else " "
         yield _WRAP.fill(separator.join(line.what for line in block))
         yield from _spans(first.after)
-        if first.is_changed:
+        if first.changed:
             yield "      before the patches:"
             yield from _spans(first.before)
 

@@ -40,7 +40,7 @@ def command(settings: Settings, asked: Asked, *, every: bool) -> None:
         settings.show({"lock": str(lock), **done.as_json()}, _lines(done, lock))
     else:
         one = relock(asked.request(workspace), workspace)
-        told = f"{lock}: {_state(one)}, tree {one.tree}, commit {one.commit}"
+        told = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
         settings.show({"lock": str(lock), **one.as_json()}, [told])
 
 
@@ -66,9 +66,10 @@ def _lines(done: Relocked, lock: Path) -> Iterator[str]:
     count = sum(each.changed for each in done.results)
     yield f"{lock}: {count} of {len(done.results)} results recorded anew"
     for each in done.results:
-        patches = ", ".join(each.patches) or "no patches"
-        yield f"  {each.name}: {_state(each)}, tree {each.tree[:12]}, {patches}"
-        if each.was != each.patches:
+        result = each.result
+        patches = ", ".join(result.patches) or "no patches"
+        yield f"  {result.name}: {_state(each)}, tree {result.tree[:12]}, {patches}"
+        if each.was != result.patches:
             yield f"    instead of {', '.join(each.was) or 'no patches'}"
     yield from (f"  {name}: taken out, its GPU has no profile any more" for name in done.dropped)
 

@@ -62,7 +62,7 @@ def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
     yield from classes
     for patch in plan.patches:
         yield ""
-        yield f"{patch.id}: {patch.title}"
+        yield f"{patch.id}: {patch.selected.patch.title}"
         if patch.state != "apply":
             yield f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,13 +12,10 @@ from patchkit.base.errors import ExitCode
 from patchkit.cli.gate_options import check_beside_document
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
+from patchkit.report.registry import format_names
 
 if TYPE_CHECKING:
-    from patchkit.report.model import Evidence
-    from patchkit.report.write import Format
-
-# As patchkit.report.write.FORMATS, which --help need not import; a test holds them together.
-_FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
+    from patchkit.report.model import Run
 
 
 @verb(
@@ -34,7 +31,7 @@ _FORMATS = ("terminal", "markdown", "junit", "sarif", "html")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(format_names()),
     default="terminal",
     show_default=True,
     help="What to make of the evidence.",
@@ -72,7 +69,7 @@ def command(
     )
 
     if sweep is not None:
-        check_sweep_shown(cast("Format", form), is_made=out is not None or not settings.json)
+        check_sweep_shown(form, is_made=out is not None or not settings.json)
     if out is not None:
         check_beside_document(settings, out)
         check_writable(out)
@@ -87,7 +84,7 @@ def command(
     evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal", of=branch)
     if out is not None or not settings.json:
         matrix = read_sweep(sweep) if sweep is not None else ()
-        text = make_report(evidence, cast("Format", form), version=version_of("patchkit"), sweep=matrix)
+        text = make_report(evidence, form, version=version_of("patchkit"), sweep=matrix)
         if out is not None:
             write_report(out, text)
         else:
@@ -97,7 +94,7 @@ def command(
     return ExitCode.OK
 
 
-def _document(evidence: Evidence) -> dict[str, object]:
+def _document(evidence: Run) -> dict[str, object]:
     return {
         "ok": evidence.ok,
         "nothing_to_prove": evidence.nothing is not None,

@@ -12,6 +12,7 @@ from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.build.sdk.install import RocWmmaChoice
+    from patchkit.build.sdk.prefix import Prefix
 
 Action = Literal["install", "status", "remove"]
 
@@ -55,29 +56,65 @@ def command(
     if action == "remove":
         _remove(settings)
         return
-    from patchkit.build.sdk.install import run_sdk_install, sdk_status
-
+    prefix: Prefix | None
     if action == "install":
-        state = run_sdk_install(
-            settings.cache_root(),
+        from patchkit.build.sdk.install import Request, install
+        from patchkit.build.sdk.pins import load_pins
+
+        request = Request(
+            cache_root=settings.cache_root(),
+            pins=load_pins(),
             environ=os.environ,
             suites=suites,
             rocwmma=rocwmma,
             rocwmma_url=rocwmma_url,
             again=again,
-            reporter=settings.reporter(),
         )
+        prefix, made = install(request, settings.reporter())
     else:
-        state = sdk_status(settings.cache_root())
-    lines = list(state.lines())
+        from patchkit.build.sdk.prefix import current_prefix
+
+        prefix, made = current_prefix(settings.cache_root()), False
+    lines = _lines(prefix)
     if action == "install":
-        lines.append("made just now" if state.made else "it was there already; make it anew with --again")
-    settings.show(state.as_json(), lines)
+        lines.append("made just now" if made else "it was there already; make it anew with --again")
+    settings.show(_document(prefix, made=made), lines)
+
+
+def _document(prefix: Prefix | None, *, made: bool) -> dict[str, object]:
+    if prefix is None:
+        return {"installed": False}
+    return {
+        "installed": True,
+        "made": made,
+        "prefix": str(prefix.path),
+        "root": str(prefix.root),
+        "clang": str(prefix.clang),
+        "record": prefix.record.model_dump(mode="json"),
+    }
+
+
+def _lines(prefix: Prefix | None) -> list[str]:
+    if prefix is None:
+        return ["no SDK is installed", "get it with: patchkit sdk install"]
+    record = prefix.record
+    origin = "in the prefix" if record.compiler_packages else "installed on this machine"
+    packages = f"{len(record.packages)} of {record.suite}"
+    if record.compiler_packages:
+        packages += f", and {len(record.compiler_packages)} of this machine's suites for the compiler"
+    return [
+        f"SDK         {prefix.path}",
+        f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
+        f"HIP         {record.hip_version}, device libs {record.device_libs_version}",
+        f"compiler    clang {record.compiler_version}, {origin}: {prefix.clang}",
+        f"rocWMMA     {record.rocwmma_kind} {record.rocwmma_version}",
+        f"stubs       {', '.join(record.stubs)}",
+    ]
 
 
 def _remove(settings: Settings) -> None:
-    from patchkit.build.sdk.install import run_sdk_remove
+    from patchkit.build.sdk.install import remove
 
-    gone = run_sdk_remove(settings.cache_root(), settings.reporter())
+    gone = remove(settings.cache_root(), settings.reporter())
     lines = [f"removed {path}" for path in gone] or ["there was no SDK"]
     settings.show({"removed": [str(path) for path in gone]}, lines)

@@ -40,17 +40,16 @@ def _lines(status: Status) -> Iterator[str]:
     yield f"series      {status.series.root} ({status.series.origin})"
     yield f"repository  {status.repository}"
     yield ""
-    for pin in status.pins:
-        cached = "cached" if pin.cached else "not cached"
-        name = (pin.commit or pin.tree)[:12]
-        yield f"pin  b{pin.build}  {name}  {cached}{'  (default)' if pin.default else ''}"
+    for pin in status.lock.pins:
+        cached = "cached" if pin.build in status.cached else "not cached"
+        default = "  (default)" if pin.build == status.lock.default else ""
+        yield f"pin  {pin.name}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
     yield ""
-    for row in status.candidates:
-        made = row.candidate
+    for made, standing in status.candidates:
         count = len(made.commits)
-        how = _STANDING[row.standing]
-        if made.made is not None and made.made.clone is not None:
-            how = f"{made.made.branch or 'no branch'} in {made.made.clone}"
+        how = _STANDING[standing]
+        if made.record is not None and made.record.clone is not None:
+            how = f"{made.record.branch or 'no branch'} in {made.record.clone}"
         yield f"{made.branch}  {made.tip[:12]}  {count} patch{'es'[: 2 * (count != 1)]}  {how}"
     if not status.candidates:
         yield "no candidate yet: patchkit apply --arch gfx1151"
@@ -64,6 +63,6 @@ def _queue(queue: Queue) -> Iterator[str]:
     yield f"carried at b{queue.build}: {len(queue.patches)} patches, {queue.edits} edits"
     for patch in queue.patches:
         age = f"{patch.age_days} days" if patch.age_days is not None else "age not written down"
-        yield f"  {patch.id}  {patch.edits} edits  {age}, {patch.builds} builds  {patch.standing}"
+        yield f"  {patch.id}  {patch.edits} edits  {age}, {patch.builds} builds  {patch.upstream}"
     if queue.bumps:
         yield f"conflicts: {queue.conflicts} in {queue.bumps} bumps"

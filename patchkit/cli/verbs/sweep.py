@@ -59,7 +59,8 @@ def command(
     those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict;
     with --gates, 1 when a gate fails, and 10 when no patch is in on any pin: there is nothing to prove.
     """
-    from patchkit.bump.sweep import markdown_matrix, pins_of, run_sweep, text_matrix
+    from patchkit.bump.sweep import markdown_matrix, run_sweep, text_matrix
+    from patchkit.series.lock import load_lock
 
     workspace = settings.workspace()
     archs = choose_archs(workspace, archs)
@@ -75,7 +76,7 @@ def command(
 
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
     else:
-        pins = pins_of(corpus or workspace.series.patches / "upstreams.toml")
+        pins = load_lock(corpus or workspace.series.patches / "upstreams.toml").pins
         result = run_sweep(workspace, pins, archs=archs, with_=with_, jobs=jobs, scheduler=scheduler)
     proven: list[Proof] = []
     if gates:

@@ -11,7 +11,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.build.parts import BackendName
 from patchkit.candidate.build import machine_of, prepare_subject
-from patchkit.candidate.records import Wish
+from patchkit.candidate.record import Wish
 from patchkit.candidate.workspace import Workspace
 from patchkit.device.bench.options import BenchPlan
 from patchkit.device.bench.sweep import BenchArm, Sweep, build_arms, open_sweep, refuse_other_folder

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from patchkit.base.errors import GateError
 from patchkit.build.compile import CompiledKernel
-from patchkit.gates.launch.errors import BlockMismatch, GranularityMismatch, IllegalLaunch
 from patchkit.gpu.cases import Case
 from patchkit.gpu.device import PlayedDevice
 from patchkit.gpu.log import Launch
 from patchkit.kernels.wmma import UPSTREAM, WmmaRow
-from patchkit.series.promises import KernelMove
-
-# The patch of the seed series that makes kernel and launch read the parameter table.
-TABLE_PATCH = "wmma-tile-params"
+from patchkit.series.promises import CasePromise, KernelMove
 
 _MAX_THREADS = 1024
 # hipDeviceProp_t.maxGridSize says 65535 for y and z; the runtime takes 65536 and refuses more (rocSPARSE's
@@ -29,42 +24,44 @@ Code = Mapping[str, Mapping[str, CompiledKernel]]  # unit -> mangled name -> ker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What the rules for a guarded GPU need: its device, table and patches, and the code of both sides.
+    """What the rules for a GPU need that patches are for: its device, and the code of both sides.
 
-    ``moves`` are what its patches say of the kernels they leave; ``about_matrices`` are those of them that
+    ``moves`` and ``promises`` are what its patches say; ``rows`` are those of the WMMA table when a patch
+    promises to follow it, by head size, columns and accumulator; ``about_matrices`` are the patches that
     change how quantized matrices are multiplied.
     """
 
     device: PlayedDevice
-    patches: Collection[str]
-    rows: Mapping[tuple[int, int, str], WmmaRow]
     code: Code
     code_before: Code
+    rows: Mapping[tuple[int, int, str], WmmaRow]
     moves: tuple[KernelMove, ...] = ()
+    promises: tuple[CasePromise, ...] = ()
     about_matrices: tuple[str, ...] = ()
 
     @property
     def before(self) -> Guarded:
         """The baseline in the place of the candidate: its code, no patch, no table."""
-        return replace(self, patches=(), rows={}, code=self.code_before, moves=(), about_matrices=())
+        return replace(self, rows={}, code=self.code_before, moves=(), promises=(), about_matrices=())
 
 
-GeometryRule = Callable[[Case, Launch, Guarded], str | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRule:
+    """``broken`` says how a launch of a case breaks it; None: it does not."""
+
+    code: str
+    message: str
+    broken: Callable[[Case, Launch, Guarded], str | None]
 
 
 def code_of(launch: Launch, code: Code) -> CompiledKernel | None:
     """The code of a launched kernel; None when its unit was not compiled."""
-    for unit in launch.kernel.units:
-        found = code.get(unit, {}).get(launch.kernel.name.mangled)
-        if found is not None:
-            return found
-    return None
+    units = (code.get(unit, {}) for unit in launch.kernel.units)
+    return next((unit[name] for unit in units if (name := launch.kernel.name.mangled) in unit), None)
 
 
 def _row(launch: Launch, guarded: Guarded) -> WmmaRow | None:
-    """The table's row for a WMMA launch; None without the patch that reads the table."""
-    if TABLE_PATCH not in guarded.patches or launch.kernel.family != "wmma":
-        return None
+    """The table's row for a WMMA launch."""
     name = launch.kernel.name
     size, columns = name.integer(_D), name.integer(_NCOLS)
     accumulator = {"half": "f16", "float": "f32"}.get(name.arguments[_ACC] if name.arguments else "")
@@ -73,8 +70,7 @@ def _row(launch: Launch, guarded: Guarded) -> WmmaRow | None:
     return guarded.rows.get((size, columns, accumulator))
 
 
-def _legal(case: Case, launch: Launch, guarded: Guarded) -> str | None:
-    del case
+def _legal(_case: Case, launch: Launch, guarded: Guarded) -> str | None:
     for axis, size, most in zip("xyz", launch.grid, _MAX_GRID, strict=True):
         if not 1 <= size <= most:
             return f"with {size} blocks in {axis}, a grid has 1 to {most}"
@@ -89,9 +85,8 @@ def _legal(case: Case, launch: Launch, guarded: Guarded) -> str | None:
     return None
 
 
-def _block(case: Case, launch: Launch, guarded: Guarded) -> str | None:
+def _block(_case: Case, launch: Launch, guarded: Guarded) -> str | None:
     """Attention kernels index by wave: a block of another size than compiled for computes garbage."""
-    del case
     if launch.kernel.family not in {"wmma", "tile"}:
         return None
     if launch.block[0] != guarded.device.wave_size:
@@ -99,8 +94,8 @@ def _block(case: Case, launch: Launch, guarded: Guarded) -> str | None:
     code = code_of(launch, guarded.code)
     if code is not None and code.threads != launch.threads:
         return f"with {launch.threads} threads per block, compiled for {code.threads}"
-    row = _row(launch, guarded)
     if launch.kernel.family == "wmma":
+        row = _row(launch, guarded)
         expected = row.params.nwarps if row is not None else launch.kernel.name.integer(_NWARPS)
         if launch.block[1] != expected:
             return f"with {launch.block[1]} waves per block, the table says {expected}"
@@ -125,8 +120,16 @@ def _granularity(case: Case, launch: Launch, guarded: Guarded) -> str | None:
     return None
 
 
-GEOMETRY_RULES: tuple[tuple[type[GateError], str, GeometryRule], ...] = (
-    (IllegalLaunch, "a launch that the GPU refuses", _legal),
-    (BlockMismatch, "blocks of another size than the kernel is compiled for", _block),
-    (GranularityMismatch, "the split of KV rows does not fit the kernel's step", _granularity),
+LAUNCH_RULES = (
+    LaunchRule(code="LAUNCH_ILLEGAL", message="a launch that the GPU refuses", broken=_legal),
+    LaunchRule(
+        code="LAUNCH_BLOCK_MISMATCH",
+        message="blocks of another size than the kernel is compiled for",
+        broken=_block,
+    ),
+    LaunchRule(
+        code="LAUNCH_GRANULARITY",
+        message="the split of KV rows does not fit the kernel's step",
+        broken=_granularity,
+    ),
 )

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import GateError, PatchkitError
-from patchkit.gates.launch.errors import (
-    DecodeOnVec,
-    DecodeOnWmma,
-    FamilyChanged,
-    FamilyKept,
-    KernelMissing,
-    KernelTraps,
-    NothingLaunched,
-    PrefillNotWmma,
-    SupportLost,
-    finding,
-)
-from patchkit.gates.launch.geometry import GEOMETRY_RULES, TABLE_PATCH, GeometryRule, Guarded, code_of
+from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.candidate.subject import PatchPart
+from patchkit.gates.launch.geometry import LAUNCH_RULES, Guarded, LaunchRule, code_of
+from patchkit.gates.launch.runs import CasePair, Comparison, last_step
 from patchkit.gpu.cases import Case, OpRow
 from patchkit.gpu.log import Launch
 from patchkit.gpu.names import KernelName
-from patchkit.gpu.session import CaseRecord
+from patchkit.gpu.runtime import SELECTION_UNIT
+from patchkit.gpu.session import RecordedRun
 from patchkit.kernels.wmma import KV_PADDING
+from patchkit.series.promises import CasePromise
 
-# The patch of the seed series whose promise about decode is a rule here.
-DECODE_PATCH = "fattn-decode-tile"
-
-_SELECTION = "ggml/src/ggml-cuda/fattn.cu"
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
+_MATRIX_FILES = ("mmq", "mmvq")  # how upstream's files about them begin, builds 6900 to 11549
+# The product with a quantized matrix: compiled for one block size, as attention is; and what prepares it.
+MATRIX_KERNELS = ("mul_mat_q", "mul_mat_vec_q")
+_AROUND_MATRICES = ("quantize_",)
+_AROUND_ATTENTION = "flash_attn"  # and attention itself; their number depends on the kernel
+_IN_EVIDENCE = "the logs are named in the evidence"
+_SHOWN = 3
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CasePair:
-    """One case on one GPU, before and after."""
-
-    case: Case
-    before: CaseRecord
-    after: CaseRecord
+# A kernel by name, with blocks per grid, threads per block and dynamic LDS in bytes.
+_Shape = tuple[str, tuple[int, int, int], tuple[int, int, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +43,20 @@ class Broken:
         return f"{self.case}: {self.kernel} {self.how}".rstrip()
 
 
-def attention(record: CaseRecord) -> tuple[Launch, ...]:
-    """The attention kernels of a case, without conversions and the combination of results."""
-    return tuple(launch for launch in record.section.launches if launch.kernel.family != "other")
+def finding(
+    message: str, examples: Sequence[str], *, code: str, where: str | None = None, hint: str
+) -> GateError:
+    """One error for all cases that break one rule: how many, and the first few that read differently."""
+    shown = list(dict.fromkeys(examples))[:_SHOWN]
+    if len(examples) > len(shown):
+        shown.append(f"and {len(examples) - len(shown)} more")
+    return GateError(
+        f"{message} ({len(examples)} case{'s'[: len(examples) != 1]})",
+        code=code,
+        where=Location(path=where) if where is not None else None,
+        why="; ".join(shown),
+        hint=hint,
+    )
 
 
 def grouping_applies(case: Case) -> bool:
@@ -64,109 +64,102 @@ def grouping_applies(case: Case) -> bool:
     return case.gqa % 2 == 0 and case.mask and case.max_bias == 0.0 and case.kv % KV_PADDING == 0
 
 
+def speaks_of(promise: CasePromise, case: Case) -> bool:
+    """Whether a promise of a patch is about a case."""
+    most = promise.max_tokens if promise.max_tokens is not None else case.tokens
+    return (
+        promise.min_tokens <= case.tokens <= most
+        and case.kv % promise.kv_multiple_of == 0
+        and (not promise.head_sizes or case.head_size in promise.head_sizes)
+        and (not promise.kv_types or {case.type_k, case.type_v} <= {*promise.kv_types})
+        and (not promise.grouped or grouping_applies(case))
+    )
+
+
 def check_support(arch: str, before: Sequence[OpRow], after: Sequence[OpRow]) -> list[PatchkitError]:
     """The set of supported operations is the same or larger, and not empty."""
     had = {row.params for row in before if row.is_supported}
-    has = {row.params for row in after if row.is_supported}
+    lost = sorted(had - {row.params for row in after if row.is_supported})
     hint = "patchkit explain shows which branch of the selection a shape takes"
     if not had:
-        return [finding(NothingLaunched, f"{arch}: the baseline supports no attention case", [], hint=hint)]
-    lost = sorted(had - has)
+        message = f"{arch}: the baseline supports no attention case"
+        return [finding(message, [], code="LAUNCH_NOTHING", hint=hint)]
     if not lost:
         return []
     message = f"{arch}: attention is no longer supported"
-    return [finding(SupportLost, message, lost, where=_SELECTION, hint=hint)]
+    return [finding(message, lost, code="LAUNCH_SUPPORT_LOST", where=SELECTION_UNIT, hint=hint)]
 
 
 def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitError]:
-    """Every rule about the launches of a guarded GPU."""
+    """Every rule about the attention launches of a guarded GPU."""
     arch = guarded.device.arch
-    hint = f"patchkit explain --arch {arch} shows why a shape takes its kernel"
     problems: list[PatchkitError] = []
 
-    def check(kind: type[GateError], message: str, where: str, broken: Iterator[str]) -> None:
-        examples = list(broken)
-        if examples:
-            problems.append(finding(kind, f"{arch}: {message}", examples, where=where, hint=hint))
+    def check(message: str, broken: Iterable[str], *, code: str, where: str = SELECTION_UNIT) -> None:
+        if examples := list(broken):
+            hint = f"patchkit explain --arch {arch} shows why a shape takes its kernel"
+            problems.append(finding(f"{arch}: {message}", examples, code=code, where=where, hint=hint))
 
-    check(SupportLost, "attention of our own cases is no longer supported", _SELECTION, _lost(pairs))
-    check(NothingLaunched, "a supported case launches no attention kernel", _SELECTION, _silent(pairs))
-    if DECODE_PATCH in guarded.patches:
-        check(DecodeOnWmma, "decode launches the WMMA kernel", _SELECTION, _decode_on(pairs, "wmma"))
-        grouped = [pair for pair in pairs if grouping_applies(pair.case) and not pair.case.is_quantized]
-        check(
-            DecodeOnVec,
-            "decode with f16 KV and grouped queries launches the vector kernel",
-            _SELECTION,
-            _decode_on([pair for pair in grouped if pair.case.type_k == "f16"], "vec"),
-        )
-    if TABLE_PATCH in guarded.patches:
-        check(
-            PrefillNotWmma,
-            "prefill of a shape in the table does not launch the WMMA kernel",
-            _SELECTION,
-            _prefill_elsewhere(pairs, guarded),
-        )
+    # Upstream's own cases are those that check_support looks at.
     check(
-        FamilyChanged,
+        "attention of our own cases is no longer supported",
+        (
+            str(pair.case)
+            for pair in pairs
+            if pair.case.is_own and pair.before.is_supported and not pair.after.is_supported
+        ),
+        code="LAUNCH_SUPPORT_LOST",
+    )
+    check(
+        "a supported case launches no attention kernel",
+        (str(pair.case) for pair in pairs if pair.after.is_supported and not pair.after.attention),
+        code="LAUNCH_NOTHING",
+    )
+    for promise in guarded.promises:
+        check(promise.broken, _against(promise, pairs), code=promise.code)
+    check(
         "a case launches another attention kernel than before",
-        _SELECTION,
         _changed(pairs, guarded),
+        code="LAUNCH_FAMILY_CHANGED",
     )
     check(
-        FamilyKept,
         "a case still launches the attention kernel that a patch leaves",
-        _SELECTION,
         _kept(pairs, guarded),
+        code="LAUNCH_FAMILY_KEPT",
     )
-    check(KernelMissing, "a launched kernel is not in its code object", _WMMA_UNIT, _missing(pairs, guarded))
-    check(KernelTraps, "a launched kernel is a trap", _SELECTION, _trapping(pairs, guarded))
-    for kind, message, rule in GEOMETRY_RULES:
-        check(kind, message, _WMMA_UNIT, _geometry(pairs, guarded, rule))
+    check(
+        "a launched kernel is not in its code object",
+        _missing(pairs, guarded),
+        code="LAUNCH_KERNEL_MISSING",
+        where=_WMMA_UNIT,
+    )
+    check("a launched kernel is a trap", _trapping(pairs, guarded), code="LAUNCH_KERNEL_TRAPS")
+    for rule in LAUNCH_RULES:
+        check(rule.message, _misshapen(pairs, guarded, rule), code=rule.code, where=_WMMA_UNIT)
     return problems
 
 
-def _silent(pairs: Sequence[CasePair]) -> Iterator[str]:
+def _against(promise: CasePromise, pairs: Sequence[CasePair]) -> Iterator[str]:
     for pair in pairs:
-        if pair.after.is_supported and not attention(pair.after):
-            yield str(pair.case)
-
-
-def _lost(pairs: Sequence[CasePair]) -> Iterator[str]:
-    """Upstream's own cases are those that ``support`` lists; see :func:`check_support`."""
-    for pair in pairs:
-        if pair.case.is_own and pair.before.is_supported and not pair.after.is_supported:
-            yield str(pair.case)
-
-
-def _decode_on(pairs: Sequence[CasePair], family: str) -> Iterator[str]:
-    for pair in pairs:
-        for launch in attention(pair.after):
-            if pair.case.is_decode and launch.kernel.family == family:
+        if not speaks_of(promise, pair.case):
+            continue
+        for launch in pair.after.attention:
+            family = launch.kernel.family
+            if family == promise.never or (promise.only is not None and family != promise.only):
                 yield f"{pair.case}: {launch.kernel.name}"
 
 
-def _prefill_elsewhere(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
-    """Batches of 1 and 2 tokens are left to the vector kernel where it applies."""
-    sizes = {size for size, _, _ in guarded.rows}
-    for pair in pairs:
-        case = pair.case
-        if case.tokens <= 2 or case.kv % KV_PADDING or case.head_size not in sizes:  # noqa: PLR2004
-            continue
-        for launch in attention(pair.after):
-            if launch.kernel.family != "wmma":
-                yield f"{case}: {launch.kernel.name}"
-
-
 def _changed(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
+    leaving = [promise for promise in guarded.promises if promise.never is not None]
     for pair in pairs:
-        if pair.case.is_decode and DECODE_PATCH in guarded.patches:
+        before, after = (
+            [each.kernel.family for each in side.attention] for side in (pair.before, pair.after)
+        )
+        if before == after or not (pair.before.is_supported and pair.after.is_supported):
             continue
-        before = [launch.kernel.family for launch in attention(pair.before)]
-        after = [launch.kernel.family for launch in attention(pair.after)]
         if any(move.allows(pair.case.head_size, before, after) for move in guarded.moves):
             continue
-        if pair.before.is_supported and pair.after.is_supported and before != after:
+        if not any(speaks_of(promise, pair.case) for promise in leaving):
             yield f"{pair.case}: {' '.join(before) or 'nothing'} -> {' '.join(after) or 'nothing'}"
 
 
@@ -174,7 +167,7 @@ def _kept(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
     for pair in pairs:
         size = pair.case.head_size
         left = {move.origin for move in guarded.moves if move.covers(size) and not move.may_stay}
-        for launch in attention(pair.after):
+        for launch in pair.after.attention:
             if launch.kernel.family in left:
                 yield f"{pair.case}: {launch.kernel.name}"
 
@@ -187,16 +180,24 @@ def _missing(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
 
 
 def _trapping(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
+    baseline = guarded.before
     for pair, launch in _launches(pairs):
-        if _is_trap(launch, guarded) and not _trapped_before(pair, guarded):
+        if _is_trap(launch, guarded) and not any(
+            _is_trap(old, baseline) for old in pair.before.section.launches
+        ):
             yield f"{pair.case}: {launch.kernel.name}"
 
 
-def _geometry(pairs: Sequence[CasePair], guarded: Guarded, rule: GeometryRule) -> Iterator[str]:
+def _misshapen(pairs: Sequence[CasePair], guarded: Guarded, rule: LaunchRule) -> Iterator[str]:
+    """What the baseline breaks in the same way with the same kernel is left out."""
+    baseline = guarded.before
     for pair, launch in _launches(pairs):
-        broken = rule(pair.case, launch, guarded)
-        if broken is not None and not _broken_before(pair, launch, guarded, rule, broken):
-            yield f"{pair.case}: {launch.kernel.name} {broken}"
+        how = rule.broken(pair.case, launch, guarded)
+        if how is not None and not any(
+            old.kernel.name == launch.kernel.name and rule.broken(pair.case, old, baseline) == how
+            for old in pair.before.section.launches
+        ):
+            yield f"{pair.case}: {launch.kernel.name} {how}"
 
 
 def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> list[Broken]:
@@ -205,7 +206,7 @@ def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> list[Broken]:
     baseline = guarded.before
     for pair in pairs:
         for launch in pair.before.section.launches:
-            told = [(message, rule(pair.case, launch, baseline)) for _, message, rule in GEOMETRY_RULES]
+            told = [(rule.message, rule.broken(pair.case, launch, baseline)) for rule in LAUNCH_RULES]
             if _is_trap(launch, baseline):
                 told.append(("a launch of a kernel that is a trap", ""))
             found += [
@@ -221,20 +222,129 @@ def _is_trap(launch: Launch, guarded: Guarded) -> bool:
     return code is not None and code.is_trap
 
 
-def _trapped_before(pair: CasePair, guarded: Guarded) -> bool:
-    return any(_is_trap(launch, guarded.before) for launch in pair.before.section.launches)
+def _launches(pairs: Sequence[CasePair]) -> Iterator[tuple[CasePair, Launch]]:
+    return ((pair, launch) for pair in pairs for launch in pair.after.section.launches)
 
 
-def _broken_before(pair: CasePair, launch: Launch, guarded: Guarded, rule: GeometryRule, broken: str) -> bool:
-    """Whether the baseline breaks the same rule in the same way with the same kernel."""
-    return any(
-        rule(pair.case, old, guarded.before) == broken
-        for old in pair.before.section.launches
-        if old.kernel.name == launch.kernel.name
+def check_graphs(compared: Comparison, *, matrices_may_change: bool) -> list[PatchkitError]:
+    """A model's graph launches the same besides attention, and besides matrices if these may change."""
+    changed = []
+    for run, before, after in compared.benches:
+        old, new = (_others(side, matrices_may_change=matrices_may_change) for side in (before, after))
+        if not old or old != new:
+            changed.append(f"{run}: {_first_difference(old, new)}")
+    if not changed:
+        return []
+    message = f"{compared.device.arch}: a model's graph changed outside of attention"
+    return [finding(message, changed, code="LAUNCH_GRAPH_CHANGED", hint=_IN_EVIDENCE)]
+
+
+def _others(recorded: RecordedRun, *, matrices_may_change: bool) -> list[_Shape]:
+    return [
+        _shape(launch)
+        for launch in last_step(recorded)
+        if not launch.kernel.name.base.startswith(_AROUND_ATTENTION)
+        and not (matrices_may_change and _is_matrix(launch))
+    ]
+
+
+def _shape(launch: Launch) -> _Shape:
+    return str(launch.kernel.name), launch.grid, launch.block, launch.lds
+
+
+def _first_difference(old: Sequence[_Shape], new: Sequence[_Shape]) -> str:
+    for index, sides in enumerate(zip(old, new, strict=False)):
+        if sides[0] != sides[1]:
+            was, now = (f"{name} {grid} of {block} with {lds} bytes" for name, grid, block, lds in sides)
+            return f"launch {index} was {was}, is {now}"
+    return f"{len(old)} launches became {len(new)}"
+
+
+def check_unguarded(compared: Comparison) -> list[PatchkitError]:
+    """Equal logs need no reading; where they differ, say which case and how."""
+    changed = []
+    if not compared.cases_identical:
+        changed += [
+            f"{pair.case}: {_names(pair.before.attention)} -> {_names(pair.after.attention)}"
+            for pair in compared.pairs()
+            if pair.before.section.steps != pair.after.section.steps
+            or pair.before.is_supported != pair.after.is_supported
+        ]
+    changed += [str(run) for run, before, after in compared.benches if before.digest != after.digest]
+    if not changed:
+        return []
+    message = f"{compared.device.arch}: no patch is for this GPU, and it launches something else than before"
+    hint = "the patch's guard lets it in: patchkit show PATCH"
+    return [finding(message, changed, code="LAUNCH_UNGUARDED_CHANGED", where=SELECTION_UNIT, hint=hint)]
+
+
+def _names(launches: Sequence[Launch]) -> str:
+    return " ".join(f"{launch.kernel.name}{launch.grid}" for launch in launches) or "nothing"
+
+
+def about_matrices(patches: Iterable[PatchPart]) -> tuple[str, ...]:
+    """The ids of the patches that change a file of the kernels of quantized matrices."""
+    return tuple(
+        patch.id
+        for patch in patches
+        if any(
+            path.rpartition("/")[2].startswith(_MATRIX_FILES) for path in (*patch.touched, *patch.new_files)
+        )
     )
 
 
-def _launches(pairs: Sequence[CasePair]) -> Iterator[tuple[CasePair, Launch]]:
-    for pair in pairs:
-        for launch in pair.after.section.launches:
-            yield pair, launch
+def _is_matrix(launch: Launch) -> bool:
+    """Whether it belongs to the product with a quantized matrix."""
+    return launch.kernel.name.base.startswith((*MATRIX_KERNELS, *_AROUND_MATRICES))
+
+
+def check_matrices(compared: Comparison, guarded: Guarded) -> list[PatchkitError]:
+    """Matrix kernels that are launched have code, which is no trap, and the block they are compiled for.
+
+    Code is known of the units that a patch touches. What the baseline does alike is upstream's own.
+    """
+    examples: dict[str, list[str]] = {}
+    for run, before, after in compared.quantized:
+        own = {(code, how) for _, code, how in _unfit(before, guarded.before)}
+        for launch, code, how in _unfit(after, guarded):
+            if (code, how) not in own:
+                examples.setdefault(code, []).append(f"{run}: {launch.kernel.name} {how}".rstrip())
+    arch = guarded.device.arch
+    return [
+        finding(f"{arch}: a quantized matrix launches {_UNFIT[code]}", told, code=code, hint=_IN_EVIDENCE)
+        for code, told in examples.items()
+    ]
+
+
+_UNFIT = {
+    "LAUNCH_KERNEL_MISSING": "a kernel that is not in its code object",
+    "LAUNCH_KERNEL_TRAPS": "a kernel that is a trap",
+    "LAUNCH_BLOCK_MISMATCH": "blocks of another size than the kernel is compiled for",
+}
+
+
+def _unfit(recorded: RecordedRun, guarded: Guarded) -> Iterator[tuple[Launch, str, str]]:
+    """Launches that do not fit their code: which error that is, and how."""
+    for launch in filter(_is_matrix, last_step(recorded)):
+        code = code_of(launch, guarded.code)
+        if code is None:
+            known = [unit for unit in launch.kernel.units if unit in guarded.code]
+            if known:
+                yield launch, "LAUNCH_KERNEL_MISSING", f"of {known[0]}"
+        elif code.is_trap:
+            yield launch, "LAUNCH_KERNEL_TRAPS", ""
+        elif launch.kernel.name.base in MATRIX_KERNELS and code.threads != launch.threads:
+            how = f"with {launch.threads} threads per block, compiled for {code.threads}"
+            yield launch, "LAUNCH_BLOCK_MISMATCH", how
+
+
+def unshown_matrices(compared: Comparison, about: Sequence[str]) -> list[str]:
+    """What was not shown: patches about matrices of which no recorded launch tells anything."""
+    sides = (
+        [[_shape(launch) for launch in filter(_is_matrix, last_step(side))] for side in (before, after)]
+        for _, before, after in compared.quantized
+    )
+    if not about or any(old != new for old, new in sides):
+        return []
+    types = " ".join(dict.fromkeys(kind for run, _, _ in compared.quantized for kind in run.model.weights))
+    return [f"{' '.join(about)} on {compared.device.arch}: no launch of our models ({types}) shows an effect"]

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import AnchorError, GateError, Location, PatchkitError, ToolchainError
-from patchkit.base.files import DiskFull, disk_errors
+from patchkit.base.errors import AnchorError, CacheError, GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.files import disk_errors
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
@@ -260,7 +260,7 @@ def run_bundle(folder: Path, subject: Subject, environ: Mapping[str, str]) -> No
         NotABundle, NUMERICS_FOREIGN: it is none, or of another candidate.
         NvccMissing, CudaHeadersMissing, NvidiaGpuMissing, NinjaMissing: this machine cannot.
         NUMERICS_BUILD_FAILED: it does not compile here.
-        DiskFull: the disk refused.
+        DISK_FULL: the disk refused.
         ToolTimeout, ToolFailed, ToolCrashed: run.sh did not come to its end.
     """
     foreign = _foreign(load_manifest(folder), folder, subject)
@@ -410,7 +410,9 @@ def _run_error(status: int, stderr: bytes, folder: Path) -> PatchkitError:
         case 4:
             return NvidiaGpuMissing("run.sh finds no NVIDIA GPU", why=why, hint=hint)
         case 6:
-            return DiskFull("run.sh could not write its results", why=why, hint=f"df -h {folder}")
+            return CacheError(
+                "run.sh could not write its results", code="DISK_FULL", why=why, hint=f"df -h {folder}"
+            )
         case _:
             return ToolchainError(
                 "the bundle could not be built and run",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 
 REF = "refs/heads/candidate/gfx1151/b1"
 
@@ -66,15 +64,9 @@ def test_a_second_apply_changes_nothing(finished_world):
     ],
 )  # fmt: skip
 def test_same_hashes_for_every_user(finished_world, tmp_path, umask, env):
-    script = f"import os, sys; os.umask({umask}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    command = finished_world.command("apply", "--arch", "gfx1151", cache=tmp_path / "other cache")
-    done = subprocess.run(
-        [sys.executable, "-c", script, *command[1:]],
-        env={**os.environ, "PYTHONPATH": str(finished_world.checkout), **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    before = f"import os; os.umask({umask})"
+    cache = tmp_path / "other cache"
+    done = finished_world.process("apply", "--arch", "gfx1151", cache=cache, env=env, before=before)
     assert done.returncode == 0, done.stderr
     assert finished_world.refs(tmp_path / "other cache") == finished_world.refs()
 
@@ -83,15 +75,9 @@ def test_another_clone_of_the_series_gives_the_same_hashes(finished_world, tmp_p
     import shutil
 
     shutil.copytree(finished_world.series, tmp_path / "elsewhere")
-    command = finished_world.command("apply", "--arch", "gfx1151", cache=tmp_path / "cache")
-    command[command.index(str(finished_world.series))] = str(tmp_path / "elsewhere")
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": str(finished_world.checkout)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = finished_world.words("apply", "--arch", "gfx1151", cache=tmp_path / "cache")
+    words[words.index(str(finished_world.series))] = str(tmp_path / "elsewhere")
+    done = run_patchkit(*words)
     assert done.returncode == 0, done.stderr
 
     def hashes(refs):  # a record names the folder of its series

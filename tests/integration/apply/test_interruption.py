@@ -8,7 +8,7 @@ goes through one, so killing at each n-th event walks through all of its states,
 from __future__ import annotations
 
 import json
-import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +16,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+from command_line import process_environment, process_start
 from killing import KILLER, killed
+from thorough import ordinary
 
 REF = "refs/heads/candidate/gfx1151/b1"
 POINTS = 36
@@ -44,7 +46,7 @@ def events(finished_world, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", range(POINTS))
+@pytest.mark.parametrize("point", ordinary(range(POINTS), (0, 9, 18, 27, 35)))
 def test_killed_anywhere_leaves_it_as_before_or_complete(finished_world, events, tmp_path, point):
     world, cache, files = finished_world, tmp_path / "cache", tmp_path / "files"
     assert events >= POINTS
@@ -93,7 +95,7 @@ def make_grown(finished_world):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", range(UPDATE_POINTS))
+@pytest.mark.parametrize("point", ordinary(range(UPDATE_POINTS), (5, 10, 15)))
 def test_an_update_of_a_checkout_that_was_killed_anywhere_is_finished(grown, tmp_path, point):
     first, events, tip = grown
     shutil.copytree(first.root, tmp_path / "world", symlinks=True)
@@ -115,11 +117,15 @@ def test_an_update_of_a_checkout_that_was_killed_anywhere_is_finished(grown, tmp
 
 
 def test_two_at_once_both_succeed(world):
-    commands = [world.command("apply", "--arch", arch) for arch in ("gfx1151", "gfx1151", "gfx1100")]
-    env = {**os.environ, "PYTHONPATH": str(world.checkout)}
     running = [
-        subprocess.Popen(c, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for c in commands
+        subprocess.Popen(
+            [*process_start(), *world.words("apply", "--arch", arch)],
+            env=process_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for arch in ("gfx1151", "gfx1151", "gfx1100")
     ]
     for process in running:
         _, stderr = process.communicate(timeout=120)
@@ -137,19 +143,8 @@ def stopped_apply(world, at, *extra):
             "        signal.raise_signal(signal.SIGINT)\n"
             "    if writes or name in NAMES:",
         )
-    return subprocess.run(
-        [sys.executable, "-c", killer, *world.command("apply", "--arch", "gfx1151", *extra)[3:]],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(world.checkout),
-            "KILL_AT": str(at if isinstance(at, int) else -1),
-            "KILL_GROUP": "0",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        start_new_session=True,
-    )
+    env = {"KILL_AT": str(at if isinstance(at, int) else -1), "KILL_GROUP": "0"}
+    return world.process("apply", "--arch", "gfx1151", *extra, env=env, before=killer, own_session=True)
 
 
 def test_ctrl_c_is_130_and_a_rerun_succeeds(world):
@@ -191,11 +186,11 @@ def test_a_checkout_that_is_refused_leaves_the_branch(world, tmp_path):
 
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "<&- 2>&-"])
 def test_a_stderr_that_takes_nothing_does_not_matter(world, streams):
-    command = " ".join(f"'{part}'" for part in world.command("apply", "--arch", "gfx1151", "--json"))
+    command = shlex.join([*process_start(), *world.words("apply", "--arch", "gfx1151", "--json")])
     done = subprocess.run(
         f"{command} {streams}",
         shell=True,
-        env={**os.environ, "PYTHONPATH": str(world.checkout)},
+        env=process_environment(),
         stdout=subprocess.PIPE,
         text=True,
         check=False,
@@ -204,24 +199,17 @@ def test_a_stderr_that_takes_nothing_does_not_matter(world, streams):
     assert json.loads(done.stdout)["commits"][-1]["commit"] == world.refs()[REF]
 
 
-@pytest.mark.parametrize("room", [0, 1, 4, 16, 40])
+@pytest.mark.parametrize("room", ordinary([0, 1, 4, 16, 40], (1, 16)))
 def test_a_full_disk_is_said_and_leaves_nothing_half(finished_world, tmp_path, room):
     """RLIMIT_FSIZE makes every write beyond ``room`` KiB fail, for git as for us: a disk that fills up."""
     world = finished_world
-    script = (
-        "import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room} * 1024, {room} * 1024));"
-        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    before = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room} * 1024, {room} * 1024))"
     )
     cache = tmp_path / "cache"
-    env = {**os.environ, "PYTHONPATH": str(world.checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, *world.command("apply", "--arch", "gfx1151", cache=cache)[1:]],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = world.process("apply", "--arch", "gfx1151", cache=cache, env=env, before=before)
     if done.returncode == 0:
         assert world.refs(cache) == world.refs()  # everything was smaller than the limit
         return
@@ -241,12 +229,12 @@ def test_a_disk_that_is_really_full(finished_world, tmp_path, size):
         pytest.fail("util-linux (unshare) is part of every Debian; it is missing here")
     world, mount = finished_world, tmp_path / "small"
     mount.mkdir()
-    parts = world.command("apply", "--arch", "gfx1151", cache=mount / "cache")
-    command = " ".join(f"'{part}'" for part in parts)
+    words = world.words("apply", "--arch", "gfx1151", cache=mount / "cache")
+    command = shlex.join([*process_start(), *words])
     script = f"mount -t tmpfs -o size={size}k none '{mount}' || exit 77; {command}"
     done = subprocess.run(
         ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
-        env={**os.environ, "PYTHONPATH": str(world.checkout)},
+        env=process_environment(),
         capture_output=True,
         text=True,
         check=False,

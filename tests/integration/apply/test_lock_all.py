@@ -76,7 +76,7 @@ def test_each_result_becomes_what_lock_alone_would_make_of_it(locked) -> None:
     assert not again(locked).changed
     edit(locked.series / "patches/0002-demo-twin/patch.toml", "const int scale = 3;", "const int scale = 5;")
     done = again(locked)
-    assert [each.name for each in done.results if each.changed] == ["b1 gfx1100", "b1 gfx1151"]
+    assert [each.result.name for each in done.results if each.changed] == ["b1 gfx1100", "b1 gfx1151"]
     made = locked.lock.read_bytes()
     locked.lock.write_bytes(before)
     for archs in (ONE, OTHER):
@@ -103,13 +103,13 @@ def test_opt_in_patches_of_a_result_are_asked_for_again_and_others_follow_the_pr
     default(locked, "demo-twin", OTHER[0], "off")
     done = again(locked)
     assert keys(locked) == [(OTHER, BOTH[:1]), (ONE, BOTH)]
-    assert [(each.archs, each.was) for each in done.results] == [(OTHER, BOTH), (ONE, BOTH)]
+    assert [(each.result.archs, each.was) for each in done.results] == [(OTHER, BOTH), (ONE, BOTH)]
 
 
 def test_what_was_left_out_on_purpose_stays_out(locked) -> None:
     relock(Request(archs=ONE, without=BOTH[1:]), workspace(locked))
     edit(locked.series / "patches/0001-demo-launch-bounds/patch.toml", "(128, 2)", "(128, 3)")
-    assert all(each.changed and each.was == each.patches for each in again(locked).results)
+    assert all(each.changed and each.was == each.result.patches for each in again(locked).results)
     assert keys(locked) == [(OTHER, BOTH), (ONE, BOTH[:1]), (ONE, BOTH)]
     # Two results that a change makes one: the profile now has off what the second one left out.
     default(locked, "demo-twin", ONE[0], "off")

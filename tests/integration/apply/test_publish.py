@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.base.errors import PatchkitError
-from patchkit.base.files import DiskFull
+from patchkit.base.errors import GitError
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
@@ -28,7 +27,6 @@ from patchkit.gates.verify import Report, Timed
 from patchkit.publish.range_proof import RangeProofFailed
 from patchkit.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
 from patchkit.series.folder import find_series_dir
-from patchkit.upstream.push import PushFailed, PushRejected, RemoteUnread
 
 GATES = gate_names()
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
@@ -247,7 +245,7 @@ def test_a_full_disk_publishes_nothing(ready, report, publish) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
-        with pytest.raises(DiskFull):
+        with refused("DISK_FULL"):
             publish(made)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -325,7 +323,7 @@ def test_a_remote_that_refuses_keeps_everything(ready, report, publish, remote: 
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
     hook.chmod(0o755)
-    with pytest.raises(PushRejected) as caught:
+    with refused("PUSH_REJECTED") as caught:
         publish(report(), push=str(remote))
     assert "not today" in (caught.value.why or "")
     assert "patchkit" not in ready.git("for-each-ref", at=remote)
@@ -334,12 +332,16 @@ def test_a_remote_that_refuses_keeps_everything(ready, report, publish, remote: 
 
 @pytest.mark.parametrize(
     ("url", "kind"),
-    [("/nowhere/at/all.git", RemoteUnread), ("ext::sh -c true", PushRemoteBad), ("-x", PushRemoteBad)],
+    [
+        ("/nowhere/at/all.git", "PUSH_REMOTE_UNREAD"),
+        ("ext::sh -c true", PushRemoteBad.code),
+        ("-x", PushRemoteBad.code),
+    ],
 )
-def test_a_remote_that_is_none(ready, report, publish, url: str, kind: type[PatchkitError]) -> None:
-    with pytest.raises(kind):
+def test_a_remote_that_is_none(ready, report, publish, url: str, kind: str) -> None:
+    with refused(kind):
         publish(report(), push=url)
-    assert (PROVEN in ready.refs()) == (kind is RemoteUnread)
+    assert (PROVEN in ready.refs()) == (kind == "PUSH_REMOTE_UNREAD")
 
 
 @pytest.fixture
@@ -391,7 +393,7 @@ def test_asking_for_a_signature_without_a_key(ready, report, publish) -> None:
 def test_a_push_error_of_another_kind_is_told(report, publish, remote: Path) -> None:
     shutil.rmtree(remote / "objects")
     (remote / "objects").write_text("")
-    with pytest.raises((PushFailed, PushRejected, RemoteUnread)):
+    with pytest.raises(GitError, match="nothing was"):
         publish(report(), push=str(remote))
 
 

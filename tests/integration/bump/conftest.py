@@ -57,7 +57,7 @@ def build_river(root: Path, checkout: Path) -> River:
     (river.home / "templates" / "README").write_text("shared templates\n")
     done = river.run("lock", "--arch", "gfx1151")
     assert done.returncode == 0, done.stderr
-    river.git("init", "-q", "-b", "main", at=river.home)
+    river.git("init", "-q", "--template=", "-b", "main", at=river.home)
     river.git("add", "-A", at=river.home)
     river.git("commit", "-q", "-m", "the series", at=river.home)
     done = river.run("apply", "--arch", "gfx1151")

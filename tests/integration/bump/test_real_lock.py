@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 from demo_world import git
 from filelock import FileLock
 
@@ -45,21 +46,15 @@ def corpus(test_cache):
 
 
 @pytest.fixture
-def bump(series, corpus, checkout):
+def bump(series, corpus):
     def run(*args):
-        command = [sys.executable, "-m", "patchkit", "bump", "--json", "--series-dir", str(series), *args]
-        done = subprocess.run(
-            [*command, "--cache-dir", str(corpus)],
-            env={**os.environ, "PYTHONPATH": str(checkout)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_patchkit("bump", "--json", "--series-dir", series, "--cache-dir", corpus, *args)
         return done.returncode, json.loads(done.stdout)
 
     return run
 
 
+@pytest.mark.thorough
 def test_the_bump_of_the_readme_follows_each_set_and_says_that_four_patches_are_needless(bump, series):
     code, document = bump("--to", "b11549", "--no-verify")
     assert (code, document["state"]) == (0, "done")
@@ -82,6 +77,7 @@ def test_the_bump_of_the_readme_follows_each_set_and_says_that_four_patches_are_
     assert {key: now[key].commit for key in recorded} == {key: each.commit for key, each in recorded.items()}
 
 
+@pytest.mark.thorough
 def test_a_patch_whose_range_ends_while_its_ground_is_there_is_not_lost_silently(bump, series):
     before = (series / "patches" / "upstream.lock").read_bytes()
     code, document = bump("--to", "b7551", "--arch", "gfx1151", "--no-verify")

@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from command_line import process_environment
 
 from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
@@ -92,7 +93,7 @@ def test_what_cannot_be_swept_is_said(river, pins, args, code):
 def _start(river, name, *args):
     with (river.root / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", *args], stdout=log, stderr=log, env=river.environ, cwd=river.root
+            [sys.executable, "-m", *args], stdout=log, stderr=log, env=process_environment(), cwd=river.root
         )
 
 
@@ -131,22 +132,22 @@ def test_a_cluster_gives_the_same_matrix(river, pins):
 
 def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pins, capsys, monkeypatch):
     monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
-    argv = river.command(
+    argv = river.words(
         "sweep", "--arch", "gfx1151", "--corpus", str(pins), "--jobs", "1", "--gates", "--json"
     )
-    assert main(argv[3:]) == ExitCode.TOOLCHAIN
+    assert main(argv) == ExitCode.TOOLCHAIN
     error = json.loads(capsys.readouterr().out)["error"]
     assert "patchkit sdk install" in error["hint"]
 
 
 def test_gates_on_pins_without_a_patch_prove_nothing_and_need_no_compiler(river, pins, capsys, monkeypatch):
     monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
-    argv = river.command("sweep", "--arch", "gfx1030", "--corpus", str(pins), "--jobs", "1", "--gates")
-    assert main(argv[3:]) == ExitCode.NOTHING
+    argv = river.words("sweep", "--arch", "gfx1030", "--corpus", str(pins), "--jobs", "1", "--gates")
+    assert main(argv) == ExitCode.NOTHING
     lines = capsys.readouterr().out.splitlines()
     for pin in ("b1", "b2"):
         assert f"{pin}  nothing to prove: no patch is in, no gate was run" in lines
-    assert main([*argv[3:], "--json"]) == ExitCode.NOTHING
+    assert main([*argv, "--json"]) == ExitCode.NOTHING
     document = json.loads(capsys.readouterr().out)
     assert [(row["ok"], row["nothing_to_prove"]) for row in document["gates"]] == [(False, True)] * 2
 

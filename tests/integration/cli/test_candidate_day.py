@@ -3,58 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from patchkit.cli.app import main
+from command_line import patchkit_process, process_environment, process_start, run_patchkit
+from demo_world import git
+from thorough import ordinary
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[3]
 BASE = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
 BRANCH = "candidate/gfx1151/b6900"
 
 
 @pytest.fixture
-def patchkit(pin_cache: Path, capsys):
-    """Runs one command under --json and returns its document."""
+def patchkit(candidate_cache: Path):
+    """Runs one command under --json where the candidate is, and returns its document."""
 
-    def run(*argv: str, code: int = 0) -> dict:
-        returned = main([*argv, "--json", "--cache-dir", str(pin_cache)])
-        out, err = capsys.readouterr()
-        assert returned == code, err
-        return json.loads(out)
+    def run(*argv: str, code: int = 0, cache: Path = candidate_cache) -> dict:
+        done = run_patchkit(*argv, "--json", "--cache-dir", cache)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
 
     return run
-
-
-@pytest.fixture
-def applied(patchkit) -> dict:
-    return patchkit("apply", "--arch", "gfx1151")
-
-
-def _git(*argv: str, folder: Path) -> str:
-    done = subprocess.run(["git", *argv], cwd=folder, capture_output=True, check=True, text=True)
-    return done.stdout.strip()
-
-
-def test_apply_makes_four_commits_and_the_second_time_nothing(applied: dict, patchkit) -> None:
-    assert applied["base"] == BASE
-    assert [made["id"] for made in applied["commits"]] == [
-        "wmma-tile-params",
-        "tile-unprune",
-        "fattn-decode-tile",
-        "tile-config-guard",
-    ]
-    again = patchkit("apply", "--arch", "gfx1151")
-    assert again["unchanged"] is True
-    assert again["commits"] == applied["commits"]
 
 
 def test_status_knows_the_candidate_and_that_the_lock_records_it(applied: dict, patchkit) -> None:
@@ -83,14 +57,14 @@ def test_a_patch_that_is_not_in_the_candidate_is_named_with_those_that_are(appli
     assert "tile-unprune" in error["hint"]
 
 
-def test_there_is_nothing_to_show_before_apply(patchkit) -> None:
-    error = patchkit("diff", "--arch", "gfx1151", code=5)["error"]
+def test_there_is_nothing_to_show_before_apply(patchkit, pin_cache: Path) -> None:
+    error = patchkit("diff", "--arch", "gfx1151", code=5, cache=pin_cache)["error"]
     assert error["code"] == "CANDIDATE_MISSING"
     assert error["hint"] == "patchkit apply --arch gfx1151"
 
 
 def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
-    applied: dict, patchkit, pin_cache: Path, tmp_path: Path
+    applied: dict, patchkit, candidate_cache: Path, tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
         patchkit("export", "--arch", "gfx1151", str(tmp_path / name))
@@ -99,58 +73,49 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     tree = tmp_path / "tree"
-    _git(
-        "clone",
-        "--quiet",
-        "--shared",
-        "--no-checkout",
-        str(pin_cache / "upstream.git"),
-        str(tree),
-        folder=tmp_path,
-    )
-    _git("checkout", "--quiet", "--detach", BASE, folder=tree)
+    source = str(candidate_cache / "upstream.git")
+    git(tmp_path, "clone", "--quiet", "--shared", "--no-checkout", source, str(tree))
+    git(tree, "checkout", "--quiet", "--detach", BASE)
     who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
-    _git(*who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files), folder=tree)
-    assert _git("rev-parse", "HEAD^{tree}", folder=tree) == applied["tree"]
+    git(tree, *who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files))
+    assert git(tree, "rev-parse", "HEAD^{tree}") == applied["tree"]
 
 
 def test_the_branch_can_be_fetched_as_apply_says(
-    applied: dict, pin_cache: Path, capsys, tmp_path: Path
+    applied: dict, candidate_cache: Path, tmp_path: Path
 ) -> None:
-    assert main(["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]) == 0
-    out = capsys.readouterr().out
-    (line,) = (line for line in out.split("\n") if line.startswith("fetch it:"))
+    done = run_patchkit("apply", "--arch", "gfx1151", "--cache-dir", candidate_cache)
+    (line,) = (line for line in done.stdout.split("\n") if line.startswith("fetch it:"))
     command = shlex.split(line.removeprefix("fetch it:"))
     mine = tmp_path / "mine"
-    _git("init", "--quiet", str(mine), folder=tmp_path)
+    git(tmp_path, "init", "--quiet", str(mine))
     # In place of a clone of upstream's, which no test can have: one that has the pinned commit alone.
     pin = "refs/patchkit/pin/b6900"
-    _git("fetch", "--quiet", "--depth=1", str(pin_cache / "upstream.git"), f"{pin}:{pin}", folder=mine)
-    _git(*command[1:], folder=mine)
-    fetched = _git("rev-parse", "FETCH_HEAD", folder=mine)
+    git(mine, "fetch", "--quiet", "--depth=1", str(candidate_cache / "upstream.git"), f"{pin}:{pin}")
+    git(mine, *command[1:])
+    fetched = git(mine, "rev-parse", "FETCH_HEAD")
     assert command[0] == "git"
     assert fetched == applied["commits"][-1]["commit"]
 
 
 @pytest.mark.parametrize(
     ("umask", "env"),
-    [
-        ("0077", {"LC_ALL": "C", "TZ": "Asia/Tokyo"}),
-        ("0000", {"LC_ALL": "tr_TR.UTF-8", "TZ": "America/New_York", "GIT_AUTHOR_NAME": "Somebody"}),
-    ],
+    ordinary(
+        [
+            ("0o077", {"LC_ALL": "C", "TZ": "Asia/Tokyo"}),
+            ("0", {"LC_ALL": "tr_TR.UTF-8", "TZ": "America/New_York", "GIT_AUTHOR_NAME": "Somebody"}),
+        ],
+        kept=1,
+    ),
 )
 def test_another_user_makes_the_same_commits(
     applied: dict, pin_cache: Path, tmp_path: Path, umask: str, env: dict[str, str]
 ) -> None:
-    repository = pin_cache / "upstream.git"
-    _git("update-ref", "-d", f"refs/heads/{BRANCH}", folder=repository)
     (tmp_path / "home").mkdir()
-    program = [sys.executable, "-m", "patchkit", "apply", "--arch", "gfx1151", "--json"]
-    done = subprocess.run(
-        ["sh", "-c", f'umask {umask} && exec "$@"', "sh", *program, "--cache-dir", str(pin_cache)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path / "home"), **env},
-        capture_output=True,
-        check=True,
+    done = patchkit_process(
+        *("apply", "--arch", "gfx1151", "--json", "--cache-dir", str(pin_cache)),
+        env={"HOME": str(tmp_path / "home"), **env},
+        before=f"import os; os.umask({umask})",
     )
     again = json.loads(done.stdout)
     assert again["unchanged"] is False
@@ -160,8 +125,8 @@ def test_another_user_makes_the_same_commits(
 def test_ctrl_c_moves_no_branch_and_says_so(pin_cache: Path) -> None:
     argv = ["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "patchkit", *argv],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [*process_start(), *argv],
+        env=process_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -176,5 +141,5 @@ def test_ctrl_c_moves_no_branch_and_says_so(pin_cache: Path) -> None:
     assert out == ""
     assert "error[INTERRUPTED]: stopped by Ctrl-C: no branch was moved\n" in err
     assert "Traceback" not in err
-    assert BRANCH not in _git("for-each-ref", folder=pin_cache / "upstream.git")
-    assert main(["--quiet", *argv]) == 0
+    assert BRANCH not in git(pin_cache / "upstream.git", "for-each-ref")
+    assert run_patchkit("--quiet", *argv).returncode == 0

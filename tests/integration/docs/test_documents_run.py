@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -11,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import process_environment, run_patchkit
+from demo_world import git
 
 from patchkit.cli.app import main
 
@@ -71,39 +72,33 @@ _STORY = re.compile(r"<!-- story -->\n```sh\n(.*?)\n```", re.DOTALL)
 _UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 
 
+@pytest.mark.thorough
 def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
-    pin_cache: Path, tmp_path: Path, checkout: Path
+    pin_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tutorial's first page, word for word, in a shell; upstream is a remote on this machine."""
     upstream = tmp_path / "upstream.git"
     home = tmp_path / "home"
     home.mkdir()
-    environ = {**os.environ, "HOME": str(home), "PATCHKIT_CACHE": str(pin_cache)}
-
-    def git(*args: str, at: Path = tmp_path) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(at), *args], env=environ, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATCHKIT_CACHE", str(pin_cache))
     for key, value in (
         ("user.name", "owner"),
         ("user.email", "owner@localhost"),
         (f"url.{upstream}.insteadOf", _UPSTREAM),
     ):
-        git("config", "--global", key, value)
-    git("init", "-q", "--bare", "-b", "master", str(upstream))
+        git(tmp_path, "config", "--global", key, value)
+    git(tmp_path, "init", "-q", "--bare", "-b", "master", str(upstream))
     (upstream / "objects" / "info" / "alternates").write_text(f"{pin_cache / 'upstream.git' / 'objects'}\n")
-    tree = git("rev-parse", "refs/patchkit/pin/b6900^{tree}", at=pin_cache / "upstream.git")
-    first = git("commit-tree", tree, "-m", "the commit before", at=upstream)
-    pinned = git("commit-tree", tree, "-p", first, "-m", "build 6900", at=upstream)
-    git("tag", "b6900", pinned, at=upstream)
-    git("update-ref", "refs/heads/master", pinned, at=upstream)
+    tree = git(pin_cache / "upstream.git", "rev-parse", "refs/patchkit/pin/b6900^{tree}")
+    first = git(upstream, "commit-tree", tree, "-m", "the commit before")
+    pinned = git(upstream, "commit-tree", tree, "-p", first, "-m", "build 6900")
+    git(upstream, "tag", "b6900", pinned)
+    git(upstream, "update-ref", "refs/heads/master", pinned)
     script = "\n".join(_STORY.findall((_DOCS / "tutorial.md").read_text("utf-8")))
     patchkit = f'patchkit() {{ "{sys.executable}" -m patchkit "$@"; }}\n'
     done = subprocess.run(
-        ["sh", "-euc", patchkit + script], cwd=tmp_path, env={**environ, "PYTHONPATH": str(checkout)},
+        ["sh", "-euc", patchkit + script], cwd=tmp_path, env=process_environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -111,19 +106,15 @@ def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
     clone = tmp_path / "llama.cpp"
     text = (clone / "ggml/src/ggml-cuda/fattn.cu").read_text()
     assert text.index("// rocWMMA, see my notes") < text.index("Q->ne[1] == 1)\n#endif")
-    assert git("rev-list", "--count", f"{pinned}..HEAD", at=clone) == "5"
-    assert git("status", "--porcelain", at=clone) == ""
+    assert git(clone, "rev-list", "--count", f"{pinned}..HEAD") == "5"
+    assert git(clone, "status", "--porcelain") == ""
     # What the page says of cherry-pick: the same commits, made on upstream's own, conflict with the edit.
-    git("switch", "-q", "-c", "plain", "mine~4", at=clone)
+    git(clone, "switch", "-q", "-c", "plain", "mine~4")
     onto = ("--onto", "b6900", "--branch", "pinned")
-    subprocess.run(
-        [sys.executable, "-m", "patchkit", "apply", "--arch", "gfx1151", *onto],
-        cwd=clone, env={**environ, "PYTHONPATH": str(checkout)}, capture_output=True, check=True,
-    )  # fmt: skip
+    assert run_patchkit("apply", "--arch", "gfx1151", *onto, cwd=clone).returncode == 0
     picked = subprocess.run(
         ["git", "cherry-pick", "b6900..pinned"],
         cwd=clone,
-        env=environ,
         capture_output=True,
         text=True,
         check=False,

@@ -74,6 +74,7 @@ print(events - 1, moments)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", ["git", "sdist"])
 def test_a_rerun_completes_what_a_kill_cut(upstream, index, tmp_path: Path, source: str) -> None:
     root = tmp_path / "cache"

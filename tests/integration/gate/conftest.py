@@ -8,16 +8,16 @@ author would do.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_patchkit
+from demo_world import git
 from filelock import FileLock
 
 from patchkit.series.lock import GitSource, format_lock, load_lock
@@ -26,11 +26,6 @@ ROOT = Path(__file__).resolve().parents[3]
 ARCH = "gfx1151"
 # The target and one other GPU: enough to see a leak, and every further one is compiled for.
 KEPT = ("gfx1030", "gfx1151")
-_WHO = {
-    "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",
-    "GIT_COMMITTER_NAME": "who", "GIT_COMMITTER_EMAIL": "who@localhost",
-    "GIT_AUTHOR_DATE": "2025-02-01T00:00:00Z", "GIT_COMMITTER_DATE": "2025-02-01T00:00:00Z",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,25 +53,10 @@ class Project:
     cache: Path
 
     def git(self, *args: str, at: Path | None = None) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(at or self.root), *args],
-            env={**os.environ, **_WHO},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return git(at or self.root, *args)
 
     def patchkit(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "patchkit", *args],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.root,
-        )
+        return run_patchkit(*args, cwd=self.root)
 
     def pull(self, name: str, changes: Mapping[str, str | None], *, relock: bool = False) -> str:
         """A branch with one commit: texts by path, None removes."""

@@ -29,20 +29,14 @@ def patchkit(capsys):
     return run
 
 
-@pytest.fixture
-def applied(pin_cache: Path, patchkit) -> Path:
-    code, _, err = patchkit("apply", "--arch", "gfx1151", cache=pin_cache)
-    assert code == 0, err
-    return pin_cache
-
-
-def test_gates_of_a_gpu_are_not_pretended(applied: Path, patchkit, monkeypatch) -> None:
+def test_gates_of_a_gpu_are_not_pretended(candidate_cache: Path, patchkit, monkeypatch) -> None:
     monkeypatch.setattr("patchkit.gates.hardware.detect_gpus", lambda: ("gfx1100",))
-    code, out, err = patchkit("verify", "--arch", "gfx1151", "--json", "--gate", "anchors", cache=applied)
+    argv = ("verify", "--arch", "gfx1151")
+    code, out, err = patchkit(*argv, "--json", "--gate", "anchors", cache=candidate_cache)
     assert code == 0, err
     rows = {gate["gate"]: gate["verdict"] for gate in json.loads(out)["gates"]}
     assert {rows[name] for name in ("numerics", "backend-ops", "logits", "bench")} == {"not run"}
-    code, _, err = patchkit("verify", "--arch", "gfx1151", "--gate", "logits", cache=applied)
+    code, _, err = patchkit(*argv, "--gate", "logits", cache=candidate_cache)
     assert code == ExitCode.USAGE
     assert "gate 'logits' cannot run here: it needs gfx1151; this machine has gfx1100" in err
 
@@ -53,33 +47,34 @@ def test_no_gpu_and_a_backend_contradict_each_other(pin_cache: Path, patchkit) -
     assert "error[HARDWARE_REFUSED]" in err
 
 
-def test_there_must_be_a_candidate_and_a_compiler(pin_cache: Path, patchkit, monkeypatch) -> None:
+def test_there_must_be_a_candidate_and_a_compiler(
+    pin_cache: Path, candidate_cache: Path, patchkit, monkeypatch
+) -> None:
     code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=pin_cache)
     assert code == ExitCode.GIT
     assert "patchkit apply --arch gfx1151" in err
-    assert patchkit("apply", "--arch", "gfx1151", cache=pin_cache)[0] == 0
     monkeypatch.setattr("patchkit.build.toolchain.places", lambda _: [])
-    code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=pin_cache)
+    code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=candidate_cache)
     assert code == ExitCode.TOOLCHAIN
     assert "patchkit sdk install" in err
 
 
-def test_anchors_need_no_compiler_and_leave_evidence(applied: Path, patchkit) -> None:
+def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path, patchkit) -> None:
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
-    code, out, err = patchkit(*argv, cache=applied)
+    code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == 0, err
     assert "ok     anchors     12 edits of 4 patches resolve to 26 places, as in the candidate" in out
     assert "-      isolation   not run: not asked for" in out
     assert "-      backend-ops not run" in out
-    evidence = json.loads((applied / "evidence" / TREE / "anchors.json").read_text())
+    evidence = json.loads((candidate_cache / "evidence" / TREE / "anchors.json").read_text())
     assert len(evidence["evidence"]["edits"]) == 12
-    code, out, _ = patchkit(*argv, "--json", cache=applied)
+    code, out, _ = patchkit(*argv, "--json", cache=candidate_cache)
     document = json.loads(out)
     assert (code, document["ok"], document["tree"]) == (0, True, TREE)
     assert [gate["gate"] for gate in document["gates"]][:2] == ["anchors", "isolation"]
 
 
-def test_a_candidate_of_another_series_is_stale(applied: Path, patchkit, tmp_path: Path) -> None:
+def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, patchkit, tmp_path: Path) -> None:
     series = tmp_path / "series"
     for name in ("patches", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
@@ -87,9 +82,9 @@ def test_a_candidate_of_another_series_is_stale(applied: Path, patchkit, tmp_pat
     template = series / "patches/0004-tile-config-guard/fattn-tile-fallback.cuh.jinja"
     template.write_text(template.read_text() + "// changed\n")
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors", "--series-dir", str(series))
-    assert patchkit(*argv, cache=applied)[0] == ExitCode.GIT
-    adopt(applied, series, "candidate/gfx1151/b6900")
-    code, out, err = patchkit(*argv, cache=applied)
+    assert patchkit(*argv, cache=candidate_cache)[0] == ExitCode.GIT
+    adopt(candidate_cache, series, "candidate/gfx1151/b6900")
+    code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == ExitCode.GATE_FAILED
     assert "FAILED anchors" in out
     assert "this candidate must not be published" in out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import patchkit_process, run_patchkit
 
 from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
@@ -25,27 +26,32 @@ CUDA = "ggml/src/ggml-cuda"
 
 
 @pytest.fixture
-def patchkit(pin_cache: Path, capsys) -> Callable[..., tuple[int, str, str]]:
+def patchkit(candidate_cache: Path, capsys) -> Callable[..., tuple[int, str, str]]:
     """Runs one command on a cache that has the candidate; gives its exit code and both outputs."""
 
     def run(*argv: str) -> tuple[int, str, str]:
-        returned = main([*argv, "--cache-dir", str(pin_cache)])
+        returned = main([*argv, "--cache-dir", str(candidate_cache)])
         out, err = capsys.readouterr()
         return returned, out, err
 
-    code, _, err = run("apply", "--arch", "gfx1151", "--unlocked")
-    assert code == 0, err
     return run
 
 
-@pytest.fixture
-def bundle(patchkit, tmp_path: Path) -> Path:
-    """The bundle of the candidate."""
-    folder = tmp_path / "bundle"
-    code, out, err = patchkit("numerics", "build", str(folder), "--arch", "gfx1151")
-    assert code == 0, err
-    assert "sh run.sh" in out
+@pytest.fixture(scope="module")
+def built(shipped_apply, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of the candidate; to be copied."""
+    folder = tmp_path_factory.mktemp("numerics") / "bundle"
+    where = ("--arch", "gfx1151", "--cache-dir", shipped_apply[0])
+    done = run_patchkit("numerics", "build", folder, *where)
+    assert done.returncode == 0, done.stderr
+    assert "sh run.sh" in done.stdout
     return folder
+
+
+@pytest.fixture
+def bundle(built: Path, tmp_path: Path) -> Path:
+    """The bundle, for a test of its own."""
+    return shutil.copytree(built, tmp_path / "bundle")
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -150,17 +156,12 @@ def test_without_an_nvidia_gpu_nothing_is_run(bundle: Path, patchkit, monkeypatc
     assert not (bundle / "results").exists()
 
 
-def test_a_full_disk_leaves_no_bundle(patchkit, pin_cache: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_bundle(patchkit, candidate_cache: Path, tmp_path: Path) -> None:
     code, _, err = patchkit("numerics", "build", str(tmp_path / "first"), "--arch", "gfx1151")
     assert code == 0, err  # the trees are in the cache now
-    argv = [sys.executable, "-m", "patchkit", "numerics", "build", str(tmp_path / "b"), "--arch", "gfx1151"]
-    done = subprocess.run(
-        [*argv, "--cache-dir", str(pin_cache)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)),
+    done = patchkit_process(
+        *("numerics", "build", tmp_path / "b", "--arch", "gfx1151", "--cache-dir", candidate_cache),
+        before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))",
     )
     assert done.returncode == ExitCode.CACHE, done.stderr
     assert "error[DISK_FULL]" in done.stderr
@@ -303,16 +304,16 @@ def cuda_machine(tools: Path, tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_verify_runs_numerics_where_there_is_an_nvidia_gpu(
-    patchkit, pin_cache: Path, cuda_machine: Path
+    patchkit, candidate_cache: Path, cuda_machine: Path
 ) -> None:
     argv = ("verify", "--arch", "gfx1151", "--gate", "numerics", "--json")
     code, out, _ = patchkit(*argv)
     assert code == ExitCode.TOOLCHAIN
     assert json.loads(out)["error"]["code"] == "NUMERICS_BUILD_FAILED"
-    report = json.loads(next((pin_cache / "evidence").glob("*/report.json")).read_text())
+    report = json.loads(next((candidate_cache / "evidence").glob("*/report.json")).read_text())
     assert {row["verdict"] for row in report["gates"]} == {"not run"}
     # The record in place of what this machine cannot compute: same GPU, driver and nvcc.
-    (folder,) = (pin_cache / "numerics").iterdir()
+    (folder,) = (candidate_cache / "numerics").iterdir()
     mine = (folder / "numerics.json").read_text()
     with tarfile.open(RECORD) as archive:
         archive.extractall(folder, filter="data")

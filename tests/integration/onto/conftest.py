@@ -60,7 +60,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Owner:
     make_upstream(place.upstream, {1: files, 2: {"README.md": "a newer one\n"}})
     make_series(place, 1, ("gfx1151",), config=True, last=None)
     clone = place.root / "clone"
-    git(place.root, "clone", "-q", str(place.upstream), str(clone))
+    git(place.root, "clone", "-q", "--template=", str(place.upstream), str(clone))
     git(clone, "switch", "-q", "-c", "mine", "b2")
     owner = Owner(place=place, clone=clone)
     owner.commit(f"{FOLDER}/demo.cu", EDITED)

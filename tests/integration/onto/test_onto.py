@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 from demo_world import FOLDER, SOURCE
 
 BRANCH = "refs/heads/patchkit/gfx1151"
@@ -81,10 +81,7 @@ def test_it_says_the_result_in_a_few_lines_and_more_with_v(owner):
 def test_without_a_revision_it_is_head_and_the_folder_one_is_in(owner):
     below = owner.clone / "ggml" / "src"
     for args in (("--onto", "--arch", "gfx1151"), ("--arch", "gfx1151", "--onto")):
-        done = subprocess.run(
-            owner.place.command("apply", *args, "--json"),
-            env=owner.place.environ, cwd=below, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_patchkit(*owner.place.words("apply", *args, "--json"), cwd=below)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["base"] == owner.git("rev-parse", "HEAD")
 

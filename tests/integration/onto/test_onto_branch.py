@@ -8,8 +8,10 @@ import signal
 import subprocess
 
 import pytest
+from command_line import process_environment, process_start
 from demo_world import FOLDER, SOURCE
 from killing import killed
+from thorough import ordinary
 
 BRANCH = "refs/heads/patchkit/gfx1151"
 POINTS = 30
@@ -113,6 +115,7 @@ def test_nothing_of_the_clones_own_settings_hooks_and_attributes_takes_part(owne
     expected = owner.git("rev-parse", BRANCH)
     owner.git("update-ref", "-d", BRANCH)
     hooks = owner.clone / ".git" / "hooks"
+    hooks.mkdir()
     for name in (
         "reference-transaction",
         "post-commit",
@@ -160,6 +163,7 @@ def test_nothing_of_the_clones_own_settings_hooks_and_attributes_takes_part(owne
     for key, value in settings.items():
         owner.git("config", key, value)
     (tmp_path / "attributes").write_text("* filter=x diff=x merge=x\n")
+    (owner.clone / ".git" / "info").mkdir(exist_ok=True)
     (owner.clone / ".git" / "info" / "attributes").write_text("* filter=x diff=x merge=x ident\n")
     environment = {
         "GIT_EXTERNAL_DIFF": trap("env-diff"),
@@ -215,7 +219,7 @@ def events(grown, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", range(POINTS))
+@pytest.mark.parametrize("point", ordinary(range(POINTS), (0, 12, 21, 29)))
 def test_killed_anywhere_leaves_the_clone_as_before_or_complete(owner, events, point):
     at = 1 + point * (events - 3) // (POINTS - 1)  # the last two are the interpreter closing down
     args = ("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
@@ -236,9 +240,10 @@ def test_killed_anywhere_leaves_the_clone_as_before_or_complete(owner, events, p
 
 
 def test_two_at_once_make_the_same_branch(owner):
-    command = owner.place.command("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    words = owner.place.words("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    command = [*process_start(), *words]
     running = [
-        subprocess.Popen(command, env=owner.place.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(3)
     ]
     for process in running:
@@ -261,9 +266,13 @@ def test_a_clone_that_cannot_be_written_is_told_and_stays(owner):
 
 
 def test_ctrl_c_says_what_it_left(owner):
-    command = owner.place.command("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    words = owner.place.words("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
     process = subprocess.Popen(
-        command, env=owner.place.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*process_start(), *words],
+        env=process_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     assert "copying" in process.stderr.readline()

@@ -18,18 +18,18 @@ def test_there_must_be_a_candidate(pin_cache: Path, capsys) -> None:
     assert "patchkit apply --arch gfx1151" in capsys.readouterr().err
 
 
-def test_without_a_compiler_nothing_is_built(pin_cache: Path, capsys, monkeypatch, tmp_path: Path) -> None:
-    assert main(["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]) == 0
-    capsys.readouterr()
+def test_without_a_compiler_nothing_is_built(
+    candidate_cache: Path, capsys, monkeypatch, tmp_path: Path
+) -> None:
     for name in ("git", "env"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    code = main(["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(pin_cache)])
+    code = main(["build", "--arch", "gfx1151", "--backend", "cpu", "--cache-dir", str(candidate_cache)])
     assert code == ExitCode.TOOLCHAIN
     err = capsys.readouterr().err
     assert "error[COMPILER_MISSING]" in err
     assert "g++" in err
-    assert not (pin_cache / "builds").exists()
+    assert not (candidate_cache / "builds").exists()
 
 
 @pytest.mark.parametrize("folder", ["file/dist", "file"])

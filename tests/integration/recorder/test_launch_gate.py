@@ -15,6 +15,7 @@ import pytest
 
 from patchkit.build.compile import CompileFailed
 from patchkit.build.compiler import Compiler
+from patchkit.build.store import Store
 from patchkit.build.tree import overlay_tree
 from patchkit.build.units import SourceTree
 from patchkit.candidate.subject import Subject
@@ -22,10 +23,10 @@ from patchkit.gates import touched
 from patchkit.gates.base import GateResult
 from patchkit.gates.launch.gate import LaunchGate
 from patchkit.gates.launch.runs import known_cases
-from patchkit.gpu.backend import RecordedBackend, build_backend
 from patchkit.gpu.cases import own_cases
 from patchkit.gpu.device import device_of
-from patchkit.gpu.session import RecordedRunFailed, RecordedRunHangs
+from patchkit.gpu.runtime import RecordedBackend, build_backend
+from patchkit.gpu.session import RecordedRunFailed, RecordedRunHangs, Session
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
@@ -69,6 +70,11 @@ def run_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateResult]:
 @pytest.fixture(scope="module")
 def baseline(subject: Subject, compiler: Compiler) -> RecordedBackend:
     return build_backend(SourceTree(subject.baseline), compiler, "gfx1151")
+
+
+def _session(side: RecordedBackend, subject: Subject, compiler: Compiler) -> Session:
+    device = device_of(subject.profiles["gfx1151"])
+    return Session(backend=side, device=device, figures={}, compiler=compiler)
 
 
 def _problems(result: GateResult) -> dict[str, str]:
@@ -209,9 +215,10 @@ def test_upstreams_code_that_does_not_end_is_stopped_and_named(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("patchkit.gpu.session._TIMEOUT_S", 0.001)
-    session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, tmp_path, compiler)
     with pytest.raises(RecordedRunHangs) as caught:
-        session.run_cases(own_cases())
+        _session(baseline, subject, replace(compiler, store=Store(root=tmp_path / "objects"))).run_cases(
+            own_cases()
+        )
     assert "fattn_cases did not end within 0.001 s on the launch recorder as gfx1151" in caught.value.message
     assert not list(tmp_path.rglob("log.jsonl"))
 
@@ -222,18 +229,15 @@ def test_a_backend_that_cannot_be_loaded_is_not_a_recording(
     nothing = tmp_path / "libggml-hip.so"
     nothing.write_bytes(b"\x7fELF is not all of it")
     library = replace(baseline.library, path=nothing, key="none")
-    session = replace(baseline, library=library).session(
-        device_of(subject.profiles["gfx1151"]), {}, tmp_path, compiler
-    )
+    session = _session(replace(baseline, library=library), subject, compiler)
     with pytest.raises(RecordedRunFailed) as caught:
         session.run_cases(own_cases()[:1])
     assert "fattn_cases failed on the launch recorder" in caught.value.message
 
 
 def test_every_case_that_upstream_lists_is_understood(
-    baseline: RecordedBackend, subject: Subject, compiler: Compiler, tmp_path: Path
+    baseline: RecordedBackend, subject: Subject, compiler: Compiler
 ) -> None:
-    session = baseline.session(device_of(subject.profiles["gfx1151"]), {}, subject.cache_root, compiler)
-    cases, unknown = known_cases(session.support())
+    cases, unknown = known_cases(_session(baseline, subject, compiler).support())
     assert unknown == ()
     assert len(cases) - len(own_cases()) > 5000

@@ -69,10 +69,12 @@ def answers(stub: Path, device: str, tmp_path_factory: pytest.TempPathFactory) -
     return _answers([_cxx()], _HERE / "headers", stub, tmp_path_factory.mktemp("calls"), device)
 
 
+@pytest.mark.thorough
 def test_every_wrong_argument_is_answered_as_the_runtime_answers_it(answers):
     assert [line for line in answers if line[2] != line[3]] == []
 
 
+@pytest.mark.thorough
 def test_every_exported_call_has_a_row(answers, stub):
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", "--format=posix", str(stub / STUB_NAMES[0])],

@@ -40,7 +40,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for name, texts in (("whole", files), ("hostile", {**files, "report.json": hostile})):
         made[name] = tmp_path_factory.mktemp("pages") / f"{name}.html"
-        made[name].write_text(html_report(parse_evidence(texts, "evidence"), sweep=sweep), "utf-8")
+        made[name].write_text(
+            html_report(parse_evidence(texts, "evidence").model_copy(update={"sweep": sweep})), "utf-8"
+        )
     return made
 
 

@@ -7,7 +7,6 @@ installed from it compiles.
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import hashlib
 import os
@@ -173,7 +172,7 @@ def request_of(mirror: Mirror, real: Prefix, tmp_path: Path):
     """Makes the request to install from the mirror, with the real prefix's compiler as the installed one."""
 
     def make(**changes: object) -> Request:
-        pins = dataclasses.replace(load_pins(), **changes.pop("pins", {}))  # type: ignore[arg-type]
+        pins = load_pins().model_copy(update=changes.pop("pins", {}))  # type: ignore[arg-type]
         values: dict[str, object] = {
             "cache_root": tmp_path / "cache",
             "pins": pins,

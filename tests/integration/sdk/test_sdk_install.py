@@ -19,21 +19,6 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.cmake import cmake_settings
 from patchkit.build.sdk import apt
 from patchkit.build.sdk.apt import Wanted, make_client
-from patchkit.build.sdk.errors import (
-    AptMissing,
-    CompilerTooOld,
-    CompilerUnavailable,
-    DownloadTooBig,
-    MirrorMissing,
-    MirrorUnreachable,
-    PackageDamaged,
-    PackageMissing,
-    PackagesSlow,
-    RocWmmaMismatch,
-    SignatureBad,
-    SmokeFailed,
-    VersionsDisagree,
-)
 from patchkit.build.sdk.flags import hip_arguments
 from patchkit.build.sdk.install import install, remove, smoke
 from patchkit.build.sdk.parts import obtain_compiler, unpack
@@ -57,9 +42,9 @@ class Said(NullReporter):
         self.texts.append(text)
 
 
-def refuse(request, kind: type[PatchkitError]) -> PatchkitError:
+def refuse(request, code: str) -> PatchkitError:
     """The install fails with that error and leaves nothing to see."""
-    with pytest.raises(kind) as caught:
+    with refused(code) as caught:
         install(request, QUIET)
     folder = request.cache_root / "sdk"
     assert sorted(path.name for path in folder.iterdir()) == ["lock"]
@@ -115,7 +100,7 @@ def test_a_damaged_prefix_is_made_anew_and_remove_takes_everything(request_of) -
 
 def test_a_suite_that_is_not_signed_is_refused(request_of, mirror) -> None:
     (mirror.root / "dists/forky/InRelease").unlink()
-    refuse(request_of(), SignatureBad)
+    refuse(request_of(), "SDK_SIGNATURE_BAD")
 
 
 def test_a_suite_signed_by_a_stranger_is_refused(request_of, mirror, tmp_path: Path) -> None:
@@ -123,7 +108,7 @@ def test_a_suite_signed_by_a_stranger_is_refused(request_of, mirror, tmp_path: P
     stranger.gnupg.mkdir(mode=0o700)
     stranger.gpg("--quick-generate-key", "stranger <stranger@localhost>", "ed25519", "sign", "never")
     stranger.sign("forky")
-    error = refuse(request_of(), SignatureBad)
+    error = refuse(request_of(), "SDK_SIGNATURE_BAD")
     assert "forky" in error.message
 
 
@@ -137,7 +122,7 @@ def test_a_package_changed_after_indexing_is_refused(request_of, mirror) -> None
     path = next(mirror.root.glob("pool/librocblas-dev*"))
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    refuse(request_of(), PackageDamaged)
+    refuse(request_of(), "SDK_PACKAGE_DAMAGED")
 
 
 def test_a_suite_that_lacks_a_package_is_passed_over_for_the_next(request_of, mirror) -> None:
@@ -152,32 +137,32 @@ def test_a_suite_that_lacks_a_package_is_passed_over_for_the_next(request_of, mi
 @pytest.mark.parametrize("lost", ["libhipblas-dev", "rocm-device-libs"])
 def test_a_package_no_suite_has_is_named(request_of, mirror, lost: str) -> None:
     mirror.publish("forky", without=lost)
-    error = refuse(request_of(suites=("forky",)), PackageMissing)
+    error = refuse(request_of(suites=("forky",)), "SDK_PACKAGE_MISSING")
     assert lost in f"{error.message} {error.why}"
 
 
 def test_a_suite_that_is_not_there_is_named(request_of) -> None:
-    assert "nosuch" in refuse(request_of(suites=("nosuch",)), PackageMissing).message
+    assert "nosuch" in refuse(request_of(suites=("nosuch",)), "SDK_PACKAGE_MISSING").message
 
 
 def test_a_mirror_that_does_not_answer_is_unreachable(request_of, mirror) -> None:
     entry = replace(mirror.entry, uris=("http://127.0.0.1:9/debian",))
-    refuse(request_of(entries=(entry,)), MirrorUnreachable)
+    refuse(request_of(entries=(entry,)), "SDK_MIRROR_UNREACHABLE")
 
 
 def test_a_mirror_that_never_finishes_is_too_slow(request_of, mirror, monkeypatch) -> None:
     monkeypatch.setattr(apt, "_UPDATE_S", 1.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         entry = replace(mirror.entry, uris=(f"http://127.0.0.1:{server.getsockname()[1]}/debian",))
-        refuse(request_of(entries=(entry,)), PackagesSlow)
+        refuse(request_of(entries=(entry,)), "SDK_PACKAGES_SLOW")
 
 
 def test_no_mirror_at_all(request_of) -> None:
-    refuse(request_of(entries=()), MirrorMissing)
+    refuse(request_of(entries=()), "SDK_MIRROR_MISSING")
 
 
 def test_packages_far_larger_than_expected_are_not_fetched(request_of) -> None:
-    error = refuse(request_of(pins={"download_limit": 1000}), DownloadTooBig)
+    error = refuse(request_of(pins={"download_limit": 1000}), "SDK_DOWNLOAD_TOO_BIG")
     assert "the largest is" in (error.why or "")
 
 
@@ -185,7 +170,7 @@ def test_libraries_of_another_major_version_are_refused(request_of, mirror) -> N
     next(mirror.root.glob("pool/libhipblas-dev*")).unlink()
     mirror.build("libhipblas-dev", "5.7.1-1")
     mirror.publish("forky")
-    error = refuse(request_of(), VersionsDisagree)
+    error = refuse(request_of(), "SDK_VERSIONS_DISAGREE")
     assert "hipBLAS headers are 5.7.1-1" in error.message
 
 
@@ -193,7 +178,7 @@ def test_packages_without_headers_are_refused(request_of, mirror) -> None:
     next(mirror.root.glob("pool/libamdhip64-dev*")).unlink()
     mirror.build("libamdhip64-dev", "6.4.3-5")
     mirror.publish("forky")
-    assert "hold no HIP headers" in refuse(request_of(), VersionsDisagree).message
+    assert "hold no HIP headers" in refuse(request_of(), "SDK_VERSIONS_DISAGREE").message
 
 
 def test_a_prefix_that_does_not_compile_is_not_kept(request_of, mirror, real: Prefix, tmp_path: Path) -> None:
@@ -206,7 +191,7 @@ def test_a_prefix_that_does_not_compile_is_not_kept(request_of, mirror, real: Pr
     next(mirror.root.glob("pool/libamdhip64-dev*")).unlink()
     mirror.build("libamdhip64-dev", "6.4.3-5", {"usr": tmp_path / "usr"})
     mirror.publish("forky")
-    assert "broken" in (refuse(request_of(), SmokeFailed).why or "")
+    assert "broken" in (refuse(request_of(), "SDK_SMOKE_FAILED").why or "")
 
 
 def test_a_machine_without_cxx_headers_is_told_so(real: Prefix, tmp_path: Path) -> None:
@@ -226,12 +211,12 @@ def test_a_machine_without_cxx_headers_is_told_so(real: Prefix, tmp_path: Path) 
 
 def test_without_apt_the_error_says_what_else_to_do(request_of, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    refuse(request_of(), AptMissing)
+    refuse(request_of(), "SDK_APT_MISSING")
 
 
 def test_a_file_that_is_no_package_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "a_1_all.deb").write_bytes(b"!<arch>\nnothing")
-    with pytest.raises(PackageDamaged):
+    with refused("SDK_PACKAGE_DAMAGED"):
         unpack(tmp_path, [Wanted(name="a", version="1", size=1)], tmp_path / "out", QUIET)
 
 
@@ -239,14 +224,16 @@ def test_a_package_nobody_asked_for_is_damaged(mirror, tmp_path: Path) -> None:
     folder = tmp_path / "debs"
     folder.mkdir()
     shutil.copy(next(mirror.root.glob("pool/libhipcub-dev*")), folder)
-    with pytest.raises(PackageDamaged) as caught:
+    with refused("SDK_PACKAGE_DAMAGED") as caught:
         unpack(folder, [Wanted(name="other", version="1", size=1)], tmp_path / "out", QUIET)
     assert "was not asked for" in (caught.value.why or "")
 
 
-@pytest.mark.parametrize(("offered", "kind"), [((), CompilerUnavailable), (("clang-15",), CompilerTooOld)])
+@pytest.mark.parametrize(
+    ("offered", "code"), [((), "SDK_COMPILER_UNAVAILABLE"), (("clang-15",), "SDK_COMPILER_TOO_OLD")]
+)
 def test_suites_without_a_new_enough_compiler(
-    mirror, tmp_path: Path, offered: tuple[str, ...], kind: type[PatchkitError]
+    mirror, tmp_path: Path, offered: tuple[str, ...], code: str
 ) -> None:
     for name in offered:
         mirror.build(name, "1-1")
@@ -254,7 +241,7 @@ def test_suites_without_a_new_enough_compiler(
     stanza = mirror.entry.for_suite("forky").as_stanza()
     client = make_client(tmp_path / "apt", stanza, environ={}, reporter=QUIET)
     client.update("the suite")
-    with pytest.raises(kind) as caught:
+    with refused(code) as caught:
         obtain_compiler(client, tmp_path, minimum=20, at_least=21, complaints=("/bin/clang++: too old",))
     assert "/bin/clang++: too old" in (caught.value.why or "")
 
@@ -325,7 +312,7 @@ def test_a_rocwmma_that_is_not_the_pinned_tree_is_refused_even_when_it_is_option
 ) -> None:
     url, pin = rocwmma
     wrong = replace(pin, tree="0" * 40)
-    refuse(request_of(rocwmma="auto", rocwmma_url=url, pins={"rocwmma": wrong}), RocWmmaMismatch)
+    refuse(request_of(rocwmma="auto", rocwmma_url=url, pins={"rocwmma": wrong}), "SDK_ROCWMMA_MISMATCH")
 
 
 def test_the_real_prefix_compiles_with_its_own_tools(real: Prefix, sdk_cache: Path, tmp_path: Path) -> None:

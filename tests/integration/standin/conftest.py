@@ -18,8 +18,8 @@ from stand_in_proof.cases import function_names, source
 from stand_in_proof.ir import Function
 from stand_in_proof.ir_text import parse_functions
 
+from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.errors import PrefixDamaged
 from patchkit.build.toolchain import Toolchain, ToolchainMissing, find_toolchain, hip_flags
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,9 @@ def toolchain(test_cache: Path) -> Toolchain:
     with FileLock(test_cache / "sdk.lock"):
         try:
             return find_toolchain(folder, dict(os.environ), NullReporter())
-        except (ToolchainMissing, PrefixDamaged):
+        except ToolchainError as error:
+            if not isinstance(error, ToolchainMissing) and error.code != "SDK_PREFIX_DAMAGED":
+                raise
             argv = [sys.executable, "-m", "patchkit", "sdk", "install", "--cache-dir", str(folder)]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             done = subprocess.run(

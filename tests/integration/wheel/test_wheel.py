@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.wheel, pytest.mark.network, pytest.mark.slow, pytest.mark.xdist_group("wheel")]
+pytestmark = [
+    *(pytest.mark.wheel, pytest.mark.network, pytest.mark.slow, pytest.mark.thorough),
+    pytest.mark.xdist_group("wheel"),
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,7 +12,6 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.base.files import DiskFull
 from patchkit.base.process import ToolFailed, ToolMissing, ToolTimeout
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compile import CompileFailed, CompilerCrashed, Job, compile_unit
@@ -121,11 +120,11 @@ def test_a_prefix_that_moved_is_the_same_compiler(tree: SourceTree, compiler_of,
     [
         ("echo 'ggml/src/a.cuh:3:7: error: no member x' >&2; exit 1", CompileFailed, "no member x"),
         ("echo 'PLEASE submit a bug report to ...' >&2; exit 139", CompilerCrashed, "clang crashed on"),
-        ("echo 'error: unable to write: No space left on device' >&2; exit 1", DiskFull, "compiling"),
+        ("echo 'error: unable to write: No space left on device' >&2; exit 1", CacheError, "compiling"),
         ("kill -SEGV $$", CompilerCrashed, "ended by SIGSEGV on ggml/src/ggml-cuda/k.cu"),
         ("kill -KILL $$", CompilerCrashed, "ended by SIGKILL"),
-        ("kill -XFSZ $$", DiskFull, "File too large"),
-        ("exit 153", DiskFull, "File too large"),
+        ("kill -XFSZ $$", CacheError, "File too large"),
+        ("exit 153", CacheError, "File too large"),
         ("exit 3", ToolFailed, "status 3"),
         ('touch "$HOME/x"; for w; do [ "$l" = -o ] && : > "$w"; l=$w; done', None, ""),
     ],

@@ -10,7 +10,6 @@ from refusing import refused
 
 from patchkit.base.errors import ExitCode
 from patchkit.base.reporter import NullReporter
-from patchkit.build.sdk.errors import PrefixDamaged
 from patchkit.build.sdk.prefix import STANDIN, Package, Record, write_record
 from patchkit.build.sdk.versions import rocwmma_version
 from patchkit.build.toolchain import (
@@ -235,14 +234,14 @@ def test_a_damaged_prefix_says_how_to_make_it_anew(find, sdk: Path, gone: str) -
         import shutil
 
         shutil.rmtree(path.parent)
-    with pytest.raises(PrefixDamaged) as caught:
+    with refused("SDK_PREFIX_DAMAGED") as caught:
         find(sdk)
     assert caught.value.hint == "make it anew: patchkit sdk install"
 
 
 def test_a_prefix_whose_compiler_was_removed_is_damaged(find, sdk: Path, tmp_path: Path) -> None:
     (tmp_path / "bin/clang++-22").unlink()
-    with pytest.raises(PrefixDamaged) as caught:
+    with refused("SDK_PREFIX_DAMAGED") as caught:
         find(sdk)
     assert caught.value.where[0].path == str(tmp_path / "bin/clang++-22")
 

@@ -7,18 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def options(tmp_path: Path, arch: str, upstream: str, wanted: str) -> subprocess.CompletedProcess[str]:
     """What the workflow does with the lock of this project."""
-    command = [sys.executable, "-m", "patchkit", "status", "--json", "--cache-dir", str(tmp_path)]
-    status = subprocess.run([*command, "--series-dir", str(ROOT)], cwd=ROOT, capture_output=True, check=True)
+    status = run_patchkit("status", "--json", "--cache-dir", tmp_path, "--series-dir", ROOT)
+    assert status.returncode == 0, status.stderr
     args = ["--arch", arch, "--upstream", upstream, f"--with={wanted}"]
     return subprocess.run(
         [sys.executable, str(ROOT / "ci" / "release_set.py"), *args],
-        input=status.stdout.decode(),
+        input=status.stdout,
         capture_output=True,
         text=True,
         check=False,

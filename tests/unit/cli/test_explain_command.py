@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from refusing import refused
 
@@ -24,23 +22,26 @@ def _decision(line: int, kind: str, text: str, outcome: str = "", by: str | None
     return Decision(where=where, kind=kind, text=text, outcome=outcome, decided_by=by)
 
 
-def _explanation() -> Explanation:
+def _explanation(figures: CompiledKernel | None = None) -> Explanation:
     kernel = Kernel(name=read_name("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc"), units=("t.cu",))
     launch = Launch(kernel=kernel, grid=(1, 15, 8), block=(32, 4, 1), lds=0, resident=6)
     told = (
         _decision(307, "if", "wmma(cc) && a", "false", "a"),
         _decision(343, "return", "BEST_FATTN_KERNEL_TILE"),
     )
-    after = Account(
-        side="after", selection=Selection(is_supported=True, decisions=told, launches=(launch,)), code={}
-    )
+    code = {} if figures is None else {kernel.name.mangled: figures}
+    after = Account.of("after", Selection(is_supported=True, decisions=told, launches=(launch,)), code)
     refused = (_decision(343, "return", "BEST_FATTN_KERNEL_NONE"),)
-    before = Account(
-        side="before", selection=Selection(is_supported=False, decisions=refused, launches=()), code={}
-    )
+    before = Account.of("before", Selection(is_supported=False, decisions=refused, launches=()), {})
     return Explanation(
-        arch="gfx1151", branch="candidate/x", case=_CASE, tools="clang 22", accounts=(before, after)
+        arch="gfx1151", branch="candidate/x", case=str(_CASE), tools="clang 22", accounts=(before, after)
     )
+
+
+def _both(one: Explanation) -> Explanation:
+    """The same before as after."""
+    after = one.accounts[1]
+    return one.model_copy(update={"accounts": (after.model_copy(update={"side": "before"}), after)})
 
 
 def test_both_sides_are_told_with_reason_and_geometry():
@@ -60,19 +61,14 @@ def test_what_changes_comes_first_with_the_branch_that_turned():
 
 
 def test_a_kernel_that_is_a_trap_is_called_one_in_the_first_line():
-    one = _explanation()
-    before, after = one.accounts
-    (launch,) = after.selection.launches
     figures = ResourceRemark(
         name="k", sgprs=36, vgprs=41, scratch_bytes=0, waves=16, sgpr_spills=0, vgpr_spills=0, lds_bytes=0
     )
-    code = {launch.kernel.name.mangled: CompiledKernel(figures=figures, threads=128, is_trap=True)}
-    trapped = replace(after, code=code)
-    lines = list(_lines(replace(one, accounts=(before, trapped))))
+    trapped = _explanation(CompiledKernel(figures=figures, threads=128, is_trap=True))
+    lines = list(_lines(trapped))
     assert lines[3] == "not supported before the patches, TILE (its code is a trap) after"
     assert any("ITS BODY IS A TRAP" in line for line in lines)
-    both = replace(one, accounts=(replace(trapped, side="before"), trapped))
-    assert list(_lines(both))[3] == "TILE (its code is a trap), before and after"
+    assert list(_lines(_both(trapped)))[3] == "TILE (its code is a trap), before and after"
 
 
 def test_an_unknown_gpu_is_not_called_a_missing_candidate(capsys, tmp_path):
@@ -83,8 +79,7 @@ def test_an_unknown_gpu_is_not_called_a_missing_candidate(capsys, tmp_path):
 
 
 def test_where_both_sides_end_alike_nothing_turns():
-    one = _explanation()
-    same = replace(one, accounts=(replace(one.accounts[1], side="before"), one.accounts[1]))
+    same = _both(_explanation())
     assert same.turn is None
     assert list(_lines(same))[3:5] == ["TILE, before and after", ""]
     assert same.as_json()["turn"] is None

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from thorough import ordinary
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -54,7 +55,7 @@ def test_help_imports_none_of_the_heavy_libraries() -> None:
     assert not heavy & set(done.stdout.rpartition("#")[2].split())
 
 
-@pytest.mark.parametrize("locale", ["C", "POSIX", "xx_YY.nonsense", "en_US.ISO-8859-1"])
+@pytest.mark.parametrize("locale", ordinary(["C", "en_US.ISO-8859-1", "POSIX", "xx_YY.nonsense"], kept=2))
 def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
     name = b"caf\xc3\xa9-\xff"
     done = subprocess.run(
@@ -196,7 +197,9 @@ def test_no_file_takes_the_number_of_a_closed_stream() -> None:
 @pytest.mark.parametrize(
     ("sign", "by"), [("SIGINT", b"Ctrl-C"), ("SIGTERM", b"SIGTERM"), ("SIGHUP", b"SIGHUP")]
 )
-@pytest.mark.parametrize("module", ["click", "patchkit.cli.boundary", "patchkit.cli.doctor"])
+@pytest.mark.parametrize(
+    "module", ordinary(["patchkit.cli.boundary", "click", "patchkit.cli.doctor"], kept=1)
+)
 def test_ctrl_c_and_its_like_while_modules_are_imported(
     module: str, sign: str, by: bytes, argv: tuple[str, ...], out: bytes
 ) -> None:
@@ -259,7 +262,7 @@ def test_what_the_caller_ignores_stays_ignored() -> None:
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize("limit", [3, 4, 5, 6])
+@pytest.mark.parametrize("limit", ordinary([5, 3, 4, 6], kept=1))
 def test_too_few_open_files_is_said(limit: int) -> None:
     code = (
         "import resource, sys\nfrom patchkit.cli.app import run\n"

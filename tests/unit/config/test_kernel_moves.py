@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from patchkit.kernels.wmma import KV_PADDING, VARIANTS
 from patchkit.series.catalogue import load_series
-from patchkit.series.promises import KernelMove, KernelMoveModel
+from patchkit.series.promises import CasePromise, KernelMove, KernelMoveModel
 
 ROOT = Path(__file__).parents[3]
 MOVE = KernelMove(origin="mma", to=("tile",), head_sizes=(256,), why="a test")
@@ -56,3 +57,23 @@ def test_the_moves_of_the_series() -> None:
         "rocwmma-route-off": [("wmma", ()), ("vec", ())],
         "fattn-d256-tile": [("mma", (256,))],
     }
+
+
+def test_the_launches_of_the_series_are_promises_of_decode_and_prefill() -> None:
+    launches = {patch.id: patch.launches for patch in load_series(ROOT / "patches").patches}
+    assert [name for name, each in launches.items() if each.tables] == ["wmma-tile-params"]
+    told = {promise.code: promise for each in launches.values() for promise in each.cases}
+    prefill, decode = told["LAUNCH_PREFILL_NOT_WMMA"], told["LAUNCH_DECODE_WMMA"]
+    assert set(prefill.head_sizes) == {variant.head_size for variant in VARIANTS}
+    assert (prefill.kv_multiple_of, prefill.only, decode.max_tokens, decode.never) == (
+        *(KV_PADDING, "wmma"),
+        *(1, "wmma"),
+    )
+
+
+@pytest.mark.parametrize(
+    "row", [{}, {"only": "wmma", "never": "vec"}, {"never": "rocwmma"}, {"code": "LOST"}]
+)
+def test_what_is_no_promise(row: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        CasePromise.model_validate({"code": "LAUNCH_LOST", "broken": "a test", **row})

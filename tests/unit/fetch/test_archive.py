@@ -12,21 +12,7 @@ from refusing import refused
 
 from patchkit.base.errors import SourceError
 from patchkit.upstream import sdist as module
-from patchkit.upstream.sdist import (
-    ArchiveAbsolutePath,
-    ArchiveDamaged,
-    ArchiveDuplicate,
-    ArchiveFileTooLarge,
-    ArchiveGitFolder,
-    ArchiveLinkOutside,
-    ArchiveParentPath,
-    ArchivePathTooLong,
-    ArchiveSpecialFile,
-    ArchiveTooManyMembers,
-    Limits,
-    Member,
-    read_archive,
-)
+from patchkit.upstream.sdist import Limits, Member, read_archive
 
 TREE = "pkg-1.0/third/llama.cpp/"
 
@@ -94,20 +80,20 @@ def test_progress_ends_at_the_size_of_the_file(make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "code"),
     [
-        ("/etc/passwd", ArchiveAbsolutePath),
-        (f"{TREE}../../../../etc/passwd", ArchiveParentPath),
-        ("../x", ArchiveParentPath),
-        (f"{TREE}{'d/' * 600}x", ArchivePathTooLong),
-        (f"{TREE}.git/hooks/post-checkout", ArchiveGitFolder),
-        (f"{TREE}sub/.GIT", ArchiveGitFolder),
-        ("other-1.0/x", ArchiveDamaged),
+        ("/etc/passwd", "ARCHIVE_ABSOLUTE_PATH"),
+        (f"{TREE}../../../../etc/passwd", "ARCHIVE_PARENT_PATH"),
+        ("../x", "ARCHIVE_PARENT_PATH"),
+        (f"{TREE}{'d/' * 600}x", "ARCHIVE_PATH_TOO_LONG"),
+        (f"{TREE}.git/hooks/post-checkout", "ARCHIVE_GIT_FOLDER"),
+        (f"{TREE}sub/.GIT", "ARCHIVE_GIT_FOLDER"),
+        ("other-1.0/x", "ARCHIVE_DAMAGED"),
     ],
-    ids=lambda value: value[:30] if isinstance(value, str) else value.__name__,
+    ids=lambda value: value[:30],
 )
-def test_names_that_are_refused(make, name: str, kind: type[SourceError]) -> None:
-    with pytest.raises(kind) as caught:
+def test_names_that_are_refused(make, name: str, code: str) -> None:
+    with refused(code) as caught:
         _read(make(GOOD, _entry(name)))
     assert caught.value.where[0].path.endswith("made.tar.gz")
     assert name[:20] in caught.value.message
@@ -123,7 +109,7 @@ def test_names_outside_the_folder_are_checked_too(make, name: str) -> None:
     "to", ["/etc/passwd", "../x", "a/../../x", "../../third/x", "a/../b", "..", "../.."], ids=repr
 )
 def test_links_out_of_the_tree_are_refused(make, to: str) -> None:
-    with pytest.raises(ArchiveLinkOutside):
+    with refused("ARCHIVE_LINK_OUTSIDE"):
         _read(make(GOOD, _entry(f"{TREE}link", kind=tarfile.SYMTYPE, to=to)))
 
 
@@ -134,7 +120,7 @@ def test_links_that_climb_inside_the_tree_are_taken(make) -> None:
 
 def test_a_chain_of_links_that_leaves_the_tree_is_refused(make) -> None:
     # Each target is inside by its text; followed one after the other they climb out.
-    with pytest.raises(ArchiveLinkOutside):
+    with refused("ARCHIVE_LINK_OUTSIDE"):
         _read(
             make(
                 _entry(f"{TREE}a/b/up", kind=tarfile.SYMTYPE, to=".."),
@@ -145,7 +131,7 @@ def test_a_chain_of_links_that_leaves_the_tree_is_refused(make) -> None:
 
 @pytest.mark.parametrize("to", ["/etc/passwd", "pkg-1.0/setup.py", f"{TREE}later", "../x", f"{TREE}link"])
 def test_hard_links_to_anything_but_an_earlier_file_are_refused(make, to: str) -> None:
-    with pytest.raises(ArchiveLinkOutside):
+    with refused("ARCHIVE_LINK_OUTSIDE"):
         _read(
             make(
                 _entry("pkg-1.0/setup.py"),
@@ -158,7 +144,7 @@ def test_hard_links_to_anything_but_an_earlier_file_are_refused(make, to: str) -
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_special_files_are_refused(make, kind: bytes) -> None:
-    with pytest.raises(ArchiveSpecialFile):
+    with refused("ARCHIVE_SPECIAL_FILE"):
         _read(make(GOOD, _entry(f"{TREE}dev", kind=kind)))
 
 
@@ -176,12 +162,12 @@ def test_special_files_are_refused(make, kind: bytes) -> None:
     ],
 )
 def test_entries_that_take_one_place_are_refused(make, first: str, second: str) -> None:
-    with pytest.raises(ArchiveDuplicate):
+    with refused("ARCHIVE_DUPLICATE"):
         _read(make(_entry(f"{TREE}{first}"), _entry(f"{TREE}{second}")))
 
 
 def test_a_link_cannot_become_a_folder(make) -> None:
-    with pytest.raises(ArchiveDuplicate):
+    with refused("ARCHIVE_DUPLICATE"):
         _read(make(_entry(f"{TREE}a", kind=tarfile.SYMTYPE, to="b"), _entry(f"{TREE}a/x")))
 
 
@@ -212,12 +198,12 @@ def test_a_bomb_in_a_header(make) -> None:
 
 
 def test_one_file_too_large(make) -> None:
-    with pytest.raises(ArchiveFileTooLarge):
+    with refused("ARCHIVE_FILE_TOO_LARGE"):
         _read(make(_entry(f"{TREE}big", bytes(5000))), limits=Limits(file_bytes=4999))
 
 
 def test_too_many_members(make) -> None:
-    with pytest.raises(ArchiveTooManyMembers):
+    with refused("ARCHIVE_TOO_MANY_MEMBERS"):
         _read(make(*(_entry(f"{TREE}{number}") for number in range(5))), limits=Limits(members=4))
 
 
@@ -233,7 +219,7 @@ def test_a_file_cut_short(make, keep: int) -> None:
     path = make(*(_entry(f"{TREE}{number}", os.urandom(5000)) for number in range(5)))
     data = path.read_bytes()
     path.write_bytes(data[:keep])
-    with pytest.raises(ArchiveDamaged):
+    with refused("ARCHIVE_DAMAGED"):
         _read(path)
 
 
@@ -242,7 +228,7 @@ def test_a_tar_cut_short_inside_a_whole_gzip(make) -> None:
     tar = gzip.decompress(path.read_bytes())
     for keep in (2 * 1024, 2 * 1024 + 700):
         path.write_bytes(gzip.compress(tar[:keep]))
-        with pytest.raises(ArchiveDamaged):
+        with refused("ARCHIVE_DAMAGED"):
             _read(path)
 
 
@@ -251,14 +237,14 @@ def test_a_damaged_entry_in_the_middle_is_no_end(make) -> None:
     tar = bytearray(gzip.decompress(path.read_bytes()))
     tar[2 * 1024 + 10] ^= 0xFF
     path.write_bytes(gzip.compress(bytes(tar)))
-    with pytest.raises(ArchiveDamaged):
+    with refused("ARCHIVE_DAMAGED"):
         _read(path)
 
 
 @pytest.mark.parametrize("data", [b"not gzip at all", gzip.compress(b"not a tar file" * 100)], ids=len)
 def test_something_else_than_a_tar_gz(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tar.gz").write_bytes(data)
-    with pytest.raises(ArchiveDamaged):
+    with refused("ARCHIVE_DAMAGED"):
         _read(tmp_path / "x.tar.gz")
 
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.base.files import DiskDenied, DiskNotDirectory
 from patchkit.base.reporter import NullReporter
 from patchkit.upstream.cache import default_cache_root, open_cache
 from patchkit.upstream.repository import mark
@@ -173,7 +173,7 @@ def test_a_half_made_repository_is_repaired(tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", ["", "deeper/cache"])
 def test_a_file_in_the_place_of_the_cache(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(DiskNotDirectory) as caught, open_cache(tmp_path / "file" / below).hold(REPORTER):
+    with refused("DISK_NOT_DIRECTORY") as caught, open_cache(tmp_path / "file" / below).hold(REPORTER):
         pass
     assert str(tmp_path / "file") in caught.value.where[0].path
     assert isinstance(caught.value, CacheError)
@@ -192,7 +192,7 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
     if was_root:  # root may write everywhere: be nobody for a moment
         os.seteuid(65534)
     try:
-        with pytest.raises(DiskDenied), open_cache(tmp_path / "cache").hold(REPORTER):
+        with refused("DISK_DENIED"), open_cache(tmp_path / "cache").hold(REPORTER):
             pass
     finally:
         if was_root:
@@ -209,7 +209,7 @@ print(cache.peek(NullReporter()) is not None)
 try:
     with cache.hold(NullReporter()): print("held")
 except Exception as error:
-    print(type(error).__name__, error.where[0].path)
+    print(error.code, error.where[0].path)
 """
 
 
@@ -227,7 +227,7 @@ def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
     )
     if "unshare failed" in done.stderr or "permission denied" in done.stderr:
         pytest.skip("this machine lets nobody mount anything")
-    assert done.stdout.split() == ["True", "DiskReadOnly", str(tmp_path / "cache")], done.stderr
+    assert done.stdout.split() == ["True", "DISK_READ_ONLY", str(tmp_path / "cache")], done.stderr
 
 
 _FULL = """
@@ -245,7 +245,7 @@ def store(data):
 try:
     store(bytes(range(256)) * 40000)
 except Exception as error:
-    print(type(error).__name__)
+    print(error.code)
 print(len(store(b"small")))
 """
 
@@ -262,4 +262,4 @@ def test_a_full_disk_is_named_and_the_cache_stays_usable(tmp_path: Path) -> None
     )
     if "unshare failed" in done.stderr or "permission denied" in done.stderr:
         pytest.skip("this machine lets nobody mount anything")
-    assert done.stdout.split() == ["DiskFull", "1"], done.stderr
+    assert done.stdout.split() == ["DISK_FULL", "1"], done.stderr

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.base.files import DiskNotDirectory
 from patchkit.base.process import Completed
 from patchkit.device.bench.rows import BenchGarbage
 from patchkit.device.bench.sweep import Run, open_sweep, plan_runs
@@ -119,6 +118,6 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_where_the_folder_should_be_is_a_refusal_of_the_disk(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
-    refused = pytest.raises(DiskNotDirectory, match="preparing a measurement")
-    with refused, open_sweep(tmp_path / "file", _SETUP, fresh=False):
+    disk = refused("DISK_NOT_DIRECTORY", match="preparing a measurement")
+    with disk, open_sweep(tmp_path / "file", _SETUP, fresh=False):
         pass

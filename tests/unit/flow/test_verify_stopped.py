@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 from refusing import refused
 
-from patchkit.base.errors import ToolchainError
-from patchkit.base.files import DiskFull
+from patchkit.base.errors import CacheError, ToolchainError
 from patchkit.base.process import ToolCrashed
 from patchkit.base.reporter import NullReporter
 from patchkit.build.toolchain import RocWmma, Toolchain
@@ -120,29 +119,29 @@ def test_reports_are_made_of_a_run_that_ended_in_the_middle(run, error: BaseExce
 
 def test_a_report_that_cannot_be_written_does_not_hide_why_the_run_ended(run) -> None:
     def refuse(folder: Path) -> None:
-        raise DiskFull(f"no room beside {folder}")
+        raise CacheError(f"no room beside {folder}", code="DISK_FULL")
 
     crash = ToolCrashed("clang++ was ended by SIGSEGV")
     with pytest.raises(ToolCrashed) as caught:
         run(crash, then=refuse)
     assert caught.value is crash
-    with pytest.raises(DiskFull):
+    with refused("DISK_FULL"):
         run(then=refuse)
 
 
 def test_a_full_disk_is_told_even_when_the_evidence_of_it_finds_no_room(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = DiskFull("compiling failed: No space left on device")
+    full = CacheError("compiling failed: No space left on device", code="DISK_FULL")
     write = verify._write
 
     def refuse(path: Path, document: object) -> None:
         if path.name in {"compile.json", "report.json"}:
-            raise DiskFull(full.message, hint="another one")
+            raise CacheError(full.message, code="DISK_FULL", hint="another one")
         write(path, document)
 
     monkeypatch.setattr(verify, "_write", refuse)
-    with pytest.raises(DiskFull) as caught:
+    with refused("DISK_FULL") as caught:
         run(full)
     assert caught.value is full
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from patchkit.gates.launch.gate import make_cast
+from patchkit.gates.launch.cast import make_cast
 from patchkit.series.profile import load_profile
 
 _ALL = ("gfx1030", "gfx1100", "gfx1151", "gfx1153", "gfx906", "gfx942")

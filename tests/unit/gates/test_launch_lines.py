@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.gates.launch.account import aborting_lines, guarded_lines, other_lines, transitions
 from patchkit.gates.launch.rules import Broken
-from patchkit.gates.launch.runs import Comparison, aborting_lines, guarded_lines, other_lines, transitions
+from patchkit.gates.launch.runs import Comparison
 from patchkit.gpu.cases import Case, OpRow
 from patchkit.gpu.device import device_of
 from patchkit.gpu.models import SmallModel

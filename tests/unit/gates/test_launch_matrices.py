@@ -12,16 +12,10 @@ import pytest
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
-from patchkit.gates.launch.gate import check_graphs
+from patchkit.gates.launch.account import matrix_lines
 from patchkit.gates.launch.geometry import Guarded
-from patchkit.gates.launch.runs import (
-    Comparison,
-    about_matrices,
-    bench_runs,
-    check_matrices,
-    matrix_lines,
-    unshown_matrices,
-)
+from patchkit.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
+from patchkit.gates.launch.runs import Comparison, bench_runs
 from patchkit.gpu.cases import OpRow
 from patchkit.gpu.device import device_of
 from patchkit.gpu.models import SmallModel
@@ -79,7 +73,6 @@ def compared(tmp_path: Path, checkout: Path) -> Callable[..., Comparison]:
 def guarded(checkout: Path) -> Guarded:
     return Guarded(
         device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
-        patches={"limits"},
         rows={},
         code={_UNIT: {_MMQ: _code(_MMQ, 128), _QUANTIZE: _code(_QUANTIZE, 1024)}},
         code_before={

@@ -8,24 +8,18 @@ import pytest
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
-from patchkit.gates.launch.geometry import TABLE_PATCH, Guarded
-from patchkit.gates.launch.rules import (
-    DECODE_PATCH,
-    CasePair,
-    attention,
-    check_guarded,
-    check_support,
-    grouping_applies,
-    upstream_own,
-)
+from patchkit.gates.launch.geometry import Guarded
+from patchkit.gates.launch.rules import check_guarded, check_support, grouping_applies, upstream_own
+from patchkit.gates.launch.runs import CasePair
 from patchkit.gpu.cases import Case, OpRow
 from patchkit.gpu.device import device_of
 from patchkit.gpu.log import Kernel, Launch, Section
 from patchkit.gpu.names import read_name
 from patchkit.gpu.session import CaseRecord
 from patchkit.kernels.wmma import wmma_table
+from patchkit.series.catalogue import load_series
 from patchkit.series.profile import load_profile
-from patchkit.series.promises import KernelMove
+from patchkit.series.promises import CasePromise, KernelMove
 
 _WMMA_UNIT = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 _TILE_UNIT = "ggml/src/ggml-cuda/template-instances/fattn-tile-instance-dkq128-dv128.cu"
@@ -80,12 +74,18 @@ def _code(name: str, threads: int, *, lds: int = 1024, is_trap: bool = False) ->
     return CompiledKernel(figures=figures, threads=threads, is_trap=is_trap)
 
 
+def _promises(checkout, *ids: str) -> tuple[CasePromise, ...]:
+    """What patches of the shipped series say of their launches."""
+    patches = load_series(checkout / "patches").patches
+    return tuple(promise for patch in patches if patch.id in ids for promise in patch.launches.cases)
+
+
 @pytest.fixture
 def rules(checkout) -> Guarded:
     profile = load_profile(checkout / "arch_profiles", "gfx1151")
     return Guarded(
         device=device_of(profile),
-        patches={DECODE_PATCH, TABLE_PATCH},
+        promises=_promises(checkout, "wmma-tile-params", "fattn-decode-tile"),
         rows={
             (row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in wmma_table(profile)
         },
@@ -127,8 +127,8 @@ def test_decode_on_vec_is_wrong_only_where_grouping_applies(rules, case, expecte
         assert grouping_applies(case)
 
 
-def test_decode_may_change_only_with_the_patch_that_says_so(rules):
-    rules = replace(rules, patches={TABLE_PATCH})
+def test_decode_may_change_only_with_the_patch_that_says_so(rules, checkout):
+    rules = replace(rules, promises=_promises(checkout, "wmma-tile-params"))
     assert _codes([_pair(_DECODE, _vec(), _tile())], rules) == ["LAUNCH_FAMILY_CHANGED"]
 
 
@@ -136,7 +136,7 @@ _LEAVES = KernelMove(origin="wmma", to=("mma", "tile"), head_sizes=(), why="a te
 
 
 def test_a_declared_move_is_no_change(rules):
-    moved = replace(rules, patches=(), rows={}, moves=(_LEAVES,))
+    moved = replace(rules, promises=(), rows={}, moves=(_LEAVES,))
     assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], moved) == []
     assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], replace(moved, moves=())) == [
         "LAUNCH_FAMILY_CHANGED"
@@ -144,7 +144,7 @@ def test_a_declared_move_is_no_change(rules):
 
 
 def test_a_move_is_about_its_families_and_head_sizes_only(rules):
-    moved = replace(rules, patches=(), rows={}, moves=(_LEAVES,))
+    moved = replace(rules, promises=(), rows={}, moves=(_LEAVES,))
     assert _codes([_pair(_PREFILL, _old_wmma(), _vec())], moved) == ["LAUNCH_FAMILY_CHANGED"]
     assert _codes([_pair(_PREFILL, _vec(), _tile())], moved) == ["LAUNCH_FAMILY_CHANGED"]
     other = replace(moved, moves=(replace(_LEAVES, head_sizes=(256,)),))
@@ -153,7 +153,7 @@ def test_a_move_is_about_its_families_and_head_sizes_only(rules):
 
 def test_a_case_that_stays_where_the_patch_leaves_is_found(rules):
     old_table = {_WMMA_UNIT: {_WMMA: _code(_WMMA, 128)}}
-    moved = replace(rules, patches=(), rows={}, code=old_table, moves=(_LEAVES,))
+    moved = replace(rules, promises=(), rows={}, code=old_table, moves=(_LEAVES,))
     assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], moved) == ["LAUNCH_FAMILY_KEPT"]
     some = replace(moved, moves=(replace(_LEAVES, may_stay=True),))
     assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], some) == []
@@ -254,7 +254,7 @@ def test_what_the_baseline_launches_as_illegally_is_upstreams(rules):
 def test_a_supported_case_must_launch_attention(rules):
     silent = CasePair(case=_DECODE, before=_record(_DECODE, _vec()), after=_record(_DECODE))
     assert _codes([silent], rules) == ["LAUNCH_NOTHING"]
-    assert attention(silent.after) == ()
+    assert silent.after.attention == ()
 
 
 @pytest.mark.parametrize("case", [_DECODE, _PREFILL])

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from patchkit.gates.numerics import judge
+
 RECORD = Path(__file__).with_name("recorded") / "h200-b6900.tar.xz"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def read_once() -> Iterator[None]:
+    """The judge reads megabytes of outputs, of which a test changes one: what was read of a text is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("parse_ops", "parse_check", "parse_perf"):
+            patch.setattr(judge, name, cache(getattr(judge, name)))
+        yield
 
 
 @pytest.fixture(scope="session")

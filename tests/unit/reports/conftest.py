@@ -18,7 +18,7 @@ from patchkit.gates.base import GateResult
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
 from patchkit.gates.verify import Report, Timed
 from patchkit.report.evidence import parse_evidence
-from patchkit.report.model import Evidence
+from patchkit.report.model import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
@@ -38,7 +38,7 @@ def whole_files() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def whole(whole_files: dict[str, bytes]) -> Evidence:
+def whole(whole_files: dict[str, bytes]) -> Run:
     return parse_evidence(whole_files, "evidence")
 
 
@@ -109,13 +109,13 @@ def failing_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def failing(failing_folder: Path) -> Evidence:
+def failing(failing_folder: Path) -> Run:
     files = {path.name: path.read_bytes() for path in failing_folder.glob("*.json")}
     return parse_evidence(files, "evidence")
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Evidence:
+def stopped(tmp_path: Path) -> Run:
     """A run that ended in the middle: the compiler was not there."""
     results = [
         GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -13,11 +12,11 @@ from patchkit.gates.document import (
     EvidenceContradicts,
     EvidenceMalformed,
     EvidenceUnreadable,
-    parse_document,
+    parse_model,
 )
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
-from patchkit.report.model import Evidence, Problem, parse_place
+from patchkit.report.model import Place, Problem, Run
 from patchkit.report.sections import tables_of
 from patchkit.report.sweep import sweep_tables
 
@@ -25,7 +24,7 @@ from patchkit.report.sweep import sweep_tables
 def test_a_key_repeated_among_very_many_is_found() -> None:
     pairs = ", ".join(f'"{number}": 0' for number in range(200_000))
     with pytest.raises(EvidenceUnreadable) as caught:
-        parse_document(f'{{{pairs}, "199999": 1}}'.encode(), "x.json")
+        parse_model(f'{{{pairs}, "199999": 1}}'.encode(), Run, "x.json")
     assert "'199999' comes twice" in (caught.value.why or "")
 
 
@@ -35,7 +34,7 @@ def test_a_run_has_a_bounded_number_of_gates_and_each_once(whole_files: dict[str
     report["gates"] = [{**row, "gate": f"gate-{number}"} for number in range(101)]
     with pytest.raises(EvidenceMalformed) as caught:
         parse_evidence({"report.json": json.dumps(report).encode()}, "e")
-    assert "$.gates is not a list of 0 to 100" in caught.value.message
+    assert "$.gates is not a list of at most 100" in caught.value.message
     report["gates"] = [row, row]
     with pytest.raises(EvidenceContradicts) as again:
         parse_evidence({"report.json": json.dumps(report).encode()}, "e")
@@ -71,8 +70,8 @@ def test_a_matrix_has_bounded_patches_and_pins() -> None:
 
 
 def test_a_path_longer_than_any_is_no_file_of_the_tree() -> None:
-    assert parse_place(f"{'a.' * 3000}cu:1").side == "other"
-    assert parse_place(f"{'a/' * 100}x.cu:1").side == "upstream"
+    assert Place(path=f"{'a.' * 3000}cu").side == "other"
+    assert Place(path=f"{'a/' * 100}x.cu").side == "upstream"
 
 
 def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_files: dict[str, bytes]) -> None:
@@ -85,11 +84,13 @@ def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_files: dict[str
     assert len(tables_of(gate)) == 3 * 64
 
 
-def test_the_page_counts_what_it_leaves_out(whole: Evidence) -> None:
+def test_the_page_counts_what_it_leaves_out(whole: Run) -> None:
     first = whole.gates[0]
-    problems = tuple(Problem(code="X", message=str(number)) for number in range(1005))
-    failed = replace(first, verdict="failed", problems=problems, not_run=("this",) * 1003, evidence=None)
-    page = html_report(replace(whole, gates=(failed,), strays=()))
+    problems = tuple(Problem(code="X", message=str(number), where=(), places=()) for number in range(1005))
+    failed = first.model_copy(
+        update={"verdict": "failed", "problems": problems, "not_run": ("this",) * 1003, "evidence": None}
+    )
+    page = html_report(whole.model_copy(update={"gates": (failed,), "strays": ()}))
     assert "<p>5 more are in the evidence.</p>" in page
     assert "<p>3 more are in the evidence.</p>" in page
     assert page.count('<article class="problem">') == 1000

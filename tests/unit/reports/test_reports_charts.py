@@ -9,11 +9,11 @@ import pytest
 from patchkit.gates.blocks import Change, Changes, Curve, Curves, Point
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import curve_charts, strip_chart
-from patchkit.report.model import Evidence
+from patchkit.report.model import Run
 from patchkit.report.sections import blocks_of
 
 
-def _drawn(evidence: Evidence) -> tuple[Changes, Curves]:
+def _drawn(evidence: Run) -> tuple[Changes, Curves]:
     (gate,) = (gate for gate in evidence.gates if gate.name == "bench@cpu")
     (changes,) = (block for block in blocks_of(gate) if isinstance(block, Changes))
     (curves,) = (block for block in blocks_of(gate) if isinstance(block, Curves))
@@ -81,7 +81,7 @@ def test_a_single_round_has_no_interval(whole_files: dict[str, bytes]) -> None:
     assert {(point.low, point.high) for point in points} == {(None, None)}
 
 
-def test_the_recorded_measurement_gives_both_sides_at_each_depth(whole: Evidence) -> None:
+def test_the_recorded_measurement_gives_both_sides_at_each_depth(whole: Run) -> None:
     changes, speeds = _drawn(whole)
     assert [one.test for one in changes.tests] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
     assert [(curve.title, curve.arm, len(curve.points)) for curve in speeds.curves] == [

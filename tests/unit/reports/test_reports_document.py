@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
+from patchkit.gates.base import Count, Many, MeasuredNumber, Number, Record
 from patchkit.gates.document import (
     FILE_BYTES,
     TEXT_LENGTH,
     EvidenceMalformed,
     EvidenceUnreadable,
     harmless,
-    parse_document,
+    parse_model,
 )
 
 
-def _node(value: object):
-    return parse_document(json.dumps(value).encode(), "x.json")
+class Inner(Record):
+    text: str
+
+
+class Shape(Record):
+    a: Annotated[Many[Inner], Field(max_length=2)] = ()
+    count: Count = 0
+    number: Number = 0.0
+    measured: MeasuredNumber = 0.0
+    word: Literal["y", "z"] = "y"
+    flag: bool = True
+    either: str | Inner = ""
+
+
+def _read(value: object) -> Shape:
+    return parse_model(json.dumps(value).encode(), Shape, "x.json")
 
 
 @pytest.mark.parametrize(
@@ -37,56 +54,61 @@ def _node(value: object):
 )
 def test_what_is_no_document_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(EvidenceUnreadable) as caught:
-        parse_document(data, "x.json")
+        parse_model(data, Shape, "x.json")
     assert why in (caught.value.why or "")
     assert caught.value.where[0].path == "x.json"
 
 
 def test_a_syntax_error_has_its_line_and_column() -> None:
     with pytest.raises(EvidenceUnreadable) as caught:
-        parse_document(b'{\n "a": tru\n}', "x.json")
+        parse_model(b'{\n "a": tru\n}', Shape, "x.json")
     assert str(caught.value.where[0]) == "x.json:2:7"
 
 
 @pytest.mark.parametrize(
-    ("value", "read", "path"),
+    ("value", "path", "expected"),
     [
-        ({}, lambda node: node.get("a"), "$"),
-        ({"a": None}, lambda node: node.get("a"), "$"),
-        ([], lambda node: node.find("a"), "$"),
-        ({"a": [1, "b"]}, lambda node: node.get("a").texts(), "$.a[0]"),
-        ({"a": 1}, lambda node: node.get("a").text(), "$.a"),
-        ({"a": True}, lambda node: node.get("a").integer(), "$.a"),
-        ({"a": True}, lambda node: node.get("a").number(), "$.a"),
-        ({"a": 1.5}, lambda node: node.get("a").integer(), "$.a"),
-        ({"a": -1}, lambda node: node.get("a").integer(), "$.a"),
-        ({"a": 10**16}, lambda node: node.get("a").integer(), "$.a"),
-        ({"a": 10**400}, lambda node: node.get("a").number(), "$.a"),
-        ({"a": math.inf}, lambda node: node.get("a").number(), "$.a"),
-        ({"a": math.nan}, lambda node: node.get("a").number(), "$.a"),
-        ({"a": "x"}, lambda node: node.get("a").word("y", "z"), "$.a"),
-        ({"a": 1}, lambda node: node.get("a").flag(), "$.a"),
-        ({"a": {}}, lambda node: list(node.get("a").items()), "$.a"),
-        ({"a": []}, lambda node: list(node.get("a").fields()), "$.a"),
-        ({"a": [1, 2, 3]}, lambda node: node.get("a").pair(), "$.a"),
-        ({"a b": 1}, lambda node: node.get("a b").text(), "$['a b']"),
+        ([], "$", "an object"),
+        ({"a": [{"text": "x"}, {}]}, "$.a[1]", "an object with the field 'text'"),
+        ({"a": [{"text": "x"}, "b"]}, "$.a[1]", "an object"),
+        ({"a": [{"text": "x"}] * 3}, "$.a", "a list of at most 2"),
+        ({"a": [{"text": 1}]}, "$.a[0].text", "a text"),
+        ({"a": {}}, "$.a", "a list"),
+        ({"count": True}, "$.count", "a whole number"),
+        ({"count": 1.5}, "$.count", "a whole number"),
+        ({"count": -1}, "$.count", "a whole number from 0 to 10^15"),
+        ({"count": 10**16}, "$.count", "a whole number from 0 to 10^15"),
+        ({"number": True}, "$.number", "a number"),
+        ({"number": 10**400}, "$.number", "a number"),
+        ({"number": 1e16}, "$.number", "a finite number of at most 10^15"),
+        ({"number": math.inf}, "$.number", "a finite number of at most 10^15"),
+        ({"number": math.nan}, "$.number", "a finite number of at most 10^15"),
+        ({"measured": "x"}, "$.measured", "a number"),
+        ({"word": "x"}, "$.word", "one of: y, z"),
+        ({"flag": 1}, "$.flag", "true or false"),
+        ({"either": 1}, "$.either", "a text"),
+        ({"either": {"text": 1}}, "$.either", "a text"),
+        ({"a b": 1}, "$['a b']", "a field that patchkit writes"),
     ],
 )
-def test_a_value_of_another_kind_is_named_by_its_path(value, read, path: str) -> None:
+def test_a_value_of_another_kind_is_named_by_its_path(value: object, path: str, expected: str) -> None:
     with pytest.raises(EvidenceMalformed) as caught:
-        read(_node(value))
+        _read(value)
     assert caught.value.where[0].label == path
-    assert caught.value.message.startswith(f"x.json: {path} is not ")
+    assert caught.value.message == f"x.json: {path} is not {expected}"
     assert caught.value.why
 
 
 def test_what_was_measured_may_be_no_number() -> None:
-    measured = [one.measured() for one in _node([1, 0.5, math.nan, -math.inf]).items()]
-    assert measured[:2] == [1.0, 0.5]
-    assert math.isnan(measured[2])
-    assert measured[3] == -math.inf
-    with pytest.raises(EvidenceMalformed):
-        _node(["x"]).items().__next__().measured()
+    assert math.isnan(_read({"measured": math.nan}).measured)
+    assert _read({"measured": -math.inf}).measured == -math.inf
+
+
+def test_texts_and_keys_are_made_harmless() -> None:
+    assert _read({"a": [{"text": "a\x1bb"}]}).a[0].text == "a\\x1bb"
+    with pytest.raises(EvidenceMalformed) as caught:
+        _read({"\u202e": 1})
+    assert "\u202e" not in caught.value.message
 
 
 def test_harmful_characters_become_visible() -> None:

@@ -11,11 +11,11 @@ from refusing import refused
 from patchkit.gates.base import GateResult
 from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.report.evidence import load_evidence, parse_evidence
-from patchkit.report.model import Evidence, parse_place
+from patchkit.report.model import Place, Run
 from patchkit.report.sections import provenance, tables_of
 
 
-def test_the_whole_ladder_is_read(whole: Evidence) -> None:
+def test_the_whole_ladder_is_read(whole: Run) -> None:
     assert whole.headline == "Nothing failed: of 12 gates 7 passed, 0 failed, 5 did not run"
     assert [gate.name for gate in whole.gates if gate.evidence] == [
         *("anchors", "isolation", "compile", "resources", "launch"),
@@ -27,7 +27,7 @@ def test_the_whole_ladder_is_read(whole: Evidence) -> None:
     }
 
 
-def test_everything_that_was_not_proven_is_listed(whole: Evidence) -> None:
+def test_everything_that_was_not_proven_is_listed(whole: Run) -> None:
     told = list(whole.open)
     assert ("bench", "not run: needs the GPU") in told
     assert (
@@ -37,7 +37,7 @@ def test_everything_that_was_not_proven_is_listed(whole: Evidence) -> None:
     assert any(gate == "numerics" and "of another run" in what for gate, what in told)
 
 
-def test_each_known_gate_gives_tables(whole: Evidence) -> None:
+def test_each_known_gate_gives_tables(whole: Run) -> None:
     names = {gate.name: [table.name for table in tables_of(gate)] for gate in whole.gates}
     assert names["resources"] == ["kernels", "kernels-unchanged"]
     assert names["launch"] == ["kernels-by-phase-gfx1151", "samples-gfx1151", "models-gfx1151", "other-gpus"]
@@ -46,7 +46,7 @@ def test_each_known_gate_gives_tables(whole: Evidence) -> None:
     assert all(names[gate.name] for gate in whole.gates if gate.evidence)
 
 
-def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Evidence) -> None:
+def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Run) -> None:
     tables = [table for gate in whole.gates for table in tables_of(gate)]
     assert len(tables) > 12
     for table in tables:
@@ -57,7 +57,7 @@ def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Evidence) 
         ) or (table.name in {"readings", "assembly", "passes", "other-gpus", "bench"})
 
 
-def test_kernels_are_ordered_by_what_matters(whole: Evidence) -> None:
+def test_kernels_are_ordered_by_what_matters(whole: Run) -> None:
     (gate,) = (gate for gate in whole.gates if gate.name == "resources")
     kernels, _ = tables_of(gate)
     assert [row.state for row in kernels.rows] == sorted(
@@ -68,14 +68,14 @@ def test_kernels_are_ordered_by_what_matters(whole: Evidence) -> None:
     assert last == sorted(last, reverse=True)
 
 
-def test_provenance_names_tools_machine_and_time(whole: Evidence) -> None:
+def test_provenance_names_tools_machine_and_time(whole: Run) -> None:
     told = dict(provenance(whole))
     assert told["candidate's tree"] == "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"
     assert told["bench@cpu: run at"].startswith("2026-11-21T")
     assert "cpu AMD EPYC" in told["logits@cpu: machine"]
 
 
-def test_a_failed_run_says_so_and_keeps_its_problems(failing: Evidence) -> None:
+def test_a_failed_run_says_so_and_keeps_its_problems(failing: Run) -> None:
     assert failing.headline == "Does not hold: of 3 gates 1 passed, 1 failed, 1 did not run"
     (_, leak), (_, nowhere) = failing.problems
     assert [(str(place), place.side, place.label) for place in leak.places] == [
@@ -85,7 +85,7 @@ def test_a_failed_run_says_so_and_keeps_its_problems(failing: Evidence) -> None:
     assert nowhere.places == ()
 
 
-def test_a_run_that_ended_in_the_middle_is_no_pass(stopped: Evidence) -> None:
+def test_a_run_that_ended_in_the_middle_is_no_pass(stopped: Run) -> None:
     assert stopped.headline == "Ended in the middle (TOOLCHAIN): of 3 gates 1 passed, 0 failed, 2 did not run"
     assert [gate.name for gate in stopped.gates if gate.has_broken] == ["isolation"]
     assert stopped.strays == ()
@@ -145,21 +145,17 @@ def test_too_large_a_file_is_not_read(tmp_path: Path, whole_files: dict[str, byt
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "line", "column", "side"),
+    ("path", "file", "side"),
     [
-        ("ggml/src/x.cu:4:2", "ggml/src/x.cu", 4, 2, "upstream"),
-        ("ggml/src/x.cu:4", "ggml/src/x.cu", 4, None, "upstream"),
-        ("$PATCHKIT_SERIES/patches/a/patch.toml:1", "patches/a/patch.toml", 1, None, "series"),
-        ("../x.cu:4", "../x.cu", 4, None, "other"),
-        ("$PATCHKIT_CACHE/evidence", "$PATCHKIT_CACHE/evidence", None, None, "other"),
-        ("commit 0123456789ab", "commit 0123456789ab", None, None, "other"),
-        ("/etc/passwd:1", "/etc/passwd", 1, None, "other"),
-        ("x.cu:0", "x.cu", None, None, "upstream"),
-        ("", "", None, None, "other"),
+        ("ggml/src/x.cu", "ggml/src/x.cu", "upstream"),
+        ("$PATCHKIT_SERIES/patches/a/patch.toml", "patches/a/patch.toml", "series"),
+        ("../x.cu", "../x.cu", "other"),
+        ("$PATCHKIT_CACHE/evidence", "$PATCHKIT_CACHE/evidence", "other"),
+        ("commit 0123456789ab", "commit 0123456789ab", "other"),
+        ("/etc/passwd", "/etc/passwd", "other"),
+        ("", "", "other"),
     ],
 )
-def test_a_place_as_text_is_read(
-    text: str, path: str, line: int | None, column: int | None, side: str
-) -> None:
-    place = parse_place(text)
-    assert (place.path, place.line, place.column, place.side) == (path, line, column, side)
+def test_a_place_says_whose_file_it_is(path: str, file: str, side: str) -> None:
+    place = Place(path=path, line=4)
+    assert (str(place), place.side) == (f"{file}:4", side)

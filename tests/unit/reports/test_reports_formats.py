@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 from patchkit.report.junit import junit_report
-from patchkit.report.model import Evidence
+from patchkit.report.model import Run
 from patchkit.report.sarif import SCHEMA, sarif_report
 
 
-def _suite(evidence: Evidence) -> ET.Element:
+def _suite(evidence: Run) -> ET.Element:
     root = ET.fromstring(junit_report(evidence))
     assert root.tag == "testsuites"
     (suite,) = root
     return suite
 
 
-def test_each_gate_is_a_test_case_and_not_run_is_skipped(whole: Evidence) -> None:
+def test_each_gate_is_a_test_case_and_not_run_is_skipped(whole: Run) -> None:
     suite = _suite(whole)
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert list(cases) == [gate.name for gate in whole.gates]
@@ -35,7 +34,7 @@ def test_each_gate_is_a_test_case_and_not_run_is_skipped(whole: Evidence) -> Non
     assert "not proven: CUDA and MUSA" in (cases["isolation"].findtext("system-out") or "")
 
 
-def test_a_failure_has_its_code_its_place_and_every_problem(failing: Evidence) -> None:
+def test_a_failure_has_its_code_its_place_and_every_problem(failing: Run) -> None:
     suite = _suite(failing)
     (case,) = (case for case in suite.iter("testcase") if case.get("name") == "isolation")
     assert (case.get("file"), case.get("line")) == ("ggml/src/ggml-cuda/fattn.cu", "42")
@@ -46,15 +45,15 @@ def test_a_failure_has_its_code_its_place_and_every_problem(failing: Evidence) -
     assert (suite.get("failures"), suite.get("skipped")) == ("1", "1")
 
 
-def test_a_gate_that_could_not_be_run_is_an_error(stopped: Evidence) -> None:
+def test_a_gate_that_could_not_be_run_is_an_error(stopped: Run) -> None:
     suite = _suite(stopped)
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", "1", "1")
     (error,) = suite.iter("error")
     assert error.get("type") == "TOOLCHAIN"
 
 
-def _run(evidence: Evidence) -> dict:
-    document = json.loads(sarif_report(evidence, "1.2.3"))
+def _run(evidence: Run) -> dict:
+    document = json.loads(sarif_report(evidence.model_copy(update={"version": "1.2.3"})))
     assert_sarif(document)
     return document["runs"][0]
 
@@ -87,7 +86,7 @@ def assert_sarif(document: dict) -> None:
                 assert all(isinstance(value, int) and value >= 1 for value in region.values())
 
 
-def test_a_finding_lies_at_its_line_with_the_patch_of_it(failing: Evidence) -> None:
+def test_a_finding_lies_at_its_line_with_the_patch_of_it(failing: Run) -> None:
     run = _run(failing)
     (result,) = run["results"]
     (location,) = result["locations"]
@@ -107,8 +106,8 @@ def test_a_finding_lies_at_its_line_with_the_patch_of_it(failing: Evidence) -> N
     assert run["tool"]["driver"]["version"] == "1.2.3"
 
 
-def test_what_has_no_line_and_what_did_not_run_are_notifications(failing: Evidence, whole: Evidence) -> None:
-    def told(evidence: Evidence) -> list[tuple[str, str]]:
+def test_what_has_no_line_and_what_did_not_run_are_notifications(failing: Run, whole: Run) -> None:
+    def told(evidence: Run) -> list[tuple[str, str]]:
         (invocation,) = _run(evidence)["invocations"]
         return [(each["level"], each["message"]["text"]) for each in invocation["toolExecutionNotifications"]]
 
@@ -118,15 +117,17 @@ def test_what_has_no_line_and_what_did_not_run_are_notifications(failing: Eviden
     assert _run(whole)["results"] == []
 
 
-def test_a_run_that_ended_in_the_middle_was_not_successful(stopped: Evidence, failing: Evidence) -> None:
+def test_a_run_that_ended_in_the_middle_was_not_successful(stopped: Run, failing: Run) -> None:
     assert _run(stopped)["invocations"][0]["executionSuccessful"] is False
     assert _run(failing)["invocations"][0]["executionSuccessful"] is True
 
 
-def test_odd_paths_become_addresses(failing: Evidence) -> None:
+def test_odd_paths_become_addresses(failing: Run) -> None:
     (isolation,) = (gate for gate in failing.gates if gate.name == "isolation")
-    place = replace(isolation.problems[0].places[0], path="a b/ü#%?.cu")
-    problem = replace(isolation.problems[0], places=(place,))
-    (result,) = _run(replace(failing, gates=(replace(isolation, problems=(problem,)),)))["results"]
+    place = isolation.problems[0].places[0].model_copy(update={"path": "$PATCHKIT_SERIES/a b/ü#%?.cu"})
+    problem = isolation.problems[0].model_copy(update={"places": (place,)})
+    (result,) = _run(
+        failing.model_copy(update={"gates": (isolation.model_copy(update={"problems": (problem,)}),)})
+    )["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri == "a%20b/%C3%BC%23%25%3F.cu"

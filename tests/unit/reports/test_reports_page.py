@@ -18,7 +18,7 @@ from patchkit.gates.anchors import AnchorsEvidence, FoundEdit
 from patchkit.gates.base import GateResult
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
-from patchkit.report.model import Evidence
+from patchkit.report.model import Run
 from patchkit.report.sections import tables_of
 from patchkit.report.sweep import sweep_tables
 
@@ -60,13 +60,13 @@ def with_class(root: ET.Element, name: str) -> Iterator[ET.Element]:
 
 
 @pytest.fixture(scope="module")
-def page(whole: Evidence) -> ET.Element:
+def page(whole: Run) -> ET.Element:
     tables = tuple(sweep_tables(json.dumps(SWEEP).encode(), "sweep.json"))
-    return parse(html_report(whole, sweep=tables, version="1.2.3"))
+    return parse(html_report(whole.model_copy(update={"sweep": tables, "version": "1.2.3"})))
 
 
 @pytest.fixture(scope="module")
-def failing_page(failing: Evidence) -> ET.Element:
+def failing_page(failing: Run) -> ET.Element:
     return parse(html_report(failing))
 
 
@@ -75,7 +75,7 @@ def any_page(request: pytest.FixtureRequest) -> ET.Element:
     return request.getfixturevalue(request.param)
 
 
-def test_what_was_not_proven_comes_before_everything_else(page: ET.Element, whole: Evidence) -> None:
+def test_what_was_not_proven_comes_before_everything_else(page: ET.Element, whole: Run) -> None:
     headings = [text_of(each) for each in page.iter("h2")]
     assert headings[0] == "Not proven"
     shown = [text_of(each) for each in next(with_class(page, "open")).iter("li")]
@@ -83,7 +83,7 @@ def test_what_was_not_proven_comes_before_everything_else(page: ET.Element, whol
     assert len(shown) > 15
 
 
-def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whole: Evidence) -> None:
+def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whole: Run) -> None:
     def state(root: ET.Element) -> str:
         return next(with_class(root, "headline")).get("class", "")
 
@@ -96,7 +96,7 @@ def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whol
     assert state(parse(html_report(all_passed))) == "headline passed"
 
 
-def test_every_table_is_there_with_every_row(page: ET.Element, whole: Evidence) -> None:
+def test_every_table_is_there_with_every_row(page: ET.Element, whole: Run) -> None:
     captions = {text_of(each) for each in page.iter("caption")}
     for table in (table for gate in whole.gates for table in tables_of(gate) if table.rows):
         assert table.caption in captions
@@ -320,7 +320,7 @@ def test_colours_have_the_contrast_that_wcag_asks_for_at_level_aa(scheme: str) -
     assert {pair: contrast(*pair) for pair in drawn if contrast(*pair) < 3} == {}
 
 
-def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Evidence) -> None:
+def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole: Run) -> None:
     from patchkit.gates.resources import STATES
     from patchkit.report.html import _MOST_STATES
 

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from refusing import refused
 
-from patchkit.base.files import DiskDenied, DiskRefused
+from patchkit.base.errors import CacheError
 from patchkit.series.profile import load_profile
 from patchkit.tune.profile_text import replace_rows, row_text, write_profile
 
@@ -94,5 +94,5 @@ def test_a_real_profile_is_written_whole_and_loads(tmp_path, checkout) -> None:
 
 
 def test_a_profile_that_is_not_there_is_a_disk_error(tmp_path) -> None:
-    with pytest.raises((DiskRefused, DiskDenied)):
+    with pytest.raises(CacheError):
         write_profile(tmp_path / "none.toml", "wmma", [_row()])

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.base.errors import CacheError
-from patchkit.base.files import DiskNotDirectory
+from patchkit.base.errors import CacheError, UsageError
 from patchkit.upstream.checkout import checkout
 from patchkit.upstream.commits import NewCommit, Written, write_commits
-from patchkit.upstream.handover import PlaceUnusable, format_patches
+from patchkit.upstream.handover import format_patches
 from patchkit.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
@@ -106,7 +105,7 @@ def test_a_file_in_the_place_of_the_folder(
     repo: Repository, base: Written, tip: Written, tmp_path: Path
 ) -> None:
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(DiskNotDirectory):
+    with refused("DISK_NOT_DIRECTORY"):
         format_patches(repo, base.commit, tip.commit, tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
@@ -217,7 +216,7 @@ def test_places_that_cannot_hold_an_export(
         tmp_path / "link",
         tmp_path / "circle" / "new",
     ):
-        with pytest.raises((PlaceUnusable, CacheError)):
+        with pytest.raises((UsageError, CacheError)):
             format_patches(repo, base.commit, tip.commit, place, kept=[series])
     assert not (repo.path / "objects" / "new").exists()
     assert not series.exists()

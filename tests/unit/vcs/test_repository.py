@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.base.files import DiskNotDirectory
 from patchkit.base.reporter import NullReporter
 from patchkit.upstream.commits import Written
 from patchkit.upstream.repository import Repository, create_repository, mark, open_repository
@@ -91,6 +90,6 @@ def test_remains_of_a_killed_creation_are_used_up(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_repository(tmp_path: Path) -> None:
     (tmp_path / "upstream.git").write_text("mine")
-    with pytest.raises(DiskNotDirectory):
+    with refused("DISK_NOT_DIRECTORY"):
         create_repository(tmp_path / "upstream.git", NullReporter())
     assert (tmp_path / "upstream.git").read_text() == "mine"

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 from patchkit.cli.verbs.explain import path_lines
-from patchkit.gates.explain import Line, PathReport, _Found, _spans
-from patchkit.gpu.log import Kernel, Launch
+from patchkit.gates.explain import Line, PathReport, _spans
+from patchkit.gpu.log import Kernel, Launch, Section
 from patchkit.gpu.names import read_name
+from patchkit.gpu.operations import OperationCase
+from patchkit.gpu.session import CaseRecord
+
+_Found = CaseRecord[OperationCase]
 
 
 def _found(tokens: int, *names: str, is_supported: bool = True) -> _Found:
@@ -16,7 +20,9 @@ def _found(tokens: int, *names: str, is_supported: bool = True) -> _Found:
         )
         for name in names
     )
-    return _Found(tokens=tokens, is_supported=is_supported, launches=launches, products=())
+    section = Section(mark="case x", steps=(launches,), products=(), blocks=())
+    case = OperationCase(id="x", op="MUL_MAT", type="f16", tokens=tokens)
+    return CaseRecord(case=case, is_supported=is_supported, section=section)
 
 
 def _line(what: str, before: list[_Found], after: list[_Found]) -> Line:
@@ -62,7 +68,7 @@ def test_types_alike_share_a_block_and_a_change_shows_both_sides():
 
 
 def test_the_json_has_the_launches_of_both_sides_once_and_how_often():
-    document = _report(_line("f16", [_found(1, "old")], [_found(1, "new", "new")])).as_json()
+    document = _report(_line("f16", [_found(1, "old")], [_found(1, "new", "new")])).model_dump(mode="json")
     (line,) = document["lines"]
     assert line["changed"] is True
     assert line["before"][0]["route"] == ["old"]

@@ -1,25 +1,25 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from patchkit.gpu.log import Kernel, Launch, parse_recording
+from patchkit.gpu.log import Kernel, Launch, Section
 from patchkit.gpu.names import read_name
 from patchkit.gpu.operations import (
     BATCHES,
     operation_cases,
     operation_line,
-    operation_records,
     precision_of,
     route_of,
 )
-from patchkit.gpu.session import RecordingIncomplete
 
 
 def _launch(mangled: str, unit: str = "x.cu") -> Launch:
     kernel = Kernel(name=read_name(mangled), units=(unit,))
     return Launch(kernel=kernel, grid=(1, 1, 1), block=(32, 1, 1), lds=0)
+
+
+def _section(launches: list[Launch], *products: str) -> Section:
+    return Section(mark="", steps=(tuple(launches),), products=products, blocks=())
 
 
 _QUANTIZE = _launch("_ZL13quantize_q8_1PKfPv")
@@ -48,7 +48,7 @@ def test_a_route_names_each_kernel_once_and_tells_attention_kernels_apart():
         _launch(_WMMA, "fattn-wmma-f16.cu"),
         _launch(_WMMA, "fattn-mma.cu"),
     ]
-    assert route_of(launches, ["hipblasGemmEx 4x4x4", "hipblasGemmEx 8x8x8"]) == (
+    assert route_of(_section(launches, "hipblasGemmEx 4x4x4", "hipblasGemmEx 8x8x8")) == (
         *("quantize_q8_1", "mul_mat_vec_q"),
         *("flash_attn_ext_f16 (WMMA)", "flash_attn_ext_f16 (MMA)", "hipblasGemmEx"),
     )
@@ -67,37 +67,9 @@ def test_a_route_names_each_kernel_once_and_tells_attention_kernels_apart():
     ],
 )
 def test_precision_is_read_off_names(launches, products, told):
-    assert precision_of(launches, products) == (told,)
+    assert precision_of(_section(launches, *products)) == (told,)
 
 
 def test_what_names_do_not_say_is_not_said():
-    assert precision_of([_launch("_ZL12rms_norm_f32ILi256EEvPKf")], []) == ()
-    assert precision_of([_launch(_WMMA, "fattn-mma-f16.cu")], []) == ()
-
-
-def _recording(*events: dict[str, object]):
-    return parse_recording([json.dumps(event) for event in events], "log")
-
-
-def test_records_are_told_apart_by_their_end():
-    first, second = operation_cases()[:2]
-    kernel = {"kernel": 0, "name": "_ZL13quantize_q8_1PKfPv", "units": ["q.cu"]}
-    launch = {"launch": 0, "grid": [1, 1, 1], "block": [32, 1, 1], "lds": 0}
-    log = _recording(
-        {"mark": f"case {first.id}"},
-        kernel,
-        launch,
-        {"mark": "done"},
-        {"mark": f"case {second.id}"},
-        {"mark": "unsupported"},
-    )
-    done, refused = operation_records([first, second], log)
-    assert done.is_supported
-    assert [str(each.kernel.name) for each in done.launches] == ["quantize_q8_1"]
-    assert not refused.is_supported
-
-
-@pytest.mark.parametrize("events", [[], [{"mark": "case op-0"}], [{"mark": "case op-0"}, {"mark": "what"}]])
-def test_a_case_without_an_end_is_an_error(events):
-    with pytest.raises(RecordingIncomplete):
-        operation_records(operation_cases()[:1], _recording(*events))
+    assert precision_of(_section([_launch("_ZL12rms_norm_f32ILi256EEvPKf")])) == ()
+    assert precision_of(_section([_launch(_WMMA, "fattn-mma-f16.cu")])) == ()

@@ -44,13 +44,10 @@ _ACTIVE = frozenset(range(1, 40)) - {2, 3, 4, 17, 18, 19}
 
 
 def _places(*at: tuple[int, int]) -> list[Place]:
-    first = Place(function="choose(int, int)", path="choose.cu", line=1, column=0, entry=True)
+    first = Place(function="choose(int, int)", line=1, column=0, entry=True)
     return [
         first,
-        *(
-            Place(function="choose(int, int)", path="choose.cu", line=line, column=column, entry=False)
-            for line, column in at
-        ),
+        *(Place(function="choose(int, int)", line=line, column=column, entry=False) for line, column in at),
     ]
 
 
@@ -104,7 +101,7 @@ def test_nested_branches_are_followed_and_dropped_lines_are_no_operands():
 )
 def test_an_operand_is_named_only_when_it_settled_the_matter_alone(condition, at, outcome, decided_by):
     code = f"int f(int a) {{ if ({condition}) {{ return 1; }}\n    return 2;\n}}\n"
-    first = Place(function="f(int)", path="f.cu", line=1, column=0, entry=True)
+    first = Place(function="f(int)", line=1, column=0, entry=True)
     places = [first, *(replace(first, line=line, column=column, entry=False) for line, column in at)]
     found = decisions(places, SourceText("f.cu", code.encode()), "f", frozenset({1, 2, 3}))
     assert (found[0].outcome, found[0].decided_by) == (outcome, decided_by)
@@ -112,7 +109,7 @@ def test_an_operand_is_named_only_when_it_settled_the_matter_alone(condition, at
 
 def test_only_the_last_call_counts_and_other_functions_do_not():
     early = _places((14, 13))
-    other = [Place(function="helper(int)", path="h.cuh", line=3, column=1, entry=True)]
+    other = [Place(function="helper(int)", line=3, column=1, entry=True)]
     found = decisions([*early, *other, *_places((9, 17), (10, 17))], _SOURCE, "choose", _ACTIVE)
     assert found[-1].text == "10"
 

@@ -11,7 +11,8 @@ from refusing import refused
 
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.diff import FileChange, difference
-from patchkit.candidate.find import find_candidate, is_candidate, read_candidate
+from patchkit.candidate.find import find_candidate, read_candidate
+from patchkit.candidate.record import is_candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Pin, load_lock

@@ -87,6 +87,6 @@ def test_resident_waves_count_whole_blocks(limits) -> None:
 
 def test_limits_come_from_the_profile(limits) -> None:
     gpu = limits["gfx1151"]
-    assert (gpu.matrix, gpu.wave_size, gpu.simds_per_pool, gpu.lds_per_wgp_bytes) == ("wmma", 32, 4, 131072)
+    assert (gpu.matrix, gpu.wave_size, gpu.simds_per_pool, gpu.lds_pool_bytes) == ("wmma", 32, 4, 131072)
     assert (limits["gfx950"].simds_per_pool, limits["gfx950"].lds_pool_bytes) == (4, 163840)
     assert {arch for arch, each in limits.items() if each.matrix == "none"} == {"gfx906", "gfx1030"}

@@ -12,7 +12,7 @@ import jinja2
 import pytest
 from refusing import refused
 
-from patchkit.candidate.locking import read_inputs
+from patchkit.candidate.lock import read_inputs
 from patchkit.edits.templates import make_environment
 from patchkit.series.folder import SeriesDir
 

@@ -1,43 +1,44 @@
-"""One candidate of a bump: a row's patches classified on the new upstream, then made into commits."""
+"""The successor of a candidate: its patches classified on the new upstream, then made into commits."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from patchkit.base.errors import ErrorGroup
+from patchkit.base.plain import plain
 from patchkit.bump.classes import DROPPED, GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
-from patchkit.bump.request import BumpRequest, Row
-from patchkit.candidate.apply import candidate_ref, write_plan
-from patchkit.candidate.find import Candidate, read_candidate
+from patchkit.bump.request import BumpRequest, Variant
+from patchkit.candidate.commit import write_plan
 from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
-from patchkit.candidate.locking import make_result, read_inputs
-from patchkit.candidate.plan import Request, plan_with
+from patchkit.candidate.lock import make_result, read_inputs
+from patchkit.candidate.plan import Request, make_plan
+from patchkit.candidate.record import Candidate, candidate_ref
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.gates.verify import Report
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import Followed, Lock, Pin, write_lock
-from patchkit.series.profile import load_profile
+from patchkit.series.profile import load_profiles
 from patchkit.series.selection import opted_in
 from patchkit.upstream.cache import Cache
-from patchkit.upstream.pin import obtain, pin_ref
+from patchkit.upstream.pin import obtain
 from patchkit.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One patch that is not in the candidate any more; ``how`` as above, ``why`` in a sentence."""
+    """One patch that is not in the candidate any more, and why.
+
+    ``proven``: upstream made it needless. ``accepted``: left out by name. ``dropped``: left out because of a
+    conflict, on request. ``unproven``: nobody knows.
+    """
 
     id: str
     how: Literal["proven", "accepted", "dropped", "unproven"]
     why: str
-
-    def as_json(self) -> dict[str, str]:
-        """Plain data."""
-        return {"id": self.id, "how": self.how, "why": self.why}
 
 
 def find_losses(
@@ -91,34 +92,33 @@ def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
-    """What the bump made for one row; ``report`` is None when the gates were left out.
+class Successor:
+    """What the bump made of one variant; ``report`` is None when the gates were left out.
 
     ``had``: the patches before it; ``losses``: those of them that are not in any more. ``offered``: what is
-    opt-in there, where nothing is left. ``asked``: the options of ``apply`` that make the same.
-    ``followed``: functions that are not where patch.toml says, with the place the lock has from now on.
-    ``history``: whether upstream's commits were asked for, and why not.
+    opt-in there, where nothing is left. ``made_by``: the command that makes the same. ``followed``: functions
+    that are not where patch.toml says, with the place the lock has from now on. ``candidate`` is None while
+    nothing is written. ``history``: whether upstream's commits were asked for, and why not.
     """
 
-    row: Row
+    variant: Variant
     verdicts: tuple[Classified, ...]
     blocked: tuple[str, ...]
     had: tuple[str, ...]
     losses: tuple[Loss, ...]
     offered: tuple[str, ...]
     branch: str
-    asked: tuple[str, ...]
+    made_by: tuple[str, ...]
     followed: tuple[Followed, ...]
-    tip: str | None = None
+    candidate: Candidate | None = None
     tree: str | None = None
-    patches: tuple[str, ...] = ()
     report: Report | None = None
     history: str = ""
 
     @property
-    def archs(self) -> tuple[str, ...]:
-        """The GPUs."""
-        return self.row.archs
+    def patches(self) -> tuple[str, ...]:
+        """Those of the candidate."""
+        return self.candidate.ids if self.candidate is not None else ()
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -130,15 +130,26 @@ class Candidates:
         """Patches that were lost, and nobody knows why."""
         return tuple(loss.id for loss in self.losses if loss.how == "unproven")
 
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Patches that were left out, by name or because of a conflict."""
-        return tuple(dict.fromkeys([*self.row.without, *self.dropped]))
-
-    @property
-    def drifted(self) -> tuple[Classified, ...]:
-        """Patches of the candidate whose functions changed upstream."""
-        return tuple(each for each in self.verdicts if each.patch_class in GOOD and each.drift)
+    def as_json(self) -> dict[str, object]:
+        """As ``bump`` shows it."""
+        return {
+            "archs": list(self.variant.archs),
+            "with": list(self.variant.with_),
+            "compared_with": list(self.variant.builds),
+            "branch": self.branch if self.variant.branch else None,
+            "made_by": shlex.join(self.made_by),
+            "tip": self.candidate.tip if self.candidate is not None else None,
+            "tree": self.tree,
+            "before": list(self.had),
+            "applied": list(self.patches),
+            "lost": plain(self.losses),
+            "opt_in": list(self.offered),
+            "blocked": list(self.blocked),
+            "history": self.history,
+            "followed": plain(self.followed),
+            "patches": plain(self.verdicts),
+            "gates": plain(self.report),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +157,7 @@ class Work:
     """What all steps need; ``stage`` is the workspace whose series is the stage's.
 
     ``told`` is the new pin as its source tells it: ``new`` is the lock's own where that has this tree.
-    ``trees`` are the upstreams that were read so far, by commit: rows share them.
+    ``trees`` are the upstreams that were read so far, by commit: variants share them.
     """
 
     request: BumpRequest
@@ -161,43 +172,45 @@ class Work:
     trees: dict[str, UpstreamFiles] = field(default_factory=dict)
 
 
-def regenerate(work: Work, row: Row, repository: Repository) -> Candidates:
-    """Every patch on the new upstream, classified against its last rendering on the pins of the row."""
+def regenerate(work: Work, variant: Variant, repository: Repository) -> Successor:
+    """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
     series = load_series(work.stage.series.patches)
-    bases = [work.lock.pin(build) for build in row.builds]
     last: dict[str, Rendering] = {}
-    for pin in bases:
-        base = _comparison(work, row, series, pin, (), repository)
+    for build in variant.builds:
+        base = _comparison(work, variant, series, work.lock.pin(build), (), repository)
         # A newer pin knows better where a function is now.
         last |= {
             each.patch.id: each
             for each in render_series(base.chosen, base.files, work.stage.series)
             if each.placed is not None
         }
-    new = _comparison(work, row, series, work.new, row.without, repository)
+    new = _comparison(work, variant, series, work.new, variant.without, repository)
     verdicts, renderings = classify_series(replace(new, last=last))
-    had = row.had if row.had is not None else tuple(last)
+    had = variant.had if variant.had is not None else tuple(last)
     conflicts = [each.id for each in verdicts if each.patch_class == "conflict"]
     left_out = conflicts if work.request.drop_conflicts else []
     made = {rendering.patch.id for rendering in renderings}
-    profiles = tuple(load_profile(work.stage.series.profiles, arch) for arch in row.archs)
+    profiles = load_profiles(work.stage.series.profiles, variant.archs)
     inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
-    wanted = {each.patch.id for each in select_on(series, profiles, work.new, row.with_) if each.targets}
-    return Candidates(
-        row=row,
+    wanted = {each.patch.id for each in select_on(series, profiles, work.new, variant.with_) if each.targets}
+    options = [word for arch in variant.archs for word in ("--arch", arch)] + ["--upstream", work.new.name]
+    options += [word for name in variant.with_ if name in made for word in ("--with", name)]
+    options += [word for name in sorted(wanted - made) for word in ("--without", name)]
+    return Successor(
+        variant=variant,
         verdicts=verdicts,
-        blocked=tuple(_blocked(work, row, series, verdicts)),
+        blocked=tuple(_blocked(work, variant, series, verdicts)),
         had=had,
         losses=find_losses(had, verdicts, series, without=work.request.without, dropped=left_out),
         offered=() if made or not had else opted_in(profiles, inside),
-        branch=candidate_ref(row.archs, work.new.name).removeprefix("refs/heads/"),
-        asked=_asked(work, row, sorted(made), sorted(wanted - made)),
+        branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
+        made_by=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
     )
 
 
 def _comparison(
-    work: Work, row: Row, series: Series, pin: Pin, without: Sequence[str], repository: Repository
+    work: Work, variant: Variant, series: Series, pin: Pin, without: Sequence[str], repository: Repository
 ) -> Comparison:
     obtained = obtain(
         pin,
@@ -209,30 +222,23 @@ def _comparison(
     )
     if obtained.commit not in work.trees:
         work.trees[obtained.commit] = read_upstream(repository, obtained.commit, series.folders)
-    profiles = tuple(load_profile(work.stage.series.profiles, arch) for arch in row.archs)
+    profiles = load_profiles(work.stage.series.profiles, variant.archs)
     return Comparison(
         series=work.stage.series,
         build=pin.build,
-        chosen=select_on(series, profiles, pin, row.with_, without),
+        chosen=select_on(series, profiles, pin, variant.with_, without),
         files=work.trees[obtained.commit].fresh(),
         last={},
         reporter=work.workspace.reporter,
     )
 
 
-def _asked(work: Work, row: Row, made: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
-    """The options of ``apply`` that make this candidate again."""
-    words = [word for arch in row.archs for word in ("--arch", arch)] + ["--upstream", work.new.name]
-    words += [word for name in row.with_ if name in made for word in ("--with", name)]
-    return (*words, *(word for name in left_out for word in ("--without", name)))
-
-
-def _blocked(work: Work, row: Row, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:
+def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:
     """What a person has to do first, one sentence for each patch."""
-    last = max((build for build in row.builds if build < work.new.build), default=work.new.build - 1)
+    last = max((build for build in variant.builds if build < work.new.build), default=work.new.build - 1)
     for verdict in verdicts:
         patch = series.patch(verdict.id)
-        if patch is None or verdict.id in row.without:
+        if patch is None or verdict.id in variant.without:
             continue
         if verdict.patch_class == "conflict":
             if not work.request.drop_conflicts:
@@ -244,27 +250,19 @@ def _blocked(work: Work, row: Row, series: Series, verdicts: Sequence[Classified
             )
 
 
-def make(
-    work: Work, one: Candidates, lock: Lock, repository: Repository
-) -> tuple[Lock, Candidate, Candidates]:
+def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tuple[Lock, Successor]:
     """The commits of the candidate, its result in the lock of the stage, and no ref."""
     lock = lock.with_followed(work.new.build, one.followed)
     write_lock(work.stage.series.lock, lock)
     request = Request(
-        archs=one.archs,
+        archs=one.variant.archs,
         upstream=work.new.name,
-        with_=one.row.with_,
-        without=one.left_out,
+        with_=one.variant.with_,
+        without=tuple(dict.fromkeys([*one.variant.without, *one.dropped])),
     )
-    plan = plan_with(request, work.stage, work.cache)
-    if plan.errors:
-        raise ErrorGroup("the series cannot be applied", plan.errors)
-    commits, tree = write_plan(plan, repository, unlocked=False)
-    tip = commits[-1].commit if commits else plan.base
+    plan = make_plan(request, work.stage, work.cache)
+    candidate, tree = write_plan(plan, repository)
     inputs = read_inputs(plan, work.stage.series)
-    lock = lock.with_result(make_result(plan, inputs, tree=tree, commit=tip))
+    lock = lock.with_result(make_result(plan, inputs, tree=tree, commit=candidate.tip))
     write_lock(work.stage.series.lock, lock)
-    ref = candidate_ref(one.archs, work.new.name)
-    candidate = read_candidate(repository, ref, {ref: tip, pin_ref(work.new): plan.base})
-    patches = tuple(made.id for made in commits)
-    return lock, candidate, replace(one, tip=tip, tree=tree, patches=patches)
+    return lock, replace(one, candidate=candidate, tree=tree)

@@ -13,7 +13,6 @@ from patchkit.kernels.occupancy import limits_of, resident_blocks
 from patchkit.kernels.wmma import (
     UPSTREAM,
     VARIANTS,
-    TunedVariantUnknown,
     WmmaParams,
     WmmaVariant,
     violations,
@@ -50,7 +49,7 @@ def test_every_profile_gives_a_legal_table(arch) -> None:
     table = wmma_table(profile)
     assert [row.variant for row in table] == ([] if limits.matrix == "none" else list(VARIANTS))
     for row in table:
-        assert violations(row.variant, row.params, limits) == ()
+        assert violations(row.variant, row.params, limits) == {}
         assert row.source
 
 
@@ -63,6 +62,17 @@ def test_origins() -> None:
     assert {row.origin for row in wmma_table(untuned)} == {"model"}
     assert origins("gfx1201") == origins("gfx90a") == {"upstream"}
     assert {row.params for row in wmma_table(load_profile(PROFILES, "gfx942"))} == {UPSTREAM}
+
+
+def test_a_row_of_the_model_explains_itself() -> None:
+    untuned = dataclasses.replace(load_profile(PROFILES, "gfx1151"), tuned_wmma=())
+    table = {row.variant: row for row in wmma_table(untuned)}
+    better = table[WmmaVariant(128, 16, "f16")]
+    assert better.params == WmmaParams(64, 4, 1)
+    assert better.source == f"{better.waves_estimate} waves per SIMD by the model, upstream's parameters 5"
+    same = table[WmmaVariant(256, 16, "f16")]
+    assert same.params == UPSTREAM
+    assert same.source.startswith("upstream's parameters: nothing holds more than 5 waves")
 
 
 def test_a_tuned_row_wins_over_the_model() -> None:
@@ -108,7 +118,7 @@ def test_tuned_rows_that_break_rules_are_all_named_with_a_way_out() -> None:
 def test_a_tuned_row_for_no_variant() -> None:
     with pytest.raises(ErrorGroup) as caught:
         wmma_table(with_rows(tuned(256, 32, "f32", 256, 4)))
-    assert [type(error) for error in caught.value.errors] == [TunedVariantUnknown]
+    assert [error.code for error in caught.value.errors] == ["WMMA_NO_VARIANT"]
 
 
 def test_a_tuned_row_where_nothing_is_legal() -> None:

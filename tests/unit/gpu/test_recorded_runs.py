@@ -13,13 +13,14 @@ from refusing import refused
 
 from patchkit.base.process import ToolFailed, ToolStopped
 from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import open_compiler
+from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain
+from patchkit.build.units import SourceTree
 from patchkit.gpu.cases import Case, SupportMalformed
 from patchkit.gpu.device import device_of
 from patchkit.gpu.log import RecordingUnreadable, parse_recording
-from patchkit.gpu.programs import Programs, c_compiler, cxx_compiler
-from patchkit.gpu.runtime import HostLibrary, _link_error, build_driver
+from patchkit.gpu.programs import Programs, cmake_compilers
+from patchkit.gpu.runtime import HostLibrary, RecordedBackend, _link_error, build_driver
 from patchkit.gpu.session import (
     Figures,
     RecordedRunFailed,
@@ -48,6 +49,24 @@ echo run >> COUNT
 """
 
 
+def _compiler(cache: Path, script: str = "exit 1") -> Compiler:
+    """One whose clang is a script in the cache."""
+    clang = cache / "sdk" / "clang++"
+    clang.parent.mkdir(parents=True, exist_ok=True)
+    clang.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    clang.chmod(0o755)
+    chain = Toolchain(
+        kind="sdk",
+        root=clang.parent,
+        clang=clang,
+        clang_version="22.1.8",
+        hip_version="6.4.3",
+        device_libs=clang.parent,
+        rocwmma=None,
+    )
+    return open_compiler(chain, cache, NullReporter())
+
+
 @pytest.fixture
 def session(tmp_path: Path, checkout: Path):
     """A session whose driver is the script that is given."""
@@ -58,15 +77,19 @@ def session(tmp_path: Path, checkout: Path):
         text = script.replace("COUNT", str(tmp_path / "count"))
         driver.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
         driver.chmod(0o755)
-        return Session(
-            device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
-            library=HostLibrary(path=tmp_path / "lib.so", key="k", units=1, compiled=0, seconds=0.0),
-            programs=Programs(folder=tmp_path / "programs", key="p"),
+        backend = RecordedBackend(
+            tree=SourceTree(tmp_path),
+            arch="gfx1151",
             stub=tmp_path / "stub",
+            programs=Programs(folder=tmp_path / "programs", key="p"),
+            library=HostLibrary(path=tmp_path / "lib.so", key="k", units=1),
             driver=driver,
+        )
+        return Session(
+            backend=backend,
+            device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
             figures={"_Z3foov": Figures(vgprs=96, lds=4096)},
-            cache_root=tmp_path / "cache",
-            reporter=NullReporter(),
+            compiler=_compiler(tmp_path / "cache"),
         )
 
     return make
@@ -91,8 +114,9 @@ def test_a_run_is_found_again_in_a_copied_cache(session, tmp_path):
             shutil.copytree(places[0], place)
         driver = place / "objects" / "ab" / "fattn_cases"
         driver.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(made.driver, driver)
-        moved.append(replace(made, driver=driver, cache_root=place).run_cases(_CASES))
+        shutil.copy2(made.backend.driver, driver)
+        backend = replace(made.backend, driver=driver)
+        moved.append(replace(made, backend=backend, compiler=_compiler(place)).run_cases(_CASES))
     assert [run.digest for run in moved] == [moved[0].digest] * 2
     assert moved[1].folder.is_relative_to(places[1])
     assert (tmp_path / "count").read_text("utf-8") == "run\n"
@@ -104,21 +128,9 @@ def build_in(tmp_path):
     script = 'for word; do [ "$last" = -o ] && touch "$word"; last=$word; done; echo "$*" >> TOLD'
 
     def build(cache: Path) -> Path:
-        clang = cache / "sdk" / "clang++"
-        clang.parent.mkdir(parents=True, exist_ok=True)
-        clang.write_text(f"#!/bin/sh\n{script.replace('TOLD', str(tmp_path / 'told'))}\n", "utf-8")
-        clang.chmod(0o755)
-        chain = Toolchain(
-            kind="sdk",
-            root=clang.parent,
-            clang=clang,
-            clang_version="22.1.8",
-            hip_version="6.4.3",
-            device_libs=clang.parent,
-            rocwmma=None,
-        )
-        compiler = open_compiler(chain, cache, NullReporter())
-        return build_driver(compiler, tmp_path, tmp_path, "ggml", cache / "objects" / "stub")
+        compiler = _compiler(cache, script.replace("TOLD", str(tmp_path / "told")))
+        programs = Programs(folder=tmp_path, key="ggml")
+        return build_driver(compiler, tmp_path, programs, cache / "objects" / "stub")
 
     return build
 
@@ -193,14 +205,14 @@ def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(session, tmp_path
     def stop_when_it_runs() -> None:
         while not (tmp_path / "began").exists():
             time.sleep(0.01)
-        made.stop.set()
+        made.compiler.stop.set()
 
     thread = threading.Thread(target=stop_when_it_runs)
     thread.start()
     with pytest.raises(ToolStopped):
         made.run_cases(_CASES)
     thread.join()
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert not [path for path in (tmp_path / "cache" / "recorder").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -275,5 +287,7 @@ def test_cmake_gets_both_compilers_whichever_the_toolchain_names(name):
         clang = Path("/opt/llvm/bin") / name
 
     plain = name.replace("++", "")
-    assert c_compiler(Toolchain()).name == plain
-    assert cxx_compiler(Toolchain()).name == plain.replace("clang", "clang++", 1)
+    assert [path.name for path in cmake_compilers(Toolchain())] == [
+        plain,
+        plain.replace("clang", "clang++", 1),
+    ]

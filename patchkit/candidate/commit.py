@@ -1,0 +1,86 @@
+"""The commits of a plan: each patch with its message, written into the cache without moving a ref."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import textwrap
+from typing import TYPE_CHECKING
+
+from patchkit.candidate.plan import Plan
+from patchkit.candidate.record import Candidate, CandidateCommit, candidate_ref
+from patchkit.series.patch import BREAKS_MAIL
+from patchkit.series.selection import Selected
+from patchkit.upstream.commits import NewCommit, write_commits
+from patchkit.upstream.repository import Repository
+
+if TYPE_CHECKING:
+    from patchkit.edits.place import PlacedPatch
+
+_WIDTH = 72
+_GLUE = "\0"  # no text of a patch.toml holds it
+
+
+def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) -> tuple[Candidate, str]:
+    """Write the commits of a plan; no ref moves. Returns the candidate, and the tree of its tip.
+
+    ``unlocked`` gives each commit a trailer that says so. Raises one ErrorGroup of everything that the plan
+    found, and GitError.
+    """
+    plan.check()
+    new = [
+        NewCommit(message=commit_message(plan, selected, placed, unlocked=unlocked), changes=placed.changes)
+        for selected, placed in plan.steps
+    ]
+    written = write_commits(repository, plan.base, new, date=plan.pin.committed) if new else []
+    tree = written[-1].tree if written else repository.tree_of(plan.base)
+    candidate = Candidate(
+        ref=candidate_ref(plan.archs, plan.pin.name),
+        archs=plan.archs,
+        pin=plan.pin.name,
+        build=plan.pin.build,
+        base=plan.base,
+        tip=written[-1].commit if written else plan.base,
+        commits=tuple(
+            CandidateCommit(id=selected.patch.id, commit=each.commit, subject=commit_subject(selected))
+            for (selected, _), each in zip(plan.steps, written, strict=True)
+        ),
+    )
+    return candidate, tree
+
+
+def commit_subject(selected: Selected) -> str:
+    """``id: title``."""
+    return f"{selected.patch.id}: {selected.patch.title}"
+
+
+def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unlocked: bool) -> str:
+    """Why, what to expect and from where, and trailers for programs; wrapped, ending in a newline."""
+    patch = selected.patch
+    parts = [commit_subject(selected), _fill(patch.why)]
+    parts.append(_fill(f"Expected: {patch.effect} ({patch.effect_source})"))
+    parts.append(_fill(f"Without it: {patch.without}"))
+    parts.append("\n".join(f"Link: {link}" for link in patch.links))
+    trailers = [f"Patchkit-Id: {patch.id}"]
+    for profile in sorted(selected.targets, key=lambda profile: profile.arch):
+        digests = "".join(f"{entry.path}{entry.sha256}" for entry in profile.inputs)
+        trailers.append(
+            f"Patchkit-Profile: {profile.arch} {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
+        )
+    rendered = json.dumps(dict(placed.rendered), sort_keys=True, separators=(",", ":"))
+    trailers.append(f"Patchkit-Digest: {hashlib.sha256(rendered.encode()).hexdigest()}")
+    if unlocked:
+        trailers.append("Patchkit-Unlocked: inputs differ from the lock")
+    trailers.append(f"Upstream-Commit: {plan.pin.commit or plan.base}")
+    return "\n\n".join([*parts, "\n".join(trailers)]) + "\n"
+
+
+def _fill(text: str) -> str:
+    """Wrapped, without breaking in front of what would end the message for git am."""
+    words = text.split()
+    joined = words[0] if words else ""
+    for position in range(1, len(words)):
+        glued = BREAKS_MAIL.match(" ".join(words[position : position + 2]) + " ")
+        joined += (_GLUE if glued else " ") + words[position]
+    lines = textwrap.fill(joined, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return lines.replace(_GLUE, " ")

@@ -1,0 +1,80 @@
+"""Which GPUs the recorder plays for a candidate, and what is not proven of the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.candidate.subject import Subject
+from patchkit.gpu.device import PlayedDevice, device_of
+from patchkit.gpu.programs import GPU_FOLDER
+from patchkit.series.facts import FactNotForDecisions
+from patchkit.series.profile import ArchProfile
+
+# hip/amd_detail/amd_hip_runtime.h (HIP 6.4) makes the second into the first: the only line in which the host
+# pass of a unit of build 6900 differs between the two wave sizes (clang -E of all 103 units). Members of that
+# name are the device properties, asked at run time.
+_WAVE_SIZE = re.compile(rb"(?<![.\w])(?<!->)(warpSize|__AMDGCN_WAVEFRONT_SIZE(__)?)\b")
+_SOURCES = frozenset({".cu", ".cuh", ".h"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """``devices``: the GPUs of the candidate first. ``remarks`` say what is not proven, and of whom."""
+
+    devices: tuple[PlayedDevice, ...]
+    remarks: tuple[str, ...]
+
+
+def make_cast(subject: Subject, others: Sequence[str] | None) -> Cast:
+    """The GPUs of the candidate, then every other that has a profile; ``others`` limits those by name.
+
+    One host library plays all of them, as in a binary for all of them: host code asks at run time which
+    GPU it has. The HIP headers do compile the wave size into host code; where a tree's GPU sources name
+    that constant, GPUs of another wave size are left out.
+    """
+    mine = [device_of(subject.profiles[name]) for name in subject.archs]
+    outside = sorted(set(subject.profiles) - set(subject.archs))
+    skipped = [name for name in outside if others is not None and name not in others]
+    remarks = [f"launches as {' '.join(skipped)}: not asked for"] if skipped else []
+    use = _use_of_wave_size(subject.baseline) or _use_of_wave_size(subject.candidate)
+    devices: list[PlayedDevice] = []
+    elsewhere: list[str] = []
+    for profile in (subject.profiles[name] for name in outside if name not in skipped):
+        device, remark = _other(profile)
+        if use is not None and device.wave_size != mine[0].wave_size:
+            elsewhere.append(profile.arch)
+        else:
+            devices.append(device)
+            remarks += remark
+    if elsewhere:
+        told = f"host code is compiled for waves of {mine[0].wave_size} lanes, and {use} depends on it"
+        remarks.append(f"launches as {' '.join(elsewhere)}: {told}")
+    if devices:
+        remarks.append("grids of other GPUs: their kernels are assumed to use all registers, on both sides")
+    return Cast(devices=(*mine, *devices), remarks=tuple(remarks))
+
+
+def _use_of_wave_size(root: Path) -> str | None:
+    """The first place in a tree's GPU sources that names the headers' constant (file:line), or None."""
+    sources = (path for path in (root / GPU_FOLDER).rglob("*") if path.suffix in _SOURCES)
+    for path in sorted(sources):
+        found = _WAVE_SIZE.search(data := path.read_bytes())
+        if found is not None:
+            line = data.count(b"\n", 0, found.start()) + 1
+            return f"{path.relative_to(root).as_posix()}:{line}"
+    return None
+
+
+def _other(profile: ArchProfile) -> tuple[PlayedDevice, list[str]]:
+    """A GPU where only sameness is asked for; a guessed number of compute units is on both sides the same."""
+    try:
+        return device_of(profile), []
+    except FactNotForDecisions:
+        device = device_of(profile, guess_units=True)
+    units = profile.facts.by_name["compute_units"].value
+    return device, [
+        f"grids of {profile.arch}: played with {units} compute units, which its profile only guesses"
+    ]

@@ -1,0 +1,92 @@
+"""What may be published of a verified candidate, by the policy of the series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.base.errors import ExitCode, GateError, PatchkitError
+from patchkit.gates.registry import gate_names
+from patchkit.gates.verify import Report
+from patchkit.series.catalogue import GatePolicy
+
+
+class PublishNothing(PatchkitError):
+    """The candidate has no patch: it is upstream's own tree, of which nothing can be proven."""
+
+    code = "PUBLISH_NOTHING"
+    exit_code = ExitCode.NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """``passed`` gates, ``not_run`` ones with the reason, and the required ones among those: ``missing``."""
+
+    passed: tuple[str, ...]
+    not_run: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+
+    @property
+    def proven(self) -> bool:
+        """Whether every required gate passed."""
+        return not self.missing
+
+    def branch(self, archs: Sequence[str], build: int) -> str:
+        """The short name; the unproven one stands beside the other, and never moves it."""
+        return f"patchkit/{'+'.join(archs)}/b{build}{'' if self.proven else '-unproven'}"
+
+
+def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decision:
+    """What may be published.
+
+    A gate that the report does not know did not run: a report never proves by leaving something out.
+
+    Raises:
+        PublishNothing: the candidate has no patch, whatever is accepted.
+        PUBLISH_GATE_FAILED: a gate failed, required or not.
+        PUBLISH_NOT_PROVEN: a required gate did not run, and ``accept_not_run`` is not given, or it is one
+            that needs no GPU.
+    """
+    if report.nothing is not None:
+        raise PublishNothing(
+            f"{report.branch} has no patch; nothing was published",
+            why="it is upstream's own tree, and what is published is patches and what was proven of them",
+            hint=report.nothing.sentence,
+        )
+    results = {gate.result.gate: gate.result for gate in report.gates}
+    if report.stopped is not None:
+        raise GateError(
+            f"the run ended in the middle ({report.stopped}); nothing was published",
+            code="PUBLISH_GATE_FAILED",
+            hint=f"what it found until then lies in {report.folder}",
+        )
+    failed = [name for name, result in results.items() if result.verdict == "failed"]
+    if failed:
+        raise GateError(
+            f"{', '.join(failed)} failed; nothing was published",
+            code="PUBLISH_GATE_FAILED",
+            why="a branch is what passed, and a failed gate is never accepted",
+            hint=f"the evidence lies in {report.folder}",
+        )
+    # Gates on the CPU backend, under names of their own, are told, and prove nothing of the ladder.
+    ladder = gate_names()
+    names = (*ladder, *(name for name in results if name not in ladder))
+    passed = tuple(name for name in names if name in results and results[name].verdict == "passed")
+    not_run = tuple(
+        (name, results[name].summary if name in results else "no such result")
+        for name in ladder
+        if name not in passed
+    )
+    missing = tuple(name for name, _ in not_run if name in policy.required)
+    left_out = [name for name in missing if name in gate_names("anywhere")]
+    if left_out or (missing and not accept_not_run):
+        hint = "run them on a machine with the GPU, or add --accept-not-run, which publishes "
+        raise GateError(
+            f"required gates did not run: {', '.join(left_out or missing)}; nothing was published",
+            code="PUBLISH_NOT_PROVEN",
+            why="; ".join(f"{name}: {why}" for name, why in not_run if name in (left_out or missing)),
+            hint="they need no GPU: patchkit verify --no-gpu, without --gate"
+            if left_out
+            else f"{hint}the name with 'unproven' in it",
+        )
+    return Decision(passed=passed, not_run=not_run, missing=missing)

@@ -1,0 +1,86 @@
+"""The seal: a commit on top of a candidate that changes no file and says what was proven."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from patchkit.gates.verify import Report
+from patchkit.publish.decision import Decision
+from patchkit.publish.range_proof import RangeProof
+from patchkit.series.lock import Pin
+from patchkit.upstream.refs import read_ref
+from patchkit.upstream.repository import Repository
+
+_WIDTH = 72
+_KEYS = ("Patchkit-Candidate", "Gate-Passed", "Gate-Not-Run", "Range-Proof", "Patchkit-Evidence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """What a seal tells; ``range`` is the step from another pin, where one was published before."""
+
+    report: Report
+    decision: Decision
+    pin: Pin
+    range: RangeProof | None
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """The values of the ``Gate-Not-Run`` trailers."""
+        return tuple(f"{name} ({' '.join(why.split())})" for name, why in self.decision.not_run)
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """The values of the ``Range-Proof`` trailers."""
+        return () if self.range is None else (f"b{self.range.old.build} {self.range.old.tip}",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A seal that exists: its commit, the evidence that it names, and the signed tag on it."""
+
+    tip: str
+    evidence_ref: str
+    evidence: str
+    tag: str | None
+
+
+def seal_message(told: Seal, evidence: str) -> str:
+    """The message of the seal; ``evidence`` is the ref and id of the evidence."""
+    report, decision, pin = told.report, told.decision, told.pin
+    what = f"{len(decision.passed)} gates passed" if decision.proven else "unproven"
+    subject = f"patchkit: {'+'.join(report.archs)} on b{pin.build}, {what}"
+    body = (
+        "This commit changes no file. The commits below it are the patches; what was proven of them, with "
+        "what and how, lies in the evidence."
+    )
+    if not decision.proven:
+        body += (
+            f" Required and not run: {', '.join(decision.missing)}. Nothing is known of what they would find."
+        )
+    trailers = [f"Patchkit-Candidate: {report.tip}", f"Patchkit-Tree: {report.tree}"]
+    trailers += [f"Gate-Passed: {name}" for name in decision.passed]
+    trailers += [f"Gate-Not-Run: {line}" for line in told.not_run]
+    trailers += [
+        *(f"Range-Proof: {line}" for line in told.ranges),
+        f"Patchkit-Evidence: {evidence}",
+        f"Upstream-Commit: {pin.commit or report.base}",
+    ]
+    return "\n\n".join([subject, textwrap.fill(body, _WIDTH), "\n".join(trailers)]) + "\n"
+
+
+def find_same(repository: Repository, tip: str | None, told: Seal) -> Sealed | None:
+    """The seal at ``tip``, when it says the same of the same candidate and its evidence is still there."""
+    if tip is None:
+        return None
+    shape = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x0A)" for key in _KEYS)
+    out = repository.git.run("log", "-1", f"--format={shape}", tip, "--").decode("utf-8", "replace")
+    found = tuple(tuple(part.strip().splitlines()) for part in out.split("\0"))
+    if found[:-1] != ((told.report.tip,), told.decision.passed, told.not_run, told.ranges):
+        return None
+    ref, _, sha = "".join(found[-1]).partition(" ")
+    if read_ref(repository, ref) != sha:
+        return None
+    tags = repository.git.run("tag", "--list", "--points-at", tip, "patchkit-*").decode("utf-8", "replace")
+    return Sealed(tip=tip, evidence_ref=ref, evidence=sha, tag=next(iter(tags.split()), None))

@@ -1,0 +1,72 @@
+"""The one list of report formats: the command line, the writers and the documents read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One format.
+
+    ``render`` names the function that makes the text of a :class:`patchkit.report.model.Run`, with its matrix
+    when ``has_tables``. ``ending`` is that of its files. ``option`` is the help of the option of ``verify``
+    that writes it beside a run; empty: there is none.
+    """
+
+    name: str
+    render: str
+    ending: str
+    about: str
+    option: str = ""
+    has_tables: bool = False
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name="terminal",
+        render="patchkit.report.terminal:terminal_report",
+        ending="",
+        about="plain text, what was not proven first",
+        has_tables=True,
+    ),
+    Format(
+        name="markdown",
+        render="patchkit.report.markdown:markdown_report",
+        ending="md",
+        about="for the summary of a step of GitHub Actions",
+        has_tables=True,
+    ),
+    Format(
+        name="junit",
+        render="patchkit.report.junit:junit_report",
+        ending="junit.xml",
+        about="one test case per gate, as CI systems read it",
+        option="Write the gates as JUnit XML.",
+    ),
+    Format(
+        name="sarif",
+        render="patchkit.report.sarif:sarif_report",
+        ending="sarif",
+        about="problems at file and line, for code scanning",
+        option="Write problems at file:line as SARIF.",
+    ),
+    Format(
+        name="html",
+        render="patchkit.report.html:html_report",
+        ending="html",
+        about="one page with sortable tables and drawings, without network or scripts",
+        option="Write a page to read without network.",
+        has_tables=True,
+    ),
+)
+
+
+def format_names() -> tuple[str, ...]:
+    """The names, in the order of the help."""
+    return tuple(form.name for form in FORMATS)
+
+
+def find_format(name: str) -> Format:
+    """The format of that name, which is one of :func:`format_names`."""
+    return next(form for form in FORMATS if form.name == name)
