@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Action", "News", "decide", "main", "read_news"]
-
 LABEL = "patchkit-canary"
 _MARK = re.compile(r"<!-- patchkit-canary news=([0-9a-f]{16}) nights=(\d{1,6}) -->")
 _TITLE = "upstream cannot be followed"

@@ -1,10 +1,8 @@
 """The programs that the README asks for: the only list of them.
 
 CI runs the README's commands with a PATH of these alone, and tests/conftest.py gives every test such a
-PATH, so that no test can call what a newcomer need not have.
-
-Vocabulary: a *bare folder* holds links to the programs of some groups and nothing else; what a *group* is
-called is what the README calls it, or the Debian package.
+PATH, so that no test can call what a newcomer need not have. A group of programs is called what the README
+calls it, or the Debian package.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-__all__ = ["EXTRA", "GROUPS_OF", "MAIN", "PROOFS", "TESTS", "NoSuchProgram", "link_programs", "missing"]
 
 Groups = Mapping[str, tuple[str, ...]]
 
@@ -76,7 +72,7 @@ class NoSuchProgram(LookupError):
 
 
 def link_programs(folder: Path, groups: Groups, path: str) -> Path:
-    """Make the bare folder of the groups, of what ``path`` has of them.
+    """Make a folder of links to the programs of the groups, of those that ``path`` has, and nothing else.
 
     Raises:
         NoSuchProgram: ``path`` has nothing of a group.

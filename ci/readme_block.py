@@ -9,8 +9,6 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["readme_block"]
-
 _README = Path(__file__).resolve().parents[1] / "README.md"
 
 

@@ -1,8 +1,7 @@
 """Writes docs/reference.md: commands, gates, report formats, exit codes, the keys of files.
 
-Vocabulary: the *shared* options are those of every command; they stand once, at the top. All of the text
-comes from click, from the exit codes and from the JSON schemas. ``python ci/reference.py`` says whether the
-committed file is up to date; ``--write`` writes it.
+All of the text comes from click, from the exit codes and from the JSON schemas. ``python ci/reference.py``
+says whether the committed file is up to date; ``--write`` writes it.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from patchkit.cli.commands import COMMANDS, Verbs
 from patchkit.gates.registry import entries
 from patchkit.report.registry import FORMATS
 from patchkit.series.schema import SCHEMAS
-
-__all__ = ["reference"]
 
 _TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 _HEAD = """# Reference

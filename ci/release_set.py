@@ -16,8 +16,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["choose", "main"]
-
 
 def choose(results: Sequence[dict[str, Any]], arch: str, upstream: str, wanted: str) -> list[str]:
     """The options; raises LookupError with what there is."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from patchkit.series.schema import SCHEMAS
 
-__all__ = ["stale_schemas"]
-
 _ROOT = Path(__file__).resolve().parents[1]
 
 

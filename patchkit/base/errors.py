@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -205,3 +205,14 @@ class InterruptNote:
     ) -> None:
         if isinstance(error, KeyboardInterrupt):
             error.add_note(self.text)
+
+
+def retell(error: PatchkitError, told: Callable[[str], str]) -> None:
+    """Put every text of an error, and of all members of a group, as ``told`` says it; places included."""
+    for member in error.errors if isinstance(error, ErrorGroup) else ():
+        retell(member, told)
+    error.message = told(error.message)
+    error.args = (error.message,)
+    error.where = tuple(replace(place, path=told(place.path)) for place in error.where)
+    error.why = error.why and told(error.why)
+    error.hint = error.hint and told(error.hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,36 @@ def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator
         yield
     except OSError as error:
         raise disk_error(error, path, doing, elsewhere) from error
+
+
+@contextmanager
+def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
+    """A folder of this process below ``root``, gone when the context ends.
+
+    Those that processes with the same ``prefix`` left when they were killed are removed. Raises CacheError.
+    """
+    with disk_errors(root, doing):
+        root.mkdir(parents=True, exist_ok=True)
+        for remains in root.glob(f"{prefix}*"):
+            if remains.is_dir() and not _is_alive(remains.name.removeprefix(prefix).partition("-")[0]):
+                shutil.rmtree(remains, ignore_errors=True)
+        # Resolved, because errors are told by what they name below it.
+        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=root)).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(number: str) -> bool:
+    """Whether the process of that number still runs; it, or another one that got its number."""
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELSEWHERE) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
-from patchkit.base.files import disk_errors
+from patchkit.base.errors import ConfigError, Location, PatchkitError, retell
+from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, write_lock
@@ -32,53 +30,24 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
     An error that leaves the context names the files of the series, see :func:`name_series`. Stages of
     processes that are gone are removed. Raises CacheError.
     """
-    with disk_errors(cache.root, "making room for the bump"):
-        cache.root.mkdir(parents=True, exist_ok=True)
-        for remains in cache.root.glob(f"{_PREFIX}*"):
-            if remains.is_dir() and not _is_alive(remains.name):
-                shutil.rmtree(remains, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=cache.root))
-    try:
-        with disk_errors(folder, "making room for the bump"):
-            for name in _PARTS:
-                if (series.root / name).is_dir():
-                    shutil.copytree(series.root / name, folder / name)
-            (folder / "templates").mkdir(exist_ok=True)
-        stage = SeriesDir(root=folder, origin=series.origin)
-        write_lock(stage.lock, lock)
-        yield stage
-    except PatchkitError as error:
-        name_series(error, stage=folder, series=series)
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with working_folder(cache.root, _PREFIX, "making room for the bump") as folder:
+        try:
+            with disk_errors(folder, "making room for the bump"):
+                for name in _PARTS:
+                    if (series.root / name).is_dir():
+                        shutil.copytree(series.root / name, folder / name)
+                (folder / "templates").mkdir(exist_ok=True)
+            stage = SeriesDir(root=folder, origin=series.origin)
+            write_lock(stage.lock, lock)
+            yield stage
+        except PatchkitError as error:
+            name_series(error, stage=folder, series=series)
+            raise
 
 
 def name_series(error: PatchkitError, *, stage: Path, series: SeriesDir) -> None:
     """Let an error found on a stage name the files that the stage is a copy of: those a person can open."""
-
-    def renamed(text: str) -> str:
-        return text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}")
-
-    error.message = renamed(error.message)
-    error.args = (error.message,)
-    error.where = tuple(replace(place, path=renamed(place.path)) for place in error.where)
-    error.why = error.why and renamed(error.why)
-    error.hint = error.hint and renamed(error.hint)
-    for member in error.errors if isinstance(error, ErrorGroup) else ():
-        name_series(member, stage=stage, series=series)
-
-
-def _is_alive(name: str) -> bool:
-    """Whether the process that a stage is named after still runs; it, or another one of its number."""
-    number = name.removeprefix(_PREFIX).partition("-")[0]
-    try:
-        os.kill(int(number), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    retell(error, lambda text: text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}"))
 
 
 def publish(

@@ -17,43 +17,11 @@ import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, Location, PatchkitError
 from patchkit.cli.commands import COMMANDS, Verbs, from_click
-from patchkit.cli.complaint import complain, error_as_json, exit_code_of
+from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.settings import Settings, example_epilog, shared_options, version_of
 from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal
 
 _LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
-
-
-def report_crash(error: BaseException, *, argv: Sequence[str], folder: Path | None) -> InternalError:
-    """Writes the log and returns the error to show; never raises.
-
-    ``folder`` is the cache folder, ``None`` when it is not known.
-    """
-    summary = f"{type(error).__name__}: {error}".rstrip(": ")
-    text = _log_text(error, argv)
-    for place in (folder / "logs" if folder is not None else None, Path(tempfile.gettempdir())):
-        if place is None:
-            continue
-        path = place / f"patchkit-{_now():%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError:
-            continue
-        return InternalError(
-            summary,
-            code="UNEXPECTED",
-            where=Location(path=str(path), label="versions and traceback"),
-            why="this is a bug in patchkit",
-            hint="report it together with that file",
-        )
-    return InternalError(
-        summary, code="UNEXPECTED", why="this is a bug in patchkit, and no log could be written", hint=text
-    )
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 def _log_text(error: BaseException, argv: Sequence[str]) -> str:
@@ -180,20 +148,38 @@ def _fail(error: PatchkitError, settings: Settings) -> int:
         if settings.json and not isinstance(error, OutputFailed):
             terminal.document(error_as_json(error))
             terminal.finish()
-        terminal.talk(complain(error, terminal.paint))
+        terminal.complain(error)
     except BrokenPipeError:
         return _reader_went_away()
     except OutputFailed as worse:
-        terminal.talk(complain(ErrorGroup("the error could not be written", [error, worse]), terminal.paint))
+        terminal.complain(ErrorGroup("the error could not be written", [error, worse]))
     return exit_code_of(error)
 
 
 def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitError:
-
-    folder: Path | None = None
+    """Write the log and return the error to show; never raises."""
+    summary = f"{type(error).__name__}: {error}".rstrip(": ")
+    text = _log_text(error, argv)
+    folders = [Path(tempfile.gettempdir())]
     with contextlib.suppress(Exception):  # finding the cache folder may be what is broken
-        folder = settings.cache_root()
-    return report_crash(error, argv=argv, folder=folder)
+        folders.insert(0, settings.cache_root() / "logs")
+    for folder in folders:
+        path = folder / f"patchkit-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            continue
+        return InternalError(
+            summary,
+            code="UNEXPECTED",
+            where=Location(path=str(path), label="versions and traceback"),
+            why="this is a bug in patchkit",
+            hint="report it together with that file",
+        )
+    return InternalError(
+        summary, code="UNEXPECTED", why="this is a bug in patchkit, and no log could be written", hint=text
+    )
 
 
 def _reader_went_away() -> int:

@@ -81,7 +81,11 @@ class Verbs(Verb, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb named first; raises USAGE_COMMAND with the nearest names."""
         if args and args[0] not in COMMANDS:
-            raise unknown_command(args[0], tuple(COMMANDS))
+            raise UsageError(
+                f"there is no command '{args[0]}'",
+                code="USAGE_COMMAND",
+                hint=near_misses(args[0], tuple(COMMANDS)) or f"the commands are: {', '.join(COMMANDS)}",
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -100,32 +104,23 @@ def near_misses(word: str, known: Sequence[str]) -> str | None:
     return f"did you mean {' or '.join(repr(name) for name in near)}?"
 
 
-def unknown_command(word: str, known: Sequence[str]) -> UsageError:
-    """The error for a first word that is no command."""
-    return UsageError(
-        f"there is no command '{word}'",
-        code="USAGE_COMMAND",
-        hint=near_misses(word, known) or f"the commands are: {', '.join(known)}",
-    )
-
-
 def from_click(error: click.ClickException, command: str) -> UsageError:
     """The same mistake as one of our errors; ``command`` stands in where click does not name one."""
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     path = ctx.command_path if ctx is not None else command
     help_hint = f"{path} --help"
     if isinstance(error, click.NoSuchOption):
-        known = _options_of(ctx)
         return UsageError(
             f"'{path}' has no option '{error.option_name}'",
             code="USAGE_OPTION",
-            hint=near_misses(error.option_name, known) or help_hint,
+            hint=near_misses(error.option_name, _options_of(ctx)) or help_hint,
         )
+    message = _sentence(error.format_message())
     if isinstance(error, click.MissingParameter):
-        return UsageError(_sentence(error.format_message()), code="USAGE_MISSING", hint=help_hint)
+        return UsageError(message, code="USAGE_MISSING", hint=help_hint)
     if isinstance(error, click.BadParameter):
-        return UsageError(_sentence(error.format_message()), code="USAGE_VALUE", hint=help_hint)
-    return UsageError(_sentence(error.format_message()), code="USAGE_SYNTAX", hint=help_hint)
+        return UsageError(message, code="USAGE_VALUE", hint=help_hint)
+    return UsageError(message, code="USAGE_SYNTAX", hint=help_hint)
 
 
 def _options_of(ctx: click.Context | None) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ gets all of it as it is, in JSON: it may look for the very value that it gave, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
-from patchkit.base.errors import ErrorGroup, ExitCode, Location, PatchkitError, members_of
+from patchkit.base.errors import ErrorGroup, ExitCode, PatchkitError, members_of
 from patchkit.base.text import shortened, visible
 
 Paint = Callable[[str, str], str]
@@ -70,11 +71,7 @@ def _one(error: PatchkitError) -> dict[str, object]:
         "code": error.code,
         "exit_code": int(exit_code_of(error)),
         "message": error.message,
-        "where": [_place(place) for place in error.where],
+        "where": [asdict(place) for place in error.where],
         "why": error.why,
         "hint": error.hint,
     }
-
-
-def _place(place: Location) -> dict[str, object]:
-    return {"path": place.path, "line": place.line, "column": place.column, "label": place.label}

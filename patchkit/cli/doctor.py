@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import shutil
 import sys
@@ -59,6 +60,29 @@ class Check:
         }
 
 
+class _Absent(Exception):
+    """What a check looked for is not there; ``hint`` says how to get it."""
+
+    def __init__(self, detail: str, hint: str | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+
+
+def _checked(name: str, look: Callable[[], str]) -> Check:
+    """What ``look`` found, or why it did not."""
+    try:
+        return Check(name=name, state="ok", detail=look())
+    except _Absent as absent:
+        return Check(name=name, state="absent", detail=absent.detail, hint=absent.hint)
+    except ErrorGroup as group:
+        detail = f"{group.message}: {len(group.errors)} errors"
+        return Check(name=name, state="failed", detail=detail, hint=group.errors[0].hint, error=group)
+    except PatchkitError as error:
+        detail = "".join([error.message, *(f" ({place})" for place in error.where[:1])])
+        return Check(name=name, state="failed", detail=detail, hint=error.hint, error=error)
+
+
 _INSTALL = "patchkit sdk install"
 
 
@@ -66,20 +90,20 @@ def check_toolchain(
     cache_root: Path, *, archs: tuple[str, ...], environ: Mapping[str, str], reporter: Reporter
 ) -> tuple[Check, ...]:
     """The checks, for building for ``archs``."""
-    checks = [_rocm(look_at(place, environ)) for place in places(environ)]
-    if not checks:
-        detail = "no ROCm in ROCM_PATH, /opt, Python's packages or the distribution's"
-        hint = f"a GPU needs it to run; to compile without, {_INSTALL}"
-        checks = [Check(name="rocm", state="absent", detail=detail, hint=hint)]
-    checks.append(_sdk(cache_root))
-    try:
-        toolchain = find_toolchain(cache_root, environ, _Quiet(reporter))
-    except ToolchainMissing as error:
-        checks.append(Check(name="hip toolchain", state="absent", detail=error.message, hint=error.hint))
-    except PatchkitError as error:
-        checks.append(_failed("hip toolchain", error))
-    else:
-        checks += [_toolchain(toolchain, archs, reporter), *(_rocwmma(toolchain, arch) for arch in archs)]
+    toolchains: list[Toolchain] = []
+
+    def look() -> str:
+        try:
+            toolchains.append(find_toolchain(cache_root, environ, _Quiet(reporter)))
+        except ToolchainMissing as error:
+            raise _Absent(error.message, error.hint) from error
+        return _toolchain(toolchains[0], archs, reporter)
+
+    found = [look_at(place, environ) for place in places(environ)]
+    checks = [_checked("rocm", functools.partial(_rocm, each)) for each in found or (None,)]
+    checks += [_checked("sdk", lambda: _sdk(cache_root)), _checked("hip toolchain", look)]
+    for toolchain in toolchains:
+        checks += [_checked("rocwmma", functools.partial(_rocwmma, toolchain, arch)) for arch in archs]
     return tuple(checks)
 
 
@@ -94,47 +118,45 @@ class _Quiet(NullReporter):
         self._reporter.command(text)
 
 
-def _rocm(found: Found) -> Check:
-    place = found.place
-    detail = f"{place.root} ({place.origin})"
-    if found.lacks:
-        lacks = f"{detail} lacks {' and '.join(found.lacks)}"
-        hint = f"install ROCm's development packages, or {_INSTALL}"
-        return Check(name="rocm", state="absent", detail=lacks, hint=hint)
-    return Check(name="rocm", state="ok", detail=f"{found.version or found.hip_version}, {detail}")
-
-
-def _sdk(cache_root: Path) -> Check:
-    try:
-        prefix = current_prefix(cache_root)
-    except PatchkitError as error:
-        return _failed("sdk", error)
-    if prefix is None:
-        return Check(
-            name="sdk", state="absent", detail="not installed", hint=f"to compile without ROCm: {_INSTALL}"
+def _rocm(found: Found | None) -> str:
+    if found is None:
+        raise _Absent(
+            "no ROCm in ROCM_PATH, /opt, Python's packages or the distribution's",
+            f"a GPU needs it to run; to compile without, {_INSTALL}",
         )
-    return Check(name="sdk", state="ok", detail=f"{prefix.path} ({prefix.record.suite})")
+    where = f"{found.place.root} ({found.place.origin})"
+    if found.lacks:
+        raise _Absent(
+            f"{where} lacks {' and '.join(found.lacks)}",
+            f"install ROCm's development packages, or {_INSTALL}",
+        )
+    return f"{found.version or found.hip_version}, {where}"
 
 
-def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter) -> Check:
+def _sdk(cache_root: Path) -> str:
+    prefix = current_prefix(cache_root)
+    if prefix is None:
+        raise _Absent("not installed", f"to compile without ROCm: {_INSTALL}")
+    return f"{prefix.path} ({prefix.record.suite})"
+
+
+def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter) -> str:
     what = f"{toolchain.kind}: clang {toolchain.clang_version}, HIP {toolchain.hip_version}"
-    try:
-        unknown = sorted(set(archs) - known_archs(toolchain.clang, reporter))
-    except PatchkitError as error:
-        return _failed("hip toolchain", error)
+    unknown = sorted(set(archs) - known_archs(toolchain.clang, reporter))
     if unknown:
-        detail = f"{what}; its compiler does not know {', '.join(unknown)}"
-        hint = f"use a newer ROCm, or without ROCM_PATH: {_INSTALL} --again"
-        return Check(name="hip toolchain", state="absent", detail=detail, hint=hint)
-    return Check(name="hip toolchain", state="ok", detail=f"{what} ({toolchain.clang})")
+        raise _Absent(
+            f"{what}; its compiler does not know {', '.join(unknown)}",
+            f"use a newer ROCm, or without ROCM_PATH: {_INSTALL} --again",
+        )
+    return f"{what} ({toolchain.clang})"
 
 
-def _rocwmma(toolchain: Toolchain, arch: str) -> Check:
+def _rocwmma(toolchain: Toolchain, arch: str) -> str:
     own, chosen = toolchain.rocwmma, rocwmma_for(toolchain, arch)
     if own is not None and own == chosen and own.kind != "stand-in":
-        return Check(name="rocwmma", state="ok", detail=f"{_named(own)} knows {arch}")
+        return f"{_named(own)} knows {arch}"
     if chosen is None and toolchain.kind == "sdk":
-        return Check(name="rocwmma", state="absent", detail=f"{arch}: no rocWMMA here knows it")
+        raise _Absent(f"{arch}: no rocWMMA here knows it")
     if own is None:
         why = "there is none"
     elif own.kind == "stand-in":
@@ -146,17 +168,11 @@ def _rocwmma(toolchain: Toolchain, arch: str) -> Check:
         hint = "install rocWMMA's development package (rocwmma-dev) of a ROCm that knows the GPU"
     else:
         hint = f"{_INSTALL} --again, where rocWMMA's repository can be reached (or with --rocwmma-url)"
-    return Check(name="rocwmma", state="absent", detail=f"{arch}: {why}{with_what}", hint=hint)
+    raise _Absent(f"{arch}: {why}{with_what}", hint)
 
 
 def _named(rocwmma: RocWmma) -> str:
     return f"{rocwmma.kind} {rocwmma.version}"
-
-
-def _failed(name: str, error: PatchkitError) -> Check:
-    places_named = "".join(f" ({place})" for place in error.where[:1])
-    detail = f"{error.message}{places_named}"
-    return Check(name=name, state="failed", detail=detail, hint=error.hint, error=error)
 
 
 _DEFAULT_ARCH = "gfx1151"
@@ -182,29 +198,16 @@ def run_doctor(
     """
     archs = archs or detect_gpus() or (_DEFAULT_ARCH,)
     return (
-        _required("python", _python),
-        _required("git", lambda: "git {}.{}".format(*check_git(reporter))),
-        _required("libclang", lambda: library_version().strip()),
-        _required("cache", lambda: _cache(cache_root)),
-        _required("series", lambda: _series(series_dir)),
-        _pins(cache_root, reporter),
-        _gpu(),
-        _tool("cmake", ("cmake",), environ, "python -m pip install cmake, or the package of your system"),
+        _checked("python", _python),
+        _checked("git", lambda: "git {}.{}".format(*check_git(reporter))),
+        _checked("libclang", lambda: library_version().strip()),
+        _checked("cache", lambda: _cache(cache_root)),
+        _checked("series", lambda: _series(series_dir)),
+        _checked("pins", lambda: _pins(cache_root, reporter)),
+        _checked("gpu", _gpu),
+        _checked("cmake", lambda: _cmake(environ)),
         *check_toolchain(cache_root, archs=archs, environ=environ, reporter=reporter),
     )
-
-
-def _required(name: str, look: Callable[[], str]) -> Check:
-    try:
-        return Check(name=name, state="ok", detail=look())
-    except ErrorGroup as group:
-        detail = f"{group.message}: {len(group.errors)} errors"
-        return Check(name=name, state="failed", detail=detail, hint=group.errors[0].hint, error=group)
-    except PatchkitError as error:
-        places = "".join(f" ({place})" for place in error.where[:1])
-        return Check(
-            name=name, state="failed", detail=f"{error.message}{places}", hint=error.hint, error=error
-        )
 
 
 def _python() -> str:
@@ -246,19 +249,15 @@ def _series(explicit: Path | None) -> str:
     return f"{counts} in {series.root} ({series.origin})"
 
 
-def _pins(cache_root: Path, reporter: Reporter) -> Check:
+def _pins(cache_root: Path, reporter: Reporter) -> str:
     prefix = "refs/patchkit/pin/"
-    try:
-        repository = open_repository(cache_root / "upstream.git", reporter)
-        refs = list_refs(repository, prefix) if repository is not None else {}
-        if repository is not None:
-            _verify(repository)
-    except PatchkitError as error:
-        return Check(name="pins", state="failed", detail=error.message, hint=error.hint, error=error)
+    repository = open_repository(cache_root / "upstream.git", reporter)
+    refs = list_refs(repository, prefix) if repository is not None else {}
+    if repository is not None:
+        _verify(repository)
     if not refs:
-        return Check(name="pins", state="absent", detail="none cached", hint="patchkit apply fetches the pin")
-    names = ", ".join(name.removeprefix(prefix) for name in refs)
-    return Check(name="pins", state="ok", detail=f"cached: {names}")
+        raise _Absent("none cached", "patchkit apply fetches the pin")
+    return f"cached: {', '.join(name.removeprefix(prefix) for name in refs)}"
 
 
 def _verify(repository: Repository) -> None:
@@ -269,17 +268,18 @@ def _verify(repository: Repository) -> None:
         raise damaged(repository.path, "\n".join(text.splitlines()[:_SHOWN]) or "git fsck found errors")
 
 
-def _gpu() -> Check:
+def _gpu() -> str:
     found = detect_gpus()
     if not found:
-        hint = "name one with --arch; the kernel driver amdgpu lists them under the kfd topology"
-        return Check(name="gpu", state="absent", detail="no AMD GPU on this machine", hint=hint)
-    return Check(name="gpu", state="ok", detail=", ".join(found))
+        raise _Absent(
+            "no AMD GPU on this machine",
+            "name one with --arch; the kernel driver amdgpu lists them under the kfd topology",
+        )
+    return ", ".join(found)
 
 
-def _tool(name: str, programs: tuple[str, ...], environ: Mapping[str, str], hint: str) -> Check:
-    for program in programs:
-        path = shutil.which(program, path=environ.get("PATH"))
-        if path is not None:
-            return Check(name=name, state="ok", detail=path)
-    return Check(name=name, state="absent", detail=f"no {' or '.join(programs)} on PATH", hint=hint)
+def _cmake(environ: Mapping[str, str]) -> str:
+    path = shutil.which("cmake", path=environ.get("PATH"))
+    if path is None:
+        raise _Absent("no cmake on PATH", "python -m pip install cmake, or the package of your system")
+    return path

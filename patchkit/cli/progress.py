@@ -36,12 +36,13 @@ class LineReporter:
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
 
-    def _line(self, text: str) -> None:
+    def _line(self, text: str, style: str | None = None) -> None:
+        del style
         talk(visible(text))
 
     def step(self, text: str) -> None:
         """A new unit of work."""
-        self._line(f"* {text}")
+        self._line(f"* {text}", "bold")
 
     def info(self, text: str) -> None:
         """Something worth reading."""
@@ -49,12 +50,12 @@ class LineReporter:
 
     def warn(self, text: str) -> None:
         """Something that changes what the result is worth."""
-        self._line(f"warning: {text}")
+        self._line(f"warning: {text}", "yellow")
 
     def command(self, text: str) -> None:
         """An outside command; shown when verbose."""
         if self._verbose:
-            self._line(f"+ {text}")
+            self._line(f"+ {text}", "dim")
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
@@ -73,33 +74,16 @@ class LineReporter:
         yield advance
 
 
-class BarReporter:
+class BarReporter(LineReporter):
     """Lines on a terminal, and a bar that goes away when its work is done."""
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
+        super().__init__(verbose=verbose)
         self._console = console
-        self._verbose = verbose
 
     def _line(self, text: str, style: str | None = None) -> None:
         with suppress(OSError):  # the terminal may be gone; the work is not its affair
             self._console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
-
-    def step(self, text: str) -> None:
-        """A new unit of work."""
-        self._line(f"* {text}", "bold")
-
-    def info(self, text: str) -> None:
-        """Something worth reading."""
-        self._line(f"  {text}")
-
-    def warn(self, text: str) -> None:
-        """Something that changes what the result is worth."""
-        self._line(f"warning: {text}", "yellow")
-
-    def command(self, text: str) -> None:
-        """An outside command; shown when verbose."""
-        if self._verbose:
-            self._line(f"+ {text}", "dim")
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:

@@ -6,16 +6,14 @@ and patches are named the same way everywhere.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.cli.settings import FOLDER, TEXT
+from patchkit.cli.settings import FOLDER, TEXT, options, packed
 
 if TYPE_CHECKING:
     from patchkit.bump.onto.pin import Onto
@@ -44,25 +42,7 @@ def _build_number(ctx: click.Context, param: click.Parameter, value: str | None)
     return int(text)
 
 
-class RequestOptions(TypedDict):
-    """The values as click hands them over."""
-
-    archs: tuple[str, ...]
-    upstream: str | None
-    source: Literal["auto", "git", "sdist"]
-    upstream_url: str | None
-    only: tuple[str, ...]
-    without: tuple[str, ...]
-    with_: tuple[str, ...]
-    onto: str | None
-    repo: Path | None
-    as_build: int | None
-    with_opt_in: bool
-    drop_conflicts: bool
-    unlocked: NotRequired[bool]
-
-
-_ARCH = click.option(
+ARCHS = click.option(
     "--arch",
     "archs",
     type=TEXT,
@@ -70,33 +50,39 @@ _ARCH = click.option(
     metavar="GFX",
     help="A GPU, as gfx1151; give it again for more.",
 )
-_UPSTREAM = click.option(
-    "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
+_WHICH = options(
+    ARCHS,
+    click.option("--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."),
+    click.option(
+        "--onto",
+        type=TEXT,
+        is_flag=False,
+        flag_value="HEAD",
+        metavar="REV",
+        help="A commit of your own clone of llama.cpp (without REV: its HEAD).",
+    ),
+    click.option(
+        "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
+    ),
 )
-
-
-_ONTO = click.option(
-    "--onto",
-    type=TEXT,
-    is_flag=False,
-    flag_value="HEAD",
-    metavar="REV",
-    help="A commit of your own clone of llama.cpp (without REV: its HEAD).",
-)
-_REPO = click.option(
-    "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
-)
-_AS_BUILD = click.option(
-    "--as-build",
-    type=TEXT,
-    callback=_build_number,
-    metavar="N",
-    help="The upstream build below --onto, where your clone does not tell.",
-)
-_PATCHES = (
-    click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in."),
-    click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),
+WITH = click.option("--with", "with_", multiple=True, metavar="ID", help="Add a patch that is opt-in.")
+_PATCHES = options(
     click.option("--only", multiple=True, metavar="ID", help="Only these patches."),
+    click.option("--without", multiple=True, metavar="ID", help="Leave a patch out."),
+    WITH,
+)
+DEVICE = click.Choice(["hip", "cuda", "cpu"])
+program_options = options(
+    click.option(
+        "--backend",
+        type=DEVICE,
+        default="hip",
+        show_default=True,
+        help="What to build for; the CPU backend is always built too.",
+    ),
+    click.option(
+        "--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more."
+    ),
 )
 
 
@@ -154,27 +140,19 @@ class CandidateChoice:
         return Chosen(archs=archs, upstream=pin if self.onto is not None else self.upstream)
 
 
-def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name a candidate; the function gets them as one ``choice``."""
+def _make_choice(
+    *, archs: tuple[str, ...], upstream: str | None, onto: str | None, repo: Path | None, **wish: Any
+) -> CandidateChoice:
+    from patchkit.candidate.record import Wish
 
-    @functools.wraps(function)
-    def packed(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # whatever the command takes
-        from patchkit.candidate.record import Wish
-
-        onto = make_onto(options.pop("onto"), options.pop("repo"), None, options["upstream"])
-        wish = Wish(with_=options.pop("with_"), without=options.pop("without"), only=options.pop("only"))
-        choice = CandidateChoice(
-            archs=options.pop("archs"), upstream=options.pop("upstream"), onto=onto, wish=wish
-        )
-        return function(*args, choice=choice, **options)
-
-    decorated: Callable[..., Any] = packed
-    for option in (*_PATCHES, _REPO, _ONTO, _UPSTREAM, _ARCH):
-        decorated = option(decorated)
-    return decorated
+    clone = _make_onto(onto, repo, None, upstream)
+    return CandidateChoice(archs=archs, upstream=upstream, onto=clone, wish=Wish(**wish))
 
 
-def make_onto(
+candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
+
+
+def _make_onto(
     revision: str | None, repo: Path | None, build: int | None, upstream: str | None
 ) -> Onto | None:
     """What --onto, --repo and --as-build name; None when none of them was given.
@@ -196,100 +174,102 @@ def make_onto(
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)
 
 
-def program_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say what of a candidate is built."""
-    for option in (
-        click.option(
-            "--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more."
-        ),
-        click.option(
-            "--backend",
-            type=click.Choice(["hip", "cuda", "cpu"]),
-            default="hip",
-            show_default=True,
-            help="What to build for; the CPU backend is always built too.",
-        ),
-    ):
-        function = option(function)
-    return function
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What apply, plan and lock are asked for, each value as its option has it."""
+
+    archs: tuple[str, ...]
+    upstream: str | None
+    source: Literal["auto", "git", "sdist"]
+    upstream_url: str | None
+    only: tuple[str, ...]
+    without: tuple[str, ...]
+    with_: tuple[str, ...]
+    with_opt_in: bool
+    onto: str | None
+    repo: Path | None
+    as_build: int | None
+    drop_conflicts: bool
+    unlocked: bool = False
+
+    def request(self, workspace: Workspace) -> Request:
+        """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
+        from patchkit.candidate.plan import Request
+
+        return Request(
+            archs=choose_archs(workspace, self.archs),
+            upstream=self.upstream,
+            source=self.source,
+            upstream_url=self.upstream_url,
+            only=self.only,
+            without=self.without,
+            with_=self.with_,
+            unlocked=self.unlocked,
+            with_opt_in=self.with_opt_in,
+        )
+
+    def clone(self) -> Onto | None:
+        """The commit of the user's clone that is meant, if one is.
+
+        Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
+        """
+        onto = _make_onto(self.onto, self.repo, self.as_build, self.upstream)
+        unfit = ["--unlocked"] if self.unlocked else []
+        unfit += ["--source"] if self.source != "auto" else []
+        unfit += ["--upstream-url"] if self.upstream_url is not None else []
+        if onto is not None and unfit:
+            raise UsageError(
+                f"{' and '.join(unfit)} cannot go with --onto",
+                code="OPTIONS_CONTRADICT",
+                why="a commit of your clone comes from there, and no lock records it",
+                hint=f"drop {' and '.join(unfit)}",
+            )
+        if onto is None and self.drop_conflicts:
+            raise UsageError(
+                "--drop-conflicts goes with --onto",
+                code="OPTIONS_CONTRADICT",
+                why="what a pin of the lock gets is recorded there",
+                hint="--without ID leaves a patch out",
+            )
+        return onto
 
 
-def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a Request."""
-    for option in (
-        click.option(
-            "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
-        ),
-        click.option("--with-opt-in", is_flag=True, help="Add every patch that is opt-in for these GPUs."),
-        *_PATCHES,
-        click.option(
-            "--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to take the pin from."
-        ),
-        click.option(
-            "--source",
-            type=click.Choice(["auto", "git", "sdist"]),
-            default="auto",
-            show_default=True,
-            help="Where the pin comes from; its tree hash decides either way.",
-        ),
-        _AS_BUILD,
-        _REPO,
-        _ONTO,
-        _UPSTREAM,
-        _ARCH,
-    ):
-        function = option(function)
-    return function
+_REQUEST = options(
+    _WHICH,
+    click.option(
+        "--as-build",
+        type=TEXT,
+        callback=_build_number,
+        metavar="N",
+        help="The upstream build below --onto, where your clone does not tell.",
+    ),
+    click.option(
+        "--source",
+        type=click.Choice(["auto", "git", "sdist"]),
+        default="auto",
+        show_default=True,
+        help="Where the pin comes from; its tree hash decides either way.",
+    ),
+    click.option(
+        "--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to take the pin from."
+    ),
+    _PATCHES,
+    click.option("--with-opt-in", is_flag=True, help="Add every patch that is opt-in for these GPUs."),
+    click.option(
+        "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
+    ),
+)
 
-
-def unlocked_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds ``--unlocked``, for the verbs that hold their inputs against the lock."""
-    return click.option(
+# Of lock, which writes what the others hold their inputs against.
+lock_options = packed("asked", Asked, _REQUEST)
+request_options = packed(
+    "asked",
+    Asked,
+    _REQUEST,
+    click.option(
         "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
-    )(function)
-
-
-def make_request(workspace: Workspace, options: RequestOptions) -> Request:
-    """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
-    from patchkit.candidate.plan import Request
-
-    return Request(
-        archs=choose_archs(workspace, options["archs"]),
-        upstream=options["upstream"],
-        source=options["source"],
-        upstream_url=options["upstream_url"],
-        only=options["only"],
-        without=options["without"],
-        with_=options["with_"],
-        unlocked=options.get("unlocked", False),
-        with_opt_in=options["with_opt_in"],
-    )
-
-
-def requested_onto(options: RequestOptions) -> Onto | None:
-    """The commit of the user's clone that is meant, if one is.
-
-    Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
-    """
-    onto = make_onto(options["onto"], options["repo"], options["as_build"], options["upstream"])
-    unfit = ["--unlocked"] if options.get("unlocked") else []
-    unfit += ["--source"] if options["source"] != "auto" else []
-    unfit += ["--upstream-url"] if options["upstream_url"] is not None else []
-    if onto is not None and unfit:
-        raise UsageError(
-            f"{' and '.join(unfit)} cannot go with --onto",
-            code="OPTIONS_CONTRADICT",
-            why="a commit of your clone comes from there, and no lock records it",
-            hint=f"drop {' and '.join(unfit)}",
-        )
-    if onto is None and options["drop_conflicts"]:
-        raise UsageError(
-            "--drop-conflicts goes with --onto",
-            code="OPTIONS_CONTRADICT",
-            why="what a pin of the lock gets is recorded there",
-            hint="--without ID leaves a patch out",
-        )
-    return onto
+    ),
+)
 
 
 def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:

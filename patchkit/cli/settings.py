@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,13 @@ class Settings:
         """How to speak."""
         return Terminal(json=self.json, color=self.color)
 
+    def show(self, document: object, lines: Iterable[str], *, fit: bool = False) -> None:
+        """Write a result: the document under ``--json``, else the lines for a person (``fit``: as `data`)."""
+        if self.json:
+            self.terminal.document(document)
+        else:
+            self.terminal.data("\n".join(lines), fit=fit)
+
     def reporter(self) -> Reporter:
         """Who hears about the work: nobody, a log, or a terminal."""
         from patchkit.cli.progress import make_reporter
@@ -107,59 +115,70 @@ class Settings:
         return default_cache_root()
 
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def options(*members: Decorator) -> Decorator:
+    """One decorator for several options; the help shows them in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for member in reversed(members):
+            function = member(function)
+        return function
+
+    return decorate
+
+
+def packed(name: str, make: Callable[..., object], *members: Decorator) -> Decorator:
+    """Options that the command gets as one argument: what ``make`` makes of their values, given by name."""
+
+    def declare() -> None: ...
+
+    options(*members)(declare)
+    names = [str(option.name) for option in vars(declare)["__click_params__"]]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def pack(*args: Any, **values: Any) -> Any:
+            own = {each: values.pop(each) for each in names}
+            return function(*args, **values, **{name: make(**own)})
+
+        return options(*members)(pack)
+
+    return decorate
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
     settings = ctx.find_object(Settings)
     if settings is not None and value not in (None, False):
         setattr(settings, str(param.name), value)
 
 
-def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the global options; they go into the Settings, not to the function."""
-    for option in (
-        click.option(
-            "--color",
-            type=click.Choice(["auto", "always", "never"]),
-            expose_value=False,
-            callback=_remember,
-            help="Colours on stderr (default: auto).",
-        ),
-        click.option(
-            "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember, help="Only errors."
-        ),
-        click.option(
-            "-v",
-            "--verbose",
-            is_flag=True,
-            expose_value=False,
-            callback=_remember,
-            help="Echo every outside command.",
-        ),
-        click.option(
-            "--series-dir",
-            type=FOLDER,
-            metavar="DIR",
-            expose_value=False,
-            callback=_remember,
-            help="Your own patches/, templates/ and arch_profiles/.",
-        ),
-        click.option(
-            "--cache-dir",
-            type=FOLDER,
-            metavar="DIR",
-            expose_value=False,
-            callback=_remember,
-            help="Where upstream is kept (default: the user cache folder; also PATCHKIT_CACHE).",
-        ),
-        click.option(
-            "--json",
-            is_flag=True,
-            expose_value=False,
-            callback=_remember,
-            help="One JSON document on stdout, also for errors.",
-        ),
-    ):
-        function = option(function)
-    return function
+_global = functools.partial(click.option, expose_value=False, callback=_remember)
+
+# The options of every command; they go into the Settings, not to the function.
+shared_options = options(
+    _global("--json", is_flag=True, help="One JSON document on stdout, also for errors."),
+    _global(
+        "--cache-dir",
+        type=FOLDER,
+        metavar="DIR",
+        help="Where upstream is kept (default: the user cache folder; also PATCHKIT_CACHE).",
+    ),
+    _global(
+        "--series-dir",
+        type=FOLDER,
+        metavar="DIR",
+        help="Your own patches/, templates/ and arch_profiles/.",
+    ),
+    _global("-v", "--verbose", is_flag=True, help="Echo every outside command."),
+    _global("-q", "--quiet", is_flag=True, help="Only errors."),
+    _global(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        help="Colours on stderr (default: auto).",
+    ),
+)
 
 
 def example_epilog(*lines: str) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from patchkit.base.errors import CacheError, Location, UsageError
+from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 from patchkit.base.text import visible, whole_characters
-from patchkit.cli.complaint import Paint, plain
+from patchkit.cli.complaint import Paint, complain, plain
 
 ColorChoice = Literal["auto", "always", "never"]
 
@@ -128,6 +128,10 @@ class Terminal:
     def talk(self, text: str) -> None:
         """Writes to stderr, as :func:`talk`."""
         talk(text)
+
+    def complain(self, error: PatchkitError) -> None:
+        """Writes an error to stderr, each of a group."""
+        talk(complain(error, self.paint))
 
     @property
     def paint(self) -> Paint:

@@ -1,4 +1,4 @@
-"""The verdict as files that CI systems show: markdown, SARIF, and the reports of each candidate's evidence.
+"""The verdict as files that CI systems show: Markdown, SARIF, and the reports of each candidate's evidence.
 
 The SARIF is of the findings, each at the line of the *patch* that it comes from: that is the line a reviewer
 of the pull request sees. What the gates measured is in the reports of the evidence (:mod:`patchkit.report`).
@@ -13,164 +13,12 @@ from pathlib import Path
 
 from patchkit.base.errors import Location
 from patchkit.base.files import OTHER_FILE, disk_errors, write_output
-from patchkit.base.text import one_line
 from patchkit.candidate.workspace import Workspace
-from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.pull.text import gate_markdown
+from patchkit.pull.verdict import Finding, Verdict
 from patchkit.report.registry import FORMATS
 from patchkit.report.sarif import Result, location, sarif_text
 from patchkit.report.write import ReportPlan
-
-_MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-", "not needed": "=", "would run": "?"}
-CLOSING = {
-    "passed": "What is listed as ok is proven; what is listed as not run or not proven is not.",
-    "blocked": "This pull request must not be merged as it is.",
-    "not proven": "Nothing speaks against it, and this gate cannot prove it.",
-    "nothing to prove": "No gate looks at what this pull request changes.",
-    "explained": "Nothing was run. This is what would run, if the lock of the head is right.",
-}
-_MOST = 12  # leaks and paths in one line of text; the JSON has all of them
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~&])")
-
-
-def gate_lines(verdict: Verdict) -> list[str]:
-    """For a terminal."""
-    pull = verdict.pull
-    lines = [
-        f"{verdict.word.upper()}: {pull.kind} {pull.fork_point[:12]}..{pull.head[:12]}, {_count(verdict)}"
-    ]
-    counted = _parts(verdict)
-    lines += [f"changes: {counted}"] if counted else []
-    for one in verdict.judged:
-        lines += ["", *_candidate(one)]
-    if verdict.attention:
-        lines += ["", *(f"note: {text}" for text in verdict.attention)]
-    for finding in verdict.findings:
-        lines += [f"{finding.problem.code} comes from {place}" for place in _places(finding)]
-        if finding.leaks:
-            lines.append(f"{finding.problem.code} leaks into {_some(finding.leaks)}")
-    return [*(one_line(line) for line in lines), "", CLOSING[verdict.word]]
-
-
-def _count(verdict: Verdict) -> str:
-    count = len(verdict.pull.changes)
-    return f"{count} changed file{'s'[: count != 1]}"
-
-
-def _candidate(one: Judged) -> Iterator[str]:
-    told = _tree(one)
-    yield f"{one.name}: {told}"
-    yield f"  because of {_some(one.reasons)}"
-    if one.no_gates is not None:
-        yield f"  {one.no_gates}"
-        return
-    width = max(len(row.gate) for row in one.rows)
-    for row in one.rows:
-        yield f"  {_MARKS[row.state]:<7}{row.gate:<{width}}  {_row(row)}"
-        yield from (f"  {'':7}{'':{width}}  not proven: {text}" for text in row.not_proven)
-    if one.evidence is not None:
-        yield f"  evidence: {one.evidence}"
-
-
-def _tree(one: Judged) -> str:
-    if one.nothing_to_prove:
-        return "nothing to prove"
-    if one.tree is None:
-        return "no candidate" if one.no_gates is None else "not judged"
-    if one.tree_before is None:
-        return f"tree {one.tree[:12]}, new"
-    same = one.tree == one.tree_before
-    return f"tree {one.tree[:12]}, {'as it was' if same else f'it was {one.tree_before[:12]}'}"
-
-
-def _row(row: GateRow) -> str:
-    if row.state in ("passed", "failed"):
-        return f"{row.summary} ({row.seconds:.1f} s)"
-    return f"{row.state}: {row.why}"
-
-
-def _parts(verdict: Verdict) -> str:
-    names = list(verdict.parts.values())
-    return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
-
-
-def _places(finding: Finding) -> Iterator[str]:
-    for place in finding.patch_places:
-        yield f"{place}: {place.label}" if place.label else str(place)
-
-
-def _some(texts: tuple[str, ...]) -> str:
-    more = len(texts) - _MOST
-    return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def gate_markdown(verdict: Verdict) -> str:
-    """For a pull request or a step summary; text of the pull request cannot become markup."""
-    pull = verdict.pull
-    lines = [
-        f"## patchkit gate: {verdict.word}",
-        "",
-        f"{CLOSING[verdict.word]} Judged: `{pull.fork_point[:12]}..{pull.head[:12]}`, "
-        f"{_count(verdict)}" + (f" ({_parts(verdict)})." if verdict.parts else "."),
-    ]
-    if verdict.findings:
-        lines += ["", "### Findings", "", *_findings(verdict)]
-    for one in verdict.judged:
-        lines += ["", f"### {_safe(one.name)}", "", f"{_safe(_tree(one))}. Because of {_codes(one.reasons)}."]
-        if one.no_gates is not None:
-            lines += ["", _safe(one.no_gates)]
-            continue
-        lines += ["", "| gate | state | what it says |", "|---|---|---|"]
-        lines += [f"| {row.gate} | {row.state} | {_safe(_cell(row))} |" for row in one.rows]
-    open_ones = list(_not_proven(verdict))
-    if open_ones:
-        lines += ["", "### Not proven", "", *(f"- {_safe(text)}" for text in open_ones)]
-    if verdict.attention:
-        lines += ["", "### To be seen by a person", "", *(f"- {_safe(text)}" for text in verdict.attention)]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(row: GateRow) -> str:
-    return row.summary if row.state in ("passed", "failed") else row.why
-
-
-def _findings(verdict: Verdict) -> Iterator[str]:
-    for finding in verdict.findings:
-        problem = finding.problem
-        yield f"- **{problem.code}**: {_safe(problem.message)}"
-        for place in problem.where:
-            label = f": {_safe(place.label)}" if place.label else ""
-            yield f"  - at {_code(str(place))}{label}"
-        for text in _places(finding):
-            yield f"  - comes from {_code(text)}"
-        if finding.leaks:
-            yield f"  - leaks into {_codes(finding.leaks)}"
-        if problem.why:
-            yield f"  - why: {_safe(problem.why)}"
-        if problem.hint:
-            yield f"  - next: {_code(problem.hint)}"
-
-
-def _not_proven(verdict: Verdict) -> Iterator[str]:
-    for one in verdict.judged:
-        for row in one.rows:
-            if row.state == "not run":
-                yield f"{one.name}, {row.gate}: {row.why}"
-            yield from (f"{one.name}, {row.gate}: {text}" for text in row.not_proven)
-
-
-def _codes(texts: tuple[str, ...]) -> str:
-    more = len(texts) - _MOST
-    return ", ".join(_code(text) for text in texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def _code(text: str) -> str:
-    """A code span; backticks inside would end it."""
-    return "`" + one_line(text).replace("`", "'") + "`"
-
-
-def _safe(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", one_line(text))
-
 
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 

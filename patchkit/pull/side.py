@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir
@@ -128,12 +128,5 @@ def pointing_into(folder: Path) -> Iterator[None]:
 
 def point_into(error: PatchkitError, folder: Path) -> PatchkitError:
     """The same error, with every place and text that names ``folder`` made relative to it."""
-    root = f"{folder}/"
-    if isinstance(error, ErrorGroup):
-        for member in error.errors:
-            point_into(member, folder)
-    error.message = error.message.replace(root, "").replace(str(folder), "the series")
-    error.where = tuple(replace(place, path=place.path.removeprefix(root)) for place in error.where)
-    error.why = error.why.replace(root, "") if error.why else None
-    error.hint = error.hint.replace(root, "") if error.hint else None
+    retell(error, lambda text: text.replace(f"{folder}/", "").replace(str(folder), "the series"))
     return error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -39,7 +39,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRow:
-    """``why``: why it ran, or need not or could not run. ``summary`` is the gate's own line."""
+    """What came of one gate, or would; ``why`` it ran, or need not or could not run.
+
+    ``summary`` is the gate's own line.
+    """
 
     gate: str
     state: RowState
@@ -70,29 +73,10 @@ class Judged:
 
     def as_json(self) -> dict[str, object]:
         """Plain data."""
-        return {
-            "name": self.name,
-            "archs": list(self.archs),
-            "build": self.build,
-            "patches": list(self.patches),
-            "reasons": list(self.reasons),
-            "tree_before": self.tree_before,
-            "tree": self.tree,
-            "evidence": None if self.evidence is None else str(self.evidence),
-            "nothing_to_prove": self.nothing_to_prove,
-            "no_gates": self.no_gates,
-            "gates": [
-                {
-                    "gate": row.gate,
-                    "state": row.state,
-                    "why": row.why,
-                    "summary": row.summary,
-                    "seconds": row.seconds,
-                    "not_proven": list(row.not_proven),
-                }
-                for row in self.rows
-            ],
-        }
+        document = asdict(self)
+        document["gates"] = document.pop("rows")
+        document["evidence"] = None if self.evidence is None else str(self.evidence)
+        return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
-from patchkit.cli.request import (
-    RequestOptions,
-    make_request,
-    request_options,
-    requested_onto,
-    unlocked_option,
-)
+from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
     ),
 )
 @request_options
-@unlocked_option
 @click.option(
     "--checkout",
     type=FOLDER,
@@ -47,12 +41,7 @@ if TYPE_CHECKING:
     "--replace", "replaces", is_flag=True, help="With --onto: move a branch that patchkit made before."
 )
 def command(
-    settings: Settings,
-    checkout: Path | None,
-    branch: str | None,
-    *,
-    replaces: bool,
-    **options: Unpack[RequestOptions],
+    settings: Settings, asked: Asked, checkout: Path | None, branch: str | None, *, replaces: bool
 ) -> int:
     """Make the candidate branch: one commit per patch on llama.cpp.
 
@@ -64,7 +53,7 @@ def command(
     is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a
     GPU.
     """
-    onto = requested_onto(options)
+    onto = asked.clone()
     if onto is not None:
         if checkout is not None:
             raise UsageError(
@@ -72,7 +61,7 @@ def command(
                 code="OPTIONS_CONTRADICT",
                 hint="git worktree add in your clone",
             )
-        return _apply_onto(settings, onto, branch, options, replaces=replaces)
+        return _apply_onto(settings, asked, onto, branch, replaces=replaces)
     if branch is not None or replaces:
         raise UsageError(
             f"{'--branch' if branch is not None else '--replace'} goes with --onto",
@@ -83,70 +72,57 @@ def command(
     from patchkit.candidate.apply import run_apply
 
     workspace = settings.workspace()
-    applied = run_apply(make_request(workspace, options), workspace, checkout=checkout)
-    if settings.json:
-        settings.terminal.document(applied.as_json())
-    else:
-        settings.terminal.data(
-            _text(applied, workspace.cache_root / "upstream.git", verbose=settings.verbose)
-        )
+    applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
+    repository = workspace.cache_root / "upstream.git"
+    settings.show(applied.as_json(), _lines(applied, repository, verbose=settings.verbose))
     return ExitCode.OK
 
 
-def _apply_onto(
-    settings: Settings, onto: Onto, branch: str | None, options: RequestOptions, *, replaces: bool
-) -> int:
+def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:
     from patchkit.bump.onto.apply import run_onto
     from patchkit.cli.onto_text import onto_lines
 
     workspace = settings.workspace()
-    request = make_request(workspace, options)
+    request = asked.request(workspace)
     applied = run_onto(
         request,
         onto,
         workspace,
         branch=branch or f"patchkit/{'+'.join(sorted(set(request.archs)))}",
         replace_branch=replaces,
-        drop_conflicts=options["drop_conflicts"],
+        drop_conflicts=asked.drop_conflicts,
     )
-    if settings.json:
-        settings.terminal.document(applied.as_json())
-    else:
-        settings.terminal.data("\n".join(onto_lines(applied, verbose=settings.verbose)))
+    settings.show(applied.as_json(), onto_lines(applied, verbose=settings.verbose))
     return ExitCode.OK if applied.branch is not None else ExitCode.NOTHING
 
 
-def _text(applied: Applied, repository: Path, *, verbose: bool) -> str:
+def _lines(applied: Applied, repository: Path, *, verbose: bool) -> Iterator[str]:
     candidate, skipped = applied.candidate, applied.skipped
     archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
     left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
     if applied.available is not None:
         head = f"No patch is for {' '.join(candidate.archs)} on {candidate.pin}"
-        there = f"{candidate.branch} is upstream's own tree. {applied.available.sentence}"
-        return "\n".join([f"{head}: {there}", *left_out])
+        yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
+        yield from left_out
+        return
     count = len(candidate.commits)
     state = "as it was" if applied.unchanged else "made"
-    names = ", ".join(candidate.ids)
     others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
-    lines = [
-        f"{candidate.branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {candidate.base[:12]}",
-        f"patches:   {names}{others}",
-    ]
+    yield f"{candidate.branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {candidate.base[:12]}"
+    yield f"patches:   {', '.join(candidate.ids)}{others}"
     if verbose:
-        lines += [f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits]
-        lines += [*left_out, f"tree {applied.tree} ({applied.lock_state})", f"in   {repository}"]
+        yield from (f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits)
+        yield from left_out
+        yield f"tree {applied.tree} ({applied.lock_state})"
+        yield f"in   {repository}"
     if applied.opt_in:
-        lines.append(
-            f"opt-in:    {', '.join(applied.opt_in)}: see patchkit show ID for what was measured, and where"
-        )
+        yield f"opt-in:    {', '.join(applied.opt_in)}: see patchkit show ID for what was measured, and where"
     if applied.checkout is not None:
-        lines.append(f"files:     {applied.checkout}")
+        yield f"files:     {applied.checkout}"
     elif applied.handover is not None:
         first, *more = applied.handover.lines()
-        lines += [f"fetch it:  {first}", *(f"{'':11}{line}" for line in more if verbose)]
+        yield f"fetch it:  {first}"
+        yield from (f"{'':11}{line}" for line in more if verbose)
+    yield f"build it:  {shlex.join(applied.cmake)}"
     verify = f"patchkit verify --no-gpu {archs} --upstream {candidate.pin}"
-    lines += [
-        f"build it:  {shlex.join(applied.cmake)}",
-        f"next:      {verify}; placed and parsed, not run on a GPU",
-    ]
-    return "\n".join(lines)
+    yield f"next:      {verify}; placed and parsed, not run on a GPU"

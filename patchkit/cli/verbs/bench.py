@@ -6,23 +6,25 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.text import visible
 from patchkit.cli.commands import COMMANDS, Verb
-from patchkit.cli.gate_options import check_beside_document
-from patchkit.cli.request import CandidateChoice, candidate_options
-from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options
+from patchkit.cli.gate_options import check_beside_document, runner_options
+from patchkit.cli.request import DEVICE, CandidateChoice, candidate_options
+from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options
 from patchkit.cli.terminal import wants_color
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from patchkit.device.bench.command import BenchRunReport
+    from patchkit.device.bench.options import BenchPlan
     from patchkit.device.bench.tables import Section, Table
 
 TableFormat = Literal["terminal", "markdown", "csv"]
@@ -88,10 +90,6 @@ def _painted(row: Sequence[str], column: int) -> Text:
     return Text(visible(row[column]), style="red" if low.startswith("-") else "green")
 
 
-if TYPE_CHECKING:
-    from patchkit.build.parts import BackendName
-    from patchkit.device.bench.command import BenchRunReport
-
 # The names of patchkit.device.bench.tables.CONDITIONS, written out so that --help need not import it; a test
 # compares the two.
 ACROSS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
@@ -130,15 +128,14 @@ def _part(
     return decorate
 
 
-def _format_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["terminal", "markdown", "csv"]),
-        default="terminal",
-        show_default=True,
-        help="How to write the table.",
-    )(function)
+_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "markdown", "csv"]),
+    default="terminal",
+    show_default=True,
+    help="How to write the table.",
+)
 
 
 class _Lengths(click.ParamType[tuple[int, ...]]):
@@ -159,13 +156,6 @@ class _Lengths(click.ParamType[tuple[int, ...]]):
 
 
 _LENGTHS = _Lengths()
-
-
-class _CompareOptions(TypedDict):
-    labels: tuple[str, ...]
-    baseline: str | None
-    across: tuple[str, ...]
-    plot: Path | None
 
 
 @_part(
@@ -202,9 +192,7 @@ class _CompareOptions(TypedDict):
     help="Also draw speed against depth: .svg or .png.",
 )
 @_format_option
-def _compare(
-    settings: Settings, files: tuple[Path, ...], form: TableFormat, **options: Unpack[_CompareOptions]
-) -> None:
+def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options: Any) -> None:
     """Show results of llama-bench (-o jsonl) side by side, with the change in per cent.
 
     Read are builds 6628 to 11549. Only equal tests of one model under equal conditions share a line;
@@ -214,64 +202,51 @@ def _compare(
     from patchkit.device.bench.compare import CompareRequest, run_bench_compare
     from patchkit.device.bench.tables import json_table
 
-    check_beside_document(settings, options["plot"])
-    table = run_bench_compare(CompareRequest(files=files, **options))
+    check_beside_document(settings, plot)
+    table = run_bench_compare(CompareRequest(plot=plot, **options))
     if settings.json:
-        drawn = {} if options["plot"] is None else {"plot": str(options["plot"])}
+        drawn = {} if plot is None else {"plot": str(plot)}
         settings.terminal.document({"ok": True, **json_table(table), **drawn})
         return
     show_table(settings, table, form)
-    if options["plot"] is not None:
-        settings.reporter().info(f"drawn: {options['plot']}")
+    if plot is not None:
+        settings.reporter().info(f"drawn: {plot}")
 
 
-class _RunOptions(TypedDict):
-    model: Path | None
-    backend: BackendName | None
-    out: Path | None
-    fresh: bool
+_NUMBER = click.IntRange(min=1)
 
 
-class _PlanOptions(TypedDict):
-    depths: tuple[int, ...]
-    prompts: tuple[int, ...]
-    generated: tuple[int, ...]
-    repetitions: int
-    batch: int
-    micro_batch: int
-    cache_type: str
-    threads: int | None
+def _make_plan(**values: Any) -> BenchPlan:
+    from patchkit.device.bench.options import BenchPlan
+
+    return BenchPlan(**values)
 
 
-def _plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The lengths of the published sweeps of gfx1151, and llama-bench's own batches."""
-    number = click.IntRange(min=1)
-    for option in (
-        click.option("--threads", type=number, metavar="N", help="CPU threads (default: llama-bench's)."),
-        click.option(
-            "--cache-type", type=TEXT, default="f16", show_default=True, help="The type of the KV cache."
-        ),
-        click.option("--micro-batch", type=number, default=512, show_default=True, metavar="N", help="-ub"),
-        click.option("--batch", type=number, default=2048, show_default=True, metavar="N", help="-b"),
-        click.option(
-            "--generated", type=_LENGTHS, default="128", show_default=True, help="Tokens to generate (tg)."
-        ),
-        click.option(
-            "--prompts", type=_LENGTHS, default="512", show_default=True, help="Tokens to read (pp)."
-        ),
-        click.option(
-            "--repetitions", type=number, default=3, show_default=True, metavar="N", help="Calls of each."
-        ),
-        click.option(
-            "--depths",
-            type=_LENGTHS,
-            default="0,1024,4096,16384,65536",
-            show_default=True,
-            help="Tokens in the cache before.",
-        ),
-    ):
-        function = option(function)
-    return function
+# The lengths of the published sweeps of gfx1151, and llama-bench's own batches.
+_plan_options = packed(
+    "plan",
+    _make_plan,
+    click.option(
+        "--depths",
+        type=_LENGTHS,
+        default="0,1024,4096,16384,65536",
+        show_default=True,
+        help="Tokens in the cache before.",
+    ),
+    click.option(
+        "--repetitions", type=_NUMBER, default=3, show_default=True, metavar="N", help="Calls of each."
+    ),
+    click.option("--prompts", type=_LENGTHS, default="512", show_default=True, help="Tokens to read (pp)."),
+    click.option(
+        "--generated", type=_LENGTHS, default="128", show_default=True, help="Tokens to generate (tg)."
+    ),
+    click.option("--batch", type=_NUMBER, default=2048, show_default=True, metavar="N", help="-b"),
+    click.option("--micro-batch", type=_NUMBER, default=512, show_default=True, metavar="N", help="-ub"),
+    click.option(
+        "--cache-type", type=TEXT, default="f16", show_default=True, help="The type of the KV cache."
+    ),
+    click.option("--threads", type=_NUMBER, metavar="N", help="CPU threads (default: llama-bench's)."),
+)
 
 
 @_part(
@@ -285,31 +260,29 @@ def _plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @candidate_options
 @click.option("--model", type=FOLDER, metavar="GGUF", help="What to run, instead of a small model.")
-@click.option(
-    "--backend", type=click.Choice(["hip", "cuda", "cpu"]), help="On what (default: hip, if the GPU is here)."
-)
+@click.option("--backend", type=DEVICE, help="On what (default: hip, if the GPU is here).")
 @_plan_options
 @click.option("--out", type=FOLDER, metavar="DIR", help="Keep the results there (default: in the cache).")
 @click.option("--fresh", is_flag=True, help="Throw away what was measured there before.")
 @click.option(
     "--timeout",
-    type=click.IntRange(min=1),
+    type=_NUMBER,
     default=60,
     show_default=True,
     metavar="MINUTES",
     help="For one call.",
 )
-@click.option("--runner", "url", type=TEXT, metavar="ssh://HOST", help="Run on that machine (default: here).")
-@click.option("--ssh-config", type=FOLDER, metavar="FILE", help="For --runner, instead of your own.")
+@runner_options
 @_format_option
 def _run(
     settings: Settings,
     choice: CandidateChoice,
+    plan: BenchPlan,
     timeout: int,
-    url: str | None,
+    runner: str | None,
     ssh_config: Path | None,
     form: TableFormat,
-    **options: Any,  # noqa: ANN401  # _RunOptions and _PlanOptions, told apart below
+    **options: Any,
 ) -> None:
     """Measure baselines and candidate with llama-bench at several depths, and compare them.
 
@@ -319,12 +292,9 @@ def _run(
     results are one file per label, in the form that bench compare reads.
     """
     from patchkit.device.bench.command import BenchRunRequest, run_bench
-    from patchkit.device.bench.options import BenchPlan
     from patchkit.device.runner import choose_runner
 
-    own: _RunOptions = {name: options.pop(name) for name in _RunOptions.__annotations__}  # type: ignore[assignment]
-    plan: _PlanOptions = options  # type: ignore[assignment]
-    if not any((*plan["prompts"], *plan["generated"])):
+    if not any((*plan.prompts, *plan.generated)):
         raise UsageError(
             "--prompts and --generated leave nothing to measure",
             code="USAGE_SYNTAX",
@@ -336,12 +306,12 @@ def _run(
         archs=chosen.archs,
         upstream=chosen.upstream,
         wish=choice.wish,
-        plan=BenchPlan(**plan),
+        plan=plan,
         timeout_s=60.0 * timeout,
-        **own,
+        **options,
     )
-    runner = choose_runner(url, config=ssh_config, environ=os.environ, reporter=workspace.reporter)
-    report = run_bench(workspace, request, runner, os.environ)
+    where = choose_runner(runner, config=ssh_config, environ=os.environ, reporter=workspace.reporter)
+    report = run_bench(workspace, request, where, os.environ)
     if settings.json:
         settings.terminal.document(_run_document(report))
         return
@@ -366,8 +336,9 @@ def _run_document(report: BenchRunReport) -> dict[str, object]:
     }
 
 
-def _run_lines(report: BenchRunReport) -> list[str]:
-    lines = [f"{label} is {what}" for label, what in report.arms.items()]
-    lines += [f"the model is {report.model}", *report.conditions]
-    lines.append(f"{report.measured} runs were measured now, {report.kept} before")
-    return [*lines, *(f"{label}: {path}" for label, path in report.files.items())]
+def _run_lines(report: BenchRunReport) -> Iterator[str]:
+    yield from (f"{label} is {what}" for label, what in report.arms.items())
+    yield f"the model is {report.model}"
+    yield from report.conditions
+    yield f"{report.measured} runs were measured now, {report.kept} before"
+    yield from (f"{label}: {path}" for label, path in report.files.items())

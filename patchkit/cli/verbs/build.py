@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from patchkit.cli.request import CandidateChoice, candidate_options, program_options
@@ -10,7 +11,6 @@ from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.build.parts import BackendName
-    from patchkit.build.sides import BuiltSide
     from patchkit.candidate.build import BuildReport
 
 
@@ -47,25 +47,16 @@ def command(
         programs=programs or PROGRAMS,
         environ=os.environ,
     )
-    if settings.json:
-        settings.terminal.document(report.as_json())
-    else:
-        settings.terminal.data("\n".join(_lines(report)))
+    settings.show(report.as_json(), _lines(report))
 
 
-def _lines(report: BuildReport) -> list[str]:
-    lines = [f"{report.branch}, build {report.build}, for {report.backend}"]
+def _lines(report: BuildReport) -> Iterator[str]:
+    yield f"{report.branch}, build {report.build}, for {report.backend}"
     for name, side in (("baseline", report.sides.before), ("candidate", report.sides.after)):
-        lines += _side(name, side, report)
-    lines += ["", "Built is not proven: patchkit verify"]
-    return lines
-
-
-def _side(name: str, side: BuiltSide, report: BuildReport) -> list[str]:
-    lines = ["", f"{name}: {side.folder}"]
-    for built in side.parts:
-        took = f"{built.seconds:.0f} s" if built.seconds else "was there"
-        shared = ", one for both sides" if report.sides.is_shared(built.part.key) else ""
-        ccache = ", with ccache" if built.uses_ccache else ""
-        lines.append(f"  {built.part.name:<9}{took}{ccache}{shared}; log: {built.log}")
-    return lines
+        yield from ("", f"{name}: {side.folder}")
+        for built in side.parts:
+            took = f"{built.seconds:.0f} s" if built.seconds else "was there"
+            shared = ", one for both sides" if report.sides.is_shared(built.part.key) else ""
+            ccache = ", with ccache" if built.uses_ccache else ""
+            yield f"  {built.part.name:<9}{took}{ccache}{shared}; log: {built.log}"
+    yield from ("", "Built is not proven: patchkit verify")

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode
-from patchkit.cli.complaint import complain
 from patchkit.cli.settings import TEXT, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.bump.report import Bump
-
-
-class _Options(TypedDict):
-    to: str
-    archs: tuple[str, ...]
-    with_: tuple[str, ...]
-    without: tuple[str, ...]
-    drop_conflicts: bool
-    source: Literal["auto", "git", "sdist"]
-    upstream_url: str | None
-    no_verify: bool
-    keep_default: bool
-    commit: bool
 
 
 @verb(
@@ -75,7 +61,7 @@ class _Options(TypedDict):
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
 @click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
-def command(settings: Settings, **options: Unpack[_Options]) -> int:
+def command(settings: Settings, **options: Any) -> int:
     """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
 
     All or nothing: when a patch needs a person (exit code 3), a gate fails (1), or a candidate would have
@@ -94,20 +80,11 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     document = bump.as_json() | {"report": str(kept)}
     if bump.committed is not None:
         document |= {"commit": {"branch": bump.committed.branch, "commit": bump.committed.commit}}
-    lines = [*bump_lines(bump), *ending_lines(bump)]
-    terminal = settings.terminal
-    if settings.json:
-        terminal.document(document)
-    else:
-        terminal.data("\n".join([*lines, f"report: {kept}"]))
-        problems = [
-            problem
-            for each in bump.successors
-            if each.report is not None
-            for problem in failures(each.report)
-        ]
-        if problems:
-            terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+    settings.show(document, [*bump_lines(bump), *ending_lines(bump), f"report: {kept}"])
+    reports = [each.report for each in bump.successors if each.report is not None]
+    problems = [problem for report in reports for problem in failures(report)]
+    if problems and not settings.json:
+        settings.terminal.complain(ErrorGroup("the candidate does not hold", problems))
     return _exit_code(bump)
 
 

@@ -22,10 +22,8 @@ def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, s
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     shown = make_diff(workspace, archs=chosen.archs, upstream=chosen.upstream, patch=patch)
-    if settings.json:
-        settings.terminal.document(shown.as_json())
-    elif stat:
-        rows = [f"+{change.added:<6d} -{change.removed:<6d} {change.path}" for change in shown.files]
-        settings.terminal.data("\n".join([*rows, f"{len(rows)} files, {shown.base[:12]}..{shown.tip[:12]}"]))
-    else:
+    if not (settings.json or stat):
         settings.terminal.raw(shown.text)
+        return
+    rows = [f"+{change.added:<6d} -{change.removed:<6d} {change.path}" for change in shown.files]
+    settings.show(shown.as_json(), [*rows, f"{len(rows)} files, {shown.base[:12]}..{shown.tip[:12]}"])

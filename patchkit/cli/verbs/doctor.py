@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from patchkit.cli.complaint import complain, exit_code_of
+from patchkit.cli.complaint import exit_code_of
 from patchkit.cli.settings import Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.cli.doctor import Check
 
 
 @verb("doctor", example=("patchkit doctor",))
@@ -33,15 +38,16 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
         reporter=settings.reporter(),
         archs=archs,
     )
-    terminal = settings.terminal
     errors = [check.error for check in checks if check.error is not None]
-    if settings.json:
-        terminal.document({"ok": not errors, "checks": [check.as_json() for check in checks]})
-    else:
-        for check in checks:
-            terminal.data(f"{check.state:<6}  {check.name:<13}  {check.detail}")
-            if check.hint and check.error is None:
-                terminal.data(f"{'':23}{check.hint}")
+    settings.show({"ok": not errors, "checks": [check.as_json() for check in checks]}, _lines(checks))
+    if not settings.json:
         for error in errors:
-            terminal.talk(complain(error, terminal.paint))
+            settings.terminal.complain(error)
     return exit_code_of(errors[0]) if errors else 0
+
+
+def _lines(checks: Iterable[Check]) -> Iterator[str]:
+    for check in checks:
+        yield f"{check.state:<6}  {check.name:<13}  {check.detail}"
+        if check.hint and check.error is None:
+            yield f"{'':23}{check.hint}"

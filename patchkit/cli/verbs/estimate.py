@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,21 +21,6 @@ _MAX_DEPTH = 2**24
 _MAX_DEPTHS = 64
 
 
-class EstimateOptions(TypedDict):
-    """The options as click hands them over."""
-
-    model: Path | None
-    shape: Path | None
-    depth: str
-    kv_type: str
-    prompt: int
-    generated: int
-    ubatch: int
-    bandwidth: float | None
-    tflops: float | None
-    bench: Path | None
-
-
 @verb(
     "estimate",
     example=(
@@ -51,24 +35,25 @@ class EstimateOptions(TypedDict):
 @click.option(
     "--depth", default="0,1024,4096,16384,65536", show_default=True, help="Tokens in the KV cache before."
 )
-@click.option("--kv-type", type=click.Choice(_KV), default="f16", show_default=True, help="Of K and V.")
+@click.option("--kv-type", "kv", type=click.Choice(_KV), default="f16", show_default=True, help="Of K and V.")
 @click.option(
     "--pp", "prompt", type=_TOKENS, default=512, show_default=True, help="Tokens of a prompt; 0: none."
 )
 @click.option("--tg", "generated", type=_TOKENS, default=128, show_default=True, help="Generated; 0: none.")
 @click.option(
     "--ubatch",
+    "batch",
     type=click.IntRange(min=1, max=2**20),
     default=512,
     show_default=True,
     help="As llama-bench -ub.",
 )
 @click.option("--bandwidth", type=_SPEED, metavar="GB/S", help="Yours, instead of the profile's.")
-@click.option("--tflops", type=_SPEED, metavar="TFLOPS", help="Yours, instead of the profile's.")
+@click.option("--tflops", "compute", type=_SPEED, metavar="TFLOPS", help="Yours, instead of the profile's.")
 @click.option(
     "--bench", type=FOLDER, metavar="FILE.jsonl", help="What llama-bench -o jsonl measured, beside it."
 )
-def command(settings: Settings, arch: str, **options: Unpack[EstimateOptions]) -> None:
+def command(settings: Settings, depth: str, **options: Any) -> None:
     """Show how fast a model can be on a GPU at most, and how much of the time is attention.
 
     A roofline: the bytes that must be read and the operations that must be done, by the sizes in the
@@ -81,35 +66,16 @@ def command(settings: Settings, arch: str, **options: Unpack[EstimateOptions]) -
         raise UsageError(
             "one model is needed", code="MODEL_NOT_NAMED", hint="--model FILE.gguf, or --shape FILE.toml"
         )
-    speeds = (options["bandwidth"], options["tflops"])
-    if not (options["prompt"] or options["generated"]) or any(
-        s is not None and math.isnan(s) for s in speeds
-    ):
+    request = EstimateRequest(depths=_depths(depth), **options)
+    speeds = (request.bandwidth, request.compute)
+    if not (request.prompt or request.generated) or any(s is not None and math.isnan(s) for s in speeds):
         raise UsageError(
             "there is nothing to estimate",
             code="NOTHING_TO_ESTIMATE",
             hint="--pp 512 --tg 128, and speeds as numbers",
         )
-    found = make_estimate(
-        find_series_dir(settings.series_dir),
-        EstimateRequest(
-            arch=arch,
-            depths=_depths(options["depth"]),
-            model=options["model"],
-            shape=options["shape"],
-            kv=options["kv_type"],
-            prompt=options["prompt"],
-            generated=options["generated"],
-            batch=options["ubatch"],
-            bandwidth=options["bandwidth"],
-            compute=options["tflops"],
-            bench=options["bench"],
-        ),
-    )
-    if settings.json:
-        settings.terminal.document(found.as_json())
-    else:
-        settings.terminal.data("\n".join(_lines(found)))
+    found = make_estimate(find_series_dir(settings.series_dir), request)
+    settings.show(found.as_json(), _lines(found))
 
 
 def _depths(text: str) -> tuple[int, ...]:

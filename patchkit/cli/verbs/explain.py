@@ -4,99 +4,28 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.cli.request import CandidateChoice, Chosen, candidate_options
+from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.gates.explain import Line, PathReport, Span
-
-_WIDTH = 96
-
-
-def path_lines(report: PathReport) -> Iterator[str]:
-    """The report, line by line."""
-    from patchkit.gates.explain import NOT_KNOWN
-
-    yield f"which kernels run, {report.branch} (build {report.build})"
-    yield f"with {report.tools}"
-    for gpu, mine in groupby(report.lines, key=lambda line: line.gpu):
-        kept = list(mine)
-        changed = sum(line.changed for line in kept)
-        yield ""
-        yield f"{gpu}: {len(kept)} operations and types; the patches change the kernels of {changed}"
-        for op in dict.fromkeys(line.op for line in kept):
-            yield from _operation(op, [line for line in kept if line.op == op])
-    yield ""
-    yield from (f"remark: {remark}" for remark in report.remarks)
-    yield "not known from host code:"
-    yield from (f"  {each}" for each in NOT_KNOWN)
-
-
-def _operation(op: str, lines: list[Line]) -> Iterator[str]:
-    sizes = ", ".join(dict.fromkeys(line.sizes for line in lines))
-    yield ""
-    yield f"  {op} ({sizes}), by tokens in the batch"
-    blocks: dict[object, list[Line]] = {}
-    for line in lines:
-        alike = tuple(span.alike for span in line.after), tuple(span.alike for span in line.before)
-        blocks.setdefault(alike, []).append(line)
-    for block in blocks.values():
-        first = block[0]
-        separator = ", " if " " in first.what else " "
-        yield from _wrapped(separator.join(line.what for line in block))
-        yield from _spans(first.after)
-        if first.changed:
-            yield "      before the patches:"
-            yield from _spans(first.before)
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    words, current = text.split(" "), ""
-    for word in words:
-        if current and len(current) + len(word) >= _WIDTH:
-            yield f"    {current}"
-            current = ""
-        current = f"{current} {word}".strip()
-    yield f"    {current}"
-
-
-def _spans(spans: tuple[Span, ...]) -> Iterator[str]:
-    for span in spans:
-        (low, high), route, precision = span.alike
-        batch = f"{low}" if low == high else f"{low}-{high}"
-        yield f"      {batch:>8}  {', '.join(route) or 'not supported: the CPU computes it'}"
-        yield from (f"                {each}" for each in precision)
-
-
-if TYPE_CHECKING:
-    from patchkit.gates.explain import Account, Explanation, LaunchedKernel
+    from patchkit.gates.explain import Account, Explanation, LaunchedKernel, Line, PathReport, Span
     from patchkit.gpu.cases import Case
-    from patchkit.series.lock import PinWanted
 
 _COUNT = click.IntRange(min=1)
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
-class ShapeOptions(TypedDict):
-    """The values of the shape as click hands them over."""
-
-    head_size: str | None
-    gqa: int
-    kv_heads: int
-    kv: int | None
-    tokens: int
-    kind: str
-    max_bias: float
-    softcap: float
-    no_mask: bool
-    sinks: bool
+_WRAP = textwrap.TextWrapper(
+    100, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+)
 
 
 @verb(
@@ -126,9 +55,11 @@ class ShapeOptions(TypedDict):
 def command(
     settings: Settings,
     choice: CandidateChoice,
-    path: bool,  # noqa: FBT001  click passes by name
+    path: bool,
     others: tuple[str, ...],
-    **shape: Unpack[ShapeOptions],
+    head_size: str | None,
+    kv: int | None,
+    **shape: Any,
 ) -> None:
     """Show which attention kernel a shape gets, before and after the patches, and why.
 
@@ -138,61 +69,41 @@ def command(
     With --path: which kernels run for every operation of a language model, by type of the weights and
     batch, and in which numbers they compute, before and after the patches.
     """
-    if path:
-        _show_paths(settings, choice, others, shape)
-        return
-    if others:
+    if others and not path:
         raise UsageError(
             "--gpu goes with --path",
             code="SHAPE_NOT_STATED",
             hint="patchkit explain --arch GFX --path --gpu ...",
         )
-    from patchkit.gates.explain import explain_case
+    if path and (head_size is not None or kv is not None):
+        raise UsageError(
+            "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
+        )
+    from patchkit.gates.explain import explain_case, explain_paths
 
-    case = _case(shape)
+    case = None if path else _case(head_size, kv, **shape)
     workspace = settings.workspace()
-    arch, upstream = _one(choice.choose(workspace))
-    found = explain_case(workspace, arch=arch, case=case, upstream=upstream, environ=os.environ)
-    if settings.json:
-        settings.terminal.document(found.as_json())
-    else:
-        settings.terminal.data("\n".join(_lines(found)))
-
-
-def _one(chosen: Chosen) -> tuple[str, PinWanted]:
-    """The one GPU that is asked about, and the pin; raises SHAPE_NOT_STATED."""
+    chosen = choice.choose(workspace)
     if len(chosen.archs) != 1:
         raise UsageError(
             f"explain looks at one GPU at a time, not at {' and '.join(chosen.archs)}",
             code="SHAPE_NOT_STATED",
             hint="with --path others can be compared: --gpu GFX",
         )
-    return chosen.archs[0], chosen.upstream
-
-
-def _show_paths(
-    settings: Settings, choice: CandidateChoice, others: tuple[str, ...], shape: ShapeOptions
-) -> None:
-
-    from patchkit.gates.explain import explain_paths
-
-    if shape["head_size"] is not None or shape["kv"] is not None:
-        raise UsageError(
-            "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
-        )
-    workspace = settings.workspace()
-    arch, upstream = _one(choice.choose(workspace))
-    report = explain_paths(workspace, arch=arch, others=others, upstream=upstream, environ=os.environ)
-    if settings.json:
-        settings.terminal.document(report.model_dump(mode="json"))
+    arch, upstream = chosen.archs[0], chosen.upstream
+    if case is None:
+        report = explain_paths(workspace, arch=arch, others=others, upstream=upstream, environ=os.environ)
+        settings.show(report.model_dump(mode="json"), path_lines(report))
     else:
-        settings.terminal.data("\n".join(path_lines(report)))
+        found = explain_case(workspace, arch=arch, case=case, upstream=upstream, environ=os.environ)
+        settings.show(found.as_json(), _lines(found))
 
 
-def _case(shape: ShapeOptions) -> Case:
+def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **more: Any) -> Case:
+    """The shape of the options; raises the errors of what cannot be, before anything is built for it."""
     from patchkit.gpu.cases import Case, whole_blocks
+    from patchkit.gpu.device import MEMORY_BYTES
 
-    head_size, kv = shape["head_size"], shape["kv"]
     if head_size is None or kv is None:
         raise UsageError(
             "a shape of attention is --head-size and --kv",
@@ -200,7 +111,6 @@ def _case(shape: ShapeOptions) -> Case:
             hint="--head-size 128 --kv 65536 --tokens 1, or --path for every operation",
         )
     size, size_v = _sizes(head_size)
-    kind = shape["kind"]
     padded = whole_blocks(size, kind), whole_blocks(size_v, kind)
     if padded != (size, size_v):
         text = str(padded[0]) if padded[0] == padded[1] else f"{padded[0]}/{padded[1]}"
@@ -214,25 +124,12 @@ def _case(shape: ShapeOptions) -> Case:
         id="explained",
         head_size=size,
         head_size_v=size_v,
-        kv_heads=shape["kv_heads"],
-        gqa=shape["gqa"],
         kv=kv,
-        tokens=shape["tokens"],
-        mask=not shape["no_mask"],
-        sinks=shape["sinks"],
-        max_bias=shape["max_bias"],
-        softcap=shape["softcap"],
+        mask=not no_mask,
         type_k=kind,
         type_v=kind,
+        **more,
     )
-    _refuse_impossible(case)
-    return case
-
-
-def _refuse_impossible(case: Case) -> None:
-    """Raises SHAPE_IMPOSSIBLE before anything is built for the shape."""
-    from patchkit.gpu.device import MEMORY_BYTES
-
     if not (math.isfinite(case.max_bias) and math.isfinite(case.softcap)):
         raise UsageError(
             "--max-bias and --softcap must be numbers",
@@ -246,6 +143,7 @@ def _refuse_impossible(case: Case) -> None:
             why=f"the GPU that is played has {MEMORY_BYTES // 2**30} GiB",
             hint="a smaller --kv, --tokens or --kv-heads",
         )
+    return case
 
 
 def _sizes(text: str) -> tuple[int, int]:
@@ -322,3 +220,48 @@ def _launch(launch: LaunchedKernel) -> Iterator[str]:
             f"      {launch.vgprs} VGPRs, {launch.sgprs} SGPRs, {launch.vgpr_spills} spilled, "
             f"static LDS {launch.static_lds} bytes, {launch.waves_per_simd} waves/SIMD{trap}"
         )
+
+
+def path_lines(report: PathReport) -> Iterator[str]:
+    """The report, line by line."""
+    from patchkit.gates.explain import NOT_KNOWN
+
+    yield f"which kernels run, {report.branch} (build {report.build})"
+    yield f"with {report.tools}"
+    for gpu, mine in groupby(report.lines, key=lambda line: line.gpu):
+        kept = list(mine)
+        changed = sum(line.changed for line in kept)
+        yield ""
+        yield f"{gpu}: {len(kept)} operations and types; the patches change the kernels of {changed}"
+        for op in dict.fromkeys(line.op for line in kept):
+            yield from _operation(op, [line for line in kept if line.op == op])
+    yield ""
+    yield from (f"remark: {remark}" for remark in report.remarks)
+    yield "not known from host code:"
+    yield from (f"  {each}" for each in NOT_KNOWN)
+
+
+def _operation(op: str, lines: list[Line]) -> Iterator[str]:
+    sizes = ", ".join(dict.fromkeys(line.sizes for line in lines))
+    yield ""
+    yield f"  {op} ({sizes}), by tokens in the batch"
+    blocks: dict[object, list[Line]] = {}
+    for line in lines:
+        alike = tuple(span.alike for span in line.after), tuple(span.alike for span in line.before)
+        blocks.setdefault(alike, []).append(line)
+    for block in blocks.values():
+        first = block[0]
+        separator = ", " if " " in first.what else " "
+        yield _WRAP.fill(separator.join(line.what for line in block))
+        yield from _spans(first.after)
+        if first.changed:
+            yield "      before the patches:"
+            yield from _spans(first.before)
+
+
+def _spans(spans: tuple[Span, ...]) -> Iterator[str]:
+    for span in spans:
+        (low, high), route, precision = span.alike
+        batch = f"{low}" if low == high else f"{low}-{high}"
+        yield f"      {batch:>8}  {', '.join(route) or 'not supported: the CPU computes it'}"
+        yield from (f"                {each}" for each in precision)

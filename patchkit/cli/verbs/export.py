@@ -24,11 +24,8 @@ def command(settings: Settings, choice: CandidateChoice, directory: Path) -> Non
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     written = run_export(workspace, archs=chosen.archs, upstream=chosen.upstream, directory=directory)
-    if settings.json:
-        settings.terminal.document(written.as_json())
-        return
     lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}"]
     lines += [f"  {path.name}" for path in written.files]
     pattern = f"{shlex.quote(str(written.directory))}/*.patch"
     lines += ["", f"on upstream's {written.base[:12]}:  git am --keep-cr {pattern}"]
-    settings.terminal.data("\n".join(lines))
+    settings.show(written.as_json(), lines)

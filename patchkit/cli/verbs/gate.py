@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.cli.complaint import complain
-from patchkit.cli.gate_options import (
-    HardwareOptions,
-    check_beside_document,
-    check_hardware,
-    hardware_options,
-    make_hardware,
-)
+from patchkit.cli.gate_options import HardwareChoice, check_beside_document, hardware_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
 
 if TYPE_CHECKING:
     from patchkit.candidate.workspace import Workspace
-    from patchkit.gates.hardware import Hardware
-    from patchkit.pull.run import FirstLook
     from patchkit.pull.verdict import Verdict
-
-
-class _Options(HardwareOptions):
-    base: str
-    head: str
-    repo: Path
-    explain: bool
-    own_tests: Literal["passed"] | None
-    own: tuple[str, ...]
-    full: bool
-    summary: Path | None
-    sarif: Path | None
-    reports: Path | None
 
 
 @verb(
@@ -52,6 +30,7 @@ class _Options(HardwareOptions):
 @click.option("--head", type=TEXT, required=True, metavar="REF", help="What is to be merged.")
 @click.option(
     "--repo",
+    "repository",
     type=FOLDER,
     default=".",
     show_default=True,
@@ -65,7 +44,11 @@ class _Options(HardwareOptions):
     help="Say that patchkit's own tests passed on the head; this gate does not run its code.",
 )
 @click.option(
-    "--own", multiple=True, metavar="PATTERN", help="In a fork: files that are its own, not looked at."
+    "--own",
+    "own_files",
+    multiple=True,
+    metavar="PATTERN",
+    help="In a fork: files that are its own, not looked at.",
 )
 @click.option("--full", is_flag=True, help="As verify --full: also the whole library. Slow.")
 @click.option(
@@ -79,7 +62,15 @@ class _Options(HardwareOptions):
     help="Write verdict, findings and each candidate's reports there.",
 )
 @hardware_options
-def command(settings: Settings, **options: Unpack[_Options]) -> int:
+def command(
+    settings: Settings,
+    hardware: HardwareChoice,
+    summary: Path | None,
+    sarif: Path | None,
+    reports: Path | None,
+    own_tests: str | None,
+    **options: Any,
+) -> int:
     """Judge a pull request: what it changes, what that can affect, and what those gates say.
 
     It reads the head from git objects. Nothing of it is checked out, and none of its code is run: the
@@ -89,54 +80,36 @@ def command(settings: Settings, **options: Unpack[_Options]) -> int:
     head, 3 for a place, 4 for a template, 1 for a gate; also 1 when patchkit itself is changed and nobody
     says with --own-tests that its tests passed.
     """
-    from patchkit.pull.outputs import gate_lines
-    from patchkit.pull.run import GateRequest, look_first
+    from patchkit.pull.look import GateRequest, look_first
+    from patchkit.pull.text import gate_lines
 
-    check_hardware(options)
-    check_beside_document(settings, options["summary"], options["sarif"])
-    _check_outputs(options)
+    hardware.check()
+    check_beside_document(settings, summary, sarif)
+    _check_outputs(summary, sarif, reports)
     workspace = settings.workspace()
+    request = GateRequest(own_tests_passed=own_tests is not None, **options)
+    look = look_first(request, workspace.reporter)
+    if look.needs_more:
+        from patchkit.pull.run import run_gate
 
-    look = look_first(
-        GateRequest(
-            repository=options["repo"],
-            base=options["base"],
-            head=options["head"],
-            explain=options["explain"],
-            own_tests_passed=options["own_tests"] is not None,
-            full=options["full"],
-            own_files=options["own"],
-        ),
-        workspace.reporter,
-    )
-    verdict = _judge(look, workspace, options) if look.needs_more else look.verdict()
-    terminal = settings.terminal
-    _write(verdict, workspace, options)
-    if settings.json:
-        terminal.document(verdict.as_json())
-        return verdict.exit_code
-    terminal.data("\n".join(gate_lines(verdict)))
-    if verdict.findings:
+        verdict = run_gate(
+            look, workspace, environ=os.environ, hardware=functools.partial(hardware.choose, workspace)
+        )
+    else:
+        verdict = look.verdict()
+    _write(verdict, workspace, summary, sarif, reports)
+    settings.show(verdict.as_json(), gate_lines(verdict))
+    if verdict.findings and not settings.json:
         problems = [finding.problem for finding in verdict.findings]
-        terminal.talk(complain(ErrorGroup(f"the pull request is {verdict.word}", problems), terminal.paint))
+        settings.terminal.complain(ErrorGroup(f"the pull request is {verdict.word}", problems))
     return verdict.exit_code
 
 
-def _judge(look: FirstLook, workspace: Workspace, options: _Options) -> Verdict:
-    from patchkit.pull.run import run_gate
-
-    def hardware(archs: Sequence[str]) -> Hardware:
-        return make_hardware(workspace, archs, options)
-
-    return run_gate(look, workspace, environ=os.environ, hardware=hardware)
-
-
-def _check_outputs(options: _Options) -> None:
+def _check_outputs(summary: Path | None, sarif: Path | None, reports: Path | None) -> None:
     """Tell now what cannot be written after an hour's work; folders that are missing are made then."""
     from patchkit.base.files import check_output
     from patchkit.report.write import check_apart
 
-    summary, sarif, reports = options["summary"], options["sarif"], options["reports"]
     if summary is not None and sarif is not None:
         check_apart(sarif, [summary])
     if summary is not None:
@@ -146,16 +119,16 @@ def _check_outputs(options: _Options) -> None:
             check_output(path, "preparing a report")
 
 
-def _write(verdict: Verdict, workspace: Workspace, options: _Options) -> None:
+def _write(
+    verdict: Verdict, workspace: Workspace, summary: Path | None, sarif: Path | None, reports: Path | None
+) -> None:
     """The files that were asked for."""
-    if options["summary"] is options["sarif"] is options["reports"] is None:
-        return
     from patchkit.pull.outputs import append_summary, gate_sarif, write_reports, write_text
 
     version = version_of("patchkit")
-    if options["summary"] is not None:
-        append_summary(verdict, options["summary"])
-    if options["sarif"] is not None:
-        write_text(options["sarif"], gate_sarif(verdict, version))
-    if options["reports"] is not None:
-        write_reports(verdict, options["reports"], workspace=workspace, environ=os.environ, version=version)
+    if summary is not None:
+        append_summary(verdict, summary)
+    if sarif is not None:
+        write_text(sarif, gate_sarif(verdict, version))
+    if reports is not None:
+        write_reports(verdict, reports, workspace=workspace, environ=os.environ, version=version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from patchkit.cli.settings import Settings, verb
@@ -17,10 +18,7 @@ def command(settings: Settings) -> None:
     from patchkit.candidate.listing import load_catalogue
 
     catalogue = load_catalogue(settings.workspace().series)
-    if settings.json:
-        settings.terminal.document(_document(catalogue))
-    else:
-        settings.terminal.data(_text(catalogue), fit=True)
+    settings.show(_document(catalogue), _lines(catalogue), fit=True)
 
 
 def _document(catalogue: Catalogue) -> dict[str, object]:
@@ -48,20 +46,16 @@ def _document(catalogue: Catalogue) -> dict[str, object]:
     }
 
 
-def _text(catalogue: Catalogue) -> str:
-    lines = [
-        f"{patch.number:04d}  {patch.id:<20}  {_builds(patch):<13}  {patch.title}"
-        for patch in catalogue.patches
-    ]
-    lines += ["", f"of the patches for b{catalogue.lock.default}, the default:"]
+def _lines(catalogue: Catalogue) -> Iterator[str]:
+    for patch in catalogue.patches:
+        yield f"{patch.number:04d}  {patch.id:<20}  {_builds(patch):<13}  {patch.title}"
+    yield ""
+    yield f"of the patches for b{catalogue.lock.default}, the default:"
     for profile in catalogue.profiles:
         part = profile.facts.report("part")
-        on = catalogue.count("on", profile.arch)
-        opt_in = catalogue.count("opt-in", profile.arch)
-        standing = [f"{on} on"] * bool(on) + [f"{opt_in} opt-in"] * bool(opt_in)
-        patches = ", ".join(standing) or "none"
-        lines.append(f"{profile.arch:<8}  {patches:<10}  {part.value if part else ''}")
-    return "\n".join(lines)
+        counts = ((catalogue.count(standing, profile.arch), standing) for standing in ("on", "opt-in"))
+        patches = ", ".join(f"{count} {standing}" for count, standing in counts if count) or "none"
+        yield f"{profile.arch:<8}  {patches:<10}  {part.value if part else ''}"
 
 
 def _builds(patch: Patch) -> str:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.cli.request import RequestOptions, make_request, request_options
+from patchkit.cli.request import Asked, lock_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.candidate.lock import Recorded, Relocked
-    from patchkit.candidate.workspace import Workspace
 
 
 @verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
-@request_options
+@lock_options
 @click.option(
     "--all", "every", is_flag=True, help="Every result of the lock anew, for all its GPUs, pins and patches."
 )
-def command(settings: Settings, *, every: bool, **options: Unpack[RequestOptions]) -> None:
+def command(settings: Settings, asked: Asked, *, every: bool) -> None:
     """Record what the series gives at the pin, after a patch, a template or a profile was changed.
 
     Rewrites the result in patches/upstream.lock; look at what changed with git diff before you commit it.
@@ -32,30 +32,25 @@ def command(settings: Settings, *, every: bool, **options: Unpack[RequestOptions
     from patchkit.candidate.lock import relock, relock_all
 
     if every:
-        _refuse_narrowing(options)
+        _refuse_narrowing(asked)
     workspace = settings.workspace()
+    lock = workspace.series.lock
     if every:
-        done = relock_all(workspace, source=options["source"], upstream_url=options["upstream_url"])
-        document, lines = done.as_json(), list(_lines(done, workspace))
+        done = relock_all(workspace, source=asked.source, upstream_url=asked.upstream_url)
+        settings.show({"lock": str(lock), **done.as_json()}, _lines(done, lock))
     else:
-        one = relock(make_request(workspace, options), workspace)
-        document = one.as_json()
-        lines = [
-            f"{workspace.series.lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
-        ]
-    if settings.json:
-        settings.terminal.document({"lock": str(workspace.series.lock), **document})
-    else:
-        settings.terminal.data("\n".join(lines))
+        one = relock(asked.request(workspace), workspace)
+        told = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
+        settings.show({"lock": str(lock), **one.as_json()}, [told])
 
 
-def _refuse_narrowing(options: RequestOptions) -> None:
+def _refuse_narrowing(asked: Asked) -> None:
     named = {
-        "--arch": options["archs"],
-        "--upstream": options["upstream"],
-        "--only": options["only"],
-        "--without": options["without"],
-        "--with": options["with_"],
+        "--arch": asked.archs,
+        "--upstream": asked.upstream,
+        "--only": asked.only,
+        "--without": asked.without,
+        "--with": asked.with_,
     }
     given = [name for name, value in named.items() if value]
     if given:
@@ -67,9 +62,9 @@ def _refuse_narrowing(options: RequestOptions) -> None:
         )
 
 
-def _lines(done: Relocked, workspace: Workspace) -> Iterator[str]:
+def _lines(done: Relocked, lock: Path) -> Iterator[str]:
     count = sum(each.changed for each in done.results)
-    yield f"{workspace.series.lock}: {count} of {len(done.results)} results recorded anew"
+    yield f"{lock}: {count} of {len(done.results)} results recorded anew"
     for each in done.results:
         result = each.result
         patches = ", ".join(result.patches) or "no patches"

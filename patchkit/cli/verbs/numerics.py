@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
-from patchkit.cli.complaint import complain
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
@@ -69,7 +69,8 @@ def command(
             all_legal=all_legal,
             isolation=not no_isolation,
         )
-        _show_bundle(settings, folder, manifest)
+        document = {"ok": True, "folder": str(folder), **manifest.model_dump(mode="json")}
+        settings.show(document, _bundle_lines(folder, manifest))
         return ExitCode.OK
     if action == "run":
         found = run_numerics_bundle(
@@ -77,30 +78,22 @@ def command(
         )
     else:
         found = judge_numerics_bundle(workspace, archs=chosen.archs, upstream=chosen.upstream, folder=folder)
-    _show(settings, found)
+    settings.show(found.as_json(), _lines(found))
+    if found.problems and not settings.json:
+        settings.terminal.complain(ErrorGroup("the numbers are not proven", found.problems))
     return ExitCode.OK if found.result.verdict == "passed" else ExitCode.GATE_FAILED
 
 
-def _show_bundle(settings: Settings, folder: Path, manifest: Manifest) -> None:
-    if settings.json:
-        settings.terminal.document({"ok": True, "folder": str(folder), **manifest.model_dump(mode="json")})
-        return
+def _bundle_lines(folder: Path, manifest: Manifest) -> Iterator[str]:
     points = sum(len(program.points) for program in manifest.programs if not program.is_planted)
-    settings.terminal.data(
-        f"{folder}: {points} settings in {len(manifest.programs)} programs, {len(manifest.jobs)} jobs\n"
-        f"next, where the NVIDIA GPU is: sh run.sh\n"
-        f"then: patchkit numerics judge {folder} --arch {' --arch '.join(manifest.archs)}"
-    )
+    yield f"{folder}: {points} settings in {len(manifest.programs)} programs, {len(manifest.jobs)} jobs"
+    yield "next, where the NVIDIA GPU is: sh run.sh"
+    yield f"then: patchkit numerics judge {folder} --arch {' --arch '.join(manifest.archs)}"
 
 
-def _show(settings: Settings, found: Measurement) -> None:
-    terminal = settings.terminal
-    if settings.json:
-        terminal.document(found.as_json())
-        return
+def _lines(found: Measurement) -> Iterator[str]:
     result = found.result
-    lines = [f"numerics {result.verdict}: {result.summary}", *result.lines]
-    lines += [f"not run: {line}" for line in result.not_run]
-    terminal.data("\n".join([*lines, f"evidence: {found.evidence}"]))
-    if found.problems:
-        terminal.talk(complain(ErrorGroup("the numbers are not proven", found.problems), terminal.paint))
+    yield f"numerics {result.verdict}: {result.summary}"
+    yield from result.lines
+    yield from (f"not run: {line}" for line in result.not_run)
+    yield f"evidence: {found.evidence}"

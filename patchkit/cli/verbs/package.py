@@ -52,10 +52,10 @@ def command(
         out=out,
         environ=os.environ,
     )
-    if settings.json:
-        settings.terminal.document(report.as_json())
-    else:
-        settings.terminal.data(
-            f"{report.wheel}\n{report.size_bytes / 1e6:.1f} MB, sha256 {report.sha256}\n{report.proof}\n"
-            f"install it: pip install {report.wheel}"
-        )
+    lines = [
+        str(report.wheel),
+        f"{report.size_bytes / 1e6:.1f} MB, sha256 {report.sha256}",
+        report.proof,
+        f"install it: pip install {report.wheel}",
+    ]
+    settings.show(report.as_json(), lines)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.cli.complaint import complain, error_as_json, exit_code_of
-from patchkit.cli.request import (
-    RequestOptions,
-    make_request,
-    request_options,
-    requested_onto,
-    unlocked_option,
-)
+from patchkit.cli.complaint import error_as_json, exit_code_of
+from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.candidate.plan import PlannedPatch
+    from patchkit.candidate.plan import Plan, PlannedPatch
 
 
 @verb(
@@ -30,18 +25,17 @@ if TYPE_CHECKING:
     ),
 )
 @request_options
-@unlocked_option
 @click.option("--show-text", is_flag=True, help="Also print the text each edit renders to.")
-def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOptions]) -> int:
+def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
     """Show what apply would do: each patch, each edit, and the place it resolves to.
 
     Reads only. Every place that would fail is reported, not only the first.
     """
     from patchkit.candidate.plan import make_plan
 
-    onto = requested_onto(options)
+    onto = asked.clone()
     workspace = settings.workspace()
-    request = make_request(workspace, options)
+    request = asked.request(workspace)
     classes: list[str] = []
     if onto is None:
         plan = make_plan(request, workspace)
@@ -52,36 +46,34 @@ def command(settings: Settings, *, show_text: bool, **options: Unpack[RequestOpt
         from patchkit.upstream.cache import open_cache
 
         cache = open_cache(workspace.cache_root)
-        found = plan_onto(request, onto, workspace, cache, drop_conflicts=options["drop_conflicts"])
+        found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)
         plan, document, classes = found.plan, found.as_json(), class_lines(found, verbose=settings.verbose)
-    terminal = settings.terminal
     problems = ErrorGroup("the plan does not hold", plan.errors)
-    if settings.json:
-        errors = error_as_json(problems) if plan.errors else {}
-        terminal.document({**document, **errors})
-    else:
-        name = (plan.pin.commit or plan.pin.tree)[:12]
-        head = f"{plan.pin.name} ({name}) for {' '.join(plan.archs)}"
-        terminal.data(
-            "\n".join(
-                [head, *classes, *(line for patch in plan.patches for line in _patch(patch, show_text))]
-            )
-        )
+    errors = error_as_json(problems) if plan.errors else {}
+    settings.show({**document, **errors}, _lines(plan, classes, show_text=show_text))
     if not plan.errors:
         return 0
-    terminal.talk(complain(problems, terminal.paint))
+    settings.terminal.complain(problems)
     return exit_code_of(problems)
 
 
-def _patch(patch: PlannedPatch, show_text: bool) -> list[str]:  # noqa: FBT001 - private, one caller
-    lines = ["", f"{patch.id}: {patch.selected.patch.title}"]
-    if patch.state != "apply":
-        return [*lines, f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"]
-    lines.append(f"  live on {', '.join(patch.targets)}; elsewhere upstream's code")
+def _lines(plan: Plan, classes: list[str], *, show_text: bool) -> Iterator[str]:
+    yield f"{plan.pin.name} ({(plan.pin.commit or plan.pin.tree)[:12]}) for {' '.join(plan.archs)}"
+    yield from classes
+    for patch in plan.patches:
+        yield ""
+        yield f"{patch.id}: {patch.selected.patch.title}"
+        if patch.state != "apply":
+            yield f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"
+        else:
+            yield from _edits(patch, show_text=show_text)
+
+
+def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
+    yield f"  live on {', '.join(patch.targets)}; elsewhere upstream's code"
     for edit in patch.edits:
-        lines.append(f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}")
-        lines += [f"    {place}" for place in edit.locations]
+        yield f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}"
+        yield from (f"    {place}" for place in edit.locations)
         if show_text:
-            lines += [f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines()]
-    lines += [f"  new file {path}" for path in patch.new_files]
-    return lines
+            yield from (f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
+    yield from (f"  new file {path}" for path in patch.new_files)

@@ -40,7 +40,7 @@ def command(
     suites: tuple[str, ...],
     rocwmma: RocWmmaChoice,
     rocwmma_url: str | None,
-    again: bool,  # noqa: FBT001  click passes it by name
+    again: bool,
 ) -> None:
     """Install, show or remove a private HIP SDK, for compiling without ROCm and without a GPU.
 
@@ -75,13 +75,10 @@ def command(
         from patchkit.build.sdk.prefix import current_prefix
 
         prefix, made = current_prefix(settings.cache_root()), False
-    if settings.json:
-        settings.terminal.document(_document(prefix, made=made))
-        return
     lines = _lines(prefix)
     if action == "install":
         lines.append("made just now" if made else "it was there already; make it anew with --again")
-    settings.terminal.data("\n".join(lines))
+    settings.show(_document(prefix, made=made), lines)
 
 
 def _document(prefix: Prefix | None, *, made: bool) -> dict[str, object]:
@@ -119,7 +116,5 @@ def _remove(settings: Settings) -> None:
     from patchkit.build.sdk.install import remove
 
     gone = remove(settings.cache_root(), settings.reporter())
-    if settings.json:
-        settings.terminal.document({"removed": [str(path) for path in gone]})
-    else:
-        settings.terminal.data("\n".join(f"removed {path}" for path in gone) or "there was no SDK")
+    lines = [f"removed {path}" for path in gone] or ["there was no SDK"]
+    settings.show({"removed": [str(path) for path in gone]}, lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from patchkit.candidate.listing import Catalogue
-    from patchkit.series.patch import Edit, Patch
+    from patchkit.series.patch import Patch
     from patchkit.series.profile import ArchProfile
 
 
@@ -25,20 +26,13 @@ def command(settings: Settings, name: str) -> None:
     from patchkit.candidate.listing import load_catalogue
 
     catalogue = load_catalogue(settings.workspace().series)
-    terminal = settings.terminal
     for patch in catalogue.patches:
         if name in {patch.id, patch.folder, f"{patch.number:04d}"}:
-            if settings.json:
-                terminal.document(_patch_document(patch, catalogue))
-            else:
-                terminal.data(_patch_text(patch, catalogue))
+            settings.show(_patch_document(patch, catalogue), _patch_lines(patch, catalogue))
             return
     for profile in catalogue.profiles:
         if name == profile.arch:
-            if settings.json:
-                terminal.document(_arch_document(profile))
-            else:
-                terminal.data(_arch_text(profile))
+            settings.show(_arch_document(profile), _arch_lines(profile))
             return
     known = [*(patch.id for patch in catalogue.patches), *(profile.arch for profile in catalogue.profiles)]
     raise UsageError(
@@ -82,31 +76,26 @@ def _standings(patch: Patch, catalogue: Catalogue) -> dict[str, str]:
     return {arch: standing for arch, standing in rows.items() if standing != "off"}
 
 
-def _patch_text(patch: Patch, catalogue: Catalogue) -> str:
+def _patch_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
     last = patch.builds.last if patch.builds.last is not None else "..."
-    lines = [
-        f"{patch.number:04d} {patch.id}: {patch.title}",
-        f"  {patch.where}",
-        "",
-        *_paragraph("why", patch.why),
-        *_paragraph("without it", patch.without),
-        *_paragraph("expected", f"{patch.expected.effect} (source: {patch.expected.source})"),
-        *_paragraph(
-            "upstream", f"{patch.standing}; builds {patch.builds.first} to {last}: {patch.builds.why}"
-        ),
-    ]
-    for need in patch.requires:
-        lines += _paragraph("needs", f"{need.patch}: {need.why}")
     standings = ", ".join(f"{arch} {standing}" for arch, standing in _standings(patch, catalogue).items())
-    lines += _paragraph("GPUs", standings or "none")
-    lines += ["edits:", *(f"  {_edit(edit)}" for edit in patch.edits)]
-    lines += [f"  new file {new.path}" for new in patch.files]
-    lines += ["links:", *(f"  {link}" for link in patch.links)]
-    return "\n".join(lines)
-
-
-def _edit(edit: Edit) -> str:
-    return f"{edit.id}: {edit.verb} ({edit.side}) in {edit.function or 'the file'}, {edit.file}"
+    yield f"{patch.number:04d} {patch.id}: {patch.title}"
+    yield f"  {patch.where}"
+    yield ""
+    yield from _paragraph("why", patch.why)
+    yield from _paragraph("without it", patch.without)
+    yield from _paragraph("expected", f"{patch.expected.effect} (source: {patch.expected.source})")
+    builds = f"builds {patch.builds.first} to {last}: {patch.builds.why}"
+    yield from _paragraph("upstream", f"{patch.standing}; {builds}")
+    for need in patch.requires:
+        yield from _paragraph("needs", f"{need.patch}: {need.why}")
+    yield from _paragraph("GPUs", standings or "none")
+    yield "edits:"
+    for edit in patch.edits:
+        yield f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.function or 'the file'}, {edit.file}"
+    yield from (f"  new file {new.path}" for new in patch.files)
+    yield "links:"
+    yield from (f"  {link}" for link in patch.links)
 
 
 def _paragraph(name: str, text: str) -> list[str]:
@@ -139,23 +128,20 @@ def _arch_document(profile: ArchProfile) -> dict[str, object]:
     }
 
 
-def _arch_text(profile: ArchProfile) -> str:
-    lines = [
-        f"{profile.arch} ({' < '.join(profile.families)})",
-        f"  {profile.where}",
-        "",
-        profile.note.strip(),
-    ]
-    lines += ["", "facts:"]
+def _arch_lines(profile: ArchProfile) -> Iterator[str]:
+    yield f"{profile.arch} ({' < '.join(profile.families)})"
+    yield f"  {profile.where}"
+    yield from ("", profile.note.strip(), "", "facts:")
     for name, fact in profile.facts.by_name.items():
-        lines.append(f"  {name:<24} {fact.value!s:<14} {fact.confidence:<6}  {fact.source}")
-    lines += ["", "patches:"]
-    lines += [f"  {name:<20} {choice.default:<6}  {choice.why}" for name, choice in profile.patches.items()]
-    lines += [] if profile.patches else ["  none"]
-    lines += ["", f"cmake: {_definitions(profile.build.cmake)}"]
+        yield f"  {name:<24} {fact.value!s:<14} {fact.confidence:<6}  {fact.source}"
+    yield from ("", "patches:")
+    for name, choice in profile.patches.items():
+        yield f"  {name:<20} {choice.default:<6}  {choice.why}"
+    if not profile.patches:
+        yield "  none"
+    yield from ("", f"cmake: {_definitions(profile.build.cmake)}")
     if profile.build.cmake_with_series:
-        lines.append(f"with patches whose guard needs it: {_definitions(profile.build.cmake_with_series)}")
-    return "\n".join(lines)
+        yield f"with patches whose guard needs it: {_definitions(profile.build.cmake_with_series)}"
 
 
 def _definitions(options: Mapping[str, str]) -> str:

@@ -6,12 +6,10 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from patchkit.cli.complaint import complain
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.bump.status import Queue
-
+    from patchkit.bump.status import Queue, Status
 
 _STANDING = {
     "recorded": "as the lock records",
@@ -28,33 +26,34 @@ def command(settings: Settings) -> None:
 
     status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC).date())
     terminal = settings.terminal
+    settings.show(status.as_json(), _lines(status), fit=True)
     if settings.json:
-        terminal.document(status.as_json())
         return
-    lines = [
-        f"series      {status.series.root} ({status.series.origin})",
-        f"repository  {status.repository}",
-        "",
-    ]
+    for patch in status.queue.patches:
+        for warning in patch.warnings:
+            terminal.talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
+    for error in status.broken:
+        terminal.complain(error)
+
+
+def _lines(status: Status) -> Iterator[str]:
+    yield f"series      {status.series.root} ({status.series.origin})"
+    yield f"repository  {status.repository}"
+    yield ""
     for pin in status.lock.pins:
         cached = "cached" if pin.build in status.cached else "not cached"
         default = "  (default)" if pin.build == status.lock.default else ""
-        lines.append(f"pin  {pin.name}  {(pin.commit or pin.tree)[:12]}  {cached}{default}")
-    lines.append("")
+        yield f"pin  {pin.name}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
+    yield ""
     for made, standing in status.candidates:
         count = len(made.commits)
         how = _STANDING[standing]
         if made.record is not None and made.record.clone is not None:
             how = f"{made.record.branch or 'no branch'} in {made.record.clone}"
-        lines.append(f"{made.branch}  {made.tip[:12]}  {count} patch{'es'[: 2 * (count != 1)]}  {how}")
+        yield f"{made.branch}  {made.tip[:12]}  {count} patch{'es'[: 2 * (count != 1)]}  {how}"
     if not status.candidates:
-        lines.append("no candidate yet: patchkit apply --arch gfx1151")
-    terminal.data("\n".join([*lines, *_queue(status.queue)]), fit=True)
-    for patch in status.queue.patches:
-        for warning in patch.warnings:
-            terminal.talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
-    for error in status.broken:
-        terminal.talk(complain(error, terminal.paint))
+        yield "no candidate yet: patchkit apply --arch gfx1151"
+    yield from _queue(status.queue)
 
 
 def _queue(queue: Queue) -> Iterator[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -16,26 +17,9 @@ from patchkit.tune.registry import KernelName
 
 if TYPE_CHECKING:
     from patchkit.tune.cost import Judged
+    from patchkit.tune.device import DeviceResult
     from patchkit.tune.report import TuneReport
     from patchkit.tune.search import Verdict
-
-
-class _Options(TypedDict):
-    """The options of a request, named as its fields."""
-
-    arch: str
-    kernel: KernelName
-    upstream: str | None
-    headers: tuple[str, ...]
-    variants: tuple[str, ...]
-    near: int | None
-    exclude: tuple[str, ...]
-    like: str | None
-    shortlist: int
-    bounds: bool
-    jobs: int | None
-    scheduler: str | None
-    again: bool
 
 
 @verb(
@@ -111,12 +95,11 @@ class _Options(TypedDict):
 @click.option("--write", is_flag=True, help="Put the table into the GPU's profile.")
 def command(
     settings: Settings,
-    *,
     builds: Path | None,
     model: Path | None,
     gpu: str,
     write: bool,
-    **options: Unpack[_Options],
+    **options: Any,
 ) -> int:
     """Find the best parameters of a kernel by what the compiler makes of all legal ones.
 
@@ -127,22 +110,23 @@ def command(
     from patchkit.tune.request import TuneRequest
     from patchkit.tune.run import run_tune, write_table
 
-    workspace = settings.workspace()
     if builds is not None:
         return _race(settings, builds, model, gpu, write=write, options=options)
-    request = TuneRequest(**options)
-    report = run_tune(workspace, request, os.environ)
+    workspace = settings.workspace()
+    report = run_tune(workspace, TuneRequest(**options), os.environ)
     written = write_table(workspace, report, datetime.now(UTC).date()) if write else None
-    terminal = settings.terminal
-    if settings.json:
-        terminal.document({"ok": True, "written": written, **report.as_json()})
-    else:
-        terminal.data("\n".join(_lines(report, written=written)))
+    settings.show({"ok": True, "written": written, **report.as_json()}, _lines(report, written=written))
     return ExitCode.OK
 
 
 def _race(
-    settings: Settings, builds: Path, model: Path | None, gpu: str, *, write: bool, options: _Options
+    settings: Settings,
+    builds: Path,
+    model: Path | None,
+    gpu: str,
+    *,
+    write: bool,
+    options: Mapping[str, Any],
 ) -> int:
     from patchkit.device.runner import LocalRunner
     from patchkit.tune.device import DeviceRequest, run_device, write_winner
@@ -153,100 +137,85 @@ def _race(
         )
     workspace = settings.workspace()
     request = DeviceRequest(
-        arch=options["arch"],
-        kernel=options["kernel"],
-        upstream=options["upstream"],
-        variants=options["variants"],
+        **{name: options[name] for name in ("arch", "kernel", "upstream", "variants")},
         builds=builds,
         model=model,
         device=None if gpu == "none" else gpu,
     )
     result = run_device(workspace, request, LocalRunner(reporter=workspace.reporter))
     written = write_winner(workspace, result, datetime.now(UTC).date()) if write else None
-    terminal = settings.terminal
-    if settings.json:
-        terminal.document({"ok": True, "written": written, **result.as_json()})
-        return ExitCode.OK
-    lines = [
-        f"{result.variant} on {result.arch}, build {result.build}, {result.model}; speeds beside upstream's"
-    ]
+    settings.show({"ok": True, "written": written, **result.as_json()}, _race_lines(result))
+    return ExitCode.OK
+
+
+def _race_lines(result: DeviceResult) -> Iterator[str]:
+    yield f"{result.variant} on {result.arch}, build {result.build}, {result.model}; speeds beside upstream's"
     for standing in result.race.standings:
         effect = standing.comparison.effect
-        lines.append(
+        yield (
             f"  {_setting(standing.arm):<8} measured {exp(effect.middle):.3f} ({exp(effect.low):.3f} to "
             f"{exp(effect.high):.3f}, {standing.comparison.rounds} rounds)  "
             f"estimated {result.estimated[standing.arm]:.3f}"
         )
     winner = "nobody wins" if result.race.winner is None else f"{_setting(result.race.winner)} wins"
-    terminal.data("\n".join([*lines, f"{winner}: {result.race.why}"]))
-    return ExitCode.OK
+    yield f"{winner}: {result.race.why}"
 
 
-def _lines(report: TuneReport, *, written: bool | None) -> list[str]:
-    lines = [
-        f"{report.kernel} for {report.arch}, build {report.build}, {report.compiler}, "
-        + " and ".join(report.headers),
-        f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves",
-    ]
+def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
+    headers = " and ".join(report.headers)
+    yield f"{report.kernel} for {report.arch}, build {report.build}, {report.compiler}, {headers}"
+    yield f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves"
     if report.like is not None:
-        lines.append(f"compiled were the settings that are the first by the figures of {report.like}")
+        yield f"compiled were the settings that are the first by the figures of {report.like}"
     for verdict in report.verdicts:
-        lines += ["", *_verdict(verdict, report.current.get(verdict.variant))]
-    lines.append("")
-    lines += [f"left out: {each.variant} {_setting(each.setting)}: {each.why}" for each in report.left_out]
+        yield ""
+        yield from _verdict(verdict, report.current.get(verdict.variant))
+    yield ""
+    yield from (f"left out: {one.variant} {_setting(one.setting)}: {one.why}" for one in report.left_out)
     for index, name in enumerate(report.headers):
         before, after = report.spills(index)
-        lines.append(f"spilled registers over all variants, {name}: upstream {before}, best {after}")
-    lines += _basis(report)
+        yield f"spilled registers over all variants, {name}: upstream {before}, best {after}"
+    yield from _basis(report)
     if written is not None:
-        lines.append(f"the profile of {report.arch} {'was written' if written else 'is unchanged'}")
+        yield f"the profile of {report.arch} {'was written' if written else 'is unchanged'}"
     elif report.current and report.kernel == "wmma":
         state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
-        lines.append(f"the profile of {report.arch}: {state}")
-    lines.append("Not measured on hardware: the order is by the compiler's figures and an estimate.")
-    return lines
+        yield f"the profile of {report.arch}: {state}"
+    yield "Not measured on hardware: the order is by the compiler's figures and an estimate."
 
 
-def _basis(report: TuneReport) -> list[str]:
+def _basis(report: TuneReport) -> Iterator[str]:
     """How much of what the table rests on was made here."""
-    basis, lines = report.basis, []
+    basis, own = report.basis, report.own
     if basis is not None:
         same = basis.units - len(basis.differing)
-        lines.append(f"compiled with {' and '.join(basis.here)}: {same} of {basis.units} units as recorded")
-        lines += [f"  not as recorded: {unit}" for unit in basis.differing]
-    if basis is not None and basis.absent:
-        lines.append(
-            f"not here: {' and '.join(basis.absent)}; their figures are those of {basis.made}, "
-            f"{basis.compiler} (--rocwmma DIR compiles them anew)"
-        )
-    if report.own is not None:
-        if not report.own.worse:
-            lines.append(f"every row holds with this machine's {report.own.name} too")
-        lines += [
-            f"with this machine's {report.own.name}, {variant} is worse than upstream's: {why}"
-            for variant, why in report.own.worse.items()
-        ]
-    return lines
+        yield f"compiled with {' and '.join(basis.here)}: {same} of {basis.units} units as recorded"
+        yield from (f"  not as recorded: {unit}" for unit in basis.differing)
+        if basis.absent:
+            yield (
+                f"not here: {' and '.join(basis.absent)}; their figures are those of {basis.made}, "
+                f"{basis.compiler} (--rocwmma DIR compiles them anew)"
+            )
+    if own is not None:
+        if not own.worse:
+            yield f"every row holds with this machine's {own.name} too"
+        for variant, why in own.worse.items():
+            yield f"with this machine's {own.name}, {variant} is worse than upstream's: {why}"
 
 
-def _verdict(verdict: Verdict, current: tuple[int, ...] | None) -> list[str]:
+def _verdict(verdict: Verdict, current: tuple[int, ...] | None) -> Iterator[str]:
     best, upstream = verdict.best, verdict.upstream
-    lines = [f"{verdict.variant:<11}upstream {_cell(upstream)}"]
-    if best is upstream:
-        lines.append(f"{'':11}best     the same")
-    else:
-        lines.append(f"{'':11}best     {_cell(best)}")
-    lines += [f"{'':11}{told}" for told in (verdict.kept, verdict.margin) if told is not None]
+    yield f"{verdict.variant:<11}upstream {_cell(upstream)}"
+    yield f"{'':11}best     {'the same' if best is upstream else _cell(best)}"
+    yield from (f"{'':11}{told}" for told in (verdict.kept, verdict.margin) if told is not None)
     known = {each.candidate.setting: each for each in verdict.judged}
     if current in known and current != best.candidate.setting:
-        lines.append(f"{'':11}profile  {_cell(known[current])}{_refused(known[current])}")
-    front = [each for each in verdict.front if each.candidate not in (best.candidate, upstream.candidate)]
-    lines += [f"{'':11}front    {_cell(each)}{_refused(each)}" for each in front]
-    lines += [
-        f"{'':11}failed   {_setting(candidate.setting)}  {failure.code}: {failure.message}"
-        for candidate, failure in verdict.failures
-    ]
-    return lines
+        yield f"{'':11}profile  {_cell(known[current])}{_refused(known[current])}"
+    for each in verdict.front:
+        if each.candidate not in (best.candidate, upstream.candidate):
+            yield f"{'':11}front    {_cell(each)}{_refused(each)}"
+    for candidate, failure in verdict.failures:
+        yield f"{'':11}failed   {_setting(candidate.setting)}  {failure.code}: {failure.message}"
 
 
 def _cell(judged: Judged) -> str:

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
-from patchkit.cli.complaint import complain
 from patchkit.cli.gate_options import (
-    HardwareOptions,
-    ReportOptions,
-    check_hardware,
+    HardwareChoice,
+    ReportFiles,
     hardware_options,
-    make_hardware,
     report_options,
-    report_writer,
 )
 from patchkit.cli.request import CandidateChoice, candidate_options
-from patchkit.cli.settings import TEXT, Settings, verb
+from patchkit.cli.settings import TEXT, Settings, packed, verb
 
 if TYPE_CHECKING:
-    from patchkit.cli.request import CandidateChoice
+    from patchkit.gates.verify import Report, Timed
     from patchkit.publish.run import Published, PublishRequest
 
+_MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
 
-class PublishOptions(TypedDict):
-    """The values as click hands them over."""
+
+class PublishChoice(NamedTuple):
+    """What is to be published, as the options have it."""
 
     publish: bool
     accept_not_run: bool
@@ -36,90 +34,58 @@ class PublishOptions(TypedDict):
     force_push: bool
     sign: bool | None
 
-
-def publish_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options."""
-    for option in (
-        click.option(
-            "--sign/--no-sign", default=None, help="Sign a tag (default: if your git has user.signingkey)."
-        ),
-        click.option("--force-push", is_flag=True, help="Replace what the remote has, exactly as listed."),
-        click.option("--push", type=TEXT, metavar="REMOTE", help="Push what was published there."),
-        click.option(
-            "--accept-not-run",
-            is_flag=True,
-            help="Publish although required gates did not run: as 'unproven', naming them.",
-        ),
-        click.option("--publish", is_flag=True, help="Publish the branch if the required gates passed."),
-    ):
-        function = option(function)
-    return function
-
-
-def publish_request(options: PublishOptions, choice: CandidateChoice) -> PublishRequest | None:
-    """What to publish; None for nothing. Raises PUBLISH_OPTION_ALONE, PushRemoteBad, before any work."""
-    if not options["publish"]:
-        names = {"accept_not_run": "--accept-not-run", "push": "--push", "force_push": "--force-push"}
-        given = [text for name, text in names.items() if options[name]]  # type: ignore[literal-required]
-        if options["sign"] is not None:
-            given.append("--sign" if options["sign"] else "--no-sign")
-        if given:
+    def request(self, choice: CandidateChoice) -> PublishRequest | None:
+        """None for nothing. Raises PUBLISH_OPTION_ALONE, PushRemoteBad, before any work."""
+        if not self.publish:
+            given = [
+                f"--{name.replace('_', '-')}"
+                for name in ("accept_not_run", "push", "force_push")
+                if getattr(self, name)
+            ]
+            if self.sign is not None:
+                given.append("--sign" if self.sign else "--no-sign")
+            if given:
+                raise UsageError(
+                    f"{', '.join(given)}: nothing is published without --publish",
+                    code="PUBLISH_OPTION_ALONE",
+                    hint="add --publish",
+                )
+            return None
+        if choice.onto is not None:
             raise UsageError(
-                f"{', '.join(given)}: nothing is published without --publish",
+                "a candidate on a commit of your clone is not published",
                 code="PUBLISH_OPTION_ALONE",
-                hint="add --publish",
+                why="its branch is in your repository already, and the push is yours",
+                hint="leave out --publish, and push the branch that apply --onto made",
             )
-        return None
-    if choice.onto is not None:
-        raise UsageError(
-            "a candidate on a commit of your clone is not published",
-            code="PUBLISH_OPTION_ALONE",
-            why="its branch is in your repository already, and the push is yours",
-            hint="leave out --publish, and push the branch that apply --onto made",
+        from patchkit.publish.run import PublishRequest, check_request
+
+        request = PublishRequest(
+            accept_not_run=self.accept_not_run,
+            push=self.push,
+            force_push=self.force_push,
+            sign=self.sign,
+            upstream=choice.upstream,
         )
-    from patchkit.publish.run import PublishRequest, check_request
-
-    request = PublishRequest(
-        accept_not_run=options["accept_not_run"],
-        push=options["push"],
-        force_push=options["force_push"],
-        sign=options["sign"],
-        upstream=choice.upstream,
-    )
-    check_request(request)
-    return request
+        check_request(request)
+        return request
 
 
-def published_lines(published: Published) -> list[str]:
-    """What a person reads."""
-    state = "already published" if published.unchanged else "published"
-    lines = [f"{state}: {published.branch}  {published.tip[:12]}, on candidate {published.candidate[:12]}"]
-    if published.before is not None and not published.unchanged:
-        lines.append(f"  it was at {published.before[:12]}")
-    if not published.decision.proven:
-        lines.append(f"  UNPROVEN: {', '.join(published.decision.missing)} did not run")
-    lines.append(f"  evidence: {published.evidence_ref}")
-    if published.tag is not None:
-        lines.append(f"  signed tag: {published.tag}")
-    if published.pushed_to is not None:
-        lines.append(f"  pushed to {published.pushed_to}")
-        lines += [f"  replaced there: {one}" for one in published.replaced]
-    elif published.handover is not None:
-        first, *more = published.handover.lines()
-        lines += [f"  get it with: {first}", *(f"{'':15}{line}" for line in more)]
-        if published.handover.kind == "am":
-            lines.append(f"{'':15}without the last commit of the branch, which changes no file")
-    return lines
-
-
-if TYPE_CHECKING:
-    from patchkit.gates.verify import Report, Timed
-
-_MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
-
-
-class _Options(PublishOptions, HardwareOptions, ReportOptions):
-    """What the groups of options give."""
+publish_options = packed(
+    "publishing",
+    PublishChoice,
+    click.option("--publish", is_flag=True, help="Publish the branch if the required gates passed."),
+    click.option(
+        "--accept-not-run",
+        is_flag=True,
+        help="Publish although required gates did not run: as 'unproven', naming them.",
+    ),
+    click.option("--push", type=TEXT, metavar="REMOTE", help="Push what was published there."),
+    click.option("--force-push", is_flag=True, help="Replace what the remote has, exactly as listed."),
+    click.option(
+        "--sign/--no-sign", default=None, help="Sign a tag (default: if your git has user.signingkey)."
+    ),
+)
 
 
 @verb(
@@ -143,10 +109,11 @@ class _Options(PublishOptions, HardwareOptions, ReportOptions):
 def command(
     settings: Settings,
     choice: CandidateChoice,
+    publishing: PublishChoice,
+    hardware: HardwareChoice,
+    reports: ReportFiles,
     gates: tuple[str, ...],
-    *,
     full: bool,
-    **options: Unpack[_Options],
 ) -> int:
     """Prove what can be proven of the candidate, and say what was not.
 
@@ -162,15 +129,15 @@ def command(
     """
     from patchkit.gates.verify import failures, run_verify
 
-    check_hardware(options)
-    request = publish_request(options, choice)
+    hardware.check()
+    request = publishing.request(choice)
     workspace = settings.workspace()
-    write_reports = report_writer(settings, workspace, options)
+    write_reports = reports.writer(settings, workspace)
     chosen = choice.choose(workspace)
     report = run_verify(
         workspace,
         archs=chosen.archs,
-        hardware=make_hardware(workspace, chosen.archs, options),
+        hardware=hardware.choose(workspace, chosen.archs),
         upstream=chosen.upstream,
         only=gates,
         full=full,
@@ -179,7 +146,7 @@ def command(
     )
     terminal = settings.terminal
     if not settings.json:
-        terminal.data("\n".join(_lines(report)))
+        terminal.data("\n".join(_lines(report)))  # publishing may end with an error
     published = None
     if request is not None and not report.failed:
         from patchkit.publish.run import run_publish
@@ -193,38 +160,60 @@ def command(
             terminal.data("\n".join(published_lines(published)))
         problems = failures(report)
         if problems:
-            terminal.talk(complain(ErrorGroup("the candidate does not hold", problems), terminal.paint))
+            terminal.complain(ErrorGroup("the candidate does not hold", problems))
     if report.nothing is not None:
         return ExitCode.NOTHING
     return ExitCode.GATE_FAILED if report.failed else ExitCode.OK
 
 
-def _lines(report: Report) -> list[str]:
+def published_lines(published: Published) -> Iterator[str]:
+    """What a person reads."""
+    state = "already published" if published.unchanged else "published"
+    yield f"{state}: {published.branch}  {published.tip[:12]}, on candidate {published.candidate[:12]}"
+    if published.before is not None and not published.unchanged:
+        yield f"  it was at {published.before[:12]}"
+    if not published.decision.proven:
+        yield f"  UNPROVEN: {', '.join(published.decision.missing)} did not run"
+    yield f"  evidence: {published.evidence_ref}"
+    if published.tag is not None:
+        yield f"  signed tag: {published.tag}"
+    if published.pushed_to is not None:
+        yield f"  pushed to {published.pushed_to}"
+        yield from (f"  replaced there: {one}" for one in published.replaced)
+    elif published.handover is not None:
+        first, *more = published.handover.lines()
+        yield f"  get it with: {first}"
+        yield from (f"{'':15}{line}" for line in more)
+        if published.handover.kind == "am":
+            yield f"{'':15}without the last commit of the branch, which changes no file"
+
+
+def _lines(report: Report) -> Iterator[str]:
     from patchkit.gates.hardware import proven_where
 
-    lines = [f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"]
-    lines += [f"with {told}" for told in report.proven_with]
+    yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
+    yield from (f"with {told}" for told in report.proven_with)
     width = max(len(gate.result.gate) for gate in report.gates) + 1
     for gate in report.gates:
-        lines += _gate(gate, width)
-    lines += ["", f"evidence: {report.folder}"]
-    ran = [gate.result.gate for gate in report.gates if gate.result.verdict == "passed"]
+        yield from _gate(gate, width)
+    yield from ("", f"evidence: {report.folder}")
     if report.nothing is not None:
-        lines.append(f"NOTHING TO PROVE: the candidate has no patch. {report.nothing.sentence}")
+        yield f"NOTHING TO PROVE: the candidate has no patch. {report.nothing.sentence}"
     elif report.failed:
-        lines.append("FAILED: this candidate must not be published.")
+        yield "FAILED: this candidate must not be published."
     else:
-        lines.append(f"{proven_where(ran)} What is not listed as ok is not proven.")
-    return lines
+        ran = [gate.result.gate for gate in report.gates if gate.result.verdict == "passed"]
+        yield f"{proven_where(ran)} What is not listed as ok is not proven."
 
 
-def _gate(gate: Timed, width: int) -> list[str]:
+def _gate(gate: Timed, width: int) -> Iterator[str]:
     result = gate.result
     head = f"{_MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":
-        # It may have measured something all the same, and not have come to an end.
-        found = [f"{'':7}{line}" for line in (*result.lines, *(f"open: {why}" for why in result.not_run))]
-        return [f"{head}not run: {result.summary}", *found]
-    lines = ["", f"{head}{result.summary} ({gate.seconds:.1f} s)"]
-    lines += [f"{'':7}{line}" for line in result.lines]
-    return lines + [f"{'':7}not proven: {line}" for line in result.not_run]
+        yield f"{head}not run: {result.summary}"
+    else:
+        yield from ("", f"{head}{result.summary} ({gate.seconds:.1f} s)")
+    # A gate that was not run may have measured something all the same, and not have come to an end.
+    yield from (f"{'':7}{line}" for line in result.lines)
+    still = "open" if result.verdict == "not run" else "not proven"
+    yield from (f"{'':7}{still}: {line}" for line in result.not_run)

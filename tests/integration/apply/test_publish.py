@@ -142,7 +142,7 @@ def test_a_published_branch_on_a_tree_alone_is_handed_over_without_its_seal(read
     published = publish(report())
     assert published.handover is not None
     assert published.handover.path.read_bytes().count(b"\nSubject: [PATCH] ") == 2
-    assert "without the last commit of the branch" in published_lines(published)[-1]
+    assert "without the last commit of the branch" in list(published_lines(published))[-1]
 
 
 def test_the_evidence_is_whole_and_names_no_folder_of_this_machine(ready, report, publish) -> None:

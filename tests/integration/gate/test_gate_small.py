@@ -24,8 +24,9 @@ from patchkit.candidate.lock import relock
 from patchkit.candidate.plan import Request
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.hardware import Hardware, choose_hardware
-from patchkit.pull.outputs import gate_lines, gate_markdown
-from patchkit.pull.run import GateRequest, look_first, run_gate
+from patchkit.pull.look import GateRequest, look_first
+from patchkit.pull.run import run_gate
+from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Verdict
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Followed, format_lock, load_lock
@@ -144,7 +145,7 @@ def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
 def test_a_look_at_documents_imports_nothing_large() -> None:
     program = """
 import sys
-import patchkit.pull.run, patchkit.pull.outputs
+import patchkit.pull.look, patchkit.pull.text
 print([name for name in ("clang", "jinja2", "pydantic", "gguf", "patchkit.build") if name in sys.modules])
 """
     done = subprocess.run(

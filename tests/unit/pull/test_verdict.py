@@ -7,12 +7,11 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
-from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
-from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
+from patchkit.gates.isolation.errors import TokensDiffer
 from patchkit.pull.changes import Change, Pull
-from patchkit.pull.errors import OwnTestsNeeded
-from patchkit.pull.judge import Outcome, leaks_of
-from patchkit.pull.outputs import append_summary, gate_lines, gate_markdown, gate_sarif
+from patchkit.pull.outputs import append_summary, gate_sarif
+from patchkit.pull.run import in_order
+from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 from patchkit.upstream.repository import Repository
 
@@ -26,7 +25,7 @@ LEAK = Finding(
     patch_places=(Location(path="patches/0001-a/patch.toml", line=9, column=1, label="edit one"),),
     leaks=("cuda sm_70 device",),
 )
-OWN = Finding(problem=OwnTestsNeeded("1 changed file of patchkit itself"))
+OWN = Finding(problem=GateError("1 changed file of patchkit itself", code="GATE_OWN_TESTS_NEEDED"))
 BEHIND = Finding(problem=ConfigError("the lock is behind", code="GATE_LOCK_OUTDATED"))
 ROWS = (
     GateRow(gate="anchors", state="passed", why="it changed", summary="2 edits", not_proven=("the rest",)),
@@ -84,8 +83,10 @@ def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
 
 
 def test_a_lock_that_is_behind_hides_nothing() -> None:
-    ordered = Outcome(findings=(BEHIND, LEAK)).in_order()
-    assert [one.problem.code for one in ordered.findings] == ["ISOLATION_TOKENS", "GATE_LOCK_OUTDATED"]
+    assert [one.problem.code for one in in_order((BEHIND, LEAK))] == [
+        "ISOLATION_TOKENS",
+        "GATE_LOCK_OUTDATED",
+    ]
 
 
 def test_what_ran_and_what_was_needed_are_told_apart() -> None:
@@ -155,45 +156,3 @@ def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("before\n## patchkit gate: passed")
     assert "## patchkit gate: blocked" in text
-
-
-READINGS = IsolationEvidence(
-    changed_files=(),
-    units={},
-    stand_in_headers=(),
-    readings=tuple(
-        Reading(unit=unit, configuration=configuration, baseline="1", candidate=candidate)
-        for unit, configuration, candidate in (
-            ("a.cu", "cuda sm_70 device", "2"),
-            ("a.cu", "cuda sm_80 device", "1"),
-            ("b.cu", "hip gfx906 device", "2"),
-        )
-    ),
-    host_branch=HostBranch(),
-    device_code=(),
-)
-
-
-@pytest.mark.parametrize(
-    ("problem", "leaks"),
-    [
-        (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
-        (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
-        (
-            GateError(
-                "the candidate adds a.cu, which upstream's CMake compiles for musa", code="ISOLATION_UNITS"
-            ),
-            ["musa, every GPU and both passes"],
-        ),
-        (
-            GateError(
-                "a.cu compiles to other code for gfx906, which no patch is for: b",
-                code="ISOLATION_DEVICE_CODE",
-            ),
-            ["hip gfx906 device"],
-        ),
-        (ConfigError("something else"), []),
-    ],
-)
-def test_a_problem_names_whom_it_leaks_into(problem, leaks: list[str]) -> None:
-    assert list(leaks_of(problem, READINGS, ("gfx1030", "gfx906"))) == leaks

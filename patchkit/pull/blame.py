@@ -1,0 +1,131 @@
+"""Where a problem of a candidate comes from in the pull request, and whom it leaks into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from patchkit.base.errors import Location, PatchkitError
+from patchkit.candidate.plan import Plan
+from patchkit.gates.base import Evidence
+from patchkit.gates.isolation.evidence import IsolationEvidence
+from patchkit.pull.side import Side, point_into
+from patchkit.pull.targets import Target
+from patchkit.pull.verdict import Finding
+from patchkit.series.patch import Patch
+
+_HOST = frozenset({"ISOLATION_HOST", "ISOLATION_FOREIGN_GPU", "HOST_GUARD_MISSING"})
+_UNITS = "ISOLATION_UNITS"
+_SERIES = ("patches/", "templates/", "arch_profiles/")
+_DEVICE_CODE = re.compile(r" for (gfx[0-9a-f]+), which no patch is for")
+
+
+def blame(
+    problems: Iterable[tuple[PatchkitError, Evidence | None]],
+    plan: Plan,
+    candidate: Mapping[str, bytes],
+    target: Target,
+    before: Side,
+    after: Side,
+) -> Iterator[Finding]:
+    """A finding for each problem.
+
+    Args:
+        problems: of planning or of a gate, each with the evidence of its gate; places of the candidate are
+            relative to its root.
+        plan: what the candidate was made of.
+        candidate: its changed files; none when it could not be made.
+        target: whose candidate it is.
+        before: the fork point.
+        after: the head.
+    """
+    guarded = {arch for one in plan.patches for arch in one.targets} or set(target.archs)
+    outside = [arch for arch in sorted(after.profiles) if arch not in guarded]
+    changed = _changed_lines(target, before, after)
+    files = {place.path for place in changed}
+    root = f"{after.files.root}/"
+    for problem, evidence in problems:
+        point_into(problem, after.files.root)
+        found = dict.fromkeys(_patch_places(problem, plan, candidate))
+        places = tuple(replace(place, path=place.path.removeprefix(root)) for place in found)
+        # What was right before the pull request comes from what it changes, if it changes one of these files.
+        likely = tuple(place for place in places if place.path in files) or tuple(changed)
+        yield Finding(
+            problem=problem,
+            target=target.name,
+            patch_places=likely or places,
+            leaks=tuple(leaks_of(problem, evidence, outside)),
+        )
+
+
+def leaks_of(problem: PatchkitError, evidence: Evidence | None, outside: Sequence[str]) -> Iterator[str]:
+    """Names of configurations, sorted as the gate reads them."""
+    if problem.code in _HOST:
+        yield from (f"hip {arch} host" for arch in outside)
+    elif problem.code == _UNITS:
+        yield f"{problem.message.rpartition(' ')[2]}, every GPU and both passes"
+    elif found := _DEVICE_CODE.search(problem.message):
+        yield f"hip {found[1]} device"
+    elif problem.code == "ISOLATION_TOKENS":
+        unit = problem.message.partition(" reads differently")[0]
+        yield from dict.fromkeys(_differing(evidence, unit))
+
+
+def _differing(evidence: Evidence | None, unit: str) -> Iterator[str]:
+    for reading in evidence.readings if isinstance(evidence, IsolationEvidence) else ():
+        if reading.unit == unit and reading.baseline != reading.candidate:
+            yield reading.configuration
+
+
+def _patch_places(problem: PatchkitError, plan: Plan, candidate: Mapping[str, bytes]) -> Iterator[Location]:
+    patches = [patch for selected, _ in plan.steps if (patch := selected.patch)]
+    for place in problem.where[:1]:
+        if place.path.startswith(_SERIES):
+            yield place
+            continue
+        concerned = [patch for patch in patches if place.path in _files(patch)]
+        named = [patch for patch in concerned if patch.id in re.split(r"[\s,]+", place.label or "")]
+        for patch in named or concerned:
+            yield from _places_in(patch, plan, place, candidate)
+
+
+def _places_in(
+    patch: Patch, plan: Plan, place: Location, candidate: Mapping[str, bytes]
+) -> Iterator[Location]:
+    """The edit whose text has the line; without a line, every edit of the file."""
+    for file in patch.files:
+        if file.path == place.path:
+            yield replace(file.where, label=f"adds {file.path}")
+    edits = [edit for edit in patch.edits if edit.file == place.path]
+    line = _line(candidate.get(place.path, b""), place.line)
+    texts = {
+        edit.id: edit.text for planned in plan.patches if planned.id == patch.id for edit in planned.edits
+    }
+    exact = [edit for edit in edits if line and line in {row.strip() for row in texts[edit.id].splitlines()}]
+    for edit in exact or edits:
+        yield replace(edit.where, label=f"edit {edit.id}")
+
+
+def _files(patch: Patch) -> set[str]:
+    return {*(edit.file for edit in patch.edits), *(file.path for file in patch.files)}
+
+
+def _line(data: bytes, number: int | None) -> str:
+    lines = data.decode("utf-8", "replace").splitlines()
+    return lines[number - 1].strip() if number is not None and 0 < number <= len(lines) else ""
+
+
+def _changed_lines(target: Target, before: Side, after: Side) -> list[Location]:
+    """Where each file that reached the target begins to differ, as a place in the head."""
+    found = []
+    for name in target.reasons:
+        old, new = (side.files.root / name for side in (before, after))
+        if not new.is_file():
+            continue
+        lines = new.read_bytes().split(b"\n")
+        was = old.read_bytes().split(b"\n") if old.is_file() else []
+        same = next((at for at, pair in enumerate(zip(lines, was, strict=False)) if pair[0] != pair[1]), None)
+        line = (min(len(lines), len(was)) if same is None else same) + 1
+        found.append(Location(path=name, line=min(line, len(lines)), label="changed from here on"))
+    return found

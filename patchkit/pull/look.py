@@ -1,0 +1,102 @@
+"""The first look at a pull request, at what git says of it: often that no candidate has to be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import GateError, Location
+from patchkit.base.reporter import Reporter
+from patchkit.pull.changes import SERIES_PARTS, Part, Pull, parts_of, read_pull
+from patchkit.pull.verdict import Finding, Judged, Verdict
+
+_OWN_TESTS = ".ci/run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRequest:
+    """``explain``: plan only. ``own_tests_passed``: somebody ran patchkit's own tests on the head."""
+
+    repository: Path
+    base: str
+    head: str
+    explain: bool = False
+    own_tests_passed: bool = False
+    full: bool = False
+    own_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstLook:
+    """What git says. ``needs_more``: it is a fork, or the series changed."""
+
+    request: GateRequest
+    pull: Pull
+    parts: Mapping[str, Part]
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether the verdict needs more than this look."""
+        return self.pull.kind == "fork" or any(part in SERIES_PARTS for part in self.parts.values())
+
+    def verdict(
+        self,
+        judged: tuple[Judged, ...] = (),
+        findings: tuple[Finding, ...] = (),
+        attention: tuple[str, ...] = (),
+    ) -> Verdict:
+        """The verdict on a pull request to this project, with what came of its candidates."""
+        code = [path for path, part in self.parts.items() if part in ("code", "catalogue")]
+        told = f"{len(code)} changed file{'s'[: len(code) > 1]} of patchkit itself"
+        passed = self.request.own_tests_passed
+        if code and not passed:
+            findings = (*findings, Finding(problem=_own_tests_needed(code, told, self.pull.head)))
+        if code and passed:
+            attention = (
+                *attention,
+                f"{told}: that its own tests pass was said by the caller, not seen here",
+            )
+        return Verdict(
+            pull=self.pull,
+            parts=self.parts,
+            judged=judged,
+            findings=findings,
+            attention=(*_behind(self.pull), *attention),
+            own_tests=("passed" if passed else "needed") if code else "not needed",
+            explained=self.request.explain,
+        )
+
+
+def look_first(request: GateRequest, reporter: Reporter) -> FirstLook:
+    """Read what changed.
+
+    Raises:
+        GATE_REPOSITORY_ABSENT, GATE_REF_UNKNOWN, GATE_NO_COMMON_COMMIT, GATE_REPOSITORY_UNKNOWN: there is
+            nothing to judge.
+        GitError: git refused.
+    """
+    pull = read_pull(request.repository, request.base, request.head, reporter)
+    return FirstLook(request=request, pull=pull, parts={} if pull.kind == "fork" else parts_of(pull.changes))
+
+
+def _own_tests_needed(code: Sequence[str], told: str, head: str) -> GateError:
+    """A change of patchkit itself: the gate runs the patchkit that is installed, so it cannot judge it."""
+    return GateError(
+        f"{told}: this gate cannot judge {'them' if len(code) > 1 else 'it'}",
+        code="GATE_OWN_TESTS_NEEDED",
+        where=[Location(path=path) for path in code[:8]],
+        why=(
+            "it runs the patchkit that is installed, never that of the pull request; candidates are judged "
+            "as that one makes them"
+        ),
+        hint=f"run {_OWN_TESTS} at {head[:12]}, then this with --own-tests passed",
+    )
+
+
+def _behind(pull: Pull) -> Iterator[str]:
+    if pull.behind:
+        yield (
+            f"the head is {pull.behind} commit{'s'[: pull.behind > 1]} behind the base: judged is the "
+            "head as it stands, not what merging makes of it"
+        )

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patchkit.base.errors import ConfigError, GateError
+from patchkit.gates.base import GateResult
+from patchkit.gates.hardware import Hardware
+from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
+from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
+from patchkit.gates.registry import gate_names
+from patchkit.gates.verify import Report, Timed
+from patchkit.pull.blame import leaks_of
+from patchkit.pull.judge import _rows
+from patchkit.pull.verdict import GateRow
+
+NEEDS = tuple(
+    GateRow(gate=name, state="not needed" if name == "bench" else "would run", why="because")
+    for name in gate_names()
+)
+
+
+def report(*gates: GateResult) -> Report:
+    return Report(
+        branch="b",
+        archs=("gfx1151",),
+        base="1",
+        tip="2",
+        tree="3",
+        proven_with=(),
+        gates=tuple(Timed(result=gate, seconds=1.0) for gate in gates),
+        folder=Path("evidence"),
+    )
+
+
+def states(backend, made: Report | None) -> dict[str, str]:
+    not_here = dict.fromkeys(gate_names("nvidia", "device"), "needs the GPU")
+    return {
+        row.gate: row.state
+        for row in _rows(NEEDS, made, Hardware(backend=backend, gates=(), not_here=not_here))
+    }
+
+
+@pytest.mark.parametrize("backend", [None, "cpu"])
+def test_a_gate_that_was_not_run_is_not_passed(backend) -> None:
+    found = states(backend, report(GateResult(gate="anchors", verdict="passed", summary="x")))
+    assert found["anchors"] == "passed"
+    assert found["bench"] == "not needed"
+    assert {found[name] for name in ("compile", "launch", "backend-ops", "logits", "numerics")} == {"not run"}
+
+
+def test_a_row_of_the_cpu_never_stands_for_the_gpu() -> None:
+    made = report(GateResult(gate="logits@cpu", verdict="passed", summary="x"))
+    found = states("cpu", made)
+    assert (found["logits@cpu"], found["logits"]) == ("passed", "not run")
+
+
+READINGS = IsolationEvidence(
+    changed_files=(),
+    units={},
+    stand_in_headers=(),
+    readings=tuple(
+        Reading(unit=unit, configuration=configuration, baseline="1", candidate=candidate)
+        for unit, configuration, candidate in (
+            ("a.cu", "cuda sm_70 device", "2"),
+            ("a.cu", "cuda sm_80 device", "1"),
+            ("b.cu", "hip gfx906 device", "2"),
+        )
+    ),
+    host_branch=HostBranch(),
+    device_code=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "leaks"),
+    [
+        (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
+        (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
+        (
+            GateError(
+                "the candidate adds a.cu, which upstream's CMake compiles for musa", code="ISOLATION_UNITS"
+            ),
+            ["musa, every GPU and both passes"],
+        ),
+        (
+            GateError(
+                "a.cu compiles to other code for gfx906, which no patch is for: b",
+                code="ISOLATION_DEVICE_CODE",
+            ),
+            ["hip gfx906 device"],
+        ),
+        (ConfigError("something else"), []),
+    ],
+)
+def test_a_problem_names_whom_it_leaks_into(problem, leaks: list[str]) -> None:
+    assert list(leaks_of(problem, READINGS, ("gfx1030", "gfx906"))) == leaks
