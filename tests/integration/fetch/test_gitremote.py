@@ -115,7 +115,7 @@ def test_a_full_disk_is_not_the_remotes_fault(repo: Repository) -> None:
 
     failed = Finished(status=128, stdout=b"", stderr="fatal: write error: No space left on device\n")
     error = gitremote._why("url", "1" * 40, failed, repo.git.failure(("fetch",), failed))
-    assert isinstance(error, "DISK_FULL")
+    assert error.code == "DISK_FULL"
 
 
 def test_a_repository_of_another_user_is_explained(repo: Repository) -> None:
