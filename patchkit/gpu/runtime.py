@@ -263,15 +263,19 @@ class RecordedBackend:
     driver: Path
 
 
-def build_backend(tree: SourceTree, compiler: Compiler, arch: str) -> RecordedBackend:
+def build_backend(
+    tree: SourceTree, compiler: Compiler, arch: str, *, programs: Programs | None = None
+) -> RecordedBackend:
     """Build what is missing for one tree.
+
+    ``programs`` are those of another tree that differs in GPU sources only; ``tree`` then needs no others.
 
     Raises:
         CompileFailed: a unit has errors.
         ToolchainError, CacheError: as the builders of its parts.
     """
     stub = build_stub(compiler)
-    programs = build_programs(tree.root, compiler)
+    programs = programs or build_programs(tree.root, compiler)
     library = build_host_library(tree, compiler, arch=arch, stub=stub, libraries=programs.folder)
     driver = build_driver(compiler, tree.root, programs, stub)
     return RecordedBackend(tree=tree, arch=arch, stub=stub, programs=programs, library=library, driver=driver)

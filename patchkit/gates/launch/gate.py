@@ -39,6 +39,7 @@ from patchkit.gates.launch.rules import (
 from patchkit.gates.launch.runs import CandidateAborts, Comparison, Sides, compare_on
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.gpu.device import PlayedDevice
+from patchkit.gpu.programs import GPU_FOLDER
 from patchkit.gpu.runtime import SELECTION_UNIT, RecordedBackend, build_backend
 from patchkit.kernels.wmma import wmma_table
 
@@ -82,8 +83,10 @@ class LaunchGate:
         if broken:
             return self._not_built(broken)
         before = build_backend(SourceTree(subject.baseline), compiler, subject.archs[0])
+        inside = all(path.startswith(f"{GPU_FOLDER}/") for path in subject.changed_files)
+        shared = before.programs if inside else None
         try:
-            after = build_backend(SourceTree(subject.candidate), compiler, before.arch)
+            after = build_backend(SourceTree(subject.candidate), compiler, before.arch, programs=shared)
         except CompileFailed as error:
             return self._not_built([error])
         sides = Sides(before=before, after=after, code={arch: _code(touched, arch) for arch in subject.archs})
