@@ -32,10 +32,11 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "toy_format.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "FORMATS", (*registry.FORMATS, TOY))
-    # As in a new process: options are made when the command's module is imported.
-    monkeypatch.delitem(sys.modules, "patchkit.cli.verbs.report", raising=False)
+    # As in a new process, before and after: options are made when the command's module is imported.
+    sys.modules.pop("patchkit.cli.verbs.report", None)
     yield
     sys.modules.pop("toy_format", None)
+    sys.modules.pop("patchkit.cli.verbs.report", None)
 
 
 def test_a_format_of_one_entry_is_made_and_listed(toy: None, capsys: pytest.CaptureFixture[str]) -> None:
