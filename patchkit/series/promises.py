@@ -81,7 +81,9 @@ class CasePromise(TomlTable):
     min_tokens: Annotated[int, Field(ge=1)] = 1
     max_tokens: Annotated[int | None, Field(ge=1)] = None
     head_sizes: Several[int] = ()
-    kv_types: Several[str] = ()
+    kv_types: Annotated[
+        Several[str], Field(description="types of K; V may be another, not quantized where K is not")
+    ] = ()
     kv_multiple_of: Annotated[int, Field(ge=1)] = 1
     grouped: Annotated[bool, Field(description="only where upstream can share K and V between heads")] = False
 

@@ -71,9 +71,14 @@ def speaks_of(promise: CasePromise, case: Case) -> bool:
         promise.min_tokens <= case.tokens <= most
         and case.kv % promise.kv_multiple_of == 0
         and (not promise.head_sizes or case.head_size in promise.head_sizes)
-        and (not promise.kv_types or {case.type_k, case.type_v} <= {*promise.kv_types})
+        and (not promise.kv_types or _types_agree(promise, case))
         and (not promise.grouped or grouping_applies(case))
     )
+
+
+def _types_agree(promise: CasePromise, case: Case) -> bool:
+    """K is of a type that is named; V may be of another, but is not quantized where K is not."""
+    return case.type_k in promise.kv_types and (case.type_k.startswith("q") or not case.is_quantized)
 
 
 def check_support(arch: str, before: Sequence[OpRow], after: Sequence[OpRow]) -> list[PatchkitError]:
