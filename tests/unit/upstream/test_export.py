@@ -216,8 +216,9 @@ def test_places_that_cannot_hold_an_export(
         tmp_path / "link",
         tmp_path / "circle" / "new",
     ):
-        with pytest.raises((UsageError, CacheError)):
+        with pytest.raises((UsageError, CacheError)) as caught:
             format_patches(repo, base.commit, tip.commit, place, kept=[series])
+        assert isinstance(caught.value, CacheError) or caught.value.code == "PLACE_UNUSABLE"
     assert not (repo.path / "objects" / "new").exists()
     assert not series.exists()
 
