@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -215,6 +216,12 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
             is_read_only = bool(os.statvfs(refused).f_flag & os.ST_RDONLY)
             code = errno.EROFS if is_read_only else errno.EACCES
             raise OSError(code, os.strerror(code), str(refused))
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, as 64 hex digits, read in pieces. Raises what opening and reading raise."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _is_written_through(path: Path) -> bool:

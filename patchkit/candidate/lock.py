@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, ErrorGroup, InternalError, Location, PatchkitError
+from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
 from patchkit.candidate.commit import write_plan
 from patchkit.candidate.plan import Plan, Request, make_plan
@@ -59,8 +60,7 @@ def _files_below(folder: Path) -> list[Path]:
 def _sha256(path: Path) -> str:
     try:
         str(path).encode("utf-8")
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_sha256(path)
     except UnicodeEncodeError as error:
         raise ConfigError(
             f"the name of {str(path)!r} is not UTF-8",

@@ -14,7 +14,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from patchkit.base.errors import ExitCode, Location, PatchkitError, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, file_sha256
 from patchkit.base.process import Completed, ToolTimeout, run_tool
 from patchkit.base.reporter import Reporter
 
@@ -136,9 +136,8 @@ def content_key(path: Path) -> str:
             if entry.is_symlink():
                 digest.update(f"link {name} {entry.readlink()}\n".encode())
             elif entry.is_file():
-                with entry.open("rb") as stream:
-                    content = hashlib.file_digest(stream, "sha256").hexdigest()
-                digest.update(f"file {name} {entry.stat().st_mode & 0o111:o} {content}\n".encode())
+                mode = entry.stat().st_mode & 0o111
+                digest.update(f"file {name} {mode:o} {file_sha256(entry)}\n".encode())
     return digest.hexdigest()[:20]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
 from patchkit.build.parts import BackendName
 from patchkit.build.toolchain import Toolchain
@@ -77,11 +77,9 @@ def run_package(
     )
     workspace.reporter.step(f"making the wheel {contents.name} {contents.version}")
     wheel = make_wheel(sides.after, contents, out, workspace.reporter)
-    with wheel.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
     return PackageReport(
         wheel=wheel,
-        sha256=digest.hexdigest(),
+        sha256=file_sha256(wheel),
         size_bytes=wheel.stat().st_size,
         programs=tuple(programs),
         proof=proof,

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, file_sha256
 from patchkit.upstream.git import damaged, object_id
 from patchkit.upstream.repository import Repository, TreeEntry, git_path
 
@@ -185,7 +185,7 @@ def format_patches(
                     where=Location(path=str(directory)),
                     hint="patchkit apply makes the candidate branch first",
                 )
-            sums = "".join(f"{_sha256(partial / name)}  {name}\n" for name in names)
+            sums = "".join(f"{file_sha256(partial / name)}  {name}\n" for name in names)
             (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
             partial.chmod(0o777 & ~_umask())
             with _one_at_a_time(directory.parent):
@@ -258,7 +258,7 @@ def _foreign_file(directory: Path) -> tuple[str, str] | None:
         path = directory / name
         if name != _SUMS and (name not in sums or path.is_symlink() or not path.is_file()):
             return name, f"{name} is not patchkit's"
-        if name != _SUMS and _sha256(path) != sums[name]:
+        if name != _SUMS and file_sha256(path) != sums[name]:
             return name, f"{name} was changed after the export"
     return None
 
@@ -324,10 +324,6 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 _SHA1 = 20  # bytes: git ends a pack with the hash of all before

@@ -6,7 +6,6 @@ Nothing is opened before its sha256 is that of the lock, and nothing of the pack
 from __future__ import annotations
 
 import gzip
-import hashlib
 import tarfile
 import unicodedata
 import warnings
@@ -29,7 +28,7 @@ from pypi_simple import (
 )
 
 from patchkit.base.errors import Location, SourceError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, file_sha256
 from patchkit.base.reporter import Advance, Reporter
 from patchkit.series.lock import SdistSource
 
@@ -285,7 +284,7 @@ def fetch_sdist(
     part = downloads / f"{source.sha256}.part"
     with disk_errors(downloads, "downloading"):
         downloads.mkdir(parents=True, exist_ok=True)
-        if archive.is_file() and _sha256(archive) == source.sha256:
+        if archive.is_file() and file_sha256(archive) == source.sha256:
             return archive
     with PyPISimple(endpoint=index_url or PYPI_SIMPLE_ENDPOINT) as client:
         package = _find(client, source)
@@ -346,7 +345,7 @@ def _download(client: PyPISimple, package: DistributionPackage, part: Path, adva
             if left:
                 continue
             raise _network(package.filename, error) from error
-        digest = _sha256(part)
+        digest = file_sha256(part)
         wrong = digest != package.digests.get("sha256", digest)
         if not wrong:
             return digest
@@ -400,11 +399,6 @@ def _write(stream: BinaryIO, piece: bytes, part: Path) -> None:
 def _empty(part: Path) -> None:
     with disk_errors(part, "downloading"):
         part.unlink(missing_ok=True)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 _HINT = "patchkit apply --source git takes the tree from the git remote instead"
