@@ -7,12 +7,12 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from patchkit.base.errors import CacheError, Location, PatchkitError
+from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 
 _ELSEWHERE = "name another folder with --cache-dir"
 
@@ -226,3 +226,35 @@ def file_sha256(path: Path) -> str:
 
 def _is_written_through(path: Path) -> bool:
     return str(path).startswith(_SYSTEM) or (path.exists() and not path.is_file())
+
+
+def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
+    """The absolute path of ``directory``, links followed; nothing is written.
+
+    Raises:
+        PLACE_UNUSABLE: it is the root of a file system, or it is in one of the ``kept`` folders.
+    """
+    try:
+        found = directory.resolve()
+    except (OSError, RuntimeError) as error:  # the latter: links in a circle, before Python 3.13
+        raise _unusable(directory, f"its path cannot be followed: {error}") from error
+    if not found.name:
+        raise _unusable(directory, "it is the root of the file system")
+    if os.path.ismount(found):
+        # A new content takes the folder's place by renaming, which no mount point allows.
+        raise _unusable(directory, "another file system is mounted there")
+    for folder in kept:
+        if found.is_relative_to(folder.resolve()):
+            raise _unusable(directory, f"patchkit itself keeps its files in {folder}")
+    return found
+
+
+def _unusable(directory: Path, why: str) -> UsageError:
+    shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
+    return UsageError(
+        f"nothing can be put at {shown}",
+        code="PLACE_UNUSABLE",
+        where=Location(path=shown),
+        why=why,
+        hint="name a new folder, for example below your home folder",
+    )

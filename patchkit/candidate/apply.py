@@ -19,7 +19,7 @@ from patchkit.edits.tree import OPTIONS_FILE, declares_option
 from patchkit.series.lock import Result
 from patchkit.series.selection import opted_in
 from patchkit.upstream.cache import open_cache
-from patchkit.upstream.checkout import checkout as check_out
+from patchkit.upstream.checkout import check_out
 from patchkit.upstream.refs import read_ref, update_refs
 from patchkit.upstream.repository import Repository
 

@@ -12,7 +12,7 @@ from patchkit.candidate.find import find_candidate
 from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.lock import PinWanted, load_lock
-from patchkit.upstream.handover import format_patches
+from patchkit.upstream.export import format_patches
 from patchkit.upstream.repository import Repository
 
 # Everything that a newer git might default differently is named.

@@ -13,7 +13,8 @@ from typing import Literal
 
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.series.lock import GitSource, Pin
-from patchkit.upstream.handover import bundle_commits, format_mailbox, is_bundle_of
+from patchkit.upstream.export import format_mailbox
+from patchkit.upstream.packs import bundle_commits, is_bundle_of
 from patchkit.upstream.repository import Repository
 
 _DOING = "writing what hands the branch over"

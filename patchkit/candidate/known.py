@@ -27,9 +27,8 @@ from patchkit.candidate.record import (
 )
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.lock import Result
-from patchkit.upstream.handover import verify_objects
 from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository
+from patchkit.upstream.repository import Repository, verify_objects
 
 
 def find_known(

@@ -18,7 +18,7 @@ Status = Literal["added", "changed", "removed"]
 
 _SERIES_MARKS = ("patches/upstream.lock", "arch_profiles")
 _UPSTREAM_MARKS = ("ggml/CMakeLists.txt", "ggml/src/ggml-cuda")
-_NONE = "000000"
+_STATUSES: dict[str, Status] = {"A": "added", "D": "removed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +125,11 @@ def _kind(repository: Repository, head: str) -> RepositoryKind:
 
 
 def _changes(repository: Repository, before: str, after: str) -> tuple[Change, ...]:
-    out = repository.git.run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
-    fields = out.decode("utf-8", "surrogateescape").split("\0")
     found = []
-    for head, path in zip(fields[0::2], fields[1::2], strict=False):
-        old, new, *_ = head.lstrip(":").split(" ")
-        status: Status = "added" if old == _NONE else "removed" if new == _NONE else "changed"
-        found.append(Change(path=path, status=status, mode=old if status == "removed" else new))
+    for each in repository.list_changes(before, after):
+        status = _STATUSES.get(each.letter, "changed")
+        mode = each.before.mode if status == "removed" else each.after.mode
+        found.append(Change(path=each.path, status=status, mode=mode))
     return tuple(sorted(found, key=lambda change: change.path))
 
 

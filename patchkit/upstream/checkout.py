@@ -1,4 +1,4 @@
-"""A repository of the user's own with a commit checked out, in a folder they named.
+"""Checking out a commit into a folder of the user's, as a repository of its own.
 
 A new checkout is built beside its place and renamed there. An update touches a clean one only; it writes a
 note first, and after a kill the next run reads it and finishes, if every file is still as git left it.
@@ -11,80 +11,17 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import GitError, InternalError, Location
-from patchkit.base.files import disk_errors, write_whole
-from patchkit.upstream.git import Git, damaged
-from patchkit.upstream.handover import find_other, pack_commits, usable_place
-from patchkit.upstream.repository import ATTRIBUTES, Repository
+from patchkit.base.files import disk_errors, usable_place, write_whole
+from patchkit.upstream.git import object_id
+from patchkit.upstream.packs import carry
+from patchkit.upstream.refs import list_refs
+from patchkit.upstream.repository import ATTRIBUTES, Repository, TreeChange, TreeEntry, git_path
 
-
-def carry(source: Repository, git: Git, commit: str, known: Iterable[str] = ()) -> None:
-    """Copy ``commit`` into the repository of ``git``; no ref moves there.
-
-    ``known`` are commits that it has with all they need. Every object is hashed on its way.
-
-    Raises:
-        ObjectDamaged: the source does not hold the commit as it was.
-        CacheError: the disk refused.
-        GitError: git refused.
-    """
-    if git.git_dir is None:
-        raise AssertionError("a repository is always named")
-    both = tuple(sha for sha in source.resolve(*known) if sha is not None)
-    pack = pack_commits(source, commit, both)
-    with (
-        disk_errors(git.writes_to or git.git_dir, "copying commits", "name a folder on another disk"),
-        tempfile.TemporaryFile(dir=git.git_dir) as stream,  # not in /tmp, which may be small
-    ):
-        stream.write(pack)
-        stream.seek(0)
-        git.run("index-pack", "--stdin", stdin=stream)
-    _cut_as_in(source, git, commit)
-    # An object whose content was not its name's arrived under another name.
-    finished = git.attempt("rev-list", "--objects", "--quiet", commit, *(f"^{sha}" for sha in both))
-    if finished.status != 0:
-        raise damaged(source.path, finished.stderr.strip())
-
-
-def cut_history(git_dir: Path, commits: Iterable[str]) -> None:
-    """Tell git that the parents of these commits are not in this repository, on purpose."""
-    path = git_dir / "shallow"
-    with disk_errors(path, "marking the history as cut"):
-        known = _cuts(git_dir)
-        wanted = known.union(commits)
-        if wanted != known:
-            draft = path.with_name("shallow.lock")  # git's own name for it: cleaned up after a kill
-            draft.write_text("".join(f"{each}\n" for each in sorted(wanted)), encoding="ascii")
-            draft.replace(path)
-
-
-def _cut_as_in(source: Repository, git: Git, commit: str) -> None:
-    """Cut the copied history where the source's is cut, but where the parents are here."""
-    if git.git_dir is None:
-        raise AssertionError("a repository is always named")
-    cuts = _cuts(source.path)
-    if not cuts:
-        return
-    reached = cuts.intersection(source.git.run("rev-list", commit).decode("ascii").split())
-    for sha in reached - _cuts(git.git_dir):
-        raw = git.run("cat-file", "commit", sha).split(b"\n\n")[0]
-        parents = [line[7:] for line in raw.splitlines() if line.startswith(b"parent ")]
-        answers = git.run("cat-file", "--batch-check", stdin=b"".join(parent + b"\n" for parent in parents))
-        if b" missing\n" in answers:
-            cut_history(git.git_dir, [sha])
-
-
-def _cuts(git_dir: Path) -> set[str]:
-    path = git_dir / "shallow"
-    return set(path.read_text(encoding="ascii").split()) if path.exists() else set()
-
-
-_NONE = "0" * 40
 _NAME = "patchkit-update"
 _NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)\n")
 
@@ -127,39 +64,35 @@ def read_note(git_dir: Path) -> Note | None:
     return Note(path=path, **found.groupdict())
 
 
-def finish_update(git: Git, note: Note) -> list[str]:
-    """Complete the update; the paths a person touched, if any.
+def finish_update(work: Repository, directory: Path, note: Note) -> list[str]:
+    """Complete the update of the checkout ``work``; the paths a person touched, if any.
 
     When that list is not empty, nothing was changed.
     """
-    if git.git_dir is None or git.work_tree is None:
-        raise AssertionError("a checkout has both")
-    blobs = _changed_blobs(git, note)
-    touched = [path for path, shas in blobs.items() if not _is_ours(git, git.work_tree / path, shas)]
-    with disk_errors(git.git_dir, "repairing the checkout"):
-        (git.git_dir / "index.lock").unlink(missing_ok=True)
-    out = git.run("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
-    entries = out.decode("utf-8", "surrogateescape").split("\0")
-    touched += [entry[3:] for entry in entries if entry and entry[3:] not in blobs]
+    changes = {each.path: each for each in work.list_changes(note.old, note.new)}
+    touched = [path for path, each in changes.items() if not _is_ours(work, directory / path, each)]
+    with disk_errors(work.path, "repairing the checkout"):
+        (work.path / "index.lock").unlink(missing_ok=True)
+    touched += [path for path in _changed_paths(work) if path not in changes]
     if not touched:
-        git.run("checkout", "--quiet", "--force", "-B", note.branch, note.new)
+        work.git.run("checkout", "--quiet", "--force", "-B", note.branch, note.new)
     return touched
 
 
-def _changed_blobs(git: Git, note: Note) -> dict[str, tuple[str, str]]:
-    """Old and new object id of every file the update changes."""
-    fields = git.run("diff-tree", "-r", "-z", "--no-renames", note.old, note.new).split(b"\0")
-    return {
-        path.decode("utf-8", "surrogateescape"): (head.split()[2].decode(), head.split()[3].decode())
-        for head, path in zip(fields[0::2], fields[1::2], strict=False)
-    }
+def _changed_paths(work: Repository) -> list[str]:
+    """The files that are not as HEAD has them, and those that git does not know."""
+    out = work.git.run("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
+    return [entry[3:] for entry in out.decode("utf-8", "surrogateescape").split("\0") if entry]
 
 
-def _is_ours(git: Git, place: Path, shas: tuple[str, str]) -> bool:
+def _is_ours(work: Repository, place: Path, change: TreeChange) -> bool:
     if not place.is_file() or place.is_symlink():
         return not place.exists()
     data = place.read_bytes()
-    old, new = (b"" if sha == _NONE else git.run("cat-file", "blob", sha) for sha in shas)
+    old, new = (
+        work.git.run("cat-file", "blob", entry.sha) if entry.sha.strip("0") else b""
+        for entry in (change.before, change.after)
+    )
     return data == old or new.startswith(data)
 
 
@@ -187,14 +120,14 @@ class Put:
     known: tuple[str, ...]
 
 
-def find_put(git: Git, directory: Path, *, landing: Note | None = None) -> Put:
+def find_put(work: Repository, directory: Path, *, landing: Note | None = None) -> Put:
     """What patchkit put there, if HEAD still is that; ``landing``: or what an update was about to put.
 
     Raises:
         CHECKOUT_MOVED: HEAD is elsewhere.
     """
-    refs = _refs(git)
-    head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode("utf-8", "replace").strip()
+    refs = list_refs(work, _BRANCHES, PUT)
+    head = work.git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode("utf-8", "replace").strip()
     branch = head.removeprefix(_BRANCHES)
     at = refs.get(head) if head else None
     put = refs.get(PUT + branch)
@@ -206,14 +139,14 @@ def find_put(git: Git, directory: Path, *, landing: Note | None = None) -> Put:
     return Put(branch=branch, commit=at, known=known)
 
 
-def check_target(git: Git, directory: Path, branch: str, *, landing: Note | None = None) -> None:
+def check_target(work: Repository, directory: Path, branch: str, *, landing: Note | None = None) -> None:
     """Refuse to move a branch of the checkout that is not what patchkit put there.
 
     Raises:
         CHECKOUT_MOVED: it has commits of the user's, or another worktree has it checked out.
     """
-    refs = _refs(git)
-    listed = git.run("worktree", "list", "--porcelain").split(b"\n\n")
+    refs = list_refs(work, _BRANCHES, PUT)
+    listed = work.git.run("worktree", "list", "--porcelain").split(b"\n\n")
     for block in listed[1:]:  # the first is the checkout itself; git 2.39 moves a branch under the others
         fields = block.split(b"\n")
         if f"branch {_BRANCHES}{branch}".encode() in fields:
@@ -292,13 +225,6 @@ def _moved(directory: Path, branch: str, at: str | None, put: str | None, refs: 
     )
 
 
-def _refs(git: Git) -> dict[str, str]:
-    """Every branch, and what patchkit put on its own."""
-    out = git.run("for-each-ref", "--format=%(refname) %(objectname)", _BRANCHES, PUT)
-    lines = out.decode("utf-8", "surrogateescape").splitlines()
-    return {name: sha for name, _, sha in (line.rpartition(" ") for line in lines)}
-
-
 def _git(directory: Path) -> str:
     return f"git -C {shlex.quote(str(directory))}"
 
@@ -309,18 +235,10 @@ _MARK_TEXT = (
 )
 _DOING = "preparing the checkout"
 _ELSEWHERE = "name a folder on another disk with --checkout"
+_SUBMODULE, _LINK = "160000", "120000"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkout:
-    """A folder with a commit in it, on a branch; ``changed`` is false when it was so before."""
-
-    directory: Path
-    commit: str
-    changed: bool
-
-
-def checkout(
+def check_out(
     repository: Repository,
     commit: str,
     directory: Path,
@@ -328,7 +246,7 @@ def checkout(
     branch: str,
     origin: str | None = None,
     kept: Sequence[Path] = (),
-) -> Checkout:
+) -> None:
     """Have ``directory`` hold ``commit`` on ``branch``; the caller holds the cache's lock.
 
     ``origin`` becomes the remote of that name in a new checkout. ``kept`` are folders that no checkout may be
@@ -349,10 +267,9 @@ def checkout(
         empty = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
     if empty:
         _create(repository, commit, directory, branch, origin)
-        return Checkout(directory=directory, commit=commit, changed=True)
-    _check_ours(repository, directory)
-    changed = _update(repository, _git_in(repository, directory), directory, commit, branch)
-    return Checkout(directory=directory, commit=commit, changed=changed)
+    else:
+        _check_ours(repository, directory)
+        _update(repository, commit, directory, branch)
 
 
 def _create(repository: Repository, commit: str, directory: Path, branch: str, origin: str | None) -> None:
@@ -361,23 +278,17 @@ def _create(repository: Repository, commit: str, directory: Path, branch: str, o
         with disk_errors(directory, _DOING, _ELSEWHERE):
             (partial / ".git").mkdir(parents=True)
             (partial / ".git" / _MARK).write_bytes(_MARK_TEXT)
-        git = replace(_git_in(repository, partial), writes_to=directory.parent)
+        work = replace(_repository_in(repository, partial), writes_to=directory.parent)
         # Formats are named: a later git may make repositories of another kind by default.
-        replace(git, git_dir=None, work_tree=None).run(
-            "init",
-            "--quiet",
-            "--template=",
-            "--object-format=sha1",
-            f"--initial-branch={branch}",
-            os.fspath(partial),
-        )
+        args = ("init", "--quiet", "--template=", "--object-format=sha1", f"--initial-branch={branch}")
+        replace(work.git, git_dir=None, work_tree=None).run(*args, os.fspath(partial))
         _write_attributes(partial)
         if origin is not None:
-            git.run("remote", "add", "origin", origin)
-        carry(repository, git, commit)
-        git.run("reset", "--quiet", "--hard", commit)
-        _check_written(git, partial, commit)
-        git.run("update-ref", PUT + branch, commit)
+            work.git.run("remote", "add", "origin", origin)
+        carry(repository, work, commit)
+        work.git.run("reset", "--quiet", "--hard", commit)
+        _check_written(work, partial, commit)
+        work.git.run("update-ref", PUT + branch, commit)
         with disk_errors(directory, _DOING, _ELSEWHERE):
             partial.rename(directory)
     except BaseException:
@@ -386,23 +297,22 @@ def _create(repository: Repository, commit: str, directory: Path, branch: str, o
         raise
 
 
-def _update(repository: Repository, git: Git, directory: Path, commit: str, branch: str) -> bool:
-    note = read_note(directory / ".git")
+def _update(repository: Repository, commit: str, directory: Path, branch: str) -> None:
+    work = _repository_in(repository, directory)
+    note = read_note(work.path)
     if note is not None:
-        _finish(git, directory, note)
+        _finish(work, directory, note)
     check_idle(directory)
     _check_attributes(directory)
-    put = find_put(git, directory)
-    out = git.run("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
-    entries = out.decode("utf-8", "surrogateescape").split("\0")
-    check_untouched(directory, [entry[3:] for entry in entries if entry])
+    put = find_put(work, directory)
+    check_untouched(directory, _changed_paths(work))
     if (put.branch, put.commit) == (branch, commit):
-        return False
-    check_target(git, directory, branch)
-    carry(repository, git, commit, put.known)
-    note = write_note(directory / ".git", old=put.commit, new=commit, branch=branch)
+        return
+    check_target(work, directory, branch)
+    carry(repository, work, commit, put.known)
+    note = write_note(work.path, old=put.commit, new=commit, branch=branch)
     args = ("checkout", "--quiet", "--no-overwrite-ignore", "-B", branch, commit)
-    finished = git.attempt(*args)
+    finished = work.git.attempt(*args)
     if finished.status != 0:
         # git looks at everything before it writes: refusing, it has changed nothing.
         if "would be overwritten" in finished.stderr:
@@ -414,28 +324,32 @@ def _update(repository: Repository, git: Git, directory: Path, commit: str, bran
                 why=finished.stderr.strip(),
                 hint="move them away and run the command again",
             )
-        raise git.failure(args, finished)
-    _check_written(git, directory, commit, since=put.commit)
-    _land(git, note)
-    return True
+        raise work.git.failure(args, finished)
+    _check_written(work, directory, commit, since=put.commit)
+    _land(work, note)
 
 
-def _finish(git: Git, directory: Path, note: Note) -> None:
+def _finish(work: Repository, directory: Path, note: Note) -> None:
     """Complete an update that a kill cut in two, if nobody worked there since."""
-    find_put(git, directory, landing=note)
-    check_target(git, directory, note.branch, landing=note)
-    check_untouched(directory, finish_update(git, note))
-    _land(git, note)
+    find_put(work, directory, landing=note)
+    check_target(work, directory, note.branch, landing=note)
+    check_untouched(directory, finish_update(work, directory, note))
+    _land(work, note)
 
 
-def _land(git: Git, note: Note) -> None:
-    git.run("update-ref", PUT + note.branch, note.new)
+def _land(work: Repository, note: Note) -> None:
+    work.git.run("update-ref", PUT + note.branch, note.new)
     note.remove()
 
 
-def _check_written(git: Git, directory: Path, commit: str, *, since: str | None = None) -> None:
-    own = Repository(path=directory / ".git", reporter=git.reporter, keep_open=git.keep_open)
-    other = find_other(own, commit, directory, since=since)
+def _check_written(work: Repository, directory: Path, commit: str, *, since: str | None = None) -> None:
+    """Refuse a file that is not as the commit has it, of all or of those that changed ``since``."""
+    entries = work.list_files(commit)
+    if since is not None:
+        before = set(work.list_files(since))
+        entries = tuple(entry for entry in entries if entry not in before)
+    with disk_errors(directory, "verifying the checkout"):
+        other = next((entry.path for entry in entries if not _is_as_committed(directory, entry)), None)
     if other is not None:
         raise GitError(
             f"{other} came out as something else than the commit has",
@@ -444,6 +358,18 @@ def _check_written(git: Git, directory: Path, commit: str, *, since: str | None 
             why=f"the file system, or settings in {directory / '.git' / 'config'}, change what git writes",
             hint="name another folder with --checkout",
         )
+
+
+def _is_as_committed(directory: Path, entry: TreeEntry) -> bool:
+    if entry.mode == _SUBMODULE:
+        return True
+    place = os.path.join(os.fsencode(directory), git_path(entry.path))  # noqa: PTH118  # paths of bytes
+    if entry.mode == _LINK:
+        return os.path.islink(place) and object_id("blob", os.readlink(place)) == entry.sha  # noqa: PTH114, PTH115
+    if not os.path.isfile(place) or os.path.islink(place):  # noqa: PTH113, PTH114
+        return False
+    with open(place, "rb") as stream:  # noqa: PTH123
+        return object_id("blob", stream.read()) == entry.sha
 
 
 def _check_ours(repository: Repository, directory: Path) -> None:
@@ -528,8 +454,8 @@ def _clear_remains(directory: Path) -> None:
     shutil.rmtree(partial)
 
 
-def _git_in(repository: Repository, directory: Path) -> Git:
-    return replace(repository.git, git_dir=directory / ".git", work_tree=directory, writes_to=directory)
+def _repository_in(repository: Repository, directory: Path) -> Repository:
+    return replace(repository, path=directory / ".git", work_tree=directory, writes_to=directory)
 
 
 def _partial(directory: Path) -> Path:

@@ -17,9 +17,8 @@ from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.upstream.commits import commit_date
 from patchkit.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
-from patchkit.upstream.handover import verify_objects
 from patchkit.upstream.refs import read_ref, update_ref
-from patchkit.upstream.repository import Repository, is_marked_as_ours
+from patchkit.upstream.repository import Repository, is_marked_as_ours, verify_objects
 
 _SHA = re.compile(r"[0-9a-f]{40}")
 _GIT_DIR = ("rev-parse", "--path-format=absolute", "--git-dir")

@@ -11,10 +11,10 @@ from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.series.lock import GitSource, Pin, SdistSource
 from patchkit.upstream.cache import Cache
-from patchkit.upstream.checkout import cut_history
 from patchkit.upstream.clone import Commit, copy_commit, open_clone
 from patchkit.upstream.commits import CommitStream, git_date
 from patchkit.upstream.git import check_git, object_id, redacted
+from patchkit.upstream.packs import cut_history
 from patchkit.upstream.refs import read_ref, update_ref
 from patchkit.upstream.remote import fetch_commit
 from patchkit.upstream.repository import Repository

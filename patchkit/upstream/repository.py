@@ -12,7 +12,7 @@ from pathlib import Path
 from patchkit.base.errors import CacheError, GitError, Location
 from patchkit.base.files import disk_error, disk_errors
 from patchkit.base.reporter import Reporter
-from patchkit.upstream.git import Git, damaged
+from patchkit.upstream.git import Git, damaged, object_id
 
 _MARK = "patchkit-cache"
 _MARK_TEXT = b"This bare repository belongs to patchkit: it is rewritten and repaired without asking.\n"
@@ -125,11 +125,25 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TreeChange:
+    """One file that differs between two trees. ``letter`` is git's: A, D, M, or T for another type of file.
+
+    ``before`` and ``after`` have zeros for mode and id where there is no such file.
+    """
+
+    path: str
+    letter: str
+    before: TreeEntry
+    after: TreeEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
     """A repository at ``path``; the other fields as in :class:`patchkit.upstream.git.Git`."""
 
     path: Path
     reporter: Reporter
+    work_tree: Path | None = None
     keep_open: tuple[int, ...] = ()
     stranger: bool = False
     writes_to: Path | None = None
@@ -140,6 +154,7 @@ class Repository:
         return Git(
             reporter=self.reporter,
             git_dir=self.path,
+            work_tree=self.work_tree,
             keep_open=self.keep_open,
             stranger=self.stranger,
             writes_to=self.writes_to,
@@ -191,6 +206,18 @@ class Repository:
         wanted = frozenset(paths)
         listed = self._list_tree("-t", treeish, "--", *paths)
         return {entry.path: entry for entry in listed if entry.path in wanted}
+
+    def list_changes(self, old: str, new: str) -> tuple[TreeChange, ...]:
+        """The files in which two commits or trees differ, in git's order; one that was renamed is two."""
+        out = self.git.run("diff-tree", "-r", "-z", "--no-renames", old, new)
+        fields = out.decode("utf-8", "surrogateescape").split("\0")
+        found = []
+        for head, path in zip(fields[0::2], fields[1::2], strict=False):
+            old_mode, new_mode, old_sha, new_sha, letter = head.removeprefix(":").split(" ")
+            before = TreeEntry(mode=old_mode, sha=old_sha, path=path)
+            after = TreeEntry(mode=new_mode, sha=new_sha, path=path)
+            found.append(TreeChange(path=path, letter=letter, before=before, after=after))
+        return tuple(found)
 
     def read_blobs(self, treeish: str, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of files of one tree, read by one process.
@@ -282,6 +309,32 @@ def open_repository(path: Path, reporter: Reporter) -> Repository | None:
         return None
     check_as_made(path, reporter)
     return Repository(path=path, reporter=reporter)
+
+
+def verify_objects(repository: Repository, ids: Iterable[str]) -> None:
+    """Read and hash objects, in one process.
+
+    Raises:
+        ObjectDamaged: one is not what its id says, or is not here.
+    """
+    wanted = tuple(dict.fromkeys(ids))
+    for sha, found in zip(wanted, repository.git.objects(sha.encode() for sha in wanted), strict=True):
+        if found is None:
+            raise damaged(repository.path, f"the object {sha} is missing")
+        if object_id(found.kind, found.data) != sha:
+            raise damaged(repository.path, f"the object {sha} has other content than its name says")
+
+
+def verify_range(repository: Repository, base: str, tip: str) -> None:
+    """Verify everything that ``base..tip`` adds, and the files it replaces.
+
+    Raises:
+        ObjectDamaged: an object is not what its id says.
+    """
+    added = repository.git.run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}").decode()
+    replaced = [each.before.sha for each in repository.list_changes(base, tip) if each.letter != "A"]
+    heads = [sha for sha in repository.resolve(base, tip) if sha is not None]
+    verify_objects(repository, [*heads, *added.split(), *replaced])
 
 
 def git_path(path: str) -> bytes:

@@ -16,11 +16,11 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.upstream.checkout import Checkout, carry, cut_history
-from patchkit.upstream.checkout import checkout as check_out
+from patchkit.upstream.checkout import check_out
 from patchkit.upstream.commits import NewCommit, Written, write_commits
+from patchkit.upstream.export import format_patches
 from patchkit.upstream.git import ObjectDamaged
-from patchkit.upstream.handover import format_patches
+from patchkit.upstream.packs import carry, cut_history
 from patchkit.upstream.repository import Repository, create_repository
 
 DATE = "2025-10-31T10:54:19+02:00"
@@ -35,9 +35,12 @@ def checkout(
     branch: str = BRANCH,
     origin: str | None = None,
     kept: Sequence[Path] = (),
-) -> Checkout:
-    """All checkouts here are of one branch, but where a test names another."""
-    return check_out(repository, commit, directory, branch=branch, origin=origin, kept=kept)
+) -> Path:
+    """The folder, which has the commit now; all are of one branch, but where a test names another."""
+    check_out(repository, commit, directory, branch=branch, origin=origin, kept=kept)
+    assert (directory / ".git" / "HEAD").read_text() == f"ref: refs/heads/{branch}\n"
+    assert (directory / ".git" / "refs" / "heads" / branch).read_text() == f"{commit}\n"
+    return directory
 
 
 @pytest.fixture
@@ -55,20 +58,18 @@ def _files(directory: Path) -> dict[str, bytes]:
 
 
 def test_a_new_folder_holds_the_commit_byte_for_byte(repo: Repository, base: Written, tmp_path: Path) -> None:
-    done = checkout(repo, base.commit, tmp_path / "deep" / "work")
-    files = _files(done.directory)
+    work = checkout(repo, base.commit, tmp_path / "deep" / "work")
+    files = _files(work)
     assert files["src/crlf.cu"] == b"one\r\ntwo\r\n"
     assert set(files) == {entry.path for entry in repo.list_files(base.commit)}
-    assert os.access(done.directory / "run.sh", os.X_OK)
+    assert os.access(work / "run.sh", os.X_OK)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["work"]
 
 
 def test_the_users_git_finds_a_clean_repository_on_the_branch(
     repo: Repository, base: Written, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    directory = checkout(
-        repo, base.commit, tmp_path / "work", origin="https://example.invalid/x.git"
-    ).directory
+    directory = checkout(repo, base.commit, tmp_path / "work", origin="https://example.invalid/x.git")
     assert plain_git(directory, "status", "--porcelain") == ""
     assert plain_git(directory, "rev-parse", "HEAD", BRANCH).split() == [base.commit] * 2
     assert plain_git(directory, "branch", "--show-current").strip() == BRANCH
@@ -79,12 +80,12 @@ def test_the_users_git_finds_a_clean_repository_on_the_branch(
 def test_a_checkout_needs_the_cache_no_more(
     repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     plain_git(work, "config", "pull.rebase", "true")
     plain_git(work, "stash", "list")
     assert not (work / ".git" / "objects" / "info" / "alternates").exists()
     assert all(path.stat().st_nlink == 1 for path in work.rglob("*") if path.is_file())
-    assert checkout(repo, tip, work).changed
+    checkout(repo, tip, work)
     shutil.rmtree(repo.path)
     plain_git(work, "commit", "-q", "--allow-empty", "-m", "mine")
     plain_git(work, "fsck", "--strict", "--no-dangling")
@@ -95,12 +96,12 @@ def test_a_checkout_needs_the_cache_no_more(
 def test_a_new_cache_updates_the_checkout_of_another_one(
     repo: Repository, base: Written, tip: str, tmp_path: Path
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     (tmp_path / "other").mkdir()
     other = create_repository(tmp_path / "other" / "upstream.git", repo.reporter)
-    carry(repo, other.git, tip)
+    carry(repo, other, tip)
     repo.path.rename(tmp_path / "gone")
-    assert checkout(other, tip, work).changed
+    checkout(other, tip, work)
     assert (work / "src" / "new.cuh").exists()
 
 
@@ -128,12 +129,12 @@ def test_history_is_cut_where_the_caches_is_and_can_be_had_from_upstream(
         write_commits(repo, pin, [NewCommit(message="m", changes={"b": text})], date=DATE)[0].commit
         for text in (b"1", b"2")
     ]
-    work = checkout(repo, tips[0], tmp_path / "work", origin=str(upstream)).directory
+    work = checkout(repo, tips[0], tmp_path / "work", origin=str(upstream))
     assert (work / ".git" / "shallow").read_text() == f"{pin}\n"
     plain_git(work, "fetch", "-q", "origin")
     assert plain_git(work, "rev-list", "--count", "origin/master").strip() == "2"
     plain_git(work, "fetch", "-q", "--unshallow", "origin")
-    assert checkout(repo, tips[1], work).changed
+    checkout(repo, tips[1], work)
     assert plain_git(work, "rev-parse", "--is-shallow-repository").strip() == "false"
     assert plain_git(work, "rev-list", "--count", "HEAD").strip() == "3"
     plain_git(work, "fsck", "--no-dangling")
@@ -148,19 +149,20 @@ def test_attributes_of_the_tree_change_no_byte(
         "b.id": b"$Id$\n",
         "c.u": b"plain\n",
     }
-    directory = checkout(repo, make_root(files).commit, tmp_path / "work").directory
+    directory = checkout(repo, make_root(files).commit, tmp_path / "work")
     assert _files(directory) == files
 
 
 def test_a_second_checkout_changes_nothing_and_a_new_commit_only_what_differs(
-    repo: Repository, base: Written, tip: str, tmp_path: Path
+    repo: Repository, base: Written, tip: str, tmp_path: Path, recorder
 ) -> None:
-    work = tmp_path / "work"
-    checkout(repo, base.commit, work)
+    work = checkout(repo, base.commit, tmp_path / "work")
     (work / "README.md").touch()
     stamp = (work / "src" / "crlf.cu").stat().st_mtime_ns
-    assert not checkout(repo, base.commit, work).changed
-    assert checkout(repo, tip, work).changed
+    recorder.lines.clear()
+    checkout(repo, base.commit, work)
+    assert not [command for command in recorder.said("command") if " checkout " in command]
+    checkout(repo, tip, work)
     assert (work / "src" / "new.cuh").read_bytes() == b"added\n" * 50
     assert (work / "src" / "crlf.cu").stat().st_mtime_ns == stamp
     checkout(repo, base.commit, work)
@@ -172,7 +174,7 @@ def test_ignored_files_stay_and_do_not_count(
 ) -> None:
     root = make_root({".gitignore": b"/build\n", "a": b"1"})
     grown = write_commits(repo, root.commit, [NewCommit(message="m", changes={"a": b"2"})], date=DATE)
-    work = checkout(repo, root.commit, tmp_path / "work").directory
+    work = checkout(repo, root.commit, tmp_path / "work")
     (work / "build").mkdir()
     (work / "build" / "x.o").write_bytes(b"object")
     checkout(repo, grown[0].commit, work)
@@ -184,18 +186,18 @@ def test_an_ignored_file_in_the_way_is_not_overwritten(
 ) -> None:
     root = make_root({".gitignore": b"*.o\n", "a": b"1"})
     grown = write_commits(repo, root.commit, [NewCommit(message="m", changes={"x.o": b"2"})], date=DATE)
-    work = checkout(repo, root.commit, tmp_path / "work").directory
+    work = checkout(repo, root.commit, tmp_path / "work")
     (work / "x.o").write_bytes(b"mine")
     with refused("CHECKOUT_CHANGED", match="in the way"):
         checkout(repo, grown[0].commit, work)
     assert (work / "x.o").read_bytes() == b"mine"
     (work / "x.o").unlink()
-    assert checkout(repo, grown[0].commit, work).changed
+    checkout(repo, grown[0].commit, work)
 
 
 def test_an_empty_folder_is_taken(repo: Repository, base: Written, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    assert checkout(repo, base.commit, tmp_path / "work").changed
+    checkout(repo, base.commit, tmp_path / "work")
 
 
 def test_folders_with_other_content_are_refused_untouched(
@@ -234,7 +236,7 @@ def test_a_clone_of_the_users_is_foreign(
 def test_work_of_the_user_is_refused_and_kept(
     repo: Repository, base: Written, tip: str, tmp_path: Path, how: str
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     target = work / {"edit": "README.md", "add": "src/mine.cu", "remove": "src/a.cu"}[how]
     if how == "remove":
         target.unlink()
@@ -256,7 +258,7 @@ def _follow(hint: str | None) -> None:
 def test_commits_of_the_user_are_refused_and_kept(
     repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "the user's work").directory
+    work = checkout(repo, base.commit, tmp_path / "the user's work")
     (work / "mine").write_text("mine")
     plain_git(work, "add", "mine")
     plain_git(work, "commit", "-q", "-m", "mine")
@@ -265,14 +267,14 @@ def test_commits_of_the_user_are_refused_and_kept(
         checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "HEAD").strip() == mine
     _follow(caught.value.hint)
-    assert checkout(repo, tip, work).changed
+    checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "HEAD", "my-work").split() == [tip, mine]
 
 
 def test_a_branch_of_the_users_and_a_detached_head_are_refused(
     repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     for words, why in ((("-c", "mine"), "on the branch mine"), (("--detach",), "HEAD is detached")):
         plain_git(work, "switch", "-q", *words)
         with refused("CHECKOUT_MOVED", match="not at the commit") as caught:
@@ -280,14 +282,14 @@ def test_a_branch_of_the_users_and_a_detached_head_are_refused(
         assert why in (caught.value.why or "")
         assert plain_git(work, "rev-parse", "HEAD").strip() == base.commit
         _follow(caught.value.hint)
-    assert checkout(repo, tip, work).changed
+    checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "mine").strip() == base.commit
 
 
 def test_stashes_and_other_branches_are_there_after_an_update(
     repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     plain_git(work, "branch", "mine")
     (work / "README.md").write_text("mine")
     (work / "untracked").write_text("mine")
@@ -295,7 +297,7 @@ def test_stashes_and_other_branches_are_there_after_an_update(
         checkout(repo, tip, work)
     _follow((caught.value.hint or "").replace("--checkout; or", "--checkout, or", 1))
     refs = plain_git(work, "show-ref", "stash", "mine")
-    assert checkout(repo, tip, work).changed
+    checkout(repo, tip, work)
     assert plain_git(work, "show-ref", "stash", "mine") == refs
     plain_git(work, "stash", "pop", "-q")
     assert (work / "README.md").read_text() == "mine"
@@ -304,9 +306,9 @@ def test_stashes_and_other_branches_are_there_after_an_update(
 def test_another_branch_is_checked_out_beside_the_first(
     repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     other = "candidate/gfx1151/b2"
-    assert checkout(repo, tip, work, branch=other).changed
+    checkout(repo, tip, work, branch=other)
     assert plain_git(work, "branch", "--show-current").strip() == other
     assert plain_git(work, "rev-parse", BRANCH).strip() == base.commit
     plain_git(work, "branch", "-q", "-f", BRANCH, tip)
@@ -314,7 +316,7 @@ def test_another_branch_is_checked_out_beside_the_first(
         checkout(repo, base.commit, work)
     assert plain_git(work, "rev-parse", "HEAD", BRANCH).split() == [tip, tip]
     _follow(caught.value.hint)
-    assert checkout(repo, base.commit, work).changed
+    checkout(repo, base.commit, work)
     assert plain_git(work, "rev-parse", "my-work").strip() == tip
 
 
@@ -322,7 +324,7 @@ def test_another_branch_is_checked_out_beside_the_first(
 def test_git_in_the_middle_of_something_is_left_alone(
     repo: Repository, base: Written, tip: str, tmp_path: Path, state: str
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     (work / ".git" / state).write_text(f"{base.commit}\n")
     with refused("CHECKOUT_CHANGED", match="in the middle"):
         checkout(repo, tip, work)
@@ -336,7 +338,7 @@ def test_attributes_and_settings_of_the_user_change_no_byte(
     attributes = b"* text eol=crlf filter=mine\n"
     root = make_root({".gitattributes": attributes, "a": b"one\n"})
     grown = write_commits(repo, root.commit, [NewCommit(message="m", changes={"a": b"two\n"})], date=DATE)
-    work = checkout(repo, root.commit, tmp_path / "work").directory
+    work = checkout(repo, root.commit, tmp_path / "work")
     plain_git(work, "config", "core.autocrlf", "true")
     plain_git(work, "config", "filter.mine.smudge", "sed s/o/0/")
     own = work / ".git" / "info" / "attributes"
@@ -352,7 +354,7 @@ def test_attributes_and_settings_of_the_user_change_no_byte(
 def test_a_setting_that_changes_what_git_writes_is_found_out(
     repo: Repository, base: Written, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     plain_git(work, "config", "core.symlinks", "false")
     commit = write_commits(repo, base.commit, [NewCommit(message="m", changes={"x": b"1"})], date=DATE)
     linked = _linked(repo, commit[0].commit)
@@ -378,7 +380,7 @@ def test_a_worktree_of_the_cache_is_told_apart_and_kept(
         checkout(repo, tip, tmp_path / "work")
     assert plain_git(tmp_path / "work", "rev-parse", "HEAD").strip() == base.commit
     _follow(caught.value.hint)
-    assert checkout(repo, tip, tmp_path / "work").changed
+    checkout(repo, tip, tmp_path / "work")
     shutil.rmtree(repo.path / "worktrees")
     with refused("CHECKOUT_OLD") as caught:
         checkout(repo, tip, tmp_path / "other")
@@ -393,7 +395,7 @@ def test_a_checkout_that_was_moved_or_copied_is_one_still(
     (tmp_path / "work").rename(tmp_path / "moved")
     shutil.copytree(tmp_path / "moved", tmp_path / "copy", symlinks=True)
     for name in ("moved", "copy"):
-        assert checkout(repo, tip, tmp_path / name).changed
+        checkout(repo, tip, tmp_path / name)
 
 
 @pytest.mark.parametrize("state", ["nothing", "folder", "marked", "whole"])
@@ -435,8 +437,7 @@ def _interrupt(work: Path, old: str, new: str, branch: str = BRANCH) -> Path:
 def _interrupted(repo: Repository, old: str, new: str, work: Path) -> Path:
     """A checkout of ``old`` to which the objects of ``new`` have come, and no more."""
     checkout(repo, old, work)
-    git = replace(repo.git, git_dir=work / ".git", work_tree=work)
-    carry(repo, git, new)
+    carry(repo, replace(repo, path=work / ".git", work_tree=work), new)
     return _interrupt(work, old, new)
 
 
@@ -455,7 +456,7 @@ def test_an_update_that_was_killed_is_finished(
     checkout(repo, tip, work)
     assert _files(work)["src/a.cu"] == b"new a\n" * 50
     assert _files(work)["src/new.cuh"] == b"added\n" * 50
-    assert not checkout(repo, tip, work).changed
+    checkout(repo, tip, work)
 
 
 @pytest.mark.parametrize("branch", [BRANCH, "candidate/gfx1151/b2"])
@@ -496,7 +497,7 @@ def test_edits_made_after_the_kill_are_kept(
 
 
 def test_a_damaged_note_is_reported(repo: Repository, base: Written, tip: str, tmp_path: Path) -> None:
-    work = _interrupt(checkout(repo, base.commit, tmp_path / "work").directory, "", "")
+    work = _interrupt(checkout(repo, base.commit, tmp_path / "work"), "", "")
     with refused("CHECKOUT_NOTE_BAD"):
         checkout(repo, tip, work)
 
@@ -507,8 +508,8 @@ def test_a_folder_of_any_name_is_checked_out_and_updated(
 ) -> None:
     work = tmp_path / os.fsdecode(name)
     checkout(repo, base.commit, work)
-    assert not checkout(repo, base.commit, work).changed
-    assert checkout(repo, tip, work).changed
+    checkout(repo, base.commit, work)
+    checkout(repo, tip, work)
     assert (work / "src" / "new.cuh").read_bytes() == b"added\n" * 50
     assert {path.name for path in tmp_path.iterdir()} == {"cache", work.name}
 
@@ -531,7 +532,7 @@ def test_a_full_disk_leaves_no_half_checkout(
     repo: Repository, base: Written, tmp_path: Path, make_root: Callable[..., Written], data: bytes
 ) -> None:
     big = make_root({"README.md": b"other\n", "big": data}).commit
-    work = checkout(repo, base.commit, tmp_path / "work").directory
+    work = checkout(repo, base.commit, tmp_path / "work")
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))

@@ -10,9 +10,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError, UsageError
-from patchkit.upstream.checkout import checkout
+from patchkit.upstream.checkout import check_out
 from patchkit.upstream.commits import NewCommit, Written, write_commits
-from patchkit.upstream.handover import format_patches
+from patchkit.upstream.export import format_patches
 from patchkit.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
@@ -60,7 +60,8 @@ def test_plain_git_am_gives_the_same_tree(
     repo: Repository, base: Written, tip: Written, tmp_path: Path, plain_git: Callable[..., str]
 ) -> None:
     patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
-    work = checkout(repo, base.commit, tmp_path / "work", branch="main").directory
+    work = tmp_path / "work"
+    check_out(repo, base.commit, work, branch="main")
     plain_git(work, "am", "-q", *(str(path) for path in patches))
     assert plain_git(work, "rev-parse", "HEAD^{tree}").strip() == tip.tree
     assert "caf\u00e9" in plain_git(work, "log", "-1", "--format=%s")

@@ -1,117 +1,19 @@
-"""Commits in one file that git fetches from: a bundle.
-
-The header is written here and not by ``git bundle create``, which takes a branch from where it is: a bundle
-is made before its branch moves. And git's own have deltas against files of the base, which a clone without
-them (``--filter=blob:none``) would have to fetch first; these stand alone.
-"""
+"""Commits as patch files: a folder of them, or one file for ``git am``."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.base.errors import GitError, Location, UsageError
-from patchkit.base.files import disk_errors, file_sha256
-from patchkit.upstream.git import damaged, object_id
-from patchkit.upstream.repository import Repository, TreeEntry, git_path
-
-
-def usable_place(directory: Path, kept: Sequence[Path] = ()) -> Path:
-    """The absolute path of ``directory``, links followed; nothing is written.
-
-    Raises:
-        PLACE_UNUSABLE: it is the root of a file system, or it is in one of the ``kept`` folders.
-    """
-    try:
-        found = directory.resolve()
-    except (OSError, RuntimeError) as error:  # the latter: links in a circle, before Python 3.13
-        raise _unusable(directory, f"its path cannot be followed: {error}") from error
-    if not found.name:
-        raise _unusable(directory, "it is the root of the file system")
-    if os.path.ismount(found):
-        # A new content takes the folder's place by renaming, which no mount point allows.
-        raise _unusable(directory, "another file system is mounted there")
-    for folder in kept:
-        if found.is_relative_to(folder.resolve()):
-            raise _unusable(directory, f"patchkit itself keeps its files in {folder}")
-    return found
-
-
-def _unusable(directory: Path, why: str) -> UsageError:
-    shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
-    return UsageError(
-        f"nothing can be put at {shown}",
-        code="PLACE_UNUSABLE",
-        where=Location(path=shown),
-        why=why,
-        hint="name a new folder, for example below your home folder",
-    )
-
-
-_SUBMODULE, _LINK = "160000", "120000"
-
-
-def verify_objects(repository: Repository, ids: Iterable[str]) -> None:
-    """Read and hash objects, in one process.
-
-    Raises:
-        ObjectDamaged: one is not what its id says, or is not here.
-    """
-    wanted = tuple(dict.fromkeys(ids))
-    for sha, found in zip(wanted, repository.git.objects(sha.encode() for sha in wanted), strict=True):
-        if found is None:
-            raise damaged(repository.path, f"the object {sha} is missing")
-        if object_id(found.kind, found.data) != sha:
-            raise damaged(repository.path, f"the object {sha} has other content than its name says")
-
-
-def verify_range(repository: Repository, base: str, tip: str) -> None:
-    """Verify everything that ``base..tip`` adds, and the files it replaces.
-
-    Raises:
-        ObjectDamaged: an object is not what its id says.
-    """
-    listed = repository.git.run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}")
-    fields = repository.git.run("diff-tree", "-r", "-z", "--no-renames", base, tip).split(b"\0")
-    before = [head.split()[2].decode() for head in fields[0::2] if head]
-    heads = [sha for sha in repository.resolve(base, tip) if sha is not None]
-    verify_objects(repository, [*heads, *listed.decode().split(), *(sha for sha in before if sha.strip("0"))])
-
-
-def find_other(
-    repository: Repository, commit: str, directory: Path, *, since: str | None = None
-) -> str | None:
-    """The first file in a folder that is not what the commit has there, of all or of those changed ``since``.
-
-    Raises:
-        CacheError: the disk refused.
-    """
-    entries = repository.list_files(commit)
-    if since is not None:
-        before = set(repository.list_files(since))
-        entries = tuple(entry for entry in entries if entry not in before)
-    with disk_errors(directory, "verifying the checkout"):
-        return next((entry.path for entry in entries if not _is_as_committed(directory, entry)), None)
-
-
-def _is_as_committed(directory: Path, entry: TreeEntry) -> bool:
-    if entry.mode == _SUBMODULE:
-        return True
-    place = os.path.join(os.fsencode(directory), git_path(entry.path))  # noqa: PTH118  # paths of bytes
-    if entry.mode == _LINK:
-        return os.path.islink(place) and object_id("blob", os.readlink(place)) == entry.sha  # noqa: PTH114, PTH115
-    if not os.path.isfile(place) or os.path.islink(place):  # noqa: PTH113, PTH114
-        return False
-    with open(place, "rb") as stream:  # noqa: PTH123
-        return object_id("blob", stream.read()) == entry.sha
-
+from patchkit.base.errors import GitError, Location
+from patchkit.base.files import disk_errors, file_sha256, usable_place
+from patchkit.upstream.repository import Repository, verify_range
 
 _SUMS = "SHA256SUMS"
 _HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"
@@ -324,45 +226,3 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-_SHA1 = 20  # bytes: git ends a pack with the hash of all before
-
-
-def pack_commits(repository: Repository, tip: str, known: tuple[str, ...] = ()) -> bytes:
-    """A pack with ``tip`` and all it needs, but for what the ``known`` commits need.
-
-    Raises:
-        ObjectDamaged: the repository lacks an object.
-        GitError, CacheError: git or the disk refused.
-    """
-    wanted = "".join(f"{line}\n" for line in (tip, *(f"^{commit}" for commit in known)))
-    # No search for deltas: it costs more time than the space is worth. Those that there are stay.
-    return repository.git.run(
-        "pack-objects", "--quiet", "--revs", "--stdout", "--delta-base-offset", "--window=0",
-        stdin=wanted.encode(),
-    )  # fmt: skip
-
-
-def bundle_commits(repository: Repository, *, base: str, ref: str, tip: str) -> bytes:
-    """The bundle of ``base..tip``, offered as ``ref``.
-
-    Raises:
-        ObjectDamaged: an object is not what its id says.
-        GitError, CacheError: git or the disk refused.
-    """
-    verify_range(repository, base, tip)
-    return _header(base, ref, tip) + pack_commits(repository, tip, (base,))
-
-
-def is_bundle_of(data: bytes, *, base: str, ref: str, tip: str) -> bool:
-    """Whether the bytes are a whole bundle that says the same."""
-    header = _header(base, ref, tip)
-    pack = data.removeprefix(header)
-    if len(pack) == len(data) or len(pack) <= _SHA1:
-        return False
-    return hashlib.sha1(pack[:-_SHA1], usedforsecurity=False).digest() == pack[-_SHA1:]
-
-
-def _header(base: str, ref: str, tip: str) -> bytes:
-    return f"# v2 git bundle\n-{base} \n{tip} {ref}\n\n".encode()
