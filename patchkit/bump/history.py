@@ -18,8 +18,8 @@ from patchkit.edits.tree import read_upstream
 from patchkit.series.lock import Pin
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.git import redacted
+from patchkit.upstream.history import Change, History, open_history
 from patchkit.upstream.pin import obtain
-from patchkit.upstream.remote import Change, History, open_history
 
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
 _FILES_OF_WORD = 40  # files whose history is asked for one build option

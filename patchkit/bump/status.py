@@ -23,9 +23,10 @@ from patchkit.series.lock import Lock, Pin, Result, load_lock
 from patchkit.series.patch import Patch
 from patchkit.series.profile import list_profiles, load_profiles
 from patchkit.series.selection import opted_in
+from patchkit.upstream.cache import open_cache
 from patchkit.upstream.pin import find_pinned, pin_ref
 from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository, open_repository
+from patchkit.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +205,8 @@ class Status:
 def read_status(workspace: Workspace, today: dt.date) -> Status:
     """Reads the lock, the series and the cache; changes nothing. Raises the errors of lock and series."""
     lock = load_lock(workspace.series.lock)
-    path = workspace.cache_root / "upstream.git"
-    repository = open_repository(path, workspace.reporter)
+    cache = open_cache(workspace.cache_root)
+    repository = cache.peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
     candidates: list[tuple[Candidate, Standing]] = []
     broken: list[PatchkitError] = []
@@ -221,7 +222,7 @@ def read_status(workspace: Workspace, today: dt.date) -> Status:
     series = load_series(workspace.series.patches)
     return Status(
         series=workspace.series,
-        repository=path,
+        repository=cache.upstream,
         lock=lock,
         cached=frozenset(pin.build for pin in lock.pins if pin_ref(pin) in refs),
         results=tuple(_read_results(workspace.series, lock)),

@@ -23,8 +23,9 @@ from patchkit.series.catalogue import load_series
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import load_profiles
 from patchkit.series.selection import select_patches
+from patchkit.upstream.cache import open_cache
 from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository, open_repository
+from patchkit.upstream.repository import Repository
 
 _PIN = "refs/patchkit/pin/"
 # Fields end in NUL: a subject may hold anything else.
@@ -54,15 +55,15 @@ def named_candidate(workspace: Workspace, branch: str) -> tuple[Repository, Cand
 
 def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[Repository, Candidate]:
     """The candidate at a ref; ``options`` are those of the ``apply`` that would make it."""
-    path = workspace.cache_root / "upstream.git"
-    repository = open_repository(path, workspace.reporter)
+    cache = open_cache(workspace.cache_root)
+    repository = cache.peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
     if repository is None or ref not in refs:
         others = ", ".join(name.removeprefix("refs/heads/") for name in filter(is_candidate, refs))
         raise GitError(
             f"there is no {ref.removeprefix('refs/heads/')} yet",
             code="CANDIDATE_MISSING",
-            where=Location(path=str(path)),
+            where=Location(path=str(cache.upstream)),
             why=f"the candidates made so far: {others}" if others else "no candidate was made so far",
             hint=f"patchkit apply {options()}",
         )
@@ -80,7 +81,7 @@ def _pin_option(workspace: Workspace, pin: Pin) -> list[str]:
 
 def made_for(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ...]:
     """The GPUs of each candidate there is on this pin, by its name; sorted. None without a cache."""
-    repository = open_repository(workspace.cache_root / "upstream.git", workspace.reporter)
+    repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     names = map(CANDIDATE_REF.fullmatch, list_refs(repository, "refs") if repository is not None else {})
     return tuple(sorted(tuple(one["archs"].split("+")) for one in names if one and one["pin"] == pin.name))
 

@@ -32,9 +32,10 @@ from patchkit.candidate.listing import load_catalogue
 from patchkit.cpp.libclang import library_version
 from patchkit.device.gpus import detect_gpus
 from patchkit.series.folder import find_series_dir
+from patchkit.upstream.cache import open_cache
 from patchkit.upstream.git import check_git, damaged
 from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import Repository, open_repository
+from patchkit.upstream.repository import Repository
 
 State = Literal["ok", "absent", "failed"]
 
@@ -251,7 +252,7 @@ def _series(explicit: Path | None) -> str:
 
 def _pins(cache_root: Path, reporter: Reporter) -> str:
     prefix = "refs/patchkit/pin/"
-    repository = open_repository(cache_root / "upstream.git", reporter)
+    repository = open_cache(cache_root).peek(reporter)
     refs = list_refs(repository, prefix) if repository is not None else {}
     if repository is not None:
         _verify(repository)

@@ -14,7 +14,8 @@ from patchkit.gates.base import Evidence, GateResult, Many, Record, RunSetup
 from patchkit.gates.blocks import Block, Row, Table, columns, group
 from patchkit.series.lock import PinWanted
 from patchkit.series.profile import ArchProfile
-from patchkit.upstream.repository import Repository, open_repository
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.repository import Repository
 
 
 class FoundEdit(Record):
@@ -100,7 +101,7 @@ class AnchorsGate:
 
     def _stale_commits(self, plan: Plan, subject: Subject) -> list[GateError]:
         """Commits that say something else than ``apply`` would: other GPUs, another profile, another text."""
-        repository = open_repository(subject.cache_root / "upstream.git", subject.reporter)
+        repository = open_cache(subject.cache_root).peek(subject.reporter)
         if repository is None:
             raise AssertionError("a subject comes from this repository")
         given = list(plan.ids)

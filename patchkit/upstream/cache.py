@@ -1,13 +1,14 @@
-"""The cache folder: one bare repository, half-done downloads, one lock."""
+"""The cache folder: its bare repository, made, checked and mended; half-done downloads; one lock."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock, Timeout
 
-from patchkit.base.files import disk_errors
+from patchkit.base.errors import CacheError, Location
+from patchkit.base.files import disk_error, disk_errors
 from patchkit.base.reporter import Reporter
+from patchkit.upstream.git import Git
 from patchkit.upstream.refs import drop_damaged_refs
-from patchkit.upstream.repository import Repository, create_repository, is_marked, open_repository
+from patchkit.upstream.repository import ATTRIBUTES, Repository
 
-# Not worktrees/*/index.lock: git run by hand in a checkout may hold one at this moment.
+# What git leaves when it is killed. Not worktrees/*/index.lock: one run by hand in a checkout may hold it.
 _PATTERNS = (
     "*.lock",
     "refs/**/*.lock",
@@ -33,12 +36,8 @@ _PATTERNS = (
 )
 
 
-def remove_remains(repository: Path) -> tuple[str, ...]:
-    """Remove them all; their paths relative to the repository.
-
-    Raises:
-        CacheError: the disk refused.
-    """
+def _remove_remains(repository: Path) -> tuple[str, ...]:
+    """Remove what killed runs of git left; the paths, relative to the repository."""
     found = sorted({path for pattern in _PATTERNS for path in repository.glob(pattern)})
     with disk_errors(repository, "cleaning up the cache"):
         for path in found:
@@ -99,7 +98,129 @@ def _locked_within(descriptor: int, seconds: float) -> bool:
             return True
 
 
-_CACHE_PATIENCE_S = 1.0  # before saying that somebody else holds the cache
+_MARK = "patchkit-cache"
+_MARK_TEXT = b"This bare repository belongs to patchkit: it is rewritten and repaired without asking.\n"
+
+# What git init writes, on any system: no process is needed to see that nothing was added.
+_AS_MADE = re.compile(
+    rb"\[core\]\n"
+    rb"(?:\t(?:repositoryformatversion = 0|bare = true"
+    rb"|(?:filemode|symlinks|ignorecase|precomposeunicode) = (?:true|false))\n)+"
+)
+_NEUTRAL = re.compile(
+    r"core\.(repositoryformatversion\n0|bare\ntrue|(filemode|symlinks|ignorecase|precomposeunicode)\n.*)"
+    r"|(user|author|committer)\.(name|email)\n.*"
+    r"|remote\.(.*\.(url|pushurl|fetch|push)|pushdefault)\n.*"
+    r"|branch\..*\.(remote|merge|pushremote|rebase)\n.*",
+    re.DOTALL,
+)
+
+
+def _is_marked(path: Path) -> bool:
+    """Whether the folder has the mark; false for one that is absent or empty.
+
+    Raises:
+        CACHE_FOREIGN: it has content and no mark.
+        CacheError: the disk refused.
+    """
+    with disk_errors(path, "opening the cache"):
+        if not path.is_dir():
+            return False
+        if (path / _MARK).is_file():
+            return True
+        content = sorted(entry.name for entry in path.iterdir())
+    if not content:
+        return False
+    raise CacheError(
+        f"{path} was not made by patchkit",
+        code="CACHE_FOREIGN",
+        where=Location(path=str(path / content[0])),
+        why=f"patchkit leaves the file {_MARK} in a repository that it makes; nothing was touched",
+        hint="name another folder with --cache-dir, or move this one away",
+    )
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a repository of any content has the mark."""
+    return (path / _MARK).is_file()
+
+
+def mark(path: Path) -> None:
+    """Make the folder patchkit's own; the caller has seen that nobody else's content is in it."""
+    path.mkdir(exist_ok=True)
+    (path / _MARK).write_bytes(_MARK_TEXT)
+
+
+def _check_as_made(path: Path, reporter: Reporter) -> None:
+    """Refuse attributes and settings that could change bytes or run programs.
+
+    Raises:
+        CACHE_ALTERED: with the settings that must go.
+        CacheError: the disk refused.
+    """
+    with disk_errors(path, "opening the cache"):
+        attributes = path / "info" / "attributes"
+        if attributes.read_bytes() != ATTRIBUTES:
+            raise CacheError(
+                f"{attributes} is not as patchkit wrote it",
+                code="CACHE_ALTERED",
+                where=Location(path=str(attributes)),
+                why="attributes can change what git reads and writes, and run programs",
+                hint=f"rm {attributes}; the next patchkit apply writes it anew",
+            )
+        config = path / "config"
+        if _AS_MADE.fullmatch(config.read_bytes()):
+            return
+    # With --file git follows no include: a key that includes is seen, and refused, as a key.
+    listed = Git(reporter=reporter).run("config", "--file", str(config), "--null", "--list")
+    strange = sorted(set(_strange_keys(listed.decode("utf-8", "replace").split("\0"))))
+    if strange:
+        raise CacheError(
+            f"the settings of {path} were changed",
+            code="CACHE_ALTERED",
+            where=tuple(Location(path=str(config), label=key) for key in strange),
+            why="these settings can change what git reads and writes: " + ", ".join(strange),
+            hint=f"git config --file {config} --unset-all {strange[0]}",
+        )
+
+
+def _strange_keys(entries: Iterable[str]) -> Iterable[str]:
+    """The keys of ``key newline value`` entries that are not neutral."""
+    return (entry.partition("\n")[0] for entry in entries if entry and not _NEUTRAL.fullmatch(entry))
+
+
+_NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
+
+
+def create_repository(path: Path, reporter: Reporter) -> Repository:
+    """Make the bare repository at ``path``, or complete one that was left half made.
+
+    A new one is built beside its place and renamed there, so that a kill leaves nothing half made.
+
+    Raises:
+        CACHE_FOREIGN: something that is not patchkit's is there; it was not touched.
+        CACHE_ALTERED: it is patchkit's, but its settings are not.
+        CacheError: the disk refused.
+    """
+    if path.exists() and not path.is_dir():
+        raise disk_error(NotADirectoryError(errno.ENOTDIR, "Not a directory"), path, "opening the cache")
+    built = path if _is_marked(path) else path.with_name(f"{path.name}.partial")
+    if built != path:
+        _is_marked(built)
+    with disk_errors(path.parent, "creating the cache"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mark(built)
+    # Formats are named: a later git may make repositories of another kind by default.
+    Git(reporter=reporter).run(
+        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(built)
+    )
+    with disk_errors(path, "creating the cache"):
+        (built / "info").mkdir(exist_ok=True)
+        (built / "info" / "attributes").write_bytes(ATTRIBUTES)
+        if built != path:
+            built.rename(path)
+    _check_as_made(path, reporter)
+    return Repository(path=path, reporter=reporter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +242,18 @@ class Cache:
         return self.root / "downloads"
 
     def peek(self, reporter: Reporter) -> Repository | None:
-        """The repository for reading, without the lock; None when it is not there yet."""
-        return open_repository(self.upstream, reporter)
+        """The repository for reading, without the lock; None when it is not there, or not complete.
+
+        Raises:
+            CACHE_FOREIGN: another repository, or anything else, is there.
+            CACHE_ALTERED: it is patchkit's, but its settings are not.
+            CacheError: the disk refused.
+        """
+        path = self.upstream
+        if not _is_marked(path) or not all((path / name).exists() for name in _NEEDED):
+            return None
+        _check_as_made(path, reporter)
+        return Repository(path=path, reporter=reporter)
 
     @contextmanager
     def hold(self, reporter: Reporter) -> Iterator[Repository]:
@@ -136,22 +267,20 @@ class Cache:
         if self._held:
             yield self._held[0]
             return
-        is_marked(self.upstream)  # before the first file: a folder of the user's stays as it is
+        _is_marked(self.upstream)  # before the first file: a folder of the user's stays as it is
         with disk_errors(self.root, "creating the cache"):
             self.root.mkdir(parents=True, exist_ok=True)
             _refuse_links(self.root)
         with self._locked(reporter), lock_against_orphans(self.root / "lock.git", reporter) as descriptor:
             owner = self.root / "lock.owner"
             if os.path.lexists(owner):
-                removed = remove_remains(self.upstream)
+                removed = _remove_remains(self.upstream)
                 if removed:
                     reporter.info(f"removed what a killed run left: {', '.join(removed)}")
             with disk_errors(owner, "locking the cache"):
                 owner.unlink(missing_ok=True)
                 owner.write_text(f"{os.getpid()}\n", encoding="ascii")
-            repository = open_repository(self.upstream, reporter) or create_repository(
-                self.upstream, reporter
-            )
+            repository = self.peek(reporter) or create_repository(self.upstream, reporter)
             damaged = drop_damaged_refs(repository)
             if damaged:
                 reporter.warn(f"removed what cannot be read: {', '.join(damaged)}")
@@ -166,7 +295,7 @@ class Cache:
     def _locked(self, reporter: Reporter) -> Iterator[None]:
         with disk_errors(self.root, "locking the cache"):
             try:
-                self.lock.acquire(timeout=_CACHE_PATIENCE_S)
+                self.lock.acquire(timeout=_PATIENCE_S)
             except Timeout:
                 holder = _pid_in(self.root / "lock.owner")
                 reporter.info(f"waiting for another patchkit (pid {holder})")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.upstream.cache import is_ours
 from patchkit.upstream.commits import commit_date
 from patchkit.upstream.git import IDENTITY_EMAIL, Git, ObjectDamaged, damaged_clone
 from patchkit.upstream.refs import read_ref, update_ref
-from patchkit.upstream.repository import Repository, is_marked_as_ours, verify_objects
+from patchkit.upstream.repository import Repository, verify_objects
 
 _SHA = re.compile(r"[0-9a-f]{40}")
-_GIT_DIR = ("rev-parse", "--path-format=absolute", "--git-dir")
 _SHOWN = 5
 _STATE_BYTES = 4096
 
@@ -37,7 +37,6 @@ class Clone:
     git_dir: Path
     common: Path
     objects: Path
-    is_shallow: bool
     reporter: Reporter
 
     @property
@@ -106,29 +105,15 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
         CLONE_UNREADABLE: there is none, or git refuses.
         CLONE_UNSUPPORTED: it names its objects by SHA-256.
     """
-    questions = (
-        "--git-dir",
-        "--git-common-dir",
-        "--git-path",
-        "objects",
-        "--is-shallow-repository",
-        "--show-object-format",
-        "--is-bare-repository",
-    )
-    git = Git(reporter=reporter, stranger=True)
     # Whose files they are does not matter: nothing in them can make patchkit run a program.
-    asked = (
-        "-C",
-        str(directory),
-        "-c",
-        "safe.directory=*",
-        "rev-parse",
-        "--path-format=absolute",
-        *questions,
-    )
-    finished = git.attempt(*asked)
+    there = ("-C", str(directory), "-c", "safe.directory=*", "rev-parse")
+    git = Git(reporter=reporter, stranger=True)
+    finished = git.attempt(
+        *there, "--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "objects",
+        "--show-object-format", "--is-bare-repository",
+    )  # fmt: skip
     lines = finished.stdout.decode("utf-8", "surrogateescape").split("\n")
-    if finished.status != 0 or len(lines) != 7:  # noqa: PLR2004 - one line for each question, and an end
+    if finished.status != 0 or len(lines) != 6:  # noqa: PLR2004 - one line for each question, and an end
         raise GitError(
             f"{directory} is in no git repository that can be read",
             code="CLONE_UNREADABLE",
@@ -136,7 +121,7 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
             why=finished.stderr.strip() or None,
             hint="--repo DIR names your clone of llama.cpp; without it, the current folder is taken",
         )
-    git_dir, common, objects, shallow, algorithm, bare = lines[:6]
+    git_dir, common, objects, algorithm, bare = lines[:5]
     if algorithm != "sha1":
         raise GitError(
             f"{directory} names its objects by {algorithm}",
@@ -145,7 +130,7 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
             why="llama.cpp's own repository uses SHA-1, and so do the commits that patchkit makes",
             hint="use a clone of llama.cpp itself: git clone https://github.com/ggml-org/llama.cpp",
         )
-    if is_marked_as_ours(Path(common)):
+    if is_ours(Path(common)):
         raise GitError(
             f"{directory} is patchkit's own repository",
             code="CLONE_UNSUPPORTED",
@@ -153,10 +138,12 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
             why="the candidates of the lock's pins are kept there",
             hint="--repo DIR names your clone of llama.cpp",
         )
-    found = git.attempt("-C", str(directory), "-c", "safe.directory=*", "rev-parse", "--show-toplevel")
+    found = git.attempt(*there, "--show-toplevel")
     top = os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 and bare != "true" else git_dir
     # core.worktree may name any folder: it counts only if git there finds this very repository.
-    seen = git.attempt("-C", top, "-c", "safe.directory=*", *_GIT_DIR)
+    seen = git.attempt(
+        "-C", top, "-c", "safe.directory=*", "rev-parse", "--path-format=absolute", "--git-dir"
+    )
     if os.fsdecode(seen.stdout.removesuffix(b"\n")) != git_dir:
         top = git_dir
     return Clone(
@@ -164,7 +151,6 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
         git_dir=Path(git_dir),
         common=Path(common),
         objects=Path(objects),
-        is_shallow=shallow == "true",
         reporter=reporter,
     )
 
@@ -217,8 +203,8 @@ def _find_commit(clone: Clone, revision: str) -> tuple[str | None, str]:
     return (sha, "") if _SHA.fullmatch(sha) else (None, "" if "single revision" in said else said)
 
 
-def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
-    """Put a commit with its whole tree, and without its history, into the cache. No ref names it yet.
+def copy_commit(clone: Clone, sha: str, tree: str, cache: Repository) -> None:
+    """Put the commit ``sha`` and its whole ``tree`` into the cache, without its history; no ref names it yet.
 
     Only what the cache lacks is copied, and every object is hashed again on the way.
 
@@ -228,22 +214,22 @@ def copy_commit(clone: Clone, commit: Commit, cache: Repository) -> None:
     """
     borrowing = cache.borrowing(clone.objects)
     known = cache.git.run("for-each-ref", "--format=%(tree)", "refs/patchkit/pin").decode("ascii").split()
-    wanted = [commit.tree, *(f"^{tree}" for tree in dict.fromkeys(known))]
+    wanted = [tree, *(f"^{each}" for each in dict.fromkeys(known))]
     listed = borrowing.attempt("rev-list", "--objects", "--no-object-names", *wanted, "--")
     if listed.status != 0:
         if "missing" not in listed.stderr or not clone.is_partial:
             raise borrowing.failure(("rev-list",), listed)
         raise GitError(
-            f"{clone.top} does not have all files of {commit.sha[:12]}",
+            f"{clone.top} does not have all files of {sha[:12]}",
             code="CLONE_INCOMPLETE",
             where=Location(path=str(clone.common)),
             why=f"it is a partial clone; git says: {listed.stderr.strip().splitlines()[-1]}",
             hint=f"let git fetch them: {clone.command} sparse-checkout disable; or for another commit than "
-            f"HEAD: {clone.command} worktree add --detach DIR {commit.sha[:12]}",
+            f"HEAD: {clone.command} worktree add --detach DIR {sha[:12]}",
         )
     # No search for better deltas: those of the clone are taken over, and the cache is read locally.
     pack = borrowing.run(
-        "pack-objects", "--stdout", "--quiet", "--window=0", stdin=listed.stdout + commit.sha.encode() + b"\n"
+        "pack-objects", "--stdout", "--quiet", "--window=0", stdin=listed.stdout + f"{sha}\n".encode()
     )
     cache.git.run("index-pack", "--stdin", stdin=pack)
     # What another content stood for in the clone has another name now: then it is missing.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import TracebackType
@@ -37,13 +36,9 @@ def git_date(date: str) -> str:
         ValueError: no such date, or no zone.
     """
     moment = dt.datetime.fromisoformat(date)
-    offset = moment.utcoffset()
-    if offset is None:
+    if moment.tzinfo is None:
         raise ValueError(f"no time zone in {date!r}")
-    minutes = int(offset.total_seconds()) // 60
-    sign = "-" if minutes < 0 else "+"
-    hours, rest = divmod(abs(minutes), 60)
-    return f"{int(moment.timestamp())} {sign}{hours:02d}{rest:02d}"
+    return f"{int(moment.timestamp())} {moment:%z}"
 
 
 _COMMITTER = re.compile(
@@ -89,9 +84,12 @@ class CommitStream:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # The error of a full disk came with the write; closing flushes and would repeat it.
-        with _ignored_after(error):
+        try:
             self._file.close()
+        except OSError:
+            # The error of a full disk came with the write; closing flushes and would repeat it.
+            if error is None:
+                raise
 
     def begin(self, *, message: str, date: str, parent: str | None) -> None:
         """Start a commit on top of ``parent``, or of the commit before when that is None.
@@ -155,15 +153,6 @@ class CommitStream:
     def _put(self, data: bytes) -> None:
         with disk_errors(self.repository.path, "preparing a commit"):
             self._file.write(data)
-
-
-@contextmanager
-def _ignored_after(error: BaseException | None) -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        if error is None:
-            raise
 
 
 def _quoted(path: str) -> bytes:

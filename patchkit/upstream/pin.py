@@ -11,7 +11,7 @@ from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.series.lock import GitSource, Pin, SdistSource
 from patchkit.upstream.cache import Cache
-from patchkit.upstream.clone import Commit, copy_commit, open_clone
+from patchkit.upstream.clone import copy_commit, open_clone
 from patchkit.upstream.commits import CommitStream, git_date
 from patchkit.upstream.git import check_git, object_id, redacted
 from patchkit.upstream.packs import cut_history
@@ -161,11 +161,10 @@ def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> Pinn
 
 def _from_clone(task: _Task, directory: Path) -> PinnedTree:
     pin = task.pin
-    if pin.commit is None or pin.commit_object is None:
-        raise AssertionError("a pin of a clone is a commit that was read")
+    if pin.commit is None:
+        raise AssertionError("a pin of a clone is a commit")
     task.reporter.step(f"copying {pin.commit[:12]} from {directory}")
-    commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
-    copy_commit(open_clone(directory, task.reporter), commit, task.repository)
+    copy_commit(open_clone(directory, task.reporter), pin.commit, pin.tree, task.repository)
     return _accept(task, task.repository.tree_of(pin.commit), "clone", str(directory))
 
 

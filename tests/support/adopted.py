@@ -9,13 +9,13 @@ from patchkit.candidate.find import read_candidate
 from patchkit.candidate.lock import digest_today
 from patchkit.candidate.record import record_ref, write_record
 from patchkit.series.folder import SeriesDir
+from patchkit.upstream.cache import open_cache
 from patchkit.upstream.refs import list_refs, read_ref, update_ref
-from patchkit.upstream.repository import open_repository
 
 
 def adopt(cache: Path, series: Path, branch: str) -> None:
     """Rewrite the record of a candidate branch, so that its files are those of ``series``."""
-    repository = open_repository(cache / "upstream.git", NullReporter())
+    repository = open_cache(cache).peek(NullReporter())
     assert repository is not None
     ref = f"refs/heads/{branch}"
     candidate = read_candidate(repository, ref, list_refs(repository, "refs"))

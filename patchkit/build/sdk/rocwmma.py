@@ -10,8 +10,8 @@ from patchkit.base.errors import Location, SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.pins import RocWmmaPin
+from patchkit.upstream.cache import create_repository
 from patchkit.upstream.remote import fetch_commit
-from patchkit.upstream.repository import create_repository
 
 _ANSWER_S = 10.0
 _VERSION_FILE = "rocwmma/internal/rocwmma-version.hpp.in"

@@ -78,9 +78,8 @@ def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | No
         return None
     if not clone.ask("rev-parse", "--verify", "--quiet", f"{pin.commit}^{{commit}}"):
         return None
-    commit = Commit(sha=pin.commit, tree=pin.tree, date=pin.committed, raw=pin.commit_object)
     try:
-        copy_commit(clone, commit, repository)
+        copy_commit(clone, pin.commit, pin.tree, repository)
     except GitError:
         return None
     return pin.commit

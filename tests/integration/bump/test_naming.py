@@ -8,7 +8,7 @@ from demo_world import make_upstream, pin_at
 from patchkit.base.reporter import NullReporter
 from patchkit.bump.classes import Classified, Drift, Gone
 from patchkit.bump.history import name_commits
-from patchkit.upstream.remote import open_history
+from patchkit.upstream.history import open_history
 
 KERNEL = "int kernel(int x) {\n    int a = 1;\n    return a + x;\n}\n"
 BUILDS = [

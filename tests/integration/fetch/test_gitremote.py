@@ -8,9 +8,10 @@ import pytest
 from processes import command_lines, is_gone
 from refusing import refused
 
+from patchkit.upstream.cache import create_repository
 from patchkit.upstream.git import Finished
 from patchkit.upstream.remote import RemoteUrlBad, fetch_commit
-from patchkit.upstream.repository import Repository, create_repository
+from patchkit.upstream.repository import Repository
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from refusing import refused
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
 from patchkit.build.tree import export_tree, overlay_tree
-from patchkit.upstream.repository import Repository, create_repository
+from patchkit.upstream.cache import create_repository
+from patchkit.upstream.repository import Repository
 
 
 @pytest.fixture

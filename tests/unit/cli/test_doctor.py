@@ -13,9 +13,10 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.toolchain import places
 from patchkit.cli import doctor
 from patchkit.cli.doctor import Check, check_toolchain, run_doctor
+from patchkit.upstream.cache import create_repository
 from patchkit.upstream.commits import CommitStream
 from patchkit.upstream.refs import update_ref
-from patchkit.upstream.repository import Repository, create_repository
+from patchkit.upstream.repository import Repository
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,8 +12,7 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import default_cache_root, open_cache
-from patchkit.upstream.repository import mark
+from patchkit.upstream.cache import default_cache_root, mark, open_cache
 
 REPORTER = NullReporter()
 

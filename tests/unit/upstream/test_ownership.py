@@ -9,9 +9,9 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import open_cache
+from patchkit.upstream.cache import create_repository, open_cache
 from patchkit.upstream.commits import NewCommit, Written, write_commits
-from patchkit.upstream.repository import Repository, create_repository, open_repository
+from patchkit.upstream.repository import Repository
 
 REPORTER = NullReporter()
 
@@ -44,7 +44,7 @@ def test_a_repository_of_the_user_is_refused_and_kept(
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "upstream.git").mkdir()
-    assert open_repository(tmp_path / "upstream.git", REPORTER) is None
+    assert open_cache(tmp_path).peek(REPORTER) is None
     assert create_repository(tmp_path / "upstream.git", REPORTER).write_object("blob", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["upstream.git"]
 
@@ -81,11 +81,11 @@ def test_settings_that_could_change_bytes_or_run_programs_are_refused(
 ) -> None:
     plain_git(repo.path.parent, "config", "--file", str(repo.path / "config"), key, value)
     with refused("CACHE_ALTERED") as caught:
-        open_repository(repo.path, REPORTER)
+        open_cache(repo.path.parent).peek(REPORTER)
     assert key.lower() in (caught.value.why or "").lower()
     command = caught.value.hint or ""
     subprocess.run(command.split(), check=True)
-    assert open_repository(repo.path, REPORTER) is not None
+    assert open_cache(repo.path.parent).peek(REPORTER) is not None
 
 
 def test_what_a_user_of_a_checkout_sets_is_allowed(repo: Repository, plain_git: Callable[..., str]) -> None:
@@ -95,7 +95,7 @@ def test_what_a_user_of_a_checkout_sets_is_allowed(repo: Repository, plain_git: 
         ("branch.mine.merge", "refs/heads/mine"),
     ):
         plain_git(repo.path.parent, "config", "--file", str(repo.path / "config"), key, value)
-    assert open_repository(repo.path, REPORTER) is not None
+    assert open_cache(repo.path.parent).peek(REPORTER) is not None
 
 
 def test_other_attributes_are_refused_and_written_anew_once_removed(repo: Repository) -> None:
@@ -103,7 +103,7 @@ def test_other_attributes_are_refused_and_written_anew_once_removed(repo: Reposi
     wanted = attributes.read_bytes()
     attributes.write_bytes(b"* filter=x\n")
     with refused("CACHE_ALTERED") as caught:
-        open_repository(repo.path, REPORTER)
+        open_cache(repo.path.parent).peek(REPORTER)
     assert (caught.value.hint or "").startswith(f"rm {attributes}")
     attributes.unlink()
     with open_cache(repo.path.parent).hold(REPORTER):

@@ -6,8 +6,9 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
+from patchkit.upstream.cache import create_repository, mark, open_cache
 from patchkit.upstream.commits import Written
-from patchkit.upstream.repository import Repository, create_repository, mark, open_repository
+from patchkit.upstream.repository import Repository
 
 ODD = "src/odd \"n\\ame'.cu"
 
@@ -72,9 +73,9 @@ def test_entries_are_found_with_the_folders_above(repo: Repository, base: Writte
 def test_a_half_made_repository_is_completed(repo: Repository, base: Written) -> None:
     (repo.path / "HEAD").unlink()
     (repo.path / "info" / "attributes").unlink()
-    assert open_repository(repo.path, NullReporter()) is None
+    assert open_cache(repo.path.parent).peek(NullReporter()) is None
     create_repository(repo.path, NullReporter())
-    again = open_repository(repo.path, NullReporter())
+    again = open_cache(repo.path.parent).peek(NullReporter())
     assert again is not None
     assert again.tree_of(base.commit) == base.tree
 
