@@ -8,9 +8,9 @@ from dataclasses import replace
 from patchkit.base.errors import Location, UsageError
 from patchkit.bump.classes import GOOD, Classified, UpstreamCommit
 from patchkit.bump.classify import Comparison, classify_series
+from patchkit.bump.rendering import Rendering, select_on
 from patchkit.bump.sweep import Break, Row, Sweep
 from patchkit.bump.target import own_pin, remote_url, tell_nearest
-from patchkit.candidate.following import Rendering, select_on
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series

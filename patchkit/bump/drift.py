@@ -1,20 +1,112 @@
-"""Where the places of an edit went between two upstreams."""
+"""One function on two upstreams, as lists of statements: what changed, and where places of an edit went."""
 
 from __future__ import annotations
 
+import bisect
+import difflib
+import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from patchkit.base.source import Span
 from patchkit.bump.classes import Drift, Move
-from patchkit.candidate.retarget import Alignment, UnitList, align, list_units, nameless_digest
 from patchkit.cpp.scopes import Entity, ScopeMap
 from patchkit.edits.resolve import Anchor
 
+_ENDS = frozenset({b";", b"{", b"}"})
+Function = tuple[ScopeMap, Entity]
 _MOST_UNITS = 12  # units of each side; the digests cover all of them
 
 
-def find_drift(old: tuple[ScopeMap, Entity], new: tuple[ScopeMap, Entity]) -> Drift | None:
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A statement, the head of a block, or a preprocessor line: its tokens as one text."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class UnitList:
+    """The units of a span of one file, in order."""
+
+    units: tuple[Unit, ...]
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """Their texts."""
+        return tuple(unit.text for unit in self.units)
+
+    def at(self, offset: int) -> int | None:
+        """Which unit the byte offset is in, or the next one behind it; None behind the last."""
+        rank = bisect.bisect_right(self.units, offset, key=lambda unit: unit.span.end - 1)
+        return rank if rank < len(self.units) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """``same`` maps ranks of the old list to the new one; ``changed`` pairs ranges that correspond."""
+
+    same: dict[int, int]
+    changed: tuple[tuple[range, range], ...]
+
+
+def list_units(scopes: ScopeMap, span: Span) -> UnitList:
+    """The units of ``span``."""
+    pieces: list[tuple[Span, bytes, bool]] = [
+        (scopes.code[i].span, scopes.code[i].text, False) for i in scopes.code_in(span)
+    ]
+    pieces += [
+        (line.span, b"# " + line.condition, True) for line in scopes.directives if span.contains(line.span)
+    ]
+    pieces.sort(key=lambda piece: piece[0].start)
+    units: list[Unit] = []
+    run: list[tuple[Span, bytes]] = []
+    for place, text, is_directive in pieces:
+        if is_directive:
+            _close(units, run)
+            units.append(Unit(text.decode("utf-8", "replace"), place))
+            continue
+        run.append((place, text))
+        if text in _ENDS:
+            _close(units, run)
+    _close(units, run)
+    return UnitList(tuple(units))
+
+
+def _close(units: list[Unit], run: list[tuple[Span, bytes]]) -> None:
+    if run:
+        text = b" ".join(text for _, text in run).decode("utf-8", "replace")
+        units.append(Unit(text, Span(run[0][0].start, run[-1][0].end)))
+        run.clear()
+
+
+def align(old: Sequence[str], new: Sequence[str]) -> Alignment:
+    """Longest common runs first, as :mod:`difflib` finds them."""
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    same: dict[int, int] = {}
+    changed: list[tuple[range, range]] = []
+    for tag, first, last, new_first, new_last in matcher.get_opcodes():
+        if tag == "equal":
+            same.update(zip(range(first, last), range(new_first, new_last), strict=True))
+        else:
+            changed.append((range(first, last), range(new_first, new_last)))
+    return Alignment(same, tuple(changed))
+
+
+def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
+    """Digest of a function's units in which its own name reads as one fixed word."""
+    last = entity.name.rpartition("::")[2]
+    state = hashlib.sha256()
+    for text in list_units(scopes, entity.span).texts:
+        words = ("@" if word == last else word for word in text.split(" "))
+        state.update(" ".join(words).encode() + b"\0")
+    return state.hexdigest()
+
+
+def find_drift(old: Function, new: Function) -> Drift | None:
     """What changed between two versions of one function as upstream has them; None when nothing did."""
     (old_scopes, old_entity), (new_scopes, new_entity) = old, new
     if old_entity.digest == new_entity.digest:
@@ -46,7 +138,6 @@ def _first(units: list[str]) -> tuple[str, ...]:
     return (*units[: _MOST_UNITS - 1], f"... and {len(units) - _MOST_UNITS + 1} more")
 
 
-_HEAD_ENDS = frozenset({b";", b"{", b"}"})
 _MOST_CHARACTERS = 160  # characters of a statement
 
 _How = Literal["nesting", "order", "statement"]
@@ -129,7 +220,7 @@ def _head(scopes: ScopeMap, brace: int, whole: Span) -> str:
     position = brace - 1
     while position >= 0 and scopes.code[position].span.start >= whole.start:
         text = scopes.code[position].text
-        if text in _HEAD_ENDS and not _inside_brackets(scopes, position, brace):
+        if text in _ENDS and not _inside_brackets(scopes, position, brace):
             break
         words.append(text)
         position -= 1

@@ -9,10 +9,10 @@ from patchkit.base.errors import GitError, SourceError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.bump.classes import Classified, Drift, Gone, UpstreamCommit
-from patchkit.bump.classify import asks_for
+from patchkit.bump.drift import nameless_digest
+from patchkit.bump.premise import asks_for
 from patchkit.bump.request import BumpRequest
 from patchkit.candidate.handover import upstream_url
-from patchkit.candidate.retarget import nameless_digest
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.tree import read_upstream
 from patchkit.series.lock import Pin

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from patchkit.base.errors import UsageError
-from patchkit.candidate.following import select_on
+from patchkit.bump.rendering import select_on
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, Result

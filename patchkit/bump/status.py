@@ -11,7 +11,7 @@ from typing import Literal
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.plain import fields_of, plain
-from patchkit.bump.classify import find_gone, find_replacement
+from patchkit.bump.premise import find_gone, find_replacement
 from patchkit.candidate.find import read_candidate
 from patchkit.candidate.following import followed_series
 from patchkit.candidate.record import Candidate, is_candidate

@@ -10,9 +10,9 @@ from typing import Literal
 from patchkit.base.plain import plain
 from patchkit.bump.classes import DROPPED, GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
+from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.bump.request import BumpRequest, Variant
 from patchkit.candidate.commit import write_plan
-from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
 from patchkit.candidate.lock import make_result, read_inputs
 from patchkit.candidate.plan import Request, make_plan
 from patchkit.candidate.record import Candidate, candidate_ref
@@ -22,7 +22,7 @@ from patchkit.gates.verify import Report
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.lock import Followed, Lock, Pin, write_lock
 from patchkit.series.profile import load_profiles
-from patchkit.series.selection import opted_in
+from patchkit.series.selection import Selected, opted_in
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.pin import obtain
 from patchkit.upstream.repository import Repository
@@ -176,15 +176,19 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
     series = load_series(work.stage.series.patches)
     last: dict[str, Rendering] = {}
     for build in variant.builds:
-        base = _comparison(work, variant, series, work.lock.pin(build), (), repository)
-        # A newer pin knows better where a function is now.
-        last |= {
-            each.patch.id: each
-            for each in render_series(base.chosen, base.files, work.stage.series)
-            if each.placed is not None
-        }
-    new = _comparison(work, variant, series, work.new, variant.without, repository)
-    verdicts, renderings = classify_series(replace(new, last=last))
+        chosen, files = _read(work, variant, series, work.lock.pin(build), (), repository)
+        last |= last_renderings(chosen, files, work.stage.series)  # a newer pin knows better
+    chosen, files = _read(work, variant, series, work.new, variant.without, repository)
+    verdicts, renderings = classify_series(
+        Comparison(
+            series=work.stage.series,
+            build=work.new.build,
+            chosen=chosen,
+            files=files,
+            last=last,
+            reporter=work.workspace.reporter,
+        )
+    )
     had = variant.had if variant.had is not None else tuple(last)
     conflicts = [each.id for each in verdicts if each.patch_class == "conflict"]
     left_out = conflicts if work.request.drop_conflicts else []
@@ -208,9 +212,10 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
     )
 
 
-def _comparison(
+def _read(
     work: Work, variant: Variant, series: Series, pin: Pin, without: Sequence[str], repository: Repository
-) -> Comparison:
+) -> tuple[tuple[Selected, ...], UpstreamFiles]:
+    """What of the variant applies to a pin, and the sources there."""
     obtained = obtain(
         pin,
         cache=work.cache,
@@ -222,14 +227,8 @@ def _comparison(
     if obtained.commit not in work.trees:
         work.trees[obtained.commit] = read_upstream(repository, obtained.commit, series.folders)
     profiles = load_profiles(work.stage.series.profiles, variant.archs)
-    return Comparison(
-        series=work.stage.series,
-        build=pin.build,
-        chosen=select_on(series, profiles, pin, variant.with_, without),
-        files=work.trees[obtained.commit].fresh(),
-        last={},
-        reporter=work.workspace.reporter,
-    )
+    chosen = select_on(series, profiles, pin, variant.with_, without)
+    return chosen, work.trees[obtained.commit].fresh()
 
 
 def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:

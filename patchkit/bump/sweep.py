@@ -15,8 +15,8 @@ from patchkit.base.plain import fields_of, plain
 from patchkit.base.reporter import NullReporter
 from patchkit.bump.classes import GOOD, PATCH_CLASSES, Classified, PatchClass, UpstreamCommit
 from patchkit.bump.classify import Comparison, classify_series
+from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.bump.target import own_pin
-from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series
@@ -198,8 +198,7 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     before = chunk.before
     if before is not None:
         files = read_upstream(repository, _commit(repository, before), series.folders)
-        made = render_series(select_on(series, profiles, before, chunk.with_), files, chunk.series)
-        last = {each.patch.id: each for each in made if each.placed is not None}
+        last = last_renderings(select_on(series, profiles, before, chunk.with_), files, chunk.series)
     rows: list[Row] = []
     for pin in chunk.pins:
         files = read_upstream(repository, _commit(repository, pin), series.folders)

@@ -1,107 +1,42 @@
-"""Functions that a bump found under another name or in another file, put into the patches of a series."""
+"""A series whose functions have the names and files that a bump found for them on a pin."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
 
-from patchkit.base.errors import ErrorGroup, PatchkitError
-from patchkit.candidate.retarget import Target, retarget_patch
-from patchkit.edits.place import PlacedPatch, place_patch
-from patchkit.edits.tree import UpstreamFiles
 from patchkit.series.catalogue import Series
-from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import Followed, Pin
-from patchkit.series.patch import Patch
-from patchkit.series.profile import ArchProfile
-from patchkit.series.selection import Selected, select_patches
+from patchkit.series.lock import Pin
+from patchkit.series.patch import Alias, Edit, Patch
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
-    """``before`` has the edited files that exist; ``placed`` is None when ``errors`` say why.
-
-    ``upstream`` is what it was rendered on, without any patch.
-    """
-
-    selected: Selected
-    upstream: UpstreamFiles
-    before: Mapping[str, bytes]
-    placed: PlacedPatch | None
-    errors: tuple[PatchkitError, ...] = ()
-
-    @property
-    def patch(self) -> Patch:
-        """The patch as it was placed."""
-        return self.selected.patch
-
-
-def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
-    """Place one patch on the current state of ``files`` and leave that as it is."""
-    found = {edit.file: files.read(edit.file) for edit in selected.patch.edits}
-    before = {path: data for path, data in found.items() if data is not None}
-    upstream = files.fresh()
-    try:
-        placed = place_patch(selected, files, series.patches, series.templates)
-    except PatchkitError as exc:
-        errors = exc.errors if isinstance(exc, ErrorGroup) else (exc,)
-        return Rendering(selected=selected, upstream=upstream, before=before, placed=None, errors=errors)
-    return Rendering(selected=selected, upstream=upstream, before=before, placed=placed)
-
-
-def render_series(
-    chosen: Sequence[Selected], files: UpstreamFiles, series: SeriesDir
-) -> tuple[Rendering, ...]:
-    """Place every patch that has targets, in order; ``files`` has all of them afterwards."""
-    done: list[Rendering] = []
-    for selected in chosen:
-        if selected.targets:
-            rendering = render_patch(selected, files, series)
-            if rendering.placed is not None:
-                files.write(rendering.placed.changes)
-            done.append(rendering)
-    return tuple(done)
+_Placed = TypeVar("_Placed", Edit, Alias)
 
 
 def followed_series(series: Series, pin: Pin) -> Series:
     """The series with the functions where ``pin`` has them."""
     if not pin.followed:
         return series
-    targets = {
-        (each.file, each.function): Target(file=each.now_file, function=each.now_function)
-        for each in pin.followed
-    }
+    targets = {(each.file, each.function): (each.now_file, each.now_function) for each in pin.followed}
     return replace(series, patches=tuple(retarget_patch(patch, targets) for patch in series.patches))
 
 
-def select_on(
-    series: Series,
-    profiles: Sequence[ArchProfile],
-    pin: Pin,
-    with_: Sequence[str],
-    without: Sequence[str] = (),
-) -> tuple[Selected, ...]:
-    """What applies to a pin and these GPUs, with the functions where the pin has them.
+def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], tuple[str, str]]) -> Patch:
+    """The patch with its functions where they are now: ``targets`` has file and function by those before.
 
-    Raises as :func:`patchkit.series.selection.select_patches`.
+    An edit of a file as a whole (an include) follows when all functions of that file went to one other file.
     """
-    series = followed_series(series, pin)
-    return select_patches(series, profiles, pin.build, without=without, with_=with_)
+    moved: dict[str, set[str]] = {}
+    for edit in patch.edits:
+        if edit.function is not None:
+            file, _ = targets.get((edit.file, edit.function), (edit.file, ""))
+            moved.setdefault(edit.file, set()).add(file)
 
+    def follow(one: _Placed) -> _Placed:
+        target = targets.get((one.file, one.function or ""))
+        if target is not None:
+            return replace(one, file=target[0], function=target[1])
+        files = moved.get(one.file, set())
+        return one if one.function or len(files) != 1 else replace(one, file=next(iter(files)))
 
-def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:
-    """What a pin has to say for these renderings to come again; ``series`` is as patch.toml has it."""
-    named = {(patch.id, edit.id): edit for patch in series.patches for edit in patch.edits}
-    found: set[Followed] = set()
-    for rendering in renderings:
-        for now in rendering.patch.edits:
-            was = named[rendering.patch.id, now.id]
-            if was.function is None or now.function is None:
-                continue
-            if (was.file, was.function) != (now.file, now.function):
-                found.add(
-                    Followed(
-                        file=was.file, function=was.function, now_file=now.file, now_function=now.function
-                    )
-                )
-    return tuple(sorted(found))
+    return replace(patch, edits=tuple(map(follow, patch.edits)), aliases=tuple(map(follow, patch.aliases)))

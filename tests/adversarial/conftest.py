@@ -14,7 +14,7 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.bump.classes import Classified
 from patchkit.bump.classify import Comparison, classify_series
-from patchkit.candidate.following import Rendering, render_series
+from patchkit.bump.rendering import Rendering, last_renderings
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir, find_series_dir
@@ -95,14 +95,14 @@ def ground_on(checkout: Path, warm_cache: Path, series_dir: SeriesDir, patches: 
     pinned = find_pinned(repository, pin)
     files = read_upstream(repository, pinned.commit, series.folders)
     chosen = select_patches(series, [profile], 6900, only=(), without=(), with_=())
-    renderings = render_series(chosen, files, series_dir)
-    assert [each.errors for each in renderings] == [()] * len(patches)
+    last = last_renderings(chosen, files, series_dir)
+    assert len(last) == len(patches)
     return Ground(
         series_dir=series_dir,
         series=series,
         profile=profile,
         files=files.fresh(),
-        last={each.patch.id: each for each in renderings},
+        last=last,
     )
 
 

@@ -256,7 +256,7 @@ def test_a_macro_table_that_became_a_struct_table_is_a_conflict(make_ground, che
 )
 def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
     from patchkit.bump.derive import bare
-    from patchkit.candidate.following import render_patch
+    from patchkit.bump.rendering import render_patch
     from patchkit.edits.context import make_guard
 
     files = ground.files.fresh()

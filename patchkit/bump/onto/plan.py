@@ -18,7 +18,7 @@ from patchkit.base.plain import plain
 from patchkit.bump.classes import GOOD, Classified
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_other_code
-from patchkit.candidate.following import Rendering, followed_by, render_series, select_on
+from patchkit.bump.rendering import Rendering, followed_by, last_renderings, select_on
 from patchkit.candidate.plan import Choice, Plan, PlannedPatch, Request, name_opt_ins
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
@@ -68,8 +68,7 @@ def _render_on(
         base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter).commit
         chosen = select_on(choice.series, choice.profiles, pin, request.with_, request.without)
         upstream = read_upstream(repository, base, choice.series.folders)
-    rendered = render_series(chosen, upstream, workspace.series)
-    return {each.patch.id: each for each in rendered if each.placed is not None}
+    return last_renderings(chosen, upstream, workspace.series)
 
 
 def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | None:

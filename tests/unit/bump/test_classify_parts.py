@@ -7,9 +7,10 @@ from refusing import refused
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
 from patchkit.bump.derive import Step, bare, compare_derivations, merge_file, same_tokens, take_out
-from patchkit.bump.drift import find_drift
-from patchkit.candidate.retarget import align, find_resemblances, find_target, list_units, near_target
+from patchkit.bump.drift import align, find_drift, list_units
+from patchkit.bump.follow import find_resemblances, find_target, near_target
 from patchkit.cpp.scopes import parse_scopes
+from patchkit.edits.tree import UpstreamFiles
 
 QUIET = NullReporter()
 BASE = b"int f(int x) {\n    int a = 1;\n    int b = 2;\n    int c = 3;\n    return a + b + c + x;\n}\n"
@@ -135,30 +136,37 @@ def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
         assert take_out([both], whole | {path: data}, QUIET).found == ()
 
 
-def target_of(files, known):
-    parsed = {path: scopes(data, path) for path, data in files.items()}
-    return find_target(function(BASE), files, parsed.__getitem__, known)
+def upstream(**names):
+    """An older upstream: functions of these names in a.cu, b.cu and so on."""
+    code = {
+        f"{file}.cu": b"".join(b"int %s() {\n}\n" % name for name in found) for file, found in names.items()
+    }
+    return UpstreamFiles(code)
+
+
+def target_of(files, **names):
+    return find_target(function(BASE), upstream(**names), UpstreamFiles(files))
 
 
 def test_a_function_is_followed_only_where_there_is_one():
     renamed = BASE.replace(b"int f(", b"int g(")
-    had = {"a.cu": frozenset({"f"}), "b.cu": frozenset({"h"})}
-    assert target_of({"a.cu": renamed}, had.get).function == "g"
-    assert target_of({"a.cu": renamed + BASE.replace(b"int f(", b"int k(")}, had.get) is None
-    assert target_of({"a.cu": b"", "b.cu": BASE}, had.get).file == "b.cu"
-    assert target_of({"a.cu": b"", "b.cu": BASE, "c.cu": BASE}, had.get) is None
+    had = {"a": [b"f"], "b": [b"h"]}
+    assert target_of({"a.cu": renamed}, **had).function == "g"
+    assert target_of({"a.cu": renamed + BASE.replace(b"int f(", b"int k(")}, **had) is None
+    assert target_of({"a.cu": b"", "b.cu": BASE}, **had).file == "b.cu"
+    assert target_of({"a.cu": b"", "b.cu": BASE, "c.cu": BASE}, **had) is None
     # The same name, and other code: somebody else's function.
-    assert target_of({"a.cu": b"", "b.cu": BASE.replace(b"int b = 2;", b"if (x) { y(); }")}, had.get) is None
-    assert target_of({"a.cu": b"", "b.cu": BASE}, {"a.cu": frozenset(), "b.cu": frozenset({"f"})}.get) is None
-    assert target_of({"a.cu": renamed}, {"a.cu": frozenset({"f", "g"})}.get) is None
+    assert target_of({"a.cu": b"", "b.cu": BASE.replace(b"int b = 2;", b"if (x) { y(); }")}, **had) is None
+    assert target_of({"a.cu": b"", "b.cu": BASE}, a=[], b=[b"f"]) is None
+    assert target_of({"a.cu": renamed}, a=[b"f", b"g"]) is None
 
 
 def test_what_resembles_the_function_is_named_with_its_share():
     other = scopes(BASE.replace(b"int f(", b"int g(").replace(b"c = 3", b"c = 4"))
-    (found,) = find_resemblances(function(BASE), [other], {"a.cu": frozenset({"f"})}.get)
+    (found,) = find_resemblances(function(BASE), upstream(a=[b"f"]), [other])
     assert (found.where.line, "'g' has" in found.where.label) == (1, True)
     far = scopes(b"int g(int x) {\n    while (x) {\n        y();\n    }\n    z();\n}\n")
-    assert find_resemblances(function(BASE), [far], {"a.cu": frozenset({"f"})}.get) == ()
+    assert find_resemblances(function(BASE), upstream(a=[b"f"]), [far]) == ()
 
 
 LONG = (
@@ -170,7 +178,7 @@ LONG = (
 
 def alike(*others):
     new = scopes(b"\n".join(others))
-    return find_resemblances(function(LONG), [new], {"a.cu": frozenset({"f"})}.get)
+    return find_resemblances(function(LONG), upstream(a=[b"f"]), [new])
 
 
 def test_a_near_target_has_nearly_all_of_the_code_and_no_rival():
@@ -180,7 +188,7 @@ def test_a_near_target_has_nearly_all_of_the_code_and_no_rival():
     far = near
     for number in range(8, 16):
         far = far.replace(b"step_%d(" % number, b"other_%d(" % number)
-    assert [each.target.function for each in alike(far)] == ["g"]
+    assert [each.function for each in alike(far)] == ["g"]
     assert near_target(alike(far)) is None
 
 
