@@ -88,7 +88,6 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
         choice = choose(request, workspace)
         base = obtain_base(choice, workspace, cache)
-        declared = declared_options(repository, base)
         known = find_known(choice, base, repository, workspace)
         if known is not None:
             (candidate, result), state = known, "recorded"
@@ -113,6 +112,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             note.text = f"{candidate.branch} is where it was, or complete at {candidate.tip[:12]}"
             move_candidate(repository, candidate, old, make_record(choice, result, workspace))
         note.text = f"{candidate.branch} is complete at {candidate.tip[:12]}"
+        cmake = cmake_command(choice, checkout, repository, base)
     return Applied(
         candidate=candidate,
         choice=choice,
@@ -121,7 +121,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         handover=handover,
         unchanged=old == candidate.tip,
         lock_state=_LOCK_STATES[state],
-        cmake=cmake_command(choice, checkout, declared),
+        cmake=cmake,
         available=None
         if candidate.commits
         else find_available(workspace.series, choice.archs, choice.pin.build),
@@ -151,19 +151,14 @@ def move_candidate(repository: Repository, candidate: Candidate, old: str | None
         update_refs(repository, moves)
 
 
-def declared_options(repository: Repository, commit: str) -> bytes | None:
-    """Upstream's file of options; None where a tree has none."""
-    if OPTIONS_FILE not in repository.find_entries(commit, [OPTIONS_FILE]):
-        return None
-    return repository.read_blobs(commit, [OPTIONS_FILE])[OPTIONS_FILE]
-
-
-def cmake_command(choice: Choice, source: Path | None, declared: bytes | None = None) -> list[str]:
+def cmake_command(choice: Choice, source: Path | None, repository: Repository, base: str) -> list[str]:
     """The configure command for these GPUs: the profiles' options, their targets joined.
 
-    Options of ggml that ``declared``, upstream's file of options, does not have are left out: CMake warns of
-    what nobody reads.
+    Options of ggml that upstream's file of options at ``base`` does not have are left out: CMake warns of
+    what nobody reads. Where there is no such file, all stay.
     """
+    has_file = OPTIONS_FILE in repository.find_entries(base, [OPTIONS_FILE])
+    declared = repository.read_blobs(base, [OPTIONS_FILE])[OPTIONS_FILE] if has_file else None
     options: dict[str, str] = {}
     macros = {macro for each in choice.selected if each.targets for macro in each.patch.guard.macros}
     for profile in choice.profiles:

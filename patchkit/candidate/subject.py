@@ -7,7 +7,7 @@ published. What git says decides which files changed and which patch a line come
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
@@ -21,14 +21,6 @@ from patchkit.edits.guard import Guard
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, list_profiles, load_profile
-from patchkit.series.promises import (
-    NO_GAIN,
-    NOTHING_WORSE,
-    BenchRules,
-    KernelMove,
-    LaunchPromises,
-    ResourceRules,
-)
 from patchkit.upstream.repository import Repository
 
 
@@ -36,15 +28,16 @@ from patchkit.upstream.repository import Repository
 class PatchPart:
     """One patch of the candidate: its commit, guard, and the files it changes (``touched``) and adds."""
 
-    id: str
+    patch: Patch
     commit: str
     guard: Guard
     touched: tuple[str, ...]
     new_files: tuple[str, ...]
-    resources: ResourceRules = NOTHING_WORSE
-    bench: BenchRules = NO_GAIN
-    moves: tuple[KernelMove, ...] = ()
-    launches: LaunchPromises = field(default_factory=LaunchPromises)
+
+    @property
+    def id(self) -> str:
+        """The patch's."""
+        return self.patch.id
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -57,9 +50,8 @@ class Subject:
     """One candidate.
 
     ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
-    commit. ``archs`` are the GPUs
-    the candidate is for, ``profiles`` all that there are. ``authors`` says, per changed file of the
-    candidate, which patch each line comes from (None: upstream); index 0 is line 1.
+    commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are. ``authors`` says,
+    per changed file of the candidate, which patch each line comes from (None: upstream); index 0 is line 1.
     """
 
     baseline: Path
@@ -150,15 +142,11 @@ def _part(
     targets = [profiles[line.split()[0]] for line in trailers.splitlines() if line.strip()]
     changes = repository.list_changes(f"{made.commit}^", made.commit)
     return PatchPart(
-        id=patch.id,
+        patch=patch,
         commit=made.commit,
         guard=make_guard(patch.guard.macros, targets),
         touched=tuple(each.path for each in changes if each.letter != "A"),
         new_files=tuple(each.path for each in changes if each.letter == "A"),
-        resources=patch.resources,
-        bench=patch.bench,
-        moves=patch.moves,
-        launches=patch.launches,
     )
 
 

@@ -231,7 +231,7 @@ class BenchGate:
 
     def run(self, subject: Subject) -> GateResult:
         """Measure and judge; raises what :meth:`BenchSession.add_round` raises."""
-        rules = [(patch.id, patch.bench) for patch in subject.patches]
+        rules = [(patch.id, patch.patch.bench) for patch in subject.patches]
         promise = promises_for(rules, subject.archs, self.head_size)
         folder = subject.cache_root / "evidence" / subject.candidate_tree / self.name
         with open_session(self.setup, folder, runner=self.runner, reporter=subject.reporter) as session:

@@ -311,7 +311,7 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
 
 def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
     """What the first patch that names the kernel allows; else nothing may get worse."""
-    said = (patch.resources.allowance(row.kernel) for patch in subject.patches)
+    said = (patch.patch.resources.allowance(row.kernel) for patch in subject.patches)
     return next((each for each in said if each is not None), NOTHING_WORSE)
 
 
@@ -351,7 +351,7 @@ def _pruned(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErr
 
 
 def _undeclared(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:
-    patterns = [pattern for patch in subject.patches for pattern in patch.resources.new_kernels]
+    patterns = [pattern for patch in subject.patches for pattern in patch.patch.resources.new_kernels]
     extra = [
         row
         for row in rows

@@ -12,7 +12,7 @@ from patchkit.base.errors import InterruptNote
 from patchkit.base.plain import plain
 from patchkit.bump.onto.pin import Onto
 from patchkit.bump.onto.plan import OntoPlan, plan_onto
-from patchkit.candidate.apply import cmake_command, declared_options, move_candidate
+from patchkit.candidate.apply import cmake_command, move_candidate
 from patchkit.candidate.commit import write_plan
 from patchkit.candidate.known import make_record
 from patchkit.candidate.lock import make_result, read_inputs
@@ -101,12 +101,12 @@ def run_onto(
         if place is not None and place.tip != candidate.tip:
             workspace.reporter.step(f"adding the branch {branch} to {clone.top}")
             put_branch(clone, place, repository, base=plan.base, tip=candidate.tip)
-        declared = declared_options(repository, plan.base)
+        cmake = cmake_command(plan, clone.top, repository, plan.base)
     return OntoApplied(
         onto=made,
         branch=branch if place is not None else None,
         candidate=candidate,
         before=place.tip if place is not None else None,
         tree=tree,
-        cmake=cmake_command(plan, clone.top, declared),
+        cmake=cmake,
     )

@@ -154,15 +154,15 @@ def _code(touched: Sequence[Pair], arch: str) -> tuple[Code, Code]:
 def _guarded(subject: Subject, device: PlayedDevice, before: Code, after: Code) -> Guarded:
     live = [patch for patch in subject.patches if device.arch in patch.archs]
     # Not every GPU has a table, and without a patch that follows it nothing reads it.
-    follows = any("wmma" in patch.launches.tables for patch in live)
+    follows = any("wmma" in patch.patch.launches.tables for patch in live)
     table = wmma_table(subject.profiles[device.arch]) if follows else ()
     return Guarded(
         device=device,
         code=after,
         code_before=before,
         rows={(row.variant.head_size, row.variant.ncols, row.variant.acc): row for row in table},
-        moves=tuple(move for patch in live for move in patch.moves),
-        promises=tuple(promise for patch in live for promise in patch.launches.cases),
+        moves=tuple(move for patch in live for move in patch.patch.moves),
+        promises=tuple(promise for patch in live for promise in patch.patch.launches.cases),
         about_matrices=about_matrices(live),
     )
 

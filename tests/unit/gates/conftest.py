@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from patchkit.build.compile import CompiledKernel, CompiledUnit
 from patchkit.build.remarks import ResourceRemark
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.edits.context import make_guard
+from patchkit.series.catalogue import load_series
 from patchkit.series.profile import load_profile
 from patchkit.series.promises import NOTHING_WORSE, ResourceRules
 
@@ -39,14 +41,9 @@ def make_subject(tmp_path: Path) -> Callable[..., Subject]:
                 place.write_text(text)
         profiles = {arch: load_profile(ROOT / "arch_profiles", arch) for arch in ("gfx1100", "gfx1151")}
         guard = make_guard(macros, [profiles["gfx1151"]])
-        part = PatchPart(
-            id="my-patch",
-            commit="0" * 40,
-            guard=guard,
-            touched=touched,
-            new_files=(),
-            resources=rules or NOTHING_WORSE,
-        )
+        shipped = load_series(ROOT / "patches").patches[0]
+        patch = replace(shipped, id="my-patch", resources=rules or NOTHING_WORSE)
+        part = PatchPart(patch=patch, commit="0" * 40, guard=guard, touched=touched, new_files=())
         return Subject(
             baseline=tmp_path / "baseline",
             baseline_tree="b" * 40,

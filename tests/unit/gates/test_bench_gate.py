@@ -76,7 +76,8 @@ def bench(tmp_path: Path, make_subject: Callable[..., Subject]) -> Callable[...,
         )
         subject = make_subject()
         (part,) = subject.patches
-        return gate.run(replace(subject, patches=(replace(part, bench=rules or NO_GAIN),)))
+        part = replace(part, patch=replace(part.patch, bench=rules or NO_GAIN))
+        return gate.run(replace(subject, patches=(part,)))
 
     return run
 
