@@ -55,7 +55,7 @@ def check_committed(series: SeriesDir, reporter: Reporter) -> None:
     """
     find_home(series, reporter)
     git = Git(reporter=reporter, work_tree=None)
-    folders = [str(each) for each in (series.patches, series.templates, series.profiles) if each.is_dir()]
+    folders = [str(each) for each in series.folders if each.is_dir()]
     args = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *folders)
     out = git.run("-C", str(series.root), *args).decode("utf-8", "surrogateescape")
     rows = [(row[:2], row[3:]) for row in out.split("\0") if row]

@@ -20,7 +20,6 @@ from patchkit.upstream.repository import Repository
 
 _JOURNAL = "bump.journal"
 _PREFIX = "bump-"
-_PARTS = ("patches", "templates", "arch_profiles")
 
 
 @contextmanager
@@ -31,13 +30,13 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
     processes that are gone are removed. Raises CacheError.
     """
     with working_folder(cache.root, _PREFIX, "making room for the bump") as folder:
+        stage = SeriesDir(root=folder, origin=series.origin)
         try:
             with disk_errors(folder, "making room for the bump"):
-                for name in _PARTS:
-                    if (series.root / name).is_dir():
-                        shutil.copytree(series.root / name, folder / name)
-                (folder / "templates").mkdir(exist_ok=True)
-            stage = SeriesDir(root=folder, origin=series.origin)
+                for part in series.folders:
+                    if part.is_dir():
+                        shutil.copytree(part, folder / part.name)
+                stage.templates.mkdir(exist_ok=True)
             write_lock(stage.lock, lock)
             yield stage
         except PatchkitError as error:
@@ -114,7 +113,7 @@ def recover(cache: Cache, repository: Repository, reporter: Reporter) -> None:
 
 def _put_back(repository: Repository, moves: Mapping[str, Mapping[str, str | None]]) -> None:
     for name, move in moves.items():
-        if move["new"] is not None and read_ref(repository, name) == move["new"]:
+        if read_ref(repository, name) == move["new"]:
             put_back_ref(repository, name, move["old"])
 
 
@@ -130,8 +129,8 @@ def put_back_ref(repository: Repository, name: str, old: str | None) -> None:
 
 def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
     changed = [] if series.lock.read_bytes() == before else [series.lock]
-    for name in _PARTS:
-        for path in sorted((stage.root / name).rglob("*")):
+    for part in stage.folders:
+        for path in sorted(part.rglob("*")):
             original = series.root / path.relative_to(stage.root)
             if path.is_file() and original != series.lock:
                 same = original.is_file() and original.read_bytes() == path.read_bytes()

@@ -126,8 +126,7 @@ def run_export(
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
     repository, candidate = find_candidate(workspace, archs, pin)
-    series = workspace.series
-    kept = (series.patches, series.templates, series.profiles)
+    kept = workspace.series.folders
     files = format_patches(repository, candidate.base, candidate.tip, directory, kept=kept)
     return Exported(
         branch=candidate.branch,

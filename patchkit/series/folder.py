@@ -36,6 +36,11 @@ class SeriesDir:
         return self.root / "arch_profiles"
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        """All three."""
+        return (self.patches, self.templates, self.profiles)
+
+    @property
     def lock(self) -> Path:
         """The pins and the results they must give."""
         return self.patches / "upstream.lock"
