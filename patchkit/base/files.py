@@ -80,8 +80,8 @@ def disk_error(error: OSError, path: Path, doing: str, elsewhere: str = _ELSEWHE
     )
 
 
-def disk_error_from_git(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
-    """The same for what git wrote on stderr; None when it speaks of no refusal of the disk."""
+def disk_error_from_text(text: str, path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> CacheError | None:
+    """The same for what git or another tool wrote on stderr; None when that is of no refusal of the disk."""
     for words, refusal in _BY_TEXT.items():
         if words in text:
             line = next(line for line in text.splitlines() if words in line)
@@ -104,7 +104,7 @@ def disk_error_from_tool(error: PatchkitError, path: Path, doing: str) -> CacheE
     text = f"{error.message}\n{error.why or ''}"
     if any(words in text for words in _LIMIT):
         text += "\nFile too large"
-    return disk_error_from_git(text, path, doing)
+    return disk_error_from_text(text, path, doing)
 
 
 def is_full(path: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_error_from_git, disk_errors
+from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.process import Completed, run_logged
 from patchkit.base.reporter import Advance, Reporter
 from patchkit.build.compiler import Compiler, nice
@@ -231,7 +231,7 @@ def _configure(project: Project, cmake: CMake, reporter: Reporter, stop: threadi
     completed = _run([*argv, "-C", str(maker.init_cache_file)], log, project, _CONFIGURE_S, reporter, stop)
     if completed.returncode != 0:
         text = log.read_text("utf-8", "replace")
-        raise disk_error_from_git(text, project.folder, "configuring a build") or ToolchainError(
+        raise disk_error_from_text(text, project.folder, "configuring a build") or ToolchainError(
             "upstream's CMake does not configure",
             code="CMAKE_CONFIGURE_FAILED",
             where=Location(path=str(log)),
@@ -268,7 +268,7 @@ def _failure(project: Project, completed: Completed, began: int, targets: Sequen
     with project.log.open("rb") as file:
         file.seek(began)
         text = file.read().decode("utf-8", "replace")
-    refused = disk_error_from_git(text, project.folder, "building")
+    refused = disk_error_from_text(text, project.folder, "building")
     if refused is not None:
         raise refused
     errors = tuple(found for found in parse_diagnostics(text) if found.kind == "error")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import CacheError, Location, ToolchainError
-from patchkit.base.files import disk_error, disk_error_from_git
+from patchkit.base.files import disk_error, disk_error_from_text
 from patchkit.base.process import Completed, tool_failure
 from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.remarks import REMARK_FLAG, Diagnostic, ResourceRemark, parse_diagnostics, parse_remarks
@@ -310,4 +310,4 @@ def _disk_refused(job: Job, completed: Completed, stderr: str, kept: Path) -> Ca
     # A limit on the size of files ends clang by a signal, of which a wrapper makes a status.
     if completed.returncode in {-signal.SIGXFSZ, 128 + signal.SIGXFSZ}:
         return disk_error(OSError(errno.EFBIG, os.strerror(errno.EFBIG)), kept.parent, doing)
-    return disk_error_from_git(stderr, kept.parent, doing)
+    return disk_error_from_text(stderr, kept.parent, doing)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_error_from_git, disk_errors
+from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sides import BuiltSide
@@ -195,7 +195,7 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
                 why=text,
                 hint="pip install 'patchkit[library]'",
             ) from error
-        raise disk_error_from_git(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
+        raise disk_error_from_text(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
             "the wheel could not be made",
             code="WHEEL_NOT_MADE",
             where=Location(path=str(project)),

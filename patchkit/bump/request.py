@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from patchkit.base.errors import UsageError
 from patchkit.bump.rendering import select_on
@@ -14,6 +13,7 @@ from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, Result
 from patchkit.series.profile import ArchProfile, load_profiles
 from patchkit.series.selection import opted_in, select_patches
+from patchkit.upstream.pin import SourceWanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class BumpRequest:
     archs: tuple[str, ...] = ()
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    source: Literal["auto", "git", "sdist"] = "auto"
+    source: SourceWanted = "auto"
     upstream_url: str | None = None
     no_verify: bool = False
     keep_default: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.reporter import Reporter
@@ -13,6 +12,7 @@ from patchkit.candidate.handover import upstream_url
 from patchkit.series.lock import Lock, Pin, load_lock
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.git import redacted
+from patchkit.upstream.pin import SourceWanted
 from patchkit.upstream.remote import list_builds, read_pin
 
 _BUILD = re.compile(r"b?([1-9][0-9]*)")
@@ -74,7 +74,7 @@ def find_target_pin(
     *,
     lock: Lock,
     catalogue: Path,
-    source: Literal["auto", "git", "sdist"],
+    source: SourceWanted,
     upstream_url: str | None,
     cache: Cache,
     reporter: Reporter,

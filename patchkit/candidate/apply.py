@@ -98,14 +98,13 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
             note.text = f"{candidate.branch} was not moved, {checkout} may be unfinished"
-            series = workspace.series
             check_out(
                 repository,
                 candidate.tip,
                 checkout,
                 branch=candidate.branch,
                 origin=upstream_url(choice.pin),
-                kept=(series.patches, series.templates, series.profiles),
+                kept=workspace.series.folders,
             )
         handover = hand_over(repository, choice.pin, base=base, ref=candidate.ref, tip=candidate.tip)
         if known is None:

@@ -31,10 +31,14 @@ class CandidateBuildFailed(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """``device`` is the name that ggml gives it; programs skip every other one."""
+    """The first device of a backend."""
 
     backend: BackendName
-    device: str
+
+    @property
+    def device(self) -> str:
+        """The name that ggml gives it; programs skip every other one."""
+        return _DEVICES[self.backend]
 
     @property
     def is_cpu(self) -> bool:
@@ -63,11 +67,6 @@ class Sides:
     def is_shared(self, key: str) -> bool:
         """Whether both have the part of that key."""
         return all(any(built.part.key == key for built in side.parts) for side in (self.before, self.after))
-
-
-def machine_of(backend: BackendName) -> Machine:
-    """The first device of a backend."""
-    return Machine(backend=backend, device=_DEVICES[backend])
 
 
 def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] = GATE_PROGRAMS) -> Sides:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from patchkit.base.errors import ConfigError, ErrorGroup, InternalError, Location, PatchkitError
 from patchkit.base.files import file_sha256
@@ -21,6 +20,7 @@ from patchkit.series.lock import Lock, Result, load_lock, record_result, replace
 from patchkit.series.profile import ArchProfile, list_profiles, load_profiles
 from patchkit.series.selection import opted_in, select_patches
 from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import SourceWanted
 from patchkit.upstream.repository import Repository
 
 _SHOWN = 8
@@ -225,9 +225,7 @@ def relock(request: Request, workspace: Workspace) -> Recorded:
     return Recorded(result=result, changed=changed, was=result.patches)
 
 
-def relock_all(
-    workspace: Workspace, *, source: Literal["auto", "git", "sdist"], upstream_url: str | None
-) -> Relocked:
+def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str | None) -> Relocked:
     """Make every result of the lock anew, and replace the lock once, when all of them are made.
 
     ``source`` and ``upstream_url`` are for pins that are not cached, as in a Request.

@@ -14,7 +14,7 @@ from patchkit.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.series.profile import ArchProfile, load_profiles
 from patchkit.series.selection import Selected, select_patches
 from patchkit.upstream.cache import Cache, open_cache
-from patchkit.upstream.pin import obtain
+from patchkit.upstream.pin import SourceWanted, obtain
 
 if TYPE_CHECKING:
     from patchkit.edits.place import PlacedEdit, PlacedPatch
@@ -29,7 +29,7 @@ class Request:
 
     archs: tuple[str, ...]
     upstream: PinWanted = None
-    source: Literal["auto", "git", "sdist"] = "auto"
+    source: SourceWanted = "auto"
     upstream_url: str | None = None
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.parts import BackendName
-from patchkit.candidate.build import machine_of
+from patchkit.candidate.build import Machine
 from patchkit.device.gpus import detect_gpus
 from patchkit.device.runner import LocalRunner, Runner, SshRunner
 from patchkit.gates.base import DeviceSetup, Gate
@@ -79,7 +79,7 @@ def choose_hardware(
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
         not_here |= dict.fromkeys(gate_names("device"), f"needs {' or '.join(archs)}; {here}")
     else:
-        machine = machine_of(backend)
+        machine = Machine(backend=backend)
         place = runner or LocalRunner(reporter=NullReporter())
         setup = DeviceSetup(machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text)
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"

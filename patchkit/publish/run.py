@@ -77,7 +77,6 @@ class Published:
             "passed": list(self.decision.passed),
             "not_run": dict(self.decision.not_run),
             "evidence": {"ref": self.evidence_ref, "commit": self.evidence},
-            "replaced": [{"ref": one.name, "old": one.old, "lost": list(one.lost)} for one in self.replaced],
         }
 
 
@@ -194,8 +193,8 @@ def _write(
     tip = write_note_commit(repository, report.tip, message=message, date=pin.committed).commit
     refs = {evidence_ref: evidence}
     tag = None
-    key = find_key(repository, environ) if request.sign is not False else None
-    if key is not None:
+    key = find_key(repository, environ) if request.sign is not False else {}
+    if key:
         tag = f"{decision.branch(report.archs, pin.build).replace('/', '-')}-{tip[:_ID]}"
         refs[f"refs/tags/{tag}"] = write_signed_tag(repository, key, name=tag, commit=tip, message=message)
     elif request.sign:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from patchkit.base.errors import GitError, Location, PatchkitError
-from patchkit.base.files import disk_error_from_git, disk_errors, is_full
+from patchkit.base.files import disk_error_from_text, disk_errors, is_full
 from patchkit.base.reporter import Reporter
 from patchkit.upstream import gitpython
 
@@ -93,11 +93,10 @@ def fixed_environment() -> dict[str, str]:
     return environment
 
 
-def leaking_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names to unset: all of git's own that :func:`fixed_environment` does not overwrite."""
-    ours = fixed_environment()
-    return tuple(
-        sorted(name for name in environ if name.startswith("GIT_") and name not in ours and name not in _KEPT)
+def leaking_names(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    """The names to unset: all of git's own that ``ours`` does not overwrite."""
+    return sorted(
+        name for name in environ if name.startswith("GIT_") and name not in ours and name not in _KEPT
     )
 
 
@@ -302,11 +301,11 @@ class Git:
     def _refusal(self, name: str, finished: Finished) -> PatchkitError | None:
         text = "File too large" if finished.status == -signal.SIGXFSZ else finished.stderr
         if self.writes_to is None:
-            return disk_error_from_git(text, self.git_dir or self._cwd(), f"git {name}")
+            return disk_error_from_text(text, self.git_dir or self._cwd(), f"git {name}")
         if "unable to write file" in text and is_full(self.writes_to):
             text = f"No space left on device\n{text}"  # git itself gives no reason
         elsewhere = "name a clone on another disk with --repo" if self.stranger else _ELSEWHERE
-        return disk_error_from_git(text, self.writes_to, f"git {name}", elsewhere)
+        return disk_error_from_text(text, self.writes_to, f"git {name}", elsewhere)
 
     def _shown(self, args: tuple[str, ...]) -> list[str]:
         shown = ["git"]
@@ -397,7 +396,7 @@ def _quoted(folder: Path) -> str:
 
 
 def _unsetting(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    names = [name for name in leaking_names(environ) if name not in ours]
+    names = leaking_names(environ, ours)
     if not names:
         return []
     env = os.path.abspath(shutil.which("env") or "/usr/bin/env")  # noqa: PTH100  # as above

@@ -14,26 +14,15 @@ from patchkit.base.process import run_tool
 from patchkit.upstream.git import Finished, Git, redacted
 from patchkit.upstream.repository import Repository
 
-_SETTINGS = ("user.signingkey", "gpg.format", "gpg.program", "gpg.ssh.program", "gpg.x509.program")
+_KEY = "user.signingkey"
+_SETTINGS = (_KEY, "gpg.format", "gpg.program", "gpg.ssh.program", "gpg.x509.program")
 _ANSWER_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigningKey:
-    """The settings of git that signing needs, by name."""
-
-    settings: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """The key, as the user names it."""
-        return self.settings["user.signingkey"]
-
-
-def find_key(repository: Repository, environ: Mapping[str, str]) -> SigningKey | None:
-    """The user's signing key; None when their configuration names none."""
+def find_key(repository: Repository, environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of git that sign with the user's key, by name; none when the user has no key."""
     found = {name: value for name in _SETTINGS if (value := user_setting(repository, name, environ))}
-    return SigningKey(settings=found) if "user.signingkey" in found else None
+    return found if _KEY in found else {}
 
 
 def user_setting(repository: Repository, name: str, environ: Mapping[str, str]) -> str | None:
@@ -50,8 +39,10 @@ def user_setting(repository: Repository, name: str, environ: Mapping[str, str]) 
     return text if done.returncode == 0 and text else None
 
 
-def write_signed_tag(repository: Repository, key: SigningKey, *, name: str, commit: str, message: str) -> str:
-    """Store a signed tag object and return its id. No ref moves.
+def write_signed_tag(
+    repository: Repository, key: Mapping[str, str], *, name: str, commit: str, message: str
+) -> str:
+    """Store a tag object signed with ``key``, of :func:`find_key`, and return its id. No ref moves.
 
     Raises:
         SIGNING_FAILED: the key is not there, or its agent refused.
@@ -67,13 +58,13 @@ def write_signed_tag(repository: Repository, key: SigningKey, *, name: str, comm
             info.mkdir(parents=True, exist_ok=True)
             (info / "alternates").write_text(f"{repository.path / 'objects'}\n", "utf-8")
         git = Git(reporter=repository.reporter, git_dir=scratch)
-        settings = [part for item in key.settings.items() for part in ("-c", "=".join(item))]
+        settings = [part for item in key.items() for part in ("-c", "=".join(item))]
         finished = git.attempt(*settings, "tag", "--sign", "-m", message, name, commit)
         data = git.attempt("cat-file", "tag", f"refs/tags/{name}").stdout
         # git 2.39 ends with 0 when ssh-keygen did not sign, and makes a tag without a signature.
         if finished.status != 0 or b"\n-----BEGIN " not in data:
             raise GitError(
-                f"git could not sign with the key {key.name}",
+                f"git could not sign with the key {key[_KEY]}",
                 code="SIGNING_FAILED",
                 why=finished.stderr.strip() or "it wrote nothing to stderr",
                 hint="unlock the key or its agent and run the command again, or add --no-sign",
@@ -88,13 +79,13 @@ _SHOWN = 10  # commits of what would be replaced
 class Replaced:
     """A ref of the remote that pointed, or points, elsewhere: ``old``, and what was lost with it."""
 
-    name: str
+    ref: str
     old: str
     lost: tuple[str, ...]
 
     def __str__(self) -> str:
         listed = "".join(f"\n  {line}" for line in self.lost)
-        return f"{self.name} at {self.old[:12]}{listed}"
+        return f"{self.ref} at {self.old[:12]}{listed}"
 
 
 def push_refs(
@@ -123,7 +114,7 @@ def push_refs(
     settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
     there = _read(repository, url, tuple(refs), settings)
     replaced = tuple(
-        Replaced(name=name, old=old, lost=_lost(repository, old, refs[name]))
+        Replaced(ref=name, old=old, lost=_lost(repository, old, refs[name]))
         for name, old in there.items()
         if old != refs[name] and not _contains(repository, refs[name], old)
     )

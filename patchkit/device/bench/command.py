@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.build.parts import BackendName
-from patchkit.candidate.build import machine_of, prepare_subject
+from patchkit.candidate.build import Machine, prepare_subject
 from patchkit.candidate.record import Wish
 from patchkit.candidate.workspace import Workspace
 from patchkit.device.bench.options import BenchPlan
@@ -86,7 +86,7 @@ def run_bench(
     backend = request.backend or _backend_here(request.archs, runner)
     subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
     arms = build_arms(subject, backend)
-    machine = machine_of(backend)
+    machine = Machine(backend=backend)
     small = SmallModel(head_size=64) if machine.is_cpu else _SMALL
     model = request.model or model_file(small, workspace.cache_root, workspace.reporter)
     setup = _setup(request, arms, backend, model, runner)

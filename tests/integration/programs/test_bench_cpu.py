@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import machine_of
+from patchkit.candidate.build import Machine
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import LocalRunner
 from patchkit.gates.base import GateResult
@@ -46,7 +46,7 @@ def slower(cpu_subject: Subject, tmp_path: Path) -> Subject:
 
 def _bench(subject: Subject, rounds: int) -> GateResult:
     runner = LocalRunner(reporter=NullReporter())
-    return BenchOnDevice(machine=machine_of("cpu"), runner=runner, rounds=rounds).run(subject)
+    return BenchOnDevice(machine=Machine(backend="cpu"), runner=runner, rounds=rounds).run(subject)
 
 
 def _tests(result: GateResult) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import build_sides, machine_of
+from patchkit.candidate.build import Machine, build_sides
 from patchkit.candidate.subject import Subject
 from patchkit.device.attention import gate_cases
 from patchkit.device.logits import scenes
@@ -26,7 +26,7 @@ SCALE = "s = s*scale; // scale KQ value"
 SCALE_OFF = "s = s*scale*1.02f; // scale KQ value"
 
 OPS = BackendOpsGate(
-    machine=machine_of("cpu"),
+    machine=Machine(backend="cpu"),
     pattern=r"hsk=64,.*kv=113,nb=(1|35),.*type_K(V)?=f16",
     cases=[
         case
@@ -35,7 +35,7 @@ OPS = BackendOpsGate(
     ],
 )
 LOGITS = LogitsGate(
-    machine=machine_of("cpu"),
+    machine=Machine(backend="cpu"),
     models=(SmallModel(head_size=64, heads=8, kv_heads=2, spread=0.08),),
     scenes=[scene for scene in scenes() if scene.name in {"long-f16", "two-q8_0"}],
 )

@@ -14,7 +14,7 @@ import pytest
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.build.sides import BuiltSide
-from patchkit.candidate.build import machine_of
+from patchkit.candidate.build import Machine
 from patchkit.device.bench.options import BenchPlan
 from patchkit.device.bench.sweep import BenchArm, Sweep, open_sweep
 from patchkit.device.bench.tables import Table
@@ -69,7 +69,7 @@ def sweep(arms: tuple[BenchArm, ...], tmp_path: Path) -> Callable[..., tuple[int
                 plan=BenchPlan(prompts=(64,), generated=(8,), depths=depths, repetitions=1),
                 archs=("gfx1151",),
                 arms=arms,
-                machine=machine_of("hip"),
+                machine=Machine(backend="hip"),
                 model=model,
                 timeout_s=timeout_s,
                 folder=folder,

@@ -9,7 +9,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.candidate.build import machine_of
+from patchkit.candidate.build import Machine
 from patchkit.device.backend_ops import Choice, Stage
 from patchkit.device.program import Place
 from patchkit.gates.backend_ops import Tools, _mode
@@ -39,7 +39,7 @@ def look(tmp_path: Path):
         program.chmod(0o755)
         tools = Tools(
             subject=SimpleNamespace(archs=archs),
-            machine=machine_of("hip"),
+            machine=Machine(backend="hip"),
             sides=SimpleNamespace(),
             place=Place(folder=tmp_path / "runs", reporter=NullReporter()),
             timeout_s=60.0,

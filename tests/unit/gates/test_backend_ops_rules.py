@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from refusing import refused
 
-from patchkit.candidate.build import check_device, machine_of
+from patchkit.candidate.build import Machine, check_device
 from patchkit.device.attention import Measured, gate_cases
 from patchkit.device.backend_ops import Row
 from patchkit.gates.backend_ops import OpsRun, OwnRun, allowed_nmse, judge_ops, judge_own, ops_of
@@ -103,10 +103,10 @@ def test_changed_files_name_their_operations() -> None:
 
 def test_another_gpu_than_the_candidates_is_refused(tmp_path) -> None:
     talk = "ggml_cuda_init: found 1 ROCm devices:\n  Device 0: AMD Radeon, gfx1151 (0x1151), VMM: no\n"
-    check_device(machine_of("hip"), talk, ("gfx1151",), tmp_path)
+    check_device(Machine(backend="hip"), talk, ("gfx1151",), tmp_path)
     for other in (talk.replace("gfx1151", "gfx1100"), "", talk.replace("Device 0", "Device 1")):
         with refused("DEVICE_MISSING", match="the GPU here is not gfx1151"):
-            check_device(machine_of("hip"), other, ("gfx1151",), tmp_path)
-    check_device(machine_of("cpu"), "", ("gfx1151",), tmp_path)
+            check_device(Machine(backend="hip"), other, ("gfx1151",), tmp_path)
+    check_device(Machine(backend="cpu"), "", ("gfx1151",), tmp_path)
     featured = "  Device 0: AMD Instinct, gfx90a:sramecc+:xnack- (0x90a), VMM: no\n"
-    check_device(machine_of("hip"), featured, ("gfx90a",), tmp_path)
+    check_device(Machine(backend="hip"), featured, ("gfx90a",), tmp_path)

@@ -135,7 +135,7 @@ def test_user_configuration_and_hooks_are_not_read(
 
 def test_only_trust_anchors_of_the_machine_are_kept() -> None:
     environ = {"GIT_SSL_CAINFO": "a", "GIT_DIR": "b", "GIT_TRACE": "1", "PATH": "c", "LC_ALL": "C"}
-    assert leaking_names(environ) == ("GIT_DIR", "GIT_TRACE")
+    assert leaking_names(environ, fixed_environment()) == ["GIT_DIR", "GIT_TRACE"]
     assert fixed_environment()["GIT_CONFIG_NOSYSTEM"] == "1"
 
 
