@@ -34,30 +34,38 @@ def update_ref(repository: Repository, name: str, new: str, expected_old: str | 
     Raises:
         REF_MOVED: it is somewhere else; nothing changed.
         REF_NAME_BAD: git does not allow the name.
+        REF_IN_THE_WAY: there is a ref above or below it.
         GitError, CacheError: git or the disk refused.
     """
-    _swap(repository, name, ("update-ref", "--no-deref", name, new, expected_old or _ABSENT), expected_old)
-
-
-def update_refs(repository: Repository, moves: Mapping[str, tuple[str, str | None]]) -> None:
-    """Move several refs, each ``name: (new, expected_old)``, all or none; raises as :func:`update_ref`."""
-    for name in moves:
-        _check_name(repository, name)
-    commands = ["start"]
-    commands += [f"update {name} {new} {old or _ABSENT}" for name, (new, old) in moves.items()]
-    text = "\n".join([*commands, "prepare", "commit", ""])
-    args = ("update-ref", "--no-deref", "--stdin")
-    finished = repository.git.attempt(*args, stdin=text.encode())
-    if finished.status == 0:
-        return
-    for name, (_, old) in moves.items():
-        _explain(repository, name, finished, old)
-    raise repository.git.failure(args, finished)
+    update_refs(repository, {name: (new, expected_old)})
 
 
 def delete_ref(repository: Repository, name: str, expected_old: str) -> None:
     """Remove the ref if it is at ``expected_old``; raises as :func:`update_ref`."""
-    _swap(repository, name, ("update-ref", "--no-deref", "-d", name, expected_old), expected_old)
+    update_refs(repository, {name: (None, expected_old)})
+
+
+def update_refs(repository: Repository, moves: Mapping[str, tuple[str | None, str | None]]) -> None:
+    """Move several refs, each ``name: (new, expected_old)``, all or none; raises as :func:`update_ref`.
+
+    A ref whose ``new`` is None is removed.
+    """
+    commands = ["start"]
+    for name, (new, old) in moves.items():
+        if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
+            raise GitError(
+                f"git does not allow {name!r} as the name of a ref",
+                code="REF_NAME_BAD",
+                where=Location(path=str(repository.path)),
+            )
+        commands.append(f"delete {name} {old}" if new is None else f"update {name} {new} {old or _ABSENT}")
+    text = "\n".join([*commands, "prepare", "commit", ""])
+    args = ("update-ref", "--no-deref", "--stdin")
+    finished = repository.git.attempt(*args, stdin=text.encode())
+    if finished.status != 0:
+        for name, (_, old) in moves.items():
+            _explain(repository, name, finished, old)
+        raise repository.git.failure(args, finished)
 
 
 def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
@@ -73,29 +81,11 @@ def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
         for name in _OURS:
             top = repository.path / name
             for path in (top, *sorted(top.rglob("*"))):
-                if path.is_symlink() or (path.is_file() and not path.name.endswith(".lock")):
-                    if not path.is_symlink() and _WHOLE.fullmatch(path.read_bytes()):
-                        continue
+                is_file = path.is_file() and not path.name.endswith(".lock")
+                if path.is_symlink() or (is_file and not _WHOLE.fullmatch(path.read_bytes())):
                     path.unlink()
                     dropped.append(path.relative_to(repository.path).as_posix())
     return tuple(dropped)
-
-
-def _swap(repository: Repository, name: str, args: tuple[str, ...], expected: str | None) -> None:
-    _check_name(repository, name)
-    finished = repository.git.attempt(*args)
-    if finished.status != 0:
-        _explain(repository, name, finished, expected)
-        raise repository.git.failure(args, finished)
-
-
-def _check_name(repository: Repository, name: str) -> None:
-    if repository.git.attempt("check-ref-format", name).status != 0 or not name.startswith("refs/"):
-        raise GitError(
-            f"git does not allow {name!r} as the name of a ref",
-            code="REF_NAME_BAD",
-            where=Location(path=str(repository.path)),
-        )
 
 
 def _explain(repository: Repository, name: str, finished: Finished, expected: str | None) -> None:
