@@ -108,5 +108,7 @@ def test_a_candidate_with_a_damaged_object_is_not_believed(locked, spoil):
 
 def test_a_result_that_the_lock_does_not_record_is_placed_each_time(world):
     assert world.run("apply", "--arch", "gfx1151").returncode == 0
+    refs = world.refs()
     report, placed = apply_again(world)
-    assert (report["lock_state"], placed) == ("not recorded in the lock", True)
+    assert (report["lock_state"], report["unchanged"], placed) == ("not recorded in the lock", True, True)
+    assert world.refs() == refs

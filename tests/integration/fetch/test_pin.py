@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from refusing import refused
 
-from patchkit.base.errors import CacheError, ErrorGroup
+from patchkit.base.errors import ErrorGroup
 from patchkit.base.reporter import NullReporter
 from patchkit.series.lock import GitSource, Pin, load_lock
 from patchkit.upstream import pin as module
@@ -146,12 +143,6 @@ def test_all_failures_are_told_together(upstream, index, cache: Cache) -> None:
     assert [error.code for error in caught.value.errors] == ["REMOTE_UNREACHABLE", "SDIST_DIGEST_MISMATCH"]
 
 
-def test_a_commit_unknown_to_the_remote(upstream, cache: Cache) -> None:
-    pin = dataclasses.replace(upstream.pin(with_object=False), commit="1" * 40)
-    with refused("REMOTE_COMMIT_UNKNOWN"):
-        obtain(pin, cache=cache, source="git", reporter=REPORTER)
-
-
 @pytest.mark.parametrize("source", ["git", "sdist"])
 def test_another_tree_is_refused_naming_both_and_leaves_no_ref(
     upstream, index, cache: Cache, source: str
@@ -193,41 +184,6 @@ def test_wishes_that_do_not_fit_the_lock(upstream, cache: Cache) -> None:
     assert not cache.root.exists()
 
 
-def test_no_git(upstream, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with refused("GIT_MISSING"):
-        obtain(upstream.pin(), cache=cache, reporter=REPORTER)
-
-
-def test_a_hostile_environment(
-    upstream, index, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    trap = tmp_path / "trapped"
-    (tmp_path / "hooks").mkdir()
-    for name in ("reference-transaction", "post-checkout", "pre-auto-gc"):
-        (tmp_path / "hooks" / name).write_text(f"#!/bin/sh\ntouch {trap}\n")
-        (tmp_path / "hooks" / name).chmod(0o755)
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
-    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path / "hooks"))
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(tmp_path / "hooks"))
-    monkeypatch.setenv("LC_ALL", "xx")
-    for source in ("git", "sdist"):
-        here = open_cache(tmp_path / source)
-        got = obtain(upstream.pin(), cache=here, source=source, index_url=index.url, reporter=REPORTER)
-        assert got.commit == upstream.commit
-    assert not trap.exists()
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_file_in_the_place_of_the_cache(upstream, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("mine")
-    with pytest.raises(CacheError):
-        obtain(upstream.pin(), cache=open_cache(tmp_path / "cache"), reporter=REPORTER)
-
-
 @pytest.mark.network
 @pytest.mark.slow
 def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> None:
@@ -236,34 +192,3 @@ def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> N
     assert got.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
     assert got.commit == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
     assert obtain(pin, cache=cache, reporter=REPORTER).origin == "cache"
-
-
-_OBTAIN = """
-import pickle, sys
-from pathlib import Path
-from patchkit.upstream.cache import open_cache
-from patchkit.upstream.pin import obtain
-from patchkit.base.reporter import NullReporter
-pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))
-print(obtain(pin, cache=open_cache(root), source=source, index_url=url, reporter=NullReporter()).commit)
-"""
-
-
-def test_two_processes_at_once(upstream, index, cache: Cache) -> None:
-    import pickle
-
-    both = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _OBTAIN,
-                pickle.dumps((upstream.pin(), cache.root, source, index.url)).hex(),
-            ],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for source in ("git", "sdist")
-    ]
-    assert [process.communicate()[0].strip() for process in both] == [upstream.commit] * 2

@@ -64,11 +64,9 @@ def test_the_files_of_the_folder_come_with_mode_and_bytes(make) -> None:
 
 def test_nothing_is_written_anywhere(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(GOOD)
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path)
     _read(path)
-    assert list((tmp_path / "empty").iterdir()) == []
-    assert list(tmp_path.iterdir()) in ([path, tmp_path / "empty"], [tmp_path / "empty", path])
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_progress_ends_at_the_size_of_the_file(make) -> None:
@@ -79,96 +77,68 @@ def test_progress_ends_at_the_size_of_the_file(make) -> None:
     assert {total for _, total in seen} == {path.stat().st_size}
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("/etc/passwd", "ARCHIVE_ABSOLUTE_PATH"),
-        (f"{TREE}../../../../etc/passwd", "ARCHIVE_PARENT_PATH"),
-        ("../x", "ARCHIVE_PARENT_PATH"),
-        (f"{TREE}{'d/' * 600}x", "ARCHIVE_PATH_TOO_LONG"),
-        (f"{TREE}.git/hooks/post-checkout", "ARCHIVE_GIT_FOLDER"),
-        (f"{TREE}sub/.GIT", "ARCHIVE_GIT_FOLDER"),
-        ("other-1.0/x", "ARCHIVE_DAMAGED"),
+def _link(path: str, to: str):
+    return _entry(f"{TREE}{path}", kind=tarfile.SYMTYPE, to=to)
+
+
+def _pair(first: str, second: str):
+    return [_entry(f"{TREE}{first}"), _entry(f"{TREE}{second}")]
+
+
+_REFUSED = {
+    "ARCHIVE_ABSOLUTE_PATH": [[_entry("/etc/passwd")], [_entry("/outside")]],
+    "ARCHIVE_PARENT_PATH": [
+        [_entry(f"{TREE}../../../../etc/passwd")],
+        [_entry("../x")],
+        [_entry("pkg-1.0/../outside")],
     ],
-    ids=lambda value: value[:30],
-)
-def test_names_that_are_refused(make, name: str, code: str) -> None:
-    with refused(code) as caught:
-        _read(make(GOOD, _entry(name)))
-    assert caught.value.where[0].path.endswith("made.tar.gz")
-    assert name[:20] in caught.value.message
-
-
-@pytest.mark.parametrize("name", ["/outside", "pkg-1.0/../outside"])
-def test_names_outside_the_folder_are_checked_too(make, name: str) -> None:
-    with pytest.raises(SourceError):
-        _read(make(GOOD, _entry(name)))
+    "ARCHIVE_PATH_TOO_LONG": [[_entry(f"{TREE}{'d/' * 600}x")]],
+    "ARCHIVE_GIT_FOLDER": [[_entry(f"{TREE}.git/hooks/post-checkout")], [_entry(f"{TREE}sub/.GIT")]],
+    "ARCHIVE_DAMAGED": [[_entry("other-1.0/x")]],
+    "ARCHIVE_LINK_OUTSIDE": [
+        *([_link("link", to)] for to in ("/etc/passwd", "../x", "a/../../x", "../../third/x")),
+        *([_link("link", to)] for to in ("a/../b", "..", "../..")),
+        # Each target is inside by its text; followed one after the other they climb out.
+        [_link("a/b/up", ".."), _link("a/b/out", "up/../..")],
+        *(
+            [
+                _entry("pkg-1.0/setup.py"),
+                _link("link", "good"),
+                _entry(f"{TREE}hard", kind=tarfile.LNKTYPE, to=to),
+                _entry(f"{TREE}later"),
+            ]
+            for to in ("/etc/passwd", "pkg-1.0/setup.py", f"{TREE}later", "../x", f"{TREE}link")
+        ),
+    ],
+    "ARCHIVE_SPECIAL_FILE": [
+        [_entry(f"{TREE}dev", kind=kind)] for kind in (tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
+    ],
+    "ARCHIVE_DUPLICATE": [
+        _pair("a", "a"),
+        _pair("a", "A"),
+        _pair("Dir/x", "dir/y"),
+        _pair("a", "a/b"),
+        _pair("a/b", "a"),
+        _pair("caf\u00e9", "cafe\u0301"),
+        _pair("stra\u00dfe", "STRASSE"),
+        _pair("x", "./x"),
+        [_link("a", "b"), _entry(f"{TREE}a/x")],
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    "to", ["/etc/passwd", "../x", "a/../../x", "../../third/x", "a/../b", "..", "../.."], ids=repr
+    ("code", "entries"), [(code, entries) for code, cases in _REFUSED.items() for entries in cases]
 )
-def test_links_out_of_the_tree_are_refused(make, to: str) -> None:
-    with refused("ARCHIVE_LINK_OUTSIDE"):
-        _read(make(GOOD, _entry(f"{TREE}link", kind=tarfile.SYMTYPE, to=to)))
+def test_entries_that_are_refused(make, code: str, entries: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    with refused(code) as caught:
+        _read(make(GOOD, *entries))
+    assert caught.value.where[0].path.endswith("made.tar.gz")
+    assert any(info.name[:20] in caught.value.message for info, _ in entries)
 
 
 def test_links_that_climb_inside_the_tree_are_taken(make) -> None:
-    path = make(GOOD, _entry(f"{TREE}a/b/link", kind=tarfile.SYMTYPE, to="../../good"))
-    assert _read(path)[1].data == b"../../good"
-
-
-def test_a_chain_of_links_that_leaves_the_tree_is_refused(make) -> None:
-    # Each target is inside by its text; followed one after the other they climb out.
-    with refused("ARCHIVE_LINK_OUTSIDE"):
-        _read(
-            make(
-                _entry(f"{TREE}a/b/up", kind=tarfile.SYMTYPE, to=".."),
-                _entry(f"{TREE}a/b/out", kind=tarfile.SYMTYPE, to="up/../.."),
-            )
-        )
-
-
-@pytest.mark.parametrize("to", ["/etc/passwd", "pkg-1.0/setup.py", f"{TREE}later", "../x", f"{TREE}link"])
-def test_hard_links_to_anything_but_an_earlier_file_are_refused(make, to: str) -> None:
-    with refused("ARCHIVE_LINK_OUTSIDE"):
-        _read(
-            make(
-                _entry("pkg-1.0/setup.py"),
-                _entry(f"{TREE}link", kind=tarfile.SYMTYPE, to="good"),
-                _entry(f"{TREE}hard", kind=tarfile.LNKTYPE, to=to),
-                _entry(f"{TREE}later"),
-            )
-        )
-
-
-@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_special_files_are_refused(make, kind: bytes) -> None:
-    with refused("ARCHIVE_SPECIAL_FILE"):
-        _read(make(GOOD, _entry(f"{TREE}dev", kind=kind)))
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("a", "a"),
-        ("a", "A"),
-        ("Dir/x", "dir/y"),
-        ("a", "a/b"),
-        ("a/b", "a"),
-        ("caf\u00e9", "cafe\u0301"),
-        ("stra\u00dfe", "STRASSE"),
-        ("x", "./x"),
-    ],
-)
-def test_entries_that_take_one_place_are_refused(make, first: str, second: str) -> None:
-    with refused("ARCHIVE_DUPLICATE"):
-        _read(make(_entry(f"{TREE}{first}"), _entry(f"{TREE}{second}")))
-
-
-def test_a_link_cannot_become_a_folder(make) -> None:
-    with refused("ARCHIVE_DUPLICATE"):
-        _read(make(_entry(f"{TREE}a", kind=tarfile.SYMTYPE, to="b"), _entry(f"{TREE}a/x")))
+    assert _read(make(GOOD, _link("a/b/link", "../../good")))[1].data == b"../../good"
 
 
 def test_a_bomb_by_ratio(make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,15 +149,19 @@ def test_a_bomb_by_ratio(make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(_read(path, limits=Limits(ratio=10_000))) == 1
 
 
-def test_a_bomb_by_size(make) -> None:
-    files = [_entry(f"{TREE}{number}", os.urandom(40_000)) for number in range(5)]
-    with refused("ARCHIVE_BOMB"):
-        _read(make(*files), limits=Limits(total_bytes=150_000))
-
-
-def test_a_bomb_outside_the_folder(make) -> None:
-    with refused("ARCHIVE_BOMB"):
-        _read(make(_entry("pkg-1.0/big", os.urandom(200_000)), GOOD), limits=Limits(total_bytes=150_000))
+@pytest.mark.parametrize(
+    ("code", "entries", "limits"),
+    [
+        ("ARCHIVE_BOMB", [(f"{TREE}{number}", 40_000) for number in range(5)], Limits(total_bytes=150_000)),
+        ("ARCHIVE_BOMB", [("pkg-1.0/big", 200_000), (f"{TREE}good", 1)], Limits(total_bytes=150_000)),
+        ("ARCHIVE_FILE_TOO_LARGE", [(f"{TREE}big", 5000)], Limits(file_bytes=4999)),
+        ("ARCHIVE_TOO_MANY_MEMBERS", [(f"{TREE}{number}", 1) for number in range(5)], Limits(members=4)),
+    ],
+)
+def test_too_much_is_refused(make, code: str, entries: list[tuple[str, int]], limits: Limits) -> None:
+    path = make(*(_entry(name, os.urandom(size)) for name, size in entries))
+    with refused(code):
+        _read(path, limits=limits)
 
 
 def test_a_bomb_in_a_header(make) -> None:
@@ -195,16 +169,6 @@ def test_a_bomb_in_a_header(make) -> None:
     info.pax_headers = {"comment": "c" * 3_000_000}
     with refused("ARCHIVE_BOMB"):
         _read(make((info, data)))
-
-
-def test_one_file_too_large(make) -> None:
-    with refused("ARCHIVE_FILE_TOO_LARGE"):
-        _read(make(_entry(f"{TREE}big", bytes(5000))), limits=Limits(file_bytes=4999))
-
-
-def test_too_many_members(make) -> None:
-    with refused("ARCHIVE_TOO_MANY_MEMBERS"):
-        _read(make(*(_entry(f"{TREE}{number}") for number in range(5))), limits=Limits(members=4))
 
 
 def test_a_sparse_file_cannot_claim_more_than_a_file_may_have(make, tmp_path: Path) -> None:
@@ -223,22 +187,15 @@ def test_a_file_cut_short(make, keep: int) -> None:
         _read(path)
 
 
-def test_a_tar_cut_short_inside_a_whole_gzip(make) -> None:
+def test_a_tar_cut_short_or_damaged_inside_a_whole_gzip(make) -> None:
     path = make(*(_entry(f"{TREE}{number}", os.urandom(512)) for number in range(5)))
     tar = gzip.decompress(path.read_bytes())
-    for keep in (2 * 1024, 2 * 1024 + 700):
-        path.write_bytes(gzip.compress(tar[:keep]))
+    middle = 2 * 1024 + 10
+    damaged = tar[:middle] + bytes([tar[middle] ^ 0xFF]) + tar[middle + 1 :]
+    for data in (tar[: 2 * 1024], tar[: 2 * 1024 + 700], damaged):
+        path.write_bytes(gzip.compress(data))
         with refused("ARCHIVE_DAMAGED"):
             _read(path)
-
-
-def test_a_damaged_entry_in_the_middle_is_no_end(make) -> None:
-    path = make(*(_entry(f"{TREE}{number}", os.urandom(512)) for number in range(5)))
-    tar = bytearray(gzip.decompress(path.read_bytes()))
-    tar[2 * 1024 + 10] ^= 0xFF
-    path.write_bytes(gzip.compress(bytes(tar)))
-    with refused("ARCHIVE_DAMAGED"):
-        _read(path)
 
 
 @pytest.mark.parametrize("data", [b"not gzip at all", gzip.compress(b"not a tar file" * 100)], ids=len)

@@ -12,7 +12,7 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream.cache import default_cache_root, mark, open_cache
+from patchkit.upstream.cache import default_cache_root, open_cache
 
 REPORTER = NullReporter()
 
@@ -160,13 +160,6 @@ def test_after_a_clean_end_locks_are_left_to_their_owners(tmp_path: Path) -> Non
         (repository.path / "packed-refs.lock").write_text("")
     with cache.hold(REPORTER) as repository:
         assert (repository.path / "packed-refs.lock").exists()
-
-
-def test_a_half_made_repository_is_repaired(tmp_path: Path) -> None:
-    mark(tmp_path / "upstream.git")
-    (tmp_path / "upstream.git" / "objects").mkdir()
-    with open_cache(tmp_path).hold(REPORTER) as repository:
-        assert repository.write_object("blob", b"x")
 
 
 @pytest.mark.parametrize("below", ["", "deeper/cache"])

@@ -50,6 +50,12 @@ def tip(repo: Repository, base: Written) -> str:
     return write_commits(repo, base.commit, [commit], date=DATE)[0].commit
 
 
+@pytest.fixture
+def work(repo: Repository, base: Written, tmp_path: Path) -> Path:
+    """A checkout of the base."""
+    return checkout(repo, base.commit, tmp_path / "work")
+
+
 def _files(directory: Path) -> dict[str, bytes]:
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
@@ -79,9 +85,8 @@ def test_the_users_git_finds_a_clean_repository_on_the_branch(
 
 
 def test_a_checkout_needs_the_cache_no_more(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
+    work: Path, repo: Repository, base: Written, tip: str, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     plain_git(work, "config", "pull.rebase", "true")
     plain_git(work, "stash", "list")
     assert not (work / ".git" / "objects" / "info" / "alternates").exists()
@@ -95,9 +100,8 @@ def test_a_checkout_needs_the_cache_no_more(
 
 
 def test_a_new_cache_updates_the_checkout_of_another_one(
-    repo: Repository, base: Written, tip: str, tmp_path: Path
+    work: Path, repo: Repository, tip: str, tmp_path: Path
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     (tmp_path / "other").mkdir()
     other = create_repository(tmp_path / "other" / "upstream.git", repo.reporter)
     carry(repo, other, tip)
@@ -155,9 +159,8 @@ def test_attributes_of_the_tree_change_no_byte(
 
 
 def test_a_second_checkout_changes_nothing_and_a_new_commit_only_what_differs(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, recorder
+    work: Path, repo: Repository, base: Written, tip: str, recorder
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     (work / "README.md").touch()
     stamp = (work / "src" / "crlf.cu").stat().st_mtime_ns
     recorder.lines.clear()
@@ -224,20 +227,8 @@ def test_a_file_in_the_place_of_the_folder(repo: Repository, base: Written, tmp_
     assert (tmp_path / "work").read_text() == "mine"
 
 
-def test_a_clone_of_the_users_is_foreign(
-    repo: Repository, base: Written, tmp_path: Path, plain_git: Callable[..., str]
-) -> None:
-    repo.git.run("update-ref", "refs/heads/main", base.commit)
-    plain_git(tmp_path, "clone", "-q", "-b", "main", str(repo.path), "work")
-    with refused("CHECKOUT_FOREIGN"):
-        checkout(repo, base.commit, tmp_path / "work")
-
-
 @pytest.mark.parametrize("how", ["edit", "add", "remove"])
-def test_work_of_the_user_is_refused_and_kept(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, how: str
-) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
+def test_work_of_the_user_is_refused_and_kept(work: Path, repo: Repository, tip: str, how: str) -> None:
     target = work / {"edit": "README.md", "add": "src/mine.cu", "remove": "src/a.cu"}[how]
     if how == "remove":
         target.unlink()
@@ -273,9 +264,8 @@ def test_commits_of_the_user_are_refused_and_kept(
 
 
 def test_a_branch_of_the_users_and_a_detached_head_are_refused(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
+    work: Path, repo: Repository, base: Written, tip: str, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     for words, why in ((("-c", "mine"), "on the branch mine"), (("--detach",), "HEAD is detached")):
         plain_git(work, "switch", "-q", *words)
         with refused("CHECKOUT_MOVED", match="not at the commit") as caught:
@@ -288,9 +278,8 @@ def test_a_branch_of_the_users_and_a_detached_head_are_refused(
 
 
 def test_stashes_and_other_branches_are_there_after_an_update(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
+    work: Path, repo: Repository, tip: str, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     plain_git(work, "branch", "mine")
     (work / "README.md").write_text("mine")
     (work / "untracked").write_text("mine")
@@ -305,9 +294,8 @@ def test_stashes_and_other_branches_are_there_after_an_update(
 
 
 def test_another_branch_is_checked_out_beside_the_first(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, plain_git: Callable[..., str]
+    work: Path, repo: Repository, base: Written, tip: str, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     other = "candidate/gfx1151/b2"
     checkout(repo, tip, work, branch=other)
     assert plain_git(work, "branch", "--show-current").strip() == other
@@ -323,9 +311,8 @@ def test_another_branch_is_checked_out_beside_the_first(
 
 @pytest.mark.parametrize("state", ["MERGE_HEAD", "rebase-merge", "index.lock"])
 def test_git_in_the_middle_of_something_is_left_alone(
-    repo: Repository, base: Written, tip: str, tmp_path: Path, state: str
+    work: Path, repo: Repository, base: Written, tip: str, state: str
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     (work / ".git" / state).write_text(f"{base.commit}\n")
     with refused("CHECKOUT_CHANGED", match="in the middle"):
         checkout(repo, tip, work)
@@ -353,9 +340,8 @@ def test_attributes_and_settings_of_the_user_change_no_byte(
 
 
 def test_a_setting_that_changes_what_git_writes_is_found_out(
-    repo: Repository, base: Written, tmp_path: Path, plain_git: Callable[..., str]
+    work: Path, repo: Repository, base: Written, plain_git: Callable[..., str]
 ) -> None:
-    work = checkout(repo, base.commit, tmp_path / "work")
     plain_git(work, "config", "core.symlinks", "false")
     commit = write_commits(repo, base.commit, [NewCommit(message="m", changes={"x": b"1"})], date=DATE)
     linked = _linked(repo, commit[0].commit)
@@ -530,10 +516,9 @@ def test_a_checkout_that_fails_leaves_nothing(
 
 @pytest.mark.parametrize("data", [random.Random(1).randbytes(300_000), bytes(300_000)], ids=["pack", "file"])
 def test_a_full_disk_leaves_no_half_checkout(
-    repo: Repository, base: Written, tmp_path: Path, make_root: Callable[..., Written], data: bytes
+    work: Path, repo: Repository, tmp_path: Path, make_root: Callable[..., Written], data: bytes
 ) -> None:
     big = make_root({"README.md": b"other\n", "big": data}).commit
-    work = checkout(repo, base.commit, tmp_path / "work")
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))

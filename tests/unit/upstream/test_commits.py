@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.base.files import disk_error
 from patchkit.base.reporter import NullReporter
 from patchkit.upstream.cache import create_repository
 from patchkit.upstream.commits import CommitStream, NewCommit, Written, git_date, write_commits
@@ -136,16 +135,6 @@ def test_dates_in_gits_form() -> None:
     for wrong in ("2026-01-01T00:00:00", "yesterday"):
         with pytest.raises(ValueError):  # noqa: PT011  # the text is Python's
             git_date(wrong)
-
-
-def test_a_refusing_disk_has_its_own_errors(tmp_path: Path) -> None:
-    import errno
-
-    full = disk_error(OSError(errno.ENOSPC, "No space left on device"), tmp_path, "writing")
-    assert full.code == "DISK_FULL"
-    assert full.where[0].path == str(tmp_path)
-    other = disk_error(OSError(errno.ENOTDIR, "Not a directory"), tmp_path, "writing")
-    assert other.code == "DISK_NOT_DIRECTORY"
 
 
 def test_a_disk_that_fills_up_while_a_commit_is_prepared(

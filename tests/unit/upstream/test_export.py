@@ -29,26 +29,32 @@ def tip(repo: Repository, base: Written) -> Written:
     return write_commits(repo, base.commit, commits, date=DATE)[-1]
 
 
+@pytest.fixture
+def export(repo: Repository, base: Written, tip: Written, tmp_path: Path) -> Callable[..., tuple[Path, ...]]:
+    """Export both commits into the folder ``out``, or another one."""
+
+    def run(directory: Path = tmp_path / "out", **options: object) -> tuple[Path, ...]:
+        return format_patches(repo, base.commit, tip.commit, directory, **options)
+
+    return run
+
+
 def _content(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_two_exports_are_the_same_bytes(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = format_patches(repo, base.commit, tip.commit, tmp_path / "a" / "b")
+def test_two_exports_are_the_same_bytes(export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = export(tmp_path / "a" / "b")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    format_patches(repo, base.commit, tip.commit, tmp_path / "c")
+    export(tmp_path / "c")
     assert _content(tmp_path / "a" / "b") == _content(tmp_path / "c")
     assert [path.name for path in first] == ["0001-0001-one-table.patch", "0002-0002-two-caf.patch"]
 
 
-def test_the_files_carry_no_version_and_no_machine(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
-    first, _ = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+def test_the_files_carry_no_version_and_no_machine(export, tmp_path: Path) -> None:
+    first, _ = export()
     text = first.read_text()
     assert text.startswith("From " + "0" * 40 + " Mon Sep 17 00:00:00 2001\n")
     assert "\n-- \n" not in text
@@ -57,9 +63,9 @@ def test_the_files_carry_no_version_and_no_machine(
 
 
 def test_plain_git_am_gives_the_same_tree(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path, plain_git: Callable[..., str]
+    export, repo: Repository, base: Written, tip: Written, tmp_path: Path, plain_git
 ) -> None:
-    patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    patches = export()
     work = tmp_path / "work"
     check_out(repo, base.commit, work, branch="main")
     plain_git(work, "am", "-q", *(str(path) for path in patches))
@@ -67,47 +73,41 @@ def test_plain_git_am_gives_the_same_tree(
     assert "caf\u00e9" in plain_git(work, "log", "-1", "--format=%s")
 
 
-def test_sums_name_every_file(repo: Repository, base: Written, tip: Written, tmp_path: Path) -> None:
-    patches = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+def test_sums_name_every_file(export, tmp_path: Path) -> None:
+    patches = export()
     header, *lines = (tmp_path / "out" / "SHA256SUMS").read_text().splitlines()
     assert header.startswith("# Written by patchkit export")
     assert lines == [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in patches]
 
 
-def test_an_export_replaces_an_unchanged_one(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_an_export_replaces_an_unchanged_one(export, repo: Repository, tip: Written, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    format_patches(repo, base.commit, tip.commit, out)
+    export()
     format_patches(repo, f"{tip.commit}^", tip.commit, out)
     assert sorted(_content(out)) == ["0001-0002-two-caf.patch", "SHA256SUMS"]
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}
 
 
 @pytest.mark.parametrize("how", ["added", "edited", "only"])
-def test_content_of_the_user_is_refused_and_kept(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path, how: str
-) -> None:
+def test_content_of_the_user_is_refused_and_kept(export, tmp_path: Path, how: str) -> None:
     out = tmp_path / "out"
     if how == "only":
         out.mkdir()
     else:
-        format_patches(repo, base.commit, tip.commit, out)
+        export()
     name = "0001-0001-one-table.patch" if how == "edited" else "mine.txt"
     (out / name).write_bytes(b"mine")
     before = _content(out)
     with refused("EXPORT_FOREIGN") as caught:
-        format_patches(repo, base.commit, tip.commit, out)
+        export()
     assert caught.value.where[0].path == str(out / name)
     assert _content(out) == before
 
 
-def test_a_file_in_the_place_of_the_folder(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_a_file_in_the_place_of_the_folder(export, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with refused("DISK_NOT_DIRECTORY"):
-        format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+        export()
     assert (tmp_path / "out").read_text() == "mine"
 
 
@@ -117,25 +117,21 @@ def test_no_commits_is_an_error_and_leaves_nothing(repo: Repository, base: Writt
     assert {path.name for path in tmp_path.iterdir()} == {"cache"}
 
 
-def test_remains_of_a_killed_export_are_used_up(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_remains_of_a_killed_export_are_used_up(export, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    format_patches(repo, base.commit, tip.commit, out)
+    export()
     wanted = _content(out)
     out.rename(tmp_path / ".out.patchkit-old-x")  # killed between the two renames
     partial = tmp_path / ".out.patchkit-partial-y"
     partial.mkdir()
     (partial / "SHA256SUMS").write_bytes(wanted["SHA256SUMS"].splitlines(keepends=True)[0])
     (partial / "0001-cut.patch").write_text("Fro")
-    format_patches(repo, base.commit, tip.commit, out)
+    export()
     assert _content(out) == wanted
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}
 
 
-def test_a_folder_of_ordinary_files_with_their_sums_is_kept(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_a_folder_of_ordinary_files_with_their_sums_is_kept(export, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "0001-thesis.patch").write_text("mine")
@@ -143,58 +139,50 @@ def test_a_folder_of_ordinary_files_with_their_sums_is_kept(
     (out / "SHA256SUMS").write_text(f"{digest}  0001-thesis.patch\n")
     before = _content(out)
     with refused("EXPORT_FOREIGN"):
-        format_patches(repo, base.commit, tip.commit, out)
+        export()
     assert _content(out) == before
 
 
 @pytest.mark.parametrize("name", ["../mine", "mine.txt", "0001-a/b.patch"])
-def test_sums_that_name_other_files_are_not_patchkits(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path, name: str
-) -> None:
+def test_sums_that_name_other_files_are_not_patchkits(export, tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
-    format_patches(repo, base.commit, tip.commit, out)
+    export()
     digest = hashlib.sha256(b"mine").hexdigest()
     with (out / "SHA256SUMS").open("a") as sums:
         sums.write(f"{digest}  {name}\n")
     before = _content(out)
     with refused("EXPORT_FOREIGN"):
-        format_patches(repo, base.commit, tip.commit, out)
+        export()
     assert _content(out) == before
 
 
 @pytest.mark.parametrize("name", [".out.patchkit-old", ".out.patchkit-old-x", ".out.patchkit-partial-x"])
 @pytest.mark.parametrize("kind", ["plain", "beside an export"])
-def test_folders_of_the_user_beside_the_export_are_kept(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path, name: str, kind: str
-) -> None:
+def test_folders_of_the_user_beside_the_export_are_kept(export, tmp_path: Path, name: str, kind: str) -> None:
     mine = tmp_path / name
     if kind == "plain":
         mine.mkdir()
     else:
-        format_patches(repo, base.commit, tip.commit, mine)
+        export(mine)
     (mine / "mine.txt").write_text("mine")
     before = _content(mine)
-    format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+    export()
     assert _content(mine) == before
 
 
-def test_a_link_in_the_place_of_a_patch_is_foreign(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
-    first, _ = format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+def test_a_link_in_the_place_of_a_patch_is_foreign(export, tmp_path: Path) -> None:
+    first, _ = export()
     first.rename(tmp_path / "mine")
     first.symlink_to(tmp_path / "mine")
     with refused("EXPORT_FOREIGN"):
-        format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+        export()
     assert first.is_symlink()
 
 
-def test_exports_into_one_folder_at_once_leave_one_whole_export(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_exports_into_one_folder_at_once_leave_one_whole_export(export, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(lambda _: format_patches(repo, base.commit, tip.commit, out), range(48)))
+        done = list(pool.map(lambda _: export(), range(48)))
     assert {tuple(path.name for path in paths) for paths in done} == {
         ("0001-0001-one-table.patch", "0002-0002-two-caf.patch")
     }
@@ -202,9 +190,7 @@ def test_exports_into_one_folder_at_once_leave_one_whole_export(
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}
 
 
-def test_places_that_cannot_hold_an_export(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_places_that_cannot_hold_an_export(export, repo: Repository, tmp_path: Path) -> None:
     series = tmp_path / "series"
     (tmp_path / "link").symlink_to(series)
     (tmp_path / "circle").symlink_to("circle")
@@ -218,18 +204,16 @@ def test_places_that_cannot_hold_an_export(
         tmp_path / "circle" / "new",
     ):
         with pytest.raises((UsageError, CacheError)) as caught:
-            format_patches(repo, base.commit, tip.commit, place, kept=[series])
+            export(place, kept=[series])
         assert isinstance(caught.value, CacheError) or caught.value.code == "PLACE_UNUSABLE"
     assert not (repo.path / "objects" / "new").exists()
     assert not series.exists()
 
 
-def test_the_export_can_be_read_by_whom_the_umask_allows(
-    repo: Repository, base: Written, tip: Written, tmp_path: Path
-) -> None:
+def test_the_export_can_be_read_by_whom_the_umask_allows(export, tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        format_patches(repo, base.commit, tip.commit, tmp_path / "out")
+        export()
     finally:
         os.umask(before)
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755

@@ -1,20 +1,17 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from processes import command_lines, is_gone
 from refusing import refused
 
 from patchkit.base.errors import CacheError, GitError
 from patchkit.base.reporter import NullReporter
-from patchkit.upstream import git as runner
-from patchkit.upstream.git import Finished, Git, GitSilent, check_git, fixed_environment, leaking_names
+from patchkit.upstream.git import Finished, Git, check_git, fixed_environment, leaking_names
 from patchkit.upstream.repository import Repository
 
 
@@ -94,10 +91,6 @@ def test_git_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         check_git(NullReporter())
 
 
-def test_this_git_is_new_enough() -> None:
-    assert check_git(NullReporter()) >= runner.MINIMUM_GIT
-
-
 def test_no_git_variable_of_the_caller_reaches_git(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -137,17 +130,6 @@ def test_only_trust_anchors_of_the_machine_are_kept() -> None:
     environ = {"GIT_SSL_CAINFO": "a", "GIT_DIR": "b", "GIT_TRACE": "1", "PATH": "c", "LC_ALL": "C"}
     assert leaking_names(environ, fixed_environment()) == ["GIT_DIR", "GIT_TRACE"]
     assert fixed_environment()["GIT_CONFIG_NOSYSTEM"] == "1"
-
-
-def test_a_silent_remote_is_given_up_and_its_children_are_gone(repo: Repository) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        url = f"git://127.0.0.1:{server.getsockname()[1]}/x"
-        with pytest.raises(GitSilent, match=r"0\.3 s"):
-            repo.git.watch("fetch", url, on_text=lambda _: None, answer_s=0.3, silence_s=0.3)
-        assert sys.executable in command_lines()
-        assert is_gone(url)
 
 
 def test_an_interrupted_watch_leaves_no_process(repo: Repository) -> None:
