@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 
 import pytest
 
 from patchkit.series.lock import load_lock
 
+BOUNDS = "patches/0001-demo-launch-bounds/patch.toml"
 TWIN = "patches/0002-demo-twin/patch.toml"
 WITH = "--with=demo-twin"
 
@@ -40,12 +42,8 @@ def record(river, *requests):
 @pytest.fixture
 def opted(river):
     """The second patch is opt-in, and the lock has both sets at b1."""
-    edit(
-        river,
-        "arch_profiles/gfx1151.toml",
-        'demo-twin = { default = "on"',
-        'demo-twin = { default = "opt-in"',
-    )
+    twin = "demo-twin = { default = "
+    edit(river, "arch_profiles/gfx1151.toml", f'{twin}"on"', f'{twin}"opt-in"')
     text = river.lock.read_text()
     river.lock.write_text(text[: text.index("[[result]]")])
     record(river, (), (WITH,))
@@ -119,7 +117,7 @@ def test_gpus_that_the_lock_has_at_newer_pins_only_are_named(opted):
 def ended(river):
     """Both patches end with b1, and upstream is as they need it for long."""
     edit(river, TWIN, "last = 4, ", "last = 1, ")
-    edit(river, "patches/0001-demo-launch-bounds/patch.toml", "last = 9, ", "last = 1, ")
+    edit(river, BOUNDS, "last = 9, ", "last = 1, ")
     record(river, ())
     return river
 
@@ -169,9 +167,7 @@ def test_without_leaves_out_what_would_apply_and_the_lock_records_that(river):
 
 
 def test_a_patch_that_the_series_lost_is_missed_too(river):
-    for path in (river.home / "patches" / "0002-demo-twin").iterdir():
-        path.unlink()
-    (river.home / "patches" / "0002-demo-twin").rmdir()
+    shutil.rmtree(river.home / "patches" / "0002-demo-twin")
     edit(river, "arch_profiles/gfx1151.toml", "demo-twin = ", "# demo-twin = ")
     code, document = bump(river, "--to", "b2")
     assert code == 9
@@ -181,7 +177,7 @@ def test_a_patch_that_the_series_lost_is_missed_too(river):
 
 def test_an_end_of_range_whose_ground_is_only_renamed_is_not_proven(river):
     """The function is not there under its name, and is there under another one: nothing retired the patch."""
-    edit(river, "patches/0001-demo-launch-bounds/patch.toml", "last = 9, ", "last = 3, ")
+    edit(river, BOUNDS, "last = 9, ", "last = 3, ")
     record(river, ())
     code, document = bump(river, "--to", "b4")
     assert code == 9
@@ -209,13 +205,8 @@ def test_what_a_patch_names_as_its_end_proves_its_loss_behind_its_range_too(rive
 
 
 def test_zero_patches_that_are_proven_needless_is_done_and_said_in_words(opted):
-    edit(
-        opted,
-        "patches/0001-demo-launch-bounds/patch.toml",
-        'macros = ["GGML_USE_HIP"]',
-        'macros = ["GGML_GONE"]',
-    )
-    edit(opted, "patches/0001-demo-launch-bounds/patch.toml", "last = 9, ", "last = 1, ")
+    edit(opted, BOUNDS, 'macros = ["GGML_USE_HIP"]', 'macros = ["GGML_GONE"]')
+    edit(opted, BOUNDS, "last = 9, ", "last = 1, ")
     record(opted, ())
     done = opted.run("bump", "--to", "b2", "--no-verify", "--arch", "gfx1151")
     assert done.returncode == 0, done.stdout
@@ -264,7 +255,7 @@ def test_dropped_conflicts_leave_the_rest_and_end_with_9(river, broken):
 
 def test_what_requires_a_dropped_patch_is_dropped_with_it(river, broken):
     requires = '[[requires]]\npatch = "demo-twin"\nwhy = "one without the other is wrong"\n\n'
-    path = river.home / "patches/0001-demo-launch-bounds/patch.toml"
+    path = river.home / BOUNDS
     path.write_text(path.read_text().replace("[[edit]]", f"{requires}[[edit]]", 1))
     record(river, ())
     code, document = bump(river, *broken, "--drop-conflicts")

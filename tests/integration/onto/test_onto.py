@@ -135,15 +135,8 @@ def test_a_shallow_clone_stays_as_shallow_as_it_was(owner):
 def test_a_partial_clone_that_lacks_files_is_refused_with_the_way_out_and_nothing_is_fetched(owner):
     owner.git("config", "uploadpack.allowFilter", "true")
     partial = owner.place.root / "partial"
-    owner.git(
-        "clone",
-        "-q",
-        "--filter=blob:none",
-        "--sparse",
-        f"file://{owner.clone}",
-        str(partial),
-        at=owner.place.root,
-    )
+    clone = ("clone", "-q", "--filter=blob:none", "--sparse", f"file://{owner.clone}")
+    owner.git(*clone, str(partial), at=owner.place.root)
     before = sorted(path.name for path in (partial / ".git").rglob("*"))
     error = owner.error(at=partial, code=5)
     assert error["code"] == "CLONE_INCOMPLETE"
@@ -188,7 +181,7 @@ def test_a_commit_that_patchkit_made_is_not_patched_again(owner):
     assert head[:12] in error["why"]
 
 
-def test_a_patch_that_does_not_fit_is_told_with_both_sides_and_no_branch_is_made(owner):
+def test_a_patch_that_does_not_fit_is_told_with_both_sides_and_left_out_only_when_asked(owner):
     owner.commit(f"{FOLDER}/demo.cu", SOURCE.replace("const int scale = 2", "const int scale = 5"))
     done = owner.apply(code=3)
     assert f"{FOLDER}/demo.cu" in done.stderr
@@ -200,12 +193,7 @@ def test_a_patch_that_does_not_fit_is_told_with_both_sides_and_no_branch_is_made
     )
     assert planned.returncode == 3
     assert [each["class"] for each in json.loads(planned.stdout)["classes"]] == ["clean", "conflict"]
-
-
-def test_conflicts_are_left_out_only_when_asked_and_named(owner):
-    owner.commit(f"{FOLDER}/demo.cu", SOURCE.replace("const int scale = 2", "const int scale = 5"))
-    done = owner.apply("--drop-conflicts")
-    assert "DROPPED:   demo-twin" in done.stdout
+    assert "DROPPED:   demo-twin" in owner.apply("--drop-conflicts").stdout
     assert owner.git("log", "--format=%s", f"HEAD..{BRANCH}").startswith("demo-launch-bounds")
     told = json.loads(owner.apply("--drop-conflicts", "--json").stdout)
     assert told["onto"]["dropped"] == ["demo-twin"]
