@@ -1,4 +1,4 @@
-"""The first build of a git remote at which a patch no longer holds, by halving the way there."""
+"""Searching a git remote for the first build at which a patch no longer holds, by bisection."""
 
 from __future__ import annotations
 

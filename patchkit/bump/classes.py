@@ -1,4 +1,4 @@
-"""The classes of a patch on a new upstream, and what is said with each."""
+"""The classes of a patch on a new upstream, and what is reported with each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """An edited function whose tokens changed upstream; ``removed`` and ``added`` are token runs.
+    """An edited function whose tokens changed upstream; ``removed`` and ``added`` are statements.
 
     ``commits`` changed them, newest first; none where upstream's history is not at hand.
     """
@@ -55,7 +55,7 @@ class Drift:
     commits: tuple[UpstreamCommit, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Its fields under the names that every report has them."""
+        """As reports show it."""
         return fields_of(self, "before", "after", "commits") | {
             "digest_before": self.before,
             "digest_after": self.after,
@@ -72,7 +72,7 @@ class Gone:
     commit: UpstreamCommit | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Its fields under the names that every report has them."""
+        """As reports show it."""
         return fields_of(self, "commit") | {"upstream_commit": plain(self.commit)}
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class Classified:
     problems: tuple[PatchkitError, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Its fields under the names that every report has them."""
+        """As reports show it."""
         return fields_of(self, "patch_class", "problems") | {
             "class": self.patch_class,
             "problems": [
@@ -139,8 +139,8 @@ class Classified:
         for drift in self.drift:
             yield f"  changed upstream: {drift.entity} in {drift.file}"
             yield from (f"    by {commit}" for commit in drift.commits)
-            yield from (f"    - {unit}" for unit in drift.removed)
-            yield from (f"    + {unit}" for unit in drift.added)
+            yield from (f"    - {text}" for text in drift.removed)
+            yield from (f"    + {text}" for text in drift.added)
         for problem in self.problems:
             yield from _problem_lines(problem)
         if self.patch_class == "conflict":

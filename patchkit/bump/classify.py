@@ -1,4 +1,4 @@
-"""Every patch of a series on a new upstream, classified in one run, whatever happens to the others."""
+"""Classifying every patch of a series on a new upstream in one run."""
 
 from __future__ import annotations
 

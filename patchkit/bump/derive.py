@@ -1,6 +1,7 @@
-"""Taking the last rendering out of a new upstream, the whole series from its end to its beginning.
+"""Merging patches as text: to check what placing gave, and to take out of upstream what it has already.
 
-Never patch by patch: where patches overlap, the earlier one cannot be taken out before the later one.
+The whole series is taken out, from its end to its beginning: where patches overlap, the earlier one cannot be
+taken out before the later one.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from patchkit.edits.resolve import Anchor
 
 _ENDS = frozenset({b";", b"{", b"}"})
 Function = tuple[ScopeMap, Entity]
-_MOST_UNITS = 12  # units of each side; the digests cover all of them
+_MOST_STATEMENTS = 12  # statements of each side; the digests cover all of them
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Statement:
     """A statement, the head of a block, or a preprocessor line: its tokens as one text."""
 
     text: str
@@ -29,20 +29,20 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class UnitList:
-    """The units of a span of one file, in order."""
+class StatementList:
+    """The statements of a span of one file, in order."""
 
-    units: tuple[Unit, ...]
+    statements: tuple[Statement, ...]
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """Their texts."""
-        return tuple(unit.text for unit in self.units)
+        return tuple(statement.text for statement in self.statements)
 
     def at(self, offset: int) -> int | None:
-        """Which unit the byte offset is in, or the next one behind it; None behind the last."""
-        rank = bisect.bisect_right(self.units, offset, key=lambda unit: unit.span.end - 1)
-        return rank if rank < len(self.units) else None
+        """Which statement the byte offset is in, or the next one behind it; None behind the last."""
+        rank = bisect.bisect_right(self.statements, offset, key=lambda statement: statement.span.end - 1)
+        return rank if rank < len(self.statements) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Alignment:
     changed: tuple[tuple[range, range], ...]
 
 
-def list_units(scopes: ScopeMap, span: Span) -> UnitList:
-    """The units of ``span``."""
+def list_statements(scopes: ScopeMap, span: Span) -> StatementList:
+    """The statements of ``span``."""
     pieces: list[tuple[Span, bytes, bool]] = [
         (scopes.code[i].span, scopes.code[i].text, False) for i in scopes.code_in(span)
     ]
@@ -62,24 +62,24 @@ def list_units(scopes: ScopeMap, span: Span) -> UnitList:
         (line.span, b"# " + line.condition, True) for line in scopes.directives if span.contains(line.span)
     ]
     pieces.sort(key=lambda piece: piece[0].start)
-    units: list[Unit] = []
+    statements: list[Statement] = []
     run: list[tuple[Span, bytes]] = []
     for place, text, is_directive in pieces:
         if is_directive:
-            _close(units, run)
-            units.append(Unit(text.decode("utf-8", "replace"), place))
+            _close(statements, run)
+            statements.append(Statement(text.decode("utf-8", "replace"), place))
             continue
         run.append((place, text))
         if text in _ENDS:
-            _close(units, run)
-    _close(units, run)
-    return UnitList(tuple(units))
+            _close(statements, run)
+    _close(statements, run)
+    return StatementList(tuple(statements))
 
 
-def _close(units: list[Unit], run: list[tuple[Span, bytes]]) -> None:
+def _close(statements: list[Statement], run: list[tuple[Span, bytes]]) -> None:
     if run:
         text = b" ".join(text for _, text in run).decode("utf-8", "replace")
-        units.append(Unit(text, Span(run[0][0].start, run[-1][0].end)))
+        statements.append(Statement(text, Span(run[0][0].start, run[-1][0].end)))
         run.clear()
 
 
@@ -97,10 +97,10 @@ def align(old: Sequence[str], new: Sequence[str]) -> Alignment:
 
 
 def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
-    """Digest of a function's units in which its own name reads as one fixed word."""
+    """Digest of a function's statements in which its own name reads as one fixed word."""
     last = entity.name.rpartition("::")[2]
     state = hashlib.sha256()
-    for text in list_units(scopes, entity.span).texts:
+    for text in list_statements(scopes, entity.span).texts:
         words = ("@" if word == last else word for word in text.split(" "))
         state.update(" ".join(words).encode() + b"\0")
     return state.hexdigest()
@@ -115,8 +115,8 @@ def find_drift(old: Function, new: Function) -> Drift | None:
         digests = nameless_digest(old_scopes, old_entity), nameless_digest(new_scopes, new_entity)
         if digests[0] == digests[1]:
             return None
-    before = list_units(old_scopes, old_entity.span).texts
-    after = list_units(new_scopes, new_entity.span).texts
+    before = list_statements(old_scopes, old_entity.span).texts
+    after = list_statements(new_scopes, new_entity.span).texts
     removed: list[str] = []
     added: list[str] = []
     for first, second in align(before, after).changed:
@@ -132,10 +132,10 @@ def find_drift(old: Function, new: Function) -> Drift | None:
     )
 
 
-def _first(units: list[str]) -> tuple[str, ...]:
-    if len(units) <= _MOST_UNITS:
-        return tuple(units)
-    return (*units[: _MOST_UNITS - 1], f"... and {len(units) - _MOST_UNITS + 1} more")
+def _first(statements: list[str]) -> tuple[str, ...]:
+    if len(statements) <= _MOST_STATEMENTS:
+        return tuple(statements)
+    return (*statements[: _MOST_STATEMENTS - 1], f"... and {len(statements) - _MOST_STATEMENTS + 1} more")
 
 
 _MOST_CHARACTERS = 160  # characters of a statement
@@ -151,8 +151,8 @@ def find_moves(old: tuple[ScopeMap, Anchor], new: tuple[ScopeMap, Anchor]) -> It
     (old_scopes, before), (new_scopes, after) = old, new
     if before.entity is None or after.entity is None:
         return
-    left = list_units(old_scopes, before.entity.span)
-    right = list_units(new_scopes, after.entity.span)
+    left = list_statements(old_scopes, before.entity.span)
+    right = list_statements(new_scopes, after.entity.span)
     aligned = align(left.texts, right.texts)
     for place, target in zip(before.spans, after.spans, strict=False):
         found = _compare((old_scopes, before, place, left), (new_scopes, after, target, right), aligned)
@@ -167,10 +167,10 @@ def find_moves(old: tuple[ScopeMap, Anchor], new: tuple[ScopeMap, Anchor]) -> It
             )
 
 
-_Side = tuple[ScopeMap, Anchor, Span, UnitList]
+_Where = tuple[ScopeMap, Anchor, Span, StatementList]
 
 
-def _compare(old: _Side, new: _Side, aligned: Alignment) -> tuple[_How, str] | None:
+def _compare(old: _Where, new: _Where, aligned: Alignment) -> tuple[_How, str] | None:
     around, now_around = _surroundings(*old[:3]), _surroundings(*new[:3])
     rank, now_rank = old[3].at(old[2].start), new[3].at(new[2].start)
     if rank is None or now_rank is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import Location
 from patchkit.bump.classes import Move
-from patchkit.bump.drift import Function, list_units, nameless_digest
+from patchkit.bump.drift import Function, list_statements, nameless_digest
 from patchkit.bump.premise import defines
 from patchkit.bump.rendering import Rendering
 from patchkit.candidate.following import retarget_patch
@@ -18,14 +18,14 @@ from patchkit.edits.tree import UpstreamFiles
 from patchkit.series.patch import Edit
 from patchkit.series.selection import Selected
 
-_ALIKE = 0.6  # share of units; below that, functions of one kernel family resemble one another
-_NEAR = 0.9  # share of units from which a function without a rival is taken for the old one
-_LEAST = 5  # units of a function that a resemblance can rest on
+_ALIKE = 0.6  # share of statements; below that, functions of one kernel family resemble one another
+_NEAR = 0.9  # share of statements from which a function without a rival is taken for the old one
+_LEAST = 5  # statements of a function that a resemblance can rest on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a function is now, or may be: it has ``share`` of the units of the old one.
+    """Where a function is now, or may be: it has ``share`` of the statements of the old one.
 
     ``where`` is its definition, None where nobody looked.
     """
@@ -73,7 +73,7 @@ def find_target(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> T
 def find_resemblances(old: Function, before: UpstreamFiles, new: Iterable[ScopeMap]) -> tuple[Target, ...]:
     """The functions of ``new`` most like the old one, best first, at most three; ``before`` as above."""
     source, entity = old
-    mine = list_units(source, entity.span).texts
+    mine = list_statements(source, entity.span).texts
     if len(mine) < _LEAST:
         return ()
     found: list[Target] = []
@@ -82,7 +82,7 @@ def find_resemblances(old: Function, before: UpstreamFiles, new: Iterable[ScopeM
             if other.name in _names(before, scopes.source.path):
                 continue
             matcher = difflib.SequenceMatcher(
-                None, mine, list_units(scopes, other.span).texts, autojunk=False
+                None, mine, list_statements(scopes, other.span).texts, autojunk=False
             )
             if matcher.real_quick_ratio() < _ALIKE or matcher.quick_ratio() < _ALIKE:
                 continue
@@ -107,8 +107,8 @@ def _names(files: UpstreamFiles, path: str) -> frozenset[str]:
 
 
 def _share(old: Function, new: Function) -> float:
-    """Which part of the units of both functions they have in common, in order."""
-    mine, other = (list_units(scopes, entity.span).texts for scopes, entity in (old, new))
+    """Which part of the statements of both functions they have in common, in order."""
+    mine, other = (list_statements(scopes, entity.span).texts for scopes, entity in (old, new))
     return difflib.SequenceMatcher(None, mine, other, autojunk=False).ratio()
 
 

@@ -1,4 +1,4 @@
-"""What a bump came to, and what it says about that: as data, for a terminal, as the message of its commit."""
+"""The result of a bump: as data, as text for a terminal, as the message of its commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for a bump to work in: a copy of the series with its next lock, and what to put back if it fails."""
+"""A copy of the series for a bump to work in, and the step that publishes all of its results or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is: the pins of the lock, which of them are cached, and the candidates made so far."""
+"""The state of things: the pins of the lock, which are cached, the candidates made, the patches carried."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Queue:
         return sum(patch.edits for patch in self.patches)
 
     def as_json(self) -> dict[str, object]:
-        """Its fields, and the count of edits."""
+        """As ``status`` shows it."""
         return fields_of(self) | {"edits": self.edits}
 
 

@@ -1,4 +1,4 @@
-"""The gates that compile, on every pin of a sweep where something is placed."""
+"""Running the gates that compile on every pin of a sweep that has a patch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Proof:
         return not self.nothing and (self.report is None or self.report.failed)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``sweep --gates`` shows it."""
         found: dict[str, object] = {"build": self.build, "patches": list(self.patches)}
         if self.nothing:
             return found | {"ok": False, "nothing_to_prove": True}

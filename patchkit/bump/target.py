@@ -1,4 +1,4 @@
-"""Which upstream a bump goes to: a build, a commit or the latest, and where that is known from."""
+"""The pin that a bump goes to: a build, a commit or the latest, from the lock or asked of a remote."""
 
 from __future__ import annotations
 

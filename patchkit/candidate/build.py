@@ -1,4 +1,4 @@
-"""``build``: baseline and candidate, compiled for this machine."""
+"""Building baseline and candidate for this machine."""
 
 from __future__ import annotations
 

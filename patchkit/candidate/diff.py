@@ -47,7 +47,7 @@ class Difference:
     text: bytes
 
     def as_json(self) -> dict[str, object]:
-        """Its fields; bytes of the text that are not UTF-8 become lone surrogates."""
+        """As ``diff`` shows it; bytes of the text that are not UTF-8 become lone surrogates."""
         return fields_of(self, "text") | {"diff": self.text.decode("utf-8", "surrogateescape")}
 
 
@@ -109,7 +109,7 @@ class Exported:
     files: tuple[Path, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Its fields; the files by name."""
+        """As ``export`` shows it; the files by name."""
         return fields_of(self) | {"files": [path.name for path in self.files]}
 
 

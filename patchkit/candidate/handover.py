@@ -1,4 +1,4 @@
-"""How commits made in the cache get into the user's own clone, without a change to what that clone has.
+"""A file with a branch of the cache, and the commands that bring it into the user's own clone.
 
 The cache itself is nothing to fetch from: its pins have no parents, and git would cut the clone's history
 there, too.

@@ -1,4 +1,4 @@
-"""Recognizes a candidate in the cache that placing would give again, so that nothing has to be parsed.
+"""Whether the cache has the candidate already that a request would give, so that nothing has to be parsed.
 
 Three things have to agree: the lock records this commit for these very inputs, the branch is there, and the
 record beside it says that this same program made it from the same request. Then every object of the branch is

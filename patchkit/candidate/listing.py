@@ -104,7 +104,7 @@ class Offer:
         return " ".join(words)
 
     def as_json(self) -> dict[str, object]:
-        """Its fields, and what to type."""
+        """As ``list`` and ``apply`` show it."""
         return fields_of(self, "is_default") | {"options": self.options}
 
 

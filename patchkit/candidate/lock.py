@@ -1,4 +1,4 @@
-"""What a plan gives against what the lock records: held against it, or recorded anew on purpose."""
+"""The result of a plan: what it was made of, compared with the lock, or recorded in the lock."""
 
 from __future__ import annotations
 

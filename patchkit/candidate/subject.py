@@ -1,4 +1,4 @@
-"""From a candidate in the cache to what gates look at: exported trees, patches, and whose line is whose.
+"""What gates look at: the exported trees of a candidate, its patches, and which patch each line is from.
 
 Everything is read from the candidate itself, not planned anew: a gate judges the bytes that would be
 published. What git says decides which files changed and which patch a line comes from.

@@ -1,4 +1,4 @@
-"""What every verb works on, handed over explicitly."""
+"""The series, the cache folder and the reporter that every command works with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patchkit.series.folder import SeriesDir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """``cache_root`` is the folder of the bare repository and the downloads."""
+    """``cache_root`` is the cache folder, see :mod:`patchkit.upstream.cache`."""
 
     series: SeriesDir
     cache_root: Path

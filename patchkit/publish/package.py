@@ -1,4 +1,4 @@
-"""``package``: the candidate's programs as a wheel."""
+"""The candidate's programs as a wheel."""
 
 from __future__ import annotations
 

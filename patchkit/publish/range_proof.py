@@ -1,4 +1,4 @@
-"""Two pins, one series: what the patches change at each lies inside the entities they declare."""
+"""The proof that the patches change nothing outside of the entities they declare, at two pins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing a verified candidate: one commit on top that says what was proven, one move of all refs.
+"""Publishing a verified candidate: one commit on top of it says what was proven, and all refs move at once.
 
 Everything is written as objects first. Then the refs move, together, if they are where they were; whoever
 stops before that moment leaves nothing but unused objects.

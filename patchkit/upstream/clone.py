@@ -1,4 +1,4 @@
-"""A repository of the user's: read a commit of it, and add one branch. Nothing else of it is ever written.
+"""The user's own repository: a commit is read from it, and one branch added. Nothing else of it is written.
 
 It belongs to somebody else, so its settings may say anything. They run no program: hooks are off, no command
 talks to a remote, and files are read through patchkit's own repository, which borrows the objects.

@@ -1,4 +1,4 @@
-"""Upstream's history between two pins, for as long as somebody asks which commit did something."""
+"""Upstream's commits between two pins, fetched into a repository that is removed after use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The span in a repository of its own."""
+    """The commits of ``span`` (``old..new``), in a repository of their own."""
 
     git: Git
     url: str

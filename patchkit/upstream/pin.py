@@ -1,4 +1,4 @@
-"""The pinned tree in the cache, whatever it takes, and only if its hash is that of the lock."""
+"""Getting the tree of a pin into the cache, from git, a source package or a clone, and checking its hash."""
 
 from __future__ import annotations
 

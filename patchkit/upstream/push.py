@@ -1,4 +1,4 @@
-"""Sending refs to a remote: all or none, and over nothing that was not looked at first."""
+"""Pushing refs to a remote, all or none; what they would replace there is looked at first. Signed tags."""
 
 from __future__ import annotations
 

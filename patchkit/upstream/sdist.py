@@ -1,4 +1,4 @@
-"""Downloading a source distribution from the package index, by name, version and sha256.
+"""A source distribution of a package: downloaded by name, version and sha256, and its files read.
 
 Nothing is opened before its sha256 is that of the lock, and nothing of the package is ever run.
 """

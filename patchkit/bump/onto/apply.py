@@ -1,4 +1,4 @@
-"""Handing the patches over to the user's clone as one branch on his commit.
+"""Handing the patches over to the user's clone as one branch on their commit.
 
 The commit becomes a pin of its own in the cache, so that all that works on a candidate works on this one. In
 the clone the branch is made or moved at the very end. Nothing else there changes: no file, index or setting.

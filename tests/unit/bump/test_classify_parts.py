@@ -7,7 +7,7 @@ from refusing import refused
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
 from patchkit.bump.derive import Step, bare, compare_derivations, merge_file, same_tokens, take_out
-from patchkit.bump.drift import align, find_drift, list_units
+from patchkit.bump.drift import align, find_drift, list_statements
 from patchkit.bump.follow import find_resemblances, find_target, near_target
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.tree import UpstreamFiles
@@ -28,10 +28,10 @@ def function(text, path="a.cu"):
 
 def test_units_are_statements_and_directives_without_layout():
     found = scopes(b"#if A\nf( x ) ; // why\n#endif\ng() {\n}\n")
-    units = list_units(found, Span(0, len(found.source.data)))
-    assert units.texts == ("# if A", "f ( x ) ;", "# endif", "g ( ) {", "}")
-    assert units.at(0) == 0
-    assert units.at(len(found.source.data)) is None
+    statements = list_statements(found, Span(0, len(found.source.data)))
+    assert statements.texts == ("# if A", "f ( x ) ;", "# endif", "g ( ) {", "}")
+    assert statements.at(0) == 0
+    assert statements.at(len(found.source.data)) is None
 
 
 def test_an_alignment_says_what_stayed_and_what_corresponds():
