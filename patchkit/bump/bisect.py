@@ -64,19 +64,18 @@ def sweep_remote(
         if build in rows:
             return rows[build]
         with cache.hold(reporter) as repository:
-            pin = read_pin(repository, where, build, builds[build], reporter=reporter)
+            pin = read_pin(repository, where, build, builds[build])
             base = own_pin(lock, pin)  # the cache keeps one base for a build
             found = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
             files = read_upstream(repository, found.commit, series.folders)
             pin = replace(pin, followed=base.followed)
         verdicts, renderings = classify_series(
             Comparison(
-                series=workspace.series,
+                workspace=workspace,
                 build=pin.build,
                 chosen=select_on(series, profiles, pin, with_),
                 files=files,
                 last=compared,
-                reporter=reporter,
             )
         )
         if not rows:

@@ -14,10 +14,10 @@ from patchkit.bump.drift import find_drift, find_moves
 from patchkit.bump.follow import follow, function_of
 from patchkit.bump.premise import find_gone, find_replacement
 from patchkit.bump.rendering import Rendering, render_patch
+from patchkit.candidate.workspace import Workspace
 from patchkit.edits.context import make_guard
 from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.edits.tree import UpstreamFiles
-from patchkit.series.folder import SeriesDir
 from patchkit.series.patch import Edit
 from patchkit.series.selection import Selected
 
@@ -122,12 +122,11 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
 class Comparison:
     """What is compared with what; ``last`` has the last rendering of each patch that has one."""
 
-    series: SeriesDir
+    workspace: Workspace
     build: int
     chosen: tuple[Selected, ...]
     files: UpstreamFiles
     last: Mapping[str, Rendering]
-    reporter: Reporter
 
 
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
@@ -195,19 +194,19 @@ def _classify(
     known = _known_before_placing(comparison, selected, gone, files)
     if known is not None:
         return known, None
-    comparison.reporter.step(f"placing {selected.patch.id}")
-    rendering = render_patch(selected, files, comparison.series)
+    comparison.workspace.reporter.step(f"placing {selected.patch.id}")
+    rendering = render_patch(selected, files, comparison.workspace.series)
     last = comparison.last.get(selected.patch.id)
     if rendering.placed is not None:
-        verdict = _compare_rendering(last, rendering, (), comparison.reporter)
+        verdict = _compare_rendering(last, rendering, (), comparison.workspace.reporter)
         return verdict, rendering if verdict.patch_class in GOOD else None
     resemblances: tuple[Location, ...] = ()
     if last is not None:
         found, resemblances = follow(last, rendering)
         if found is not None:
-            again = render_patch(found.selected, files, comparison.series)
+            again = render_patch(found.selected, files, comparison.workspace.series)
             if again.placed is not None:
-                verdict = _compare_rendering(last, again, found.moves, comparison.reporter)
+                verdict = _compare_rendering(last, again, found.moves, comparison.workspace.reporter)
                 agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
                 if found.certain or agrees:
                     return verdict, again if verdict.patch_class in GOOD else None
@@ -279,7 +278,7 @@ def _is_elsewhere(
     last = comparison.last.get(selected.patch.id)
     if last is None or any(each.what == "option" for each in gone):
         return False
-    rendering = render_patch(replace(last.selected, patch=selected.patch), files, comparison.series)
+    rendering = render_patch(replace(last.selected, patch=selected.patch), files, comparison.workspace.series)
     if rendering.placed is not None:
         return True
     found, near = follow(last, rendering)
@@ -331,7 +330,7 @@ def _verdict(
 def _upstreamed(comparison: Comparison) -> dict[str, str]:
     """Patches whose change upstream has, with the proof: all taken out together, all put in again."""
     steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
-    taken = take_out(steps, comparison.files.base, comparison.reporter)
+    taken = take_out(steps, comparison.files.base, comparison.workspace.reporter)
     if not taken.found:
         return {}
     base = {path: data for path, data in comparison.files.base.items() if path not in taken.files}
@@ -340,7 +339,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
     files = UpstreamFiles(base, comparison.files.names - gone)
     forms = dict(taken.found)
     for name in forms:
-        rendering = render_patch(comparison.last[name].selected, files, comparison.series)
+        rendering = render_patch(comparison.last[name].selected, files, comparison.workspace.series)
         if rendering.placed is None:
             return {}
         files.write(rendering.placed.changes)

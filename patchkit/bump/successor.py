@@ -180,14 +180,7 @@ def regenerate(work: Work, variant: Variant, repository: Repository) -> Successo
         last |= last_renderings(chosen, files, work.stage.series)  # a newer pin knows better
     chosen, files = _read(work, variant, series, work.new, variant.without, repository)
     verdicts, renderings = classify_series(
-        Comparison(
-            series=work.stage.series,
-            build=work.new.build,
-            chosen=chosen,
-            files=files,
-            last=last,
-            reporter=work.workspace.reporter,
-        )
+        Comparison(workspace=work.stage, build=work.new.build, chosen=chosen, files=files, last=last)
     )
     had = variant.had if variant.had is not None else tuple(last)
     conflicts = [each.id for each in verdicts if each.patch_class == "conflict"]

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from patchkit.base.errors import InternalError, UsageError
 from patchkit.base.jobs import cores, open_pool, run_tasks
@@ -20,7 +19,6 @@ from patchkit.bump.target import own_pin
 from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import read_upstream
 from patchkit.series.catalogue import load_series
-from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import load_profiles
 from patchkit.upstream.cache import open_cache
@@ -96,8 +94,7 @@ class Sweep:
 class Chunk:
     """One job: neighbouring pins, ascending, and the one in front of them to compare the first with."""
 
-    series: SeriesDir
-    cache_root: Path
+    workspace: Workspace
     archs: tuple[str, ...]
     with_: tuple[str, ...]
     before: Pin | None
@@ -149,10 +146,10 @@ def run_sweep(
         obtain(pin, cache=cache, reporter=workspace.reporter)
     workers = jobs or cores()
     size = max(2, math.ceil(len(ordered) / (2 * workers))) if scheduler is None else 2
+    quiet = Workspace(series=workspace.series, cache_root=cache.root, reporter=NullReporter())
     chunks = [
         Chunk(
-            series=workspace.series,
-            cache_root=cache.root,
+            workspace=quiet,
             archs=named,
             with_=tuple(with_),
             before=ordered[first - 1] if first else None,
@@ -185,31 +182,31 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
 
     Raises SWEEP_PIN_VANISHED, ErrorGroup, GitError, CacheError.
     """
-    series = load_series(chunk.series.patches)
-    repository = open_cache(chunk.cache_root).peek(NullReporter())
+    workspace = chunk.workspace
+    series = load_series(workspace.series.patches)
+    repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     if repository is None:
         raise InternalError(
-            f"there is no cache at {chunk.cache_root}",
+            f"there is no cache at {workspace.cache_root}",
             code="SWEEP_PIN_VANISHED",
             hint="workers need the same folders",
         )
-    profiles = load_profiles(chunk.series.profiles, chunk.archs)
+    profiles = load_profiles(workspace.series.profiles, chunk.archs)
     last: dict[str, Rendering] = {}
     before = chunk.before
     if before is not None:
         files = read_upstream(repository, _commit(repository, before), series.folders)
-        last = last_renderings(select_on(series, profiles, before, chunk.with_), files, chunk.series)
+        last = last_renderings(select_on(series, profiles, before, chunk.with_), files, workspace.series)
     rows: list[Row] = []
     for pin in chunk.pins:
         files = read_upstream(repository, _commit(repository, pin), series.folders)
         verdicts, renderings = classify_series(
             Comparison(
-                series=chunk.series,
+                workspace=workspace,
                 build=pin.build,
                 chosen=select_on(series, profiles, pin, chunk.with_),
                 files=files,
                 last=last,
-                reporter=NullReporter(),
             )
         )
         pin = replace(pin, followed=followed_by(series, renderings))  # noqa: PLW2901 - so that gates can plan it

@@ -109,7 +109,7 @@ def find_target_pin(
     if in_lock is not None:
         return in_lock
     with cache.hold(reporter) as repository:
-        return read_pin(repository, url, build, builds[build], reporter=reporter)
+        return read_pin(repository, url, build, builds[build])
 
 
 def _is_named(pin: Pin, name: str) -> bool:

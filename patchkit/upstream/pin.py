@@ -173,7 +173,7 @@ def _from_git(task: _Task, source: GitSource, answer_s: float) -> PinnedTree:
     if commit is None:
         raise AssertionError("the lock has git sources only for pins with a commit")
     task.reporter.step(f"fetching {task.pin.name} from {redacted(source.url)}")
-    fetch_commit(task.repository, source.url, commit, reporter=task.reporter, answer_s=answer_s)
+    fetch_commit(task.repository, source.url, commit, answer_s=answer_s)
     return _accept(task, task.repository.tree_of(commit), "git", redacted(source.url))
 
 

@@ -29,16 +29,13 @@ class RemoteUrlBad(SourceError):
     code = "REMOTE_URL_BAD"
 
 
-def fetch_commit(
-    repository: Repository, url: str, commit: str, *, reporter: Reporter, answer_s: float
-) -> None:
+def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: float = 60.0) -> None:
     """Bring a commit and its tree into the repository.
 
     Args:
         repository: held by the caller.
         url: of the remote; a relative path is taken from the current folder.
         commit: 40 hex digits.
-        reporter: gets the progress.
         answer_s: seconds until the remote must have answered.
 
     Raises:
@@ -52,7 +49,7 @@ def fetch_commit(
         "fetch", "--progress", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
         "--no-auto-maintenance", where, commit,
     )  # fmt: skip
-    with reporter.progress(f"fetching {commit[:12]} from {url}", "objects") as advance:
+    with repository.reporter.progress(f"fetching {commit[:12]} from {url}", "objects") as advance:
         try:
             finished = repository.git.watch(
                 *args, on_text=_follow(advance), answer_s=answer_s, silence_s=_SILENCE_S
@@ -158,15 +155,13 @@ def list_builds(url: str, reporter: Reporter) -> Mapping[int, str]:
     return dict(sorted(found.items()))
 
 
-def read_pin(
-    repository: Repository, url: str, build: int, commit: str, *, reporter: Reporter, answer_s: float = 60.0
-) -> Pin:
+def read_pin(repository: Repository, url: str, build: int, commit: str) -> Pin:
     """The pin of a build: its commit is fetched, and tree, date and commit object are read from it.
 
     The caller holds the cache. Nothing but objects is written. Raises the errors of
     :func:`patchkit.upstream.remote.fetch_commit` and REMOTE_COMMIT_UNREADABLE.
     """
-    fetch_commit(repository, url, commit, reporter=reporter, answer_s=answer_s)
+    fetch_commit(repository, url, commit)
     raw = repository.git.run("cat-file", "commit", commit)
     committed = commit_date(raw)
     if committed is None:

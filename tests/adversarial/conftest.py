@@ -15,6 +15,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.bump.classes import Classified
 from patchkit.bump.classify import Comparison, classify_series
 from patchkit.bump.rendering import Rendering, last_renderings
+from patchkit.candidate.workspace import Workspace
 from patchkit.edits.tree import UpstreamFiles, read_upstream
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir, find_series_dir
@@ -75,12 +76,11 @@ class Ground:
         series = replace(self.series, patches=tuple(patches(patch) for patch in self.series.patches))
         found, renderings = classify_series(
             Comparison(
-                series=self.series_dir,
+                workspace=Workspace(series=self.series_dir, cache_root=Path("none"), reporter=NullReporter()),
                 build=build,
                 chosen=select_patches(series, [self.profile], build, only=(), without=(), with_=()),
                 files=files,
                 last=last,
-                reporter=NullReporter(),
             )
         )
         return {verdict.id: verdict for verdict in found}, {each.patch.id: each for each in renderings}

@@ -34,7 +34,7 @@ def obtain_rocwmma(pin: RocWmmaPin, url: str, into: Path, scratch: Path, reporte
         CacheError: the disk refused.
     """
     repository = create_repository(scratch / "rocwmma.git", reporter)
-    fetch_commit(repository, url, pin.commit, reporter=reporter, answer_s=_ANSWER_S)
+    fetch_commit(repository, url, pin.commit, answer_s=_ANSWER_S)
     (tree,) = repository.resolve(f"{pin.commit}:{pin.folder}")
     if tree != pin.tree:
         raise SourceError(

@@ -167,12 +167,11 @@ def plan_onto(
     last, reference = _last_renderings(choice, clone, workspace, cache)
     verdicts, renderings = classify_series(
         Comparison(
-            series=series_dir,
+            workspace=workspace,
             build=pin.build,
             chosen=chosen,
             files=files,
             last=last,
-            reporter=workspace.reporter,
         )
     )
     _refuse_patched(chosen, verdicts, files, commit)

@@ -21,7 +21,7 @@ def repo(tmp_path: Path, recorder) -> Repository:
 
 
 def _fetch(repo: Repository, url: str, commit: str, answer_s: float = 20) -> None:
-    fetch_commit(repo, url, commit, reporter=repo.reporter, answer_s=answer_s)
+    fetch_commit(repo, url, commit, answer_s=answer_s)
 
 
 def test_one_commit_comes_without_history_and_without_a_ref(repo: Repository, upstream) -> None:

@@ -27,7 +27,7 @@ def test_secrets_in_urls_are_not_shown(text: str, shown: str) -> None:
 def test_a_remote_that_fails_does_not_give_its_password_away(repo: Repository, recorder, scheme: str) -> None:
     url = f"{scheme}://me:sesame@127.0.0.1:9/x.git"
     with pytest.raises(SourceError) as caught:
-        fetch_commit(repo, url, "1" * 40, reporter=recorder, answer_s=20)
+        fetch_commit(repo, url, "1" * 40, answer_s=20)
     error = caught.value
     said = [
         error.message,
