@@ -31,7 +31,7 @@ _LOCK_STATES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class ApplyReport:
     """What ``apply`` did. ``unchanged``: the branch already was at its tip. ``cmake`` configures a build.
 
     ``handover`` is None for a candidate without commits, ``available`` then says where there are patches.
@@ -76,7 +76,7 @@ class Applied:
         }
 
 
-def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> Applied:
+def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> ApplyReport:
     """Make or confirm the candidate branch, and a repository with it where ``checkout`` names a folder.
 
     The branch moves last: a checkout that fails leaves it where it was. Raises an ErrorGroup of
@@ -112,7 +112,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             move_candidate(repository, candidate, old, make_record(choice, result, workspace))
         note.text = f"{candidate.branch} is complete at {candidate.tip[:12]}"
         cmake = cmake_command(choice, checkout, repository, base)
-    return Applied(
+    return ApplyReport(
         candidate=candidate,
         choice=choice,
         tree=result.tree,

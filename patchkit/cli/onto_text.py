@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from patchkit.bump.classes import GOOD
 
 if TYPE_CHECKING:
-    from patchkit.bump.onto.apply import OntoApplied
+    from patchkit.bump.onto.apply import OntoReport
     from patchkit.bump.onto.plan import OntoPlan
 
 
@@ -35,7 +35,7 @@ def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     return lines
 
 
-def onto_lines(applied: OntoApplied, *, verbose: bool) -> list[str]:
+def onto_lines(applied: OntoReport, *, verbose: bool) -> list[str]:
     """The result of ``apply --onto``, in a few lines."""
     found, plan = applied.onto, applied.onto.plan
     clone = found.clone

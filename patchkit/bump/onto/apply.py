@@ -25,7 +25,7 @@ from patchkit.upstream.refs import read_ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OntoApplied:
+class OntoReport:
     """The branch in the user's clone; ``branch`` is None when no patch is for this commit, so none was made.
 
     ``before`` is where the branch was. ``candidate`` is the same commits in the cache, for the other verbs.
@@ -72,7 +72,7 @@ def run_onto(
     branch: str,
     replace_branch: bool,
     drop_conflicts: bool,
-) -> OntoApplied:
+) -> OntoReport:
     """Make the branch. Whatever is raised, the clone has the branch it had, or the new one complete.
 
     Raises:
@@ -102,7 +102,7 @@ def run_onto(
             workspace.reporter.step(f"adding the branch {branch} to {clone.top}")
             put_branch(clone, place, repository, base=plan.base, tip=candidate.tip)
         cmake = cmake_command(plan, clone.top, repository, plan.base)
-    return OntoApplied(
+    return OntoReport(
         onto=made,
         branch=branch if place is not None else None,
         candidate=candidate,

@@ -15,7 +15,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.bump.onto.pin import Onto
-    from patchkit.candidate.apply import Applied
+    from patchkit.candidate.apply import ApplyReport
 
 
 @verb(
@@ -96,7 +96,7 @@ def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None
     return ExitCode.OK if applied.branch is not None else ExitCode.NOTHING
 
 
-def _lines(applied: Applied, repository: Path, *, verbose: bool) -> Iterator[str]:
+def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator[str]:
     candidate, skipped = applied.candidate, applied.skipped
     archs = " ".join(f"--arch {arch}" for arch in candidate.archs)
     left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
