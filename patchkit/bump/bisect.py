@@ -66,8 +66,8 @@ def sweep_remote(
         with cache.hold(reporter) as repository:
             pin = read_pin(repository, where, build, builds[build])
             base = own_pin(lock, pin)  # the cache keeps one base for a build
-            found = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
-            files = read_upstream(repository, found.commit, series.folders)
+            commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
+            files = read_upstream(repository, commit, series.folders)
             pin = replace(pin, followed=base.followed)
         verdicts, renderings = classify_series(
             Comparison(

@@ -146,7 +146,7 @@ def with_commits(
         return verdicts, f"not asked: {new.name} has no git remote; name one with --upstream-url"
     try:
         with cache.hold(reporter) as repository:
-            commit = obtain(old, cache=cache, reporter=reporter).commit
+            commit = obtain(old, cache=cache, reporter=reporter)
             files = read_upstream(repository, commit, folders).base
             with open_history(cache.root, url, old, new, reporter) as history:
                 return name_commits(verdicts, history, files), f"asked of {redacted(url)}"

@@ -209,7 +209,7 @@ def _read(
     work: Work, variant: Variant, series: Series, pin: Pin, without: Sequence[str], repository: Repository
 ) -> tuple[tuple[Selected, ...], UpstreamFiles]:
     """What of the variant applies to a pin, and the sources there."""
-    obtained = obtain(
+    commit = obtain(
         pin,
         cache=work.cache,
         source=work.request.source if pin is work.new is work.told else "auto",
@@ -217,11 +217,11 @@ def _read(
         fetched=work.told.commit if pin is work.new else None,
         reporter=work.workspace.reporter,
     )
-    if obtained.commit not in work.trees:
-        work.trees[obtained.commit] = read_upstream(repository, obtained.commit, series.folders)
+    if commit not in work.trees:
+        work.trees[commit] = read_upstream(repository, commit, series.folders)
     profiles = load_profiles(work.stage.series.profiles, variant.archs)
     chosen = select_on(series, profiles, pin, variant.with_, without)
-    return chosen, work.trees[obtained.commit].fresh()
+    return chosen, work.trees[commit].fresh()
 
 
 def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:

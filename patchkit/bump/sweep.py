@@ -223,7 +223,7 @@ def _commit(repository: Repository, pin: Pin) -> str:
         raise InternalError(
             f"{pin.name} is not in {repository.path}", code="SWEEP_PIN_VANISHED", hint="run the command again"
         )
-    return found.commit
+    return found
 
 
 def _find_breaks(rows: Sequence[Row]) -> tuple[Break, ...]:

@@ -191,7 +191,7 @@ def obtain_base(choice: Choice, workspace: Workspace, cache: Cache) -> str:
         source=choice.request.source,
         upstream_url=choice.request.upstream_url,
         reporter=workspace.reporter,
-    ).commit
+    )
 
 
 def place(choice: Choice, base: str, workspace: Workspace, cache: Cache) -> Plan:

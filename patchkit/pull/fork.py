@@ -108,7 +108,7 @@ def _find_carried(pull: Pull, workspace: Workspace) -> Request:
     cached = open_cache(workspace.cache_root).peek(workspace.reporter)
     for pin in sorted(lock.pins, key=lambda pin: -pin.build):
         known = find_pinned(cached, pin) if cached is not None else None
-        base = known.commit if known is not None else pin.commit
+        base = known or pin.commit
         if base is None or not pull.repository.has_object(base):
             continue
         if pull.repository.git.attempt("merge-base", "--is-ancestor", base, pull.head).status == 0:

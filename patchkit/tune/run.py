@@ -151,14 +151,14 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     pin = load_lock(workspace.series.lock).pin(request.upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     cache = open_cache(workspace.cache_root)
-    pinned = obtain(pin, cache=cache, reporter=workspace.reporter)
+    base = obtain(pin, cache=cache, reporter=workspace.reporter)
     repository = cache.peek(workspace.reporter)
     if repository is None:
         raise AssertionError("the pin was obtained, and there is no repository")
     site = Site(
         workspace=workspace,
         repository=repository,
-        base=pinned.commit,
+        base=base,
         pin=pin,
         profile=profile,
         bounds=request.bounds,

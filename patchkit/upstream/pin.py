@@ -20,19 +20,9 @@ from patchkit.upstream.remote import fetch_commit
 from patchkit.upstream.repository import Repository
 
 SourceWanted = Literal["auto", "git", "sdist"]
-Origin = Literal["cache", "git", "sdist", "clone"]
 
 _AUTO_ANSWER_S = 10.0  # then the sdist is tried
 _ONLY_ANSWER_S = 60.0  # with no other source to try
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinnedTree:
-    """The verified tree of a pin, and the commit to build on."""
-
-    commit: str
-    tree: str
-    origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +39,12 @@ def pin_ref(pin: Pin) -> str:
     return f"refs/patchkit/pin/{pin.name}"
 
 
-def find_pinned(repository: Repository, pin: Pin) -> PinnedTree | None:
-    """The base of a pin if the repository holds it, verified and as the lock has it now."""
+def find_pinned(repository: Repository, pin: Pin) -> str | None:
+    """The commit of a pin that patches stand on, if the repository holds it as the lock has it now."""
     ref = pin_ref(pin)
     commit, tree, of_ref = repository.resolve(ref, f"{ref}^{{tree}}", f"{ref}^{{commit}}")
-    if commit is None or commit != of_ref or tree != pin.tree:
-        return None
-    if commit != _base_of(pin):
-        return None
-    return PinnedTree(commit=commit, tree=pin.tree, origin="cache")
-
-
-def _base_of(pin: Pin) -> str:
-    """The name of the commit that patches on this pin stand on."""
-    return object_id("commit", pin.commit_object or _root_commit(pin))
+    base = object_id("commit", pin.commit_object or _root_commit(pin))
+    return base if base == commit == of_ref and tree == pin.tree else None
 
 
 def obtain(
@@ -74,8 +56,8 @@ def obtain(
     index_url: str | None = None,
     fetched: str | None = None,
     reporter: Reporter,
-) -> PinnedTree:
-    """Have the pin's tree in the cache; no network if it is there already.
+) -> str:
+    """Have the pin's tree in the cache, and return the commit to build on; no network if it is there already.
 
     Args:
         pin: from the lock.
@@ -108,7 +90,7 @@ def obtain(
         # The ref may keep the same tree under another commit, as another list of pins has it.
         for commit in (fetched, read_ref(repository, pin_ref(pin))):
             if commit is not None and repository.resolve(f"{commit}^{{tree}}") == (pin.tree,):
-                return _accept(task, pin.tree, "cache", commit)
+                return _accept(task, pin.tree, commit)
         if pin.clone is not None:
             return _from_clone(task, pin.clone)
         return _try_in_turn(task, ways)
@@ -138,7 +120,7 @@ def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Git
     return tuple(sorted(sources, key=lambda each: isinstance(each, SdistSource)))
 
 
-def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> PinnedTree:
+def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> str:
     failures: list[PatchkitError] = []
     for number, way in enumerate(ways):
         is_last = number == len(ways) - 1
@@ -159,25 +141,25 @@ def _try_in_turn(task: _Task, ways: tuple[GitSource | SdistSource, ...]) -> Pinn
     raise ErrorGroup(f"no source gave the tree of {task.pin.name}", failures)
 
 
-def _from_clone(task: _Task, directory: Path) -> PinnedTree:
+def _from_clone(task: _Task, directory: Path) -> str:
     pin = task.pin
     if pin.commit is None:
         raise AssertionError("a pin of a clone is a commit")
     task.reporter.step(f"copying {pin.commit[:12]} from {directory}")
     copy_commit(open_clone(directory, task.reporter), pin.commit, pin.tree, task.repository)
-    return _accept(task, task.repository.tree_of(pin.commit), "clone", str(directory))
+    return _accept(task, task.repository.tree_of(pin.commit), str(directory))
 
 
-def _from_git(task: _Task, source: GitSource, answer_s: float) -> PinnedTree:
+def _from_git(task: _Task, source: GitSource, answer_s: float) -> str:
     commit = task.pin.commit
     if commit is None:
         raise AssertionError("the lock has git sources only for pins with a commit")
     task.reporter.step(f"fetching {task.pin.name} from {redacted(source.url)}")
     fetch_commit(task.repository, source.url, commit, answer_s=answer_s)
-    return _accept(task, task.repository.tree_of(commit), "git", redacted(source.url))
+    return _accept(task, task.repository.tree_of(commit), redacted(source.url))
 
 
-def _from_sdist(task: _Task, source: SdistSource) -> PinnedTree:
+def _from_sdist(task: _Task, source: SdistSource) -> str:
     name = f"{source.package} {source.version}"
     task.reporter.step(f"getting {task.pin.name} from the sdist of {name}")
     # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
@@ -197,13 +179,13 @@ def _from_sdist(task: _Task, source: SdistSource) -> PinnedTree:
             else:
                 stream.put_file(member.path, member.mode, member.data)
         imported = stream.finish()[0]
-    tree = _accept(task, imported.tree, "sdist", f"the sdist of {name}")
+    commit = _accept(task, imported.tree, f"the sdist of {name}")
     with disk_errors(archive, "cleaning up the download"):
         archive.unlink(missing_ok=True)
-    return tree
+    return commit
 
 
-def _accept(task: _Task, tree: str, origin: Origin, name: str) -> PinnedTree:
+def _accept(task: _Task, tree: str, name: str) -> str:
     """Verify the tree, make the base, and only then write the ref that says so."""
     pin, repository = task.pin, task.repository
     if tree != pin.tree:
@@ -219,7 +201,7 @@ def _accept(task: _Task, tree: str, origin: Origin, name: str) -> PinnedTree:
         cut_history(repository.path, [commit])  # the parents of upstream's commit are not here
     ref = pin_ref(pin)
     update_ref(repository, ref, commit, read_ref(repository, ref))
-    return PinnedTree(commit=commit, tree=tree, origin=origin)
+    return commit
 
 
 def _root_commit(pin: Pin) -> bytes:

@@ -93,7 +93,7 @@ def ground_on(checkout: Path, warm_cache: Path, series_dir: SeriesDir, patches: 
     pin = load_lock(checkout / "patches" / "upstream.lock").pin(6900)
     repository = open_cache(warm_cache).peek(NullReporter())
     pinned = find_pinned(repository, pin)
-    files = read_upstream(repository, pinned.commit, series.folders)
+    files = read_upstream(repository, pinned, series.folders)
     chosen = select_patches(series, [profile], 6900, only=(), without=(), with_=())
     last = last_renderings(chosen, files, series_dir)
     assert len(last) == len(patches)

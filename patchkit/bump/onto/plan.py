@@ -65,7 +65,7 @@ def _render_on(
     request, reporter = choice.request, workspace.reporter
     with cache.hold(reporter) as repository:
         fetched = _copy_from_clone(pin, clone, repository)
-        base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter).commit
+        base = obtain(pin, cache=cache, fetched=fetched, reporter=reporter)
         chosen = select_on(choice.series, choice.profiles, pin, request.with_, request.without)
         upstream = read_upstream(repository, base, choice.series.folders)
     return last_renderings(chosen, upstream, workspace.series)

@@ -23,6 +23,23 @@ def cache(tmp_path: Path) -> Cache:
     return open_cache(tmp_path / "cache")
 
 
+class _Steps(NullReporter):
+    def __init__(self) -> None:
+        self.last = ""
+
+    def step(self, text: str) -> None:
+        self.last = text
+
+
+def _get(pin: Pin, **options: object) -> tuple[str, str]:
+    """The commit to build on, and what it was got from in the end."""
+    reporter = _Steps()
+    commit = obtain(pin, reporter=reporter, **options)
+    if not reporter.last:
+        return commit, "cache"
+    return commit, "sdist" if "from the sdist" in reporter.last else "git"
+
+
 def _refs(cache: Cache) -> dict[str, str]:
     repository = cache.peek(REPORTER)
     return list_refs(repository, "refs") if repository else {}
@@ -31,14 +48,11 @@ def _refs(cache: Cache) -> dict[str, str]:
 @pytest.mark.parametrize("base", ["real commit", "made commit"])
 def test_both_sources_give_the_same_base(upstream, index, tmp_path: Path, base: str) -> None:
     pin = upstream.pin(with_object=base == "real commit")
-    one = obtain(pin, cache=open_cache(tmp_path / "1"), source="git", reporter=REPORTER)
-    two = obtain(
-        pin, cache=open_cache(tmp_path / "2"), source="sdist", index_url=index.url, reporter=REPORTER
-    )
-    assert (one.origin, two.origin) == ("git", "sdist")
-    assert (one.commit, one.tree) == (two.commit, two.tree)
-    assert (one.commit == upstream.commit) is (base == "real commit")
-    assert one.tree == upstream.tree
+    one, source = _get(pin, cache=open_cache(tmp_path / "1"), source="git")
+    two, other = _get(pin, cache=open_cache(tmp_path / "2"), source="sdist", index_url=index.url)
+    assert (source, other) == ("git", "sdist")
+    assert one == two
+    assert (one == upstream.commit) is (base == "real commit")
 
 
 def test_a_made_base_names_the_build_and_the_commit(upstream, index, cache: Cache) -> None:
@@ -48,7 +62,7 @@ def test_a_made_base_names_the_build_and_the_commit(upstream, index, cache: Cach
     made = obtain(pin, cache=cache, index_url=index.url, reporter=REPORTER)
     repository = cache.peek(REPORTER)
     assert repository is not None
-    text = repository.git.run("log", "-1", "--format=%an %ad|%s|%(trailers)", made.commit).decode()
+    text = repository.git.run("log", "-1", "--format=%an %ad|%s|%(trailers)", made).decode()
     assert text.strip() == "patchkit Fri Oct 31 10:54:19 2025 +0200|llama.cpp b77|Upstream-Build: 77"
 
 
@@ -68,7 +82,7 @@ def test_the_second_time_needs_nothing(upstream, index, cache: Cache, recorder) 
     again = obtain(
         upstream.pin(url="/gone"), cache=cache, index_url="http://127.0.0.1:1/simple/", reporter=recorder
     )
-    assert again.origin == "cache"
+    assert again == upstream.commit
     assert len(index.asked) == asked
     assert len(recorder.said("command")) == 2
     assert not list(cache.downloads.iterdir())
@@ -80,23 +94,20 @@ def test_the_base_depends_on_the_pin_and_not_on_who_was_here_before(upstream, in
     bare = dataclasses.replace(known, commit=None, commit_object=None, sources=known.sources[1:])
     first = obtain(known, cache=cache, source="sdist", index_url=index.url, reporter=REPORTER)
     asked = len(index.asked)
-    other = obtain(bare, cache=cache, index_url=index.url, reporter=REPORTER)
-    assert (other.tree, other.origin) == (first.tree, "cache")
-    assert other.commit != first.commit
-    again = obtain(known, cache=cache, index_url=index.url, reporter=REPORTER)
-    assert (again.commit, again.origin) == (first.commit, "cache")
+    other, source = _get(bare, cache=cache, index_url=index.url)
+    assert (other != first, source) == (True, "cache")
+    assert _get(known, cache=cache, index_url=index.url) == (first, "cache")
     assert len(index.asked) == asked
 
 
 def test_auto_takes_git_first(upstream, index, cache: Cache) -> None:
-    assert obtain(upstream.pin(), cache=cache, index_url=index.url, reporter=REPORTER).origin == "git"
+    assert _get(upstream.pin(), cache=cache, index_url=index.url) == (upstream.commit, "git")
     assert index.asked == []
 
 
 @pytest.mark.parametrize("url", ["/nonexistent", "http://127.0.0.1:1/x"])
 def test_auto_falls_back_and_says_so(upstream, index, cache: Cache, recorder, url: str) -> None:
-    got = obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
-    assert got.origin == "sdist"
+    obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
     assert url in recorder.said("warn")[0]
     assert "using the sdist" in recorder.said("warn")[0]
 
@@ -108,15 +119,13 @@ def test_auto_falls_back_from_a_remote_that_never_answers(
     monkeypatch.setattr(module, "_AUTO_ANSWER_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
-        got = obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
-    assert got.origin == "sdist"
+        obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
     assert recorder.said("warn")[0].startswith(f"no answer from {url}: git said nothing for 0.5 s")
 
 
 def test_a_mirror_takes_the_place_of_the_locks_remote(upstream, cache: Cache) -> None:
     pin = upstream.pin(url="/nonexistent")
-    got = obtain(pin, cache=cache, source="git", upstream_url=str(upstream.clone), reporter=REPORTER)
-    assert got.origin == "git"
+    assert _get(pin, cache=cache, source="git", upstream_url=str(upstream.clone)) == (upstream.commit, "git")
 
 
 def test_git_alone_does_not_fall_back(upstream, index, cache: Cache) -> None:
@@ -164,9 +173,9 @@ def test_a_damaged_archive_with_the_right_digest(upstream, index, cache: Cache) 
 
 def test_a_pin_that_changed_in_the_lock_is_made_again(upstream, index, cache: Cache) -> None:
     made = obtain(upstream.pin(with_object=False), cache=cache, source="git", reporter=REPORTER)
-    real = obtain(upstream.pin(), cache=cache, source="git", reporter=REPORTER)
-    assert (made.commit != real.commit, real.commit, real.origin) == (True, upstream.commit, "cache")
-    assert _refs(cache) == {pin_ref(upstream.pin()): real.commit}
+    assert made != upstream.commit
+    assert _get(upstream.pin(), cache=cache, source="git") == (upstream.commit, "cache")
+    assert _refs(cache) == {pin_ref(upstream.pin()): upstream.commit}
 
 
 def test_wishes_that_do_not_fit_the_lock(upstream, cache: Cache) -> None:
@@ -188,7 +197,7 @@ def test_wishes_that_do_not_fit_the_lock(upstream, cache: Cache) -> None:
 @pytest.mark.slow
 def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> None:
     pin = load_lock(checkout / "patches" / "upstream.lock").pin()
-    got = obtain(pin, cache=cache, source="sdist", reporter=REPORTER)
-    assert got.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
-    assert got.commit == "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
-    assert obtain(pin, cache=cache, reporter=REPORTER).origin == "cache"
+    assert pin.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
+    commit = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
+    assert _get(pin, cache=cache, source="sdist") == (commit, "sdist")
+    assert _get(pin, cache=cache) == (commit, "cache")

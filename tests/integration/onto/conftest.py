@@ -22,6 +22,11 @@ class Owner:
     place: Place
     clone: Path
 
+    @property
+    def here(self) -> tuple[str, ...]:
+        """The options that name the HEAD of the clone."""
+        return ("--arch", "gfx1151", "--onto", "HEAD", "--repo", str(self.clone))
+
     def apply(self, *args: str, at: Path | None = None, onto: str = "HEAD", code: int = 0):
         """``apply --onto`` for gfx1151, which must end with ``code``."""
         done = self.place.run(

@@ -188,9 +188,7 @@ def test_a_patch_that_does_not_fit_is_told_with_both_sides_and_left_out_only_whe
     assert "0002-demo-twin/patch.toml" in done.stderr
     assert "--drop-conflicts" in done.stderr
     assert owner.git("for-each-ref", "refs/heads/patchkit") == ""
-    planned = owner.place.run(
-        "plan", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone), "--json"
-    )
+    planned = owner.place.run("plan", *owner.here, "--json")
     assert planned.returncode == 3
     assert [each["class"] for each in json.loads(planned.stdout)["classes"]] == ["clean", "conflict"]
     assert "DROPPED:   demo-twin" in owner.apply("--drop-conflicts").stdout
@@ -203,7 +201,7 @@ def test_a_function_that_the_owner_renamed_is_followed_and_later_verbs_know_it(o
     owner.commit(f"{FOLDER}/demo.cu", SOURCE.replace("demo_launch", "owners_launch"))
     told = json.loads(owner.apply("--json").stdout)
     assert told["classes"][0]["class"] == "moved"
-    repo = ("--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    repo = owner.here
     assert "128 : 64" in owner.place.run("diff", *repo).stdout
     verified = owner.place.run("verify", *repo, "--no-gpu", "--gate", "anchors", "--json")
     assert verified.returncode == 0, verified.stderr

@@ -96,7 +96,7 @@ def test_no_program_of_the_clone_is_run_for_a_relative_path(owner, tmp_path):
         trap.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {real} "$@"\n')
         trap.chmod(0o755)
     done = owner.place.run(
-        "apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone),
+        "apply", *owner.here,
         env={"PATH": f"bin:{os.environ['PATH']}", "GIT_EDITOR": "x"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -174,17 +174,7 @@ def test_nothing_of_the_clones_own_settings_hooks_and_attributes_takes_part(owne
         "GIT_OBJECT_DIRECTORY": str(tmp_path),
     }
     for cache in (owner.place.cache, tmp_path / "cold"):
-        done = owner.place.run(
-            "apply",
-            "--arch",
-            "gfx1151",
-            "--onto",
-            "HEAD",
-            "--repo",
-            str(owner.clone),
-            cache=cache,
-            env=environment,
-        )
+        done = owner.place.run("apply", *owner.here, cache=cache, env=environment)
         assert done.returncode == 0, done.stderr
     assert sorted(marks.iterdir()) == []
     refs = (owner.clone / ".git" / "refs" / "heads" / "patchkit" / "gfx1151").read_text().strip()
@@ -222,7 +212,7 @@ def events(grown, tmp_path_factory):
 @pytest.mark.parametrize("point", ordinary(range(POINTS), (0, 12, 21, 29)))
 def test_killed_anywhere_leaves_the_clone_as_before_or_complete(owner, events, point):
     at = 1 + point * (events - 3) // (POINTS - 1)  # the last two are the interpreter closing down
-    args = ("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    args = ("apply", *owner.here)
     before = owner.git("for-each-ref"), owner.git("status", "--porcelain"), owner.git("rev-parse", "HEAD")
     done = killed(owner.place, at, *args, group=point % 2 == 0, cache=owner.place.cache)
     assert done.returncode == -signal.SIGKILL, f"point {at} of {events} was not reached: {done.stderr}"
@@ -240,7 +230,7 @@ def test_killed_anywhere_leaves_the_clone_as_before_or_complete(owner, events, p
 
 
 def test_two_at_once_make_the_same_branch(owner):
-    words = owner.place.words("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    words = owner.place.words("apply", *owner.here)
     command = [*process_start(), *words]
     running = [
         subprocess.Popen(command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -258,15 +248,13 @@ def test_a_clone_that_cannot_be_written_is_told_and_stays(owner):
         held.write_text("a file where a folder must be\n")
     else:
         (owner.clone / ".git" / "refs" / "heads").chmod(0o500)
-    done = owner.place.run(
-        "apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone), "--json"
-    )
+    done = owner.place.run("apply", *owner.here, "--json")
     assert done.returncode in {5, 8}
     assert json.loads(done.stdout)["error"]["hint"]
 
 
 def test_ctrl_c_says_what_it_left(owner):
-    words = owner.place.words("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(owner.clone))
+    words = owner.place.words("apply", *owner.here)
     process = subprocess.Popen(
         [*process_start(), *words],
         env=process_environment(),
