@@ -15,6 +15,7 @@ from patchkit.bump.follow import follow, function_of
 from patchkit.bump.premise import find_gone, find_replacement
 from patchkit.bump.rendering import Rendering, render_patch
 from patchkit.candidate.workspace import Workspace
+from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.context import make_guard
 from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.edits.tree import UpstreamFiles
@@ -111,10 +112,9 @@ def _drifts(last: Rendering, rendering: Rendering) -> Iterator[Drift]:
 
 
 def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
-    old, files = last.upstream, rendering.upstream
     for was, now in _pairs(last, rendering):
-        left = old.scopes(SourceText(was.file, last.before[was.file]))
-        right = files.scopes(SourceText(now.file, rendering.before[now.file]))
+        left = parse_scopes(SourceText(was.file, last.before[was.file]))
+        right = parse_scopes(SourceText(now.file, rendering.before[now.file]))
         yield from find_moves((left, resolve_anchor(left, was)), (right, resolve_anchor(right, now)))
 
 
