@@ -110,7 +110,8 @@ _DEEP = re.compile(
     rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
 )
 _MOST_PLACES = 8
-# One run reads the same profiles and patches for each GPU, set of patches and side of a pull request.
+# One run reads the same profiles and patches for each GPU, set of patches and side of a pull request; a
+# series has some 60 files.
 _FILES_KEPT = 128
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
@@ -137,6 +138,7 @@ class Document:
 
 
 _source = lru_cache(maxsize=_FILES_KEPT)(SourceText)
+_read = lru_cache(maxsize=_FILES_KEPT)(tomllib.loads)
 
 
 def load_toml(path: Path) -> Document:
@@ -190,7 +192,6 @@ def _special(path: Path) -> ConfigError:
     )
 
 
-@lru_cache(maxsize=_FILES_KEPT)
 def parse_toml(path: str, data: bytes) -> Document:
     """Parse the bytes of one file; ``path`` is only used in messages.
 
@@ -218,7 +219,7 @@ def parse_toml(path: str, data: bytes) -> Document:
             hint="a key of patchkit's files has at most four parts",
         )
     try:
-        table = tomllib.loads(text)
+        table = _read(text)
     except RecursionError as error:
         raise ConfigError(
             f"{path} nests arrays or tables too deeply",
