@@ -206,6 +206,9 @@ class SourceTree:
         self._units: dict[str, str] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[SourceTree], tuple[Path]]:
+        return SourceTree, (self.root,)
+
     def has(self, path: str) -> bool:
         """Whether the tree has that file."""
         return (self.root / path).is_file()

@@ -196,10 +196,6 @@ class Session:
     figures: Mapping[str, Figures]
     compiler: Compiler
 
-    @property
-    def _cache_root(self) -> Path:
-        return self.compiler.store.root.parent
-
     def support(self) -> tuple[OpRow, ...]:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
 
@@ -230,7 +226,7 @@ class Session:
         Raises:
             RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
         """
-        path = model_file(run.model, self._cache_root, self.compiler.reporter)
+        path = model_file(run.model, self.compiler.cache_root, self.compiler.reporter)
         argv = [
             str(self.backend.programs.folder / "llama-bench"),
             *("-m", str(path), "-ngl", "99", "-fa", "1", "-r", "1", "-t", "1", "--no-warmup", "-o", "jsonl"),
@@ -240,7 +236,7 @@ class Session:
 
     def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
         backend = self.backend
-        store = Store(root=self._cache_root / "recorder" / "runs")
+        store = Store(root=self.compiler.cache_root / "recorder" / "runs")
         key = key_of(
             {
                 "format": _FORMAT,
@@ -250,7 +246,7 @@ class Session:
                 "driver": backend.driver.parent.name,
                 "device": asdict(self.device),
                 "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
-                "argv": [word.replace(str(self._cache_root), "{cache}") for word in argv],
+                "argv": [word.replace(str(self.compiler.cache_root), "{cache}") for word in argv],
                 "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
                 "traced": traced,
             }

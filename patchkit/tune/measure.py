@@ -15,7 +15,7 @@ from pathlib import Path
 
 from patchkit.base.files import write_whole
 from patchkit.base.process import ToolCrashed, ToolTimeout, run_tool, tool_failure
-from patchkit.base.reporter import NullReporter, Reporter
+from patchkit.base.reporter import Reporter
 from patchkit.build.compile import (
     CompiledKernel,
     CompiledUnit,
@@ -25,7 +25,7 @@ from patchkit.build.compile import (
     compile_unit,
     compiler_argv,
 )
-from patchkit.build.compiler import Compiler, open_compiler, run_clang
+from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain, llvm_tool
 from patchkit.build.units import SourceTree
@@ -130,37 +130,6 @@ class Bench:
     mca: Path | None
     again: bool = False
     prelude: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A measurement that can be sent to another process: paths, not open things."""
-
-    toolchain: Toolchain
-    cache_root: Path
-    tree: Path
-    limits: HardwareLimits
-    kernel: str
-    rocwmma: bool
-    mca: Path | None
-    again: bool
-    prelude: Path | None
-    unit: str
-
-
-def measure_elsewhere(order: Order) -> Outcome:
-    """:func:`measure` in a process that shares only the file system."""
-    bench = Bench(
-        compiler=open_compiler(order.toolchain, order.cache_root, NullReporter()),
-        tree=SourceTree(order.tree),
-        limits=order.limits,
-        kernel=order.kernel,
-        rocwmma=order.rocwmma,
-        mca=order.mca,
-        again=order.again,
-        prelude=order.prelude,
-    )
-    return measure(order.unit, bench)
 
 
 def prepare(bench: Bench, prelude: str) -> Bench:
