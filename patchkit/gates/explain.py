@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import computed_field
 
+from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompiledKernel, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.build.toolchain import find_toolchain, rocwmma_for
 from patchkit.build.units import SourceTree
 from patchkit.candidate.find import find_candidate

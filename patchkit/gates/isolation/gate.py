@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Literal
 
 from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.build.preprocess import PreprocessFailed
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, SourceTree, platform_units, units_including

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from patchkit.base.errors import GateError
+from patchkit.base.jobs import run_parallel
 from patchkit.build.compiler import Compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.gates.launch.geometry import Code
 from patchkit.gpu.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case
 from patchkit.gpu.device import PlayedDevice
