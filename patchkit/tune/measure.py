@@ -7,14 +7,13 @@ Ctrl-C) is raised, and nothing is written down.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.files import write_whole
-from patchkit.base.process import ToolCrashed, ToolTimeout, run_tool, tool_failure
+from patchkit.base.process import ToolCrashed, ToolFailed, ToolTimeout, run_tool, tool_failure
 from patchkit.base.reporter import Reporter
 from patchkit.build.compile import (
     CompiledKernel,
@@ -31,7 +30,7 @@ from patchkit.build.toolchain import Toolchain, llvm_tool
 from patchkit.build.units import SourceTree
 from patchkit.kernels.occupancy import HardwareLimits, resident_waves
 from patchkit.tune.isa import loop_lines, mix_of
-from patchkit.tune.outcome import Failure, Figures, Outcome, outcome_from_json, outcome_to_json
+from patchkit.tune.outcome import OUTCOME, Failure, Figures, Outcome
 
 _CYCLES = re.compile(rb"^Total Cycles:\s+(\d+)", re.MULTILINE)
 _TIMEOUT_S = 60.0  # two hundred times what the largest loop took (0.3 s)
@@ -83,21 +82,19 @@ def precompile(job: Job, compiler: Compiler) -> Path | None:
             "root": str(job.tree.root),  # it names the files that it was made from
         }
     )
-    found = compiler.store.find(key)
-    if found is not None:
-        return found / _FILE
-    with compiler.store.filling(key) as folder:
+
+    def fill(folder: Path) -> None:
         done = run_clang(
             [*argv, "-o", str(folder / _FILE)], compiler, cwd=job.tree.root, timeout_s=_PRELUDE_TIMEOUT_S
         )
         if done.returncode != 0:
             compiler.store.keep_failure(key, done.stderr)
-            return None
-        place = folder
-    found = compiler.store.find(key)
-    if found is None:
-        raise AssertionError(f"the store lost {key}, made in {place}")
-    return found / _FILE
+            raise tool_failure(done)
+
+    try:
+        return compiler.store.obtain(key, fill) / _FILE
+    except (ToolFailed, ToolCrashed):
+        return None
 
 
 def with_prelude(job: Job, prelude: Path | None) -> Job:
@@ -158,7 +155,7 @@ def measure(unit: str, bench: Bench) -> Outcome:
     key = _key(job, bench)
     kept = bench.compiler.store.find(key)
     if kept is not None:
-        outcome = outcome_from_json(json.loads((kept / _MEASURE_FILE).read_text("utf-8")))
+        outcome = OUTCOME.validate_json((kept / _MEASURE_FILE).read_bytes())
         if not (bench.again and isinstance(outcome, Failure)):
             return outcome
     try:
@@ -197,12 +194,12 @@ def _key(job: Job, bench: Bench) -> str:
 
 
 def _keep(key: str, outcome: Outcome, kept: Path | None, bench: Bench) -> None:
-    text = json.dumps(outcome_to_json(outcome), indent=1) + "\n"
+    text = OUTCOME.dump_json(outcome, indent=1)
     if kept is not None:  # tried again: what is there is replaced in one step
         write_whole(kept / _MEASURE_FILE, text, "keeping what a candidate came to")
         return
     with bench.compiler.store.filling(key) as folder:
-        (folder / _MEASURE_FILE).write_text(text, "utf-8")
+        (folder / _MEASURE_FILE).write_bytes(text)
 
 
 def _look_at(compiled: CompiledUnit, bench: Bench) -> Outcome:

@@ -14,7 +14,7 @@ from patchkit.base.files import write_whole
 from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_waves
 from patchkit.tune.cost import FEWEST_WAVES, Judged
 from patchkit.tune.family import Candidate, Family, Row, Setting
-from patchkit.tune.outcome import Figures, Outcome, outcome_from_json, outcome_to_json
+from patchkit.tune.outcome import OUTCOME, Figures, Outcome
 from patchkit.tune.record import Record
 from patchkit.tune.search import Verdict, choose
 from patchkit.tune.wmma import COMPILER_ONLY, variant_of
@@ -116,8 +116,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
         "order": [list(each.candidate.setting) for each in verdict.order],
         "candidates": [_judged_json(each) for each in (*verdict.order, *verdict.others)],
         "failures": [
-            {"setting": list(candidate.setting), **outcome_to_json(failure)}
-            for candidate, failure in verdict.failures
+            {"setting": list(candidate.setting), **asdict(failure)} for candidate, failure in verdict.failures
         ],
     }
 
@@ -126,7 +125,7 @@ def _judged_json(judged: Judged) -> dict[str, object]:
     return {
         "setting": list(judged.candidate.setting),
         "refused": judged.refused,
-        "figures": [outcome_to_json(figures) for figures in judged.figures],
+        "figures": [asdict(figures) for figures in judged.figures],
         "estimates": [{**asdict(each), "cost": each.cost} for each in judged.estimates],
     }
 
@@ -198,7 +197,7 @@ def shortlist(
         compiled: dict[str, tuple[Outcome, ...]] = {}
         for each in entry["candidates"]:
             unit = family.unit(Candidate(variant, tuple(each["setting"])))
-            compiled[unit] = tuple(_moved(outcome_from_json(one), limits) for one in each["figures"])
+            compiled[unit] = tuple(_moved(OUTCOME.validate_python(one), limits) for one in each["figures"])
         known = [tuple(each["setting"]) for each in entry["candidates"]]
         winner = tuple(entry["best"])
         verdict = choose(

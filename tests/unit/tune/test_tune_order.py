@@ -12,7 +12,7 @@ from strix_halo import CUS, LIMITS, LOOP
 from patchkit.kernels.occupancy import HardwareLimits, resident_waves
 from patchkit.tune.cost import estimate, front, margin, not_worse, rank, rank_key, tail_share
 from patchkit.tune.family import Candidate, Family, Traits
-from patchkit.tune.outcome import Failure, Figures, as_launched, outcome_from_json, outcome_to_json
+from patchkit.tune.outcome import OUTCOME, Failure, Figures, as_launched
 from patchkit.tune.search import choose
 
 
@@ -213,7 +213,7 @@ def test_the_tail_is_full_when_the_blocks_fill_the_slots() -> None:
 
 @pytest.mark.parametrize("outcome", [_figures(), Failure(code="X", message="y")])
 def test_outcomes_survive_the_disk(outcome) -> None:
-    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+    assert OUTCOME.validate_json(OUTCOME.dump_json(outcome)) == outcome
 
 
 def test_compute_units_that_are_not_known_decide_nothing() -> None:
