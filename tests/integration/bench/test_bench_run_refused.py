@@ -15,7 +15,7 @@ from patchkit.build.toolchain import RocWmma, Toolchain
 from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
 from patchkit.device.bench import command as bench_run
-from patchkit.device.bench.sweep import build_arms
+from patchkit.device.bench.arms import build_arms
 
 
 @pytest.fixture

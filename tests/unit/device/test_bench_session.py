@@ -10,7 +10,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.process import Completed
-from patchkit.device.bench.sweep import Run, open_sweep, plan_runs
+from patchkit.device.bench.folder import Run, open_sweep, plan_runs
 
 _RUN = Run(repetition=0, depth=64, label="HIP")
 _SETUP = {"model": "m", "batch": [1, 2]}
@@ -34,7 +34,7 @@ def test_a_run_is_kept_with_how_it_was_made(tmp_path: Path) -> None:
     with open_sweep(tmp_path / "new", _SETUP, fresh=False) as folder:
         assert not folder.is_kept(_RUN)
         before = folder.tag(_RUN)
-        folder.refuse(_RUN, b"garbage")
+        folder.failed(_RUN).write_bytes(b"garbage")
         assert not folder.is_kept(_RUN)
         assert folder.tag(_RUN) != before, "on another machine a call of equal tag would not run again"
         folder.keep(_RUN, _done(), {"load": "1"})
