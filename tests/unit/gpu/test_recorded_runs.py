@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from launches import compiled_kernel
 from refusing import refused
 
 from patchkit.base.process import ToolFailed, ToolStopped
@@ -22,7 +23,6 @@ from patchkit.gpu.log import RecordingUnreadable, parse_recording
 from patchkit.gpu.programs import Programs, cmake_compilers
 from patchkit.gpu.runtime import HostLibrary, RecordedBackend, _link_error, build_driver
 from patchkit.gpu.session import (
-    Figures,
     RecordedRunFailed,
     RecordedRunHangs,
     RecordingIncomplete,
@@ -88,7 +88,7 @@ def session(tmp_path: Path, checkout: Path):
         return Session(
             backend=backend,
             device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
-            figures={"_Z3foov": Figures(vgprs=96, lds=4096)},
+            kernels={"_Z3foov": compiled_kernel("_Z3foov", 32, lds=4096)},
             compiler=_compiler(tmp_path / "cache"),
         )
 
@@ -153,7 +153,7 @@ def test_names_that_newer_builds_deprecate_are_no_errors(build_in, tmp_path):
 def test_the_program_gets_device_figures_and_cases_as_files(session):
     text = session(_GOOD).run_cases(_CASES).stdout()
     assert "arch gfx1151\n" in text
-    assert "_Z3foov 96 4096\n" in text
+    assert "_Z3foov 100 4096\n" in text
     assert "one hsk=64 hsv=64 nh=2 nr2=4" in text
 
 
