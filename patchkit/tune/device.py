@@ -37,11 +37,10 @@ Measure = Callable[[Arm, int], Comparison]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An arm after its last rung: its comparison with upstream's build, and the rung it left the race at."""
+    """An arm after its last rung: its comparison with upstream's build."""
 
     arm: Arm
     comparison: Comparison
-    rung: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def race(arms: Sequence[Arm], measure: Measure) -> Race:
     current: list[Standing] = []
     for rung in range(RUNGS):
         rounds = FIRST_ROUNDS * 2**rung
-        current = [Standing(arm=arm, comparison=measure(arm, rounds), rung=rung) for arm in running]
+        current = [Standing(arm=arm, comparison=measure(arm, rounds)) for arm in running]
         current.sort(key=_place)
         if rung + 1 < RUNGS:
             kept = _survivors(current)

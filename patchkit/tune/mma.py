@@ -125,7 +125,7 @@ class MmaFamily(Family):
         kernel = cut_behind(SourceText(MMA_FILE, edited), self.kernel)
         return {
             self.prelude: prelude_text(_HEADERS, "../../"),
-            f"{_FOLDER}/kernel.cuh": local_includes(kernel, (), "../../"),
+            f"{_FOLDER}/kernel.cuh": local_includes(kernel, ()),
         }
 
     def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:

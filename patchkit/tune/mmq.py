@@ -141,7 +141,7 @@ class MmqFamily(Family):
         edited[MMQ_FILE] = cut_behind(SourceText(MMQ_FILE, edited[MMQ_FILE]), self.kernel)
         copied = [path.rpartition("/")[2] for path in edited]
         copies = {
-            f"{_FOLDER}/{path.rpartition('/')[2]}": local_includes(data, copied, "../../")
+            f"{_FOLDER}/{path.rpartition('/')[2]}": local_includes(data, copied)
             for path, data in edited.items()
         }
         return {self.prelude: prelude_text(_HEADERS, "../../"), **copies}

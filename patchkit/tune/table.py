@@ -50,12 +50,12 @@ def definitions(values: Mapping[str, str | int]) -> list[str]:
     ]
 
 
-def local_includes(data: bytes, beside: Sequence[str], prefix: str) -> bytes:
-    """The file with every quoted include taken from ``prefix``, but for the files named in ``beside``."""
+def local_includes(data: bytes, beside: Sequence[str]) -> bytes:
+    """The file with every quoted include taken from two folders up, but for the files named in ``beside``."""
 
     def moved(found: re.Match[bytes]) -> bytes:
         name = found[2].decode("ascii", "replace")
-        return found[0] if name in beside else found[1] + f"{prefix}{name}".encode() + found[3]
+        return found[0] if name in beside else found[1] + f"../../{name}".encode() + found[3]
 
     return _QUOTED.sub(moved, data)
 

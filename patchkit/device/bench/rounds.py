@@ -167,14 +167,14 @@ def promises_for(
     )
 
 
-def judge(rounds: Rounds, promise: Promise, *, least: float = LEAST) -> tuple[Judged, ...]:
+def judge(rounds: Rounds, promise: Promise) -> tuple[Judged, ...]:
     """Every test, in order. When a control gained, promised gains are open: something else did it."""
     compared = {
         test: compare(
             rounds.medians(test, "baseline"),
             rounds.medians(test, "candidate"),
             rounds.medians(test, "again"),
-            least=least,
+            least=LEAST,
         )
         for test in rounds.tests
     }

@@ -67,14 +67,11 @@ def _expected(known: Mapping[int, float], depth: int) -> float:
     return known[nearest] * max(1.0, depth / nearest if nearest else 1.0)
 
 
-_PROCESSES = Path("/proc")
 _LOOK_S = 1.0
 _PATIENCE_S = 3600.0  # as long as a single call may take
 
 
-def wait_for_orphans(
-    programs: Sequence[Path], reporter: Reporter, patience_s: float = _PATIENCE_S, look_s: float = _LOOK_S
-) -> None:
+def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: float = _PATIENCE_S) -> None:
     """Return when none of the programs runs. Raises BENCH_STILL_RUNNING after ``patience_s`` seconds."""
     deadline = time.monotonic() + patience_s
     told = False
@@ -91,14 +88,14 @@ def wait_for_orphans(
         if not told:
             reporter.info(f"waiting for llama-bench of an interrupted measurement (process {ids})")
             told = True
-        time.sleep(look_s)
+        time.sleep(_LOOK_S)
 
 
-def processes_of(programs: Sequence[Path], processes: Path = _PROCESSES) -> list[int]:
+def processes_of(programs: Sequence[Path]) -> list[int]:
     """The ids of the processes that run one of the programs, sorted; another user's are not seen."""
     wanted = {os.path.realpath(program) for program in programs}
     found = []
-    for path in processes.glob("[0-9]*/exe"):
+    for path in Path("/proc").glob("[0-9]*/exe"):
         try:
             if os.readlink(path) in wanted:  # noqa: PTH115  # a string, which may end with " (deleted)"
                 found.append(int(path.parent.name))
