@@ -1,4 +1,4 @@
-"""Upstream's own build of the HIP library, for who wants to see all of it compile and link."""
+"""Runs upstream's CMake and Ninja: settings for a toolchain, progress, errors, and the HIP library."""
 
 from __future__ import annotations
 

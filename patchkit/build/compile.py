@@ -1,4 +1,4 @@
-"""Compiling one unit for one GPU, one pass at a time, and never twice."""
+"""Compiles one pass of one unit for one GPU, and keeps what came out by the content it was made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toolchain at work: its compiler, run with low priority, and the store of what it made."""
+"""A toolchain with the store of what it compiled, and its compiler, run with low priority."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import NullReporter, Reporter
-from patchkit.build.identity import toolchain_identity
 from patchkit.build.store import Store
-from patchkit.build.toolchain import Toolchain
+from patchkit.build.toolchain import Toolchain, toolchain_identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

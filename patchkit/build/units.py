@@ -1,4 +1,4 @@
-"""A tree as the compiler's input: include closures, and digests of everything a unit can see."""
+"""The units of a tree, which files each includes, and a digest of everything that a unit can see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wheel of programs that were built: installed by pip, run by their own names."""
+"""Makes a wheel of programs that were built, which pip installs and which run by their own names."""
 
 from __future__ import annotations
 

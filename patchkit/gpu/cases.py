@@ -1,4 +1,4 @@
-"""Attention cases: upstream's own, read from what test-backend-ops prints, and ours where it has holes."""
+"""Attention cases: upstream's, read from what test-backend-ops prints, and ours where upstream has none."""
 
 from __future__ import annotations
 

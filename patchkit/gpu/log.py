@@ -76,7 +76,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One process."""
+    """All that one process launched."""
 
     sections: tuple[Section, ...]
 

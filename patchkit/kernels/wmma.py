@@ -1,4 +1,4 @@
-"""The table of WMMA parameters of one GPU: tuned rows first, the model for the rest, all checked alike."""
+"""The table of WMMA parameters of one GPU: tuned rows where there are some, else the model's."""
 
 from __future__ import annotations
 

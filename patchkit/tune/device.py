@@ -45,7 +45,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """How it ended.
+    """The result of racing the arms against each other.
 
     ``standings`` has the fastest first. ``winner`` is None when the noise does not tell the first two
     apart, or the first is not faster than upstream's build.
@@ -137,7 +137,7 @@ class DeviceResult:
     estimated: Mapping[Arm, float]
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "arch": self.arch,
             "kernel": self.kernel,

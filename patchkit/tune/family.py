@@ -15,7 +15,7 @@ from patchkit.upstream.repository import Repository
 
 
 def numbers_of(variant: str) -> tuple[int, int]:
-    """Head size and columns."""
+    """Head size and columns of a variant, as ``(256, 32)`` of ``256-32``."""
     head_size, columns = variant.split("-")
     return int(head_size), int(columns)
 
@@ -172,7 +172,7 @@ class Site:
 
     @property
     def limits(self) -> HardwareLimits:
-        """The GPU's."""
+        """The limits of the GPU."""
         return limits_of(self.profile)
 
     def read(self, *paths: str) -> Mapping[str, bytes]:

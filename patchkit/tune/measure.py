@@ -1,4 +1,4 @@
-"""One candidate through the compiler, once: its figures, or its failure, kept by content.
+"""Compiles one candidate and reads its figures, or keeps its failure; never twice for the same content.
 
 A compiler that reports errors, crashes or does not end is a result like any other: it is written down
 and not tried again unless asked. What says nothing about the candidate (no compiler, a full disk,

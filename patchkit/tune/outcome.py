@@ -1,4 +1,4 @@
-"""What is known of a candidate after the compiler: figures, or why there are none. Kept as JSON."""
+"""What the compiler made of a candidate: its figures, or the failure; kept as JSON."""
 
 from __future__ import annotations
 

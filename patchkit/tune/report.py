@@ -1,4 +1,4 @@
-"""What a run of the tuner found: kept in the cache, read again for a relative, and as rows of a profile."""
+"""What a run of the tuner found: a JSON file in the cache that later runs read, and rows for the profile."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TuneReport:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Plain data, with every candidate."""
+        """As ``--json`` shows it and the cache keeps it, with every candidate."""
         return {
             "arch": self.record.arch,
             "kernel": self.record.kernel,

@@ -1,4 +1,4 @@
-"""``patchkit tune``: every legal setting through the compiler, and the table that comes of it."""
+"""``patchkit tune``: compiles every legal setting of a kernel, ranks them, and writes the best down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what was measured, what failed, and whose it is."""
+"""The folder of a sweep: outputs of runs that ended well or badly, locked by the process that measures."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """What the names of its files begin with."""
         return f"{self.repetition:03d}-d{self.depth}-{self.label}"
 
 
 def plan_runs(labels: Sequence[str], depths: Sequence[int], repetitions: int) -> tuple[Run, ...]:
-    """Every run in the order to do them.
+    """Every run, in the order in which they are made.
 
     The labels take turns at each depth, and another one begins in every repetition: what changes with time,
     such as heat, meets all of them.

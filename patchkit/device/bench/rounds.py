@@ -1,4 +1,4 @@
-"""From comparisons to what a gate answers: each test held against what the patches promise and may cost."""
+"""Samples of interleaved rounds, and each test judged by what the patches promise and may cost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Rounds:
         return [statistics.median(samples) for samples in self.samples[test][arm]]
 
     def tokens_per_second(self, test: BenchTest, arm: Arm) -> float:
-        """The median over the rounds."""
+        """The median speed over the rounds."""
         return test.tokens * 1e9 / statistics.median(self.medians(test, arm))
 
 

@@ -1,4 +1,4 @@
-"""How much faster, how sure, and how noisy: medians over rounds with bootstrap intervals."""
+"""How much faster one build is, with bootstrap intervals, and how noisy the measurement was."""
 
 from __future__ import annotations
 

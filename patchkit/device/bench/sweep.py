@@ -121,7 +121,7 @@ class Sweep:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All that were asked for, in order."""
+        """Every run that was asked for, in the order in which they are made."""
         plan = self.plan
         return plan_runs([arm.label for arm in self.arms], plan.depths, plan.repetitions)
 

@@ -1,4 +1,4 @@
-"""The table as rows of text, as Markdown, CSV and plain data."""
+"""Results of llama-bench side by side, as a table: what is compared, how sure it is, and in which formats."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Table:
 
     @property
     def models(self) -> tuple[BenchModel, ...]:
-        """Each once, in order."""
+        """Every model of the table, each once, in the order of its lines."""
         return tuple(dict.fromkeys(line.model for line in self.lines))
 
     @property
