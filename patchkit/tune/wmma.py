@@ -67,16 +67,18 @@ def variant_of(name: str) -> WmmaVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaFamily(Family):
-    """``kernel_file``: upstream's file with the patch; ``table`` renders the patch's table of settings.
+    """``source``: the kernel as the patch leaves it, with what it includes, its table of settings aside.
 
-    With a third parameter a setting has a bound too, the least waves per SIMD told to the compiler.
+    ``table`` renders that table. With a third parameter a setting has a bound too, the least waves per SIMD
+    told to the compiler.
     """
 
     name = "wmma"
     kernel = "flash_attn_ext_f16"
     rocwmma = True
     prelude = f"{UNIT_FOLDER}/wmma-prelude.cuh"
-    kernel_file: bytes
+    source: bytes
+    headers: tuple[str, ...]
     table: Table
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
@@ -116,22 +118,16 @@ class WmmaFamily(Family):
         return tuple(getattr(row, name) for name in self.parameters)
 
     def shared_sources(self) -> Mapping[str, bytes]:
-        """One folder per setting: the cut kernel, and the rendered table.
-
-        Raises:
-            TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
-        """
-        kernel = self._cut_kernel()
+        """One folder per setting: the kernel, and the rendered table."""
         by_setting: dict[Setting, list[WmmaVariant]] = {}
         for variant in VARIANTS:
             for setting in self.legal(name_of(variant)):
                 by_setting.setdefault(setting, []).append(variant)
-        headers = _headers(kernel)
-        files = {self.prelude: prelude_text(headers, "../", "#include <rocwmma/rocwmma.hpp>")}
+        files = {self.prelude: prelude_text(self.headers, "../", "#include <rocwmma/rocwmma.hpp>")}
         for setting, variants in by_setting.items():
             folder, params = _folder(setting), WmmaParams(*setting)
             files[f"{folder}/{_TABLE_NAME}"] = self.table(dict.fromkeys(variants, params))
-            files[f"{folder}/kernel.cuh"] = kernel
+            files[f"{folder}/kernel.cuh"] = self.source
         return files
 
     def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
@@ -140,12 +136,9 @@ class WmmaFamily(Family):
         vkq = vkq_stride(variant, WmmaParams(stride, nwarps))
         sizes = f"{variant.head_size}, {variant.ncols}, {nwarps}, {vkq}, {_TYPES[variant.acc]}"
         # The headers are named by their path too, so that whoever follows quoted includes finds them.
-        lines = [*includes(_headers(self._cut_kernel()), "../../"), '#include "kernel.cuh"']
+        lines = [*includes(self.headers, "../../"), '#include "kernel.cuh"']
         for path, softcap in zip(self.units(candidate), ("false", "true"), strict=False):
             yield path, unit_text(lines, f"{self.kernel}<{sizes}, {softcap}>")
-
-    def _cut_kernel(self) -> bytes:
-        return cut_behind(SourceText(KERNEL_FILE, self.kernel_file), self.kernel)
 
 
 def cut_behind(source: SourceText, function: str) -> bytes:
@@ -171,23 +164,24 @@ def _folder(setting: Setting) -> str:
     return f"{UNIT_FOLDER}/wmma-s{setting[0]}-n{setting[1]}{bound}"
 
 
-def _headers(kernel: bytes) -> list[str]:
-    """What the kernel includes, its table of parameters aside."""
-    found = (name.decode() for name in _INCLUDE.findall(kernel))
-    return [name for name in dict.fromkeys(found) if name != _TABLE_NAME]
-
-
 def family_of(
     limits: HardwareLimits, kernel_file: bytes, table: Table, *, bounds: bool = False
 ) -> WmmaFamily:
-    """The family of a GPU; with ``bounds`` settings have the least waves per SIMD as a third value."""
+    """The family of a GPU; with ``bounds`` settings have the least waves per SIMD as a third value.
+
+    Raises:
+        TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
+    """
+    source = cut_behind(SourceText(KERNEL_FILE, kernel_file), WmmaFamily.kernel)
+    headers = dict.fromkeys(name.decode() for name in _INCLUDE.findall(source))
     base = (UPSTREAM.kq_stride, UPSTREAM.nwarps, UPSTREAM.min_waves)
     values = len(_PARAMETERS) if bounds else len(_PARAMETERS) - 1
     return WmmaFamily(
         limits=limits,
         rows={name_of(variant): base[:values] for variant in VARIANTS},
         parameters=_PARAMETERS[:values],
-        kernel_file=kernel_file,
+        source=source,
+        headers=tuple(name for name in headers if name != _TABLE_NAME),
         table=table,
     )
 
