@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
+from patchkit.base.files import file_sha256
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.flags import Pass, hip_arguments
@@ -347,18 +348,16 @@ def toolchain_identity(toolchain: Toolchain) -> str:
     size = toolchain.clang.resolve().stat().st_size
     digest.update(f"{toolchain.kind} {toolchain.clang_version} {size} {toolchain.hip_version}\n".encode())
     for folder in _HEADERS:
-        for line in _contents(toolchain.root / "include" / folder):
-            digest.update(line.encode())
+        digest.update(contents(toolchain.root / "include" / folder))
     if toolchain.rocwmma is not None:
         digest.update(f"{toolchain.rocwmma.kind} {toolchain.rocwmma.version}\n".encode())
-        for line in _contents(toolchain.rocwmma.include / "rocwmma"):
-            digest.update(line.encode())
+        digest.update(contents(toolchain.rocwmma.include / "rocwmma"))
     for path in sorted(toolchain.device_libs.glob("*.bc")):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
     return digest.hexdigest()
 
 
-def _contents(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+def contents(folder: Path) -> bytes:
+    """A line of path and sha256 for each file below a folder, sorted: what a digest of it is made from."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return "".join(f"{path.relative_to(folder)} {file_sha256(path)}\n" for path in files).encode()

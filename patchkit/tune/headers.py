@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.build.sdk.prefix import STANDIN
 from patchkit.build.sdk.versions import rocwmma_version
-from patchkit.build.toolchain import RocWmma, Toolchain, knows_arch, rocwmma_for
+from patchkit.build.toolchain import RocWmma, Toolchain, contents, knows_arch, rocwmma_for
 from patchkit.tune.record import Record, RecordedHeaders
 from patchkit.tune.request import TuneRequest
 
@@ -81,13 +81,7 @@ def _digest(toolchain: Toolchain) -> str:
     """sha256 over the names and bytes of rocWMMA's files."""
     if toolchain.rocwmma is None:
         return ""
-    digest = hashlib.sha256()
-    folder = toolchain.rocwmma.include / "rocwmma"
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            own = hashlib.sha256(path.read_bytes()).hexdigest()
-            digest.update(f"{path.relative_to(folder).as_posix()} {own}\n".encode())
-    return digest.hexdigest()
+    return hashlib.sha256(contents(toolchain.rocwmma.include / "rocwmma")).hexdigest()
 
 
 def with_headers(toolchain: Toolchain, arch: str, names: Sequence[str]) -> list[Toolchain]:

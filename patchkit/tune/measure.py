@@ -195,11 +195,14 @@ def _key(job: Job, bench: Bench) -> str:
 
 def _keep(key: str, outcome: Outcome, kept: Path | None, bench: Bench) -> None:
     text = OUTCOME.dump_json(outcome, indent=1)
+
+    def fill(folder: Path) -> None:
+        (folder / _MEASURE_FILE).write_bytes(text)
+
     if kept is not None:  # tried again: what is there is replaced in one step
         write_whole(kept / _MEASURE_FILE, text, "keeping what a candidate came to")
-        return
-    with bench.compiler.store.filling(key) as folder:
-        (folder / _MEASURE_FILE).write_bytes(text)
+    else:
+        bench.compiler.store.obtain(key, fill)
 
 
 def _look_at(compiled: CompiledUnit, bench: Bench) -> Outcome:
