@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toolchains import script_compiler
 
 from patchkit.base.errors import CacheError
 from patchkit.base.process import ToolFailed, ToolMissing, ToolTimeout
@@ -16,7 +17,6 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.compile import CompileFailed, CompilerCrashed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest
-from patchkit.build.toolchain import Toolchain
 from patchkit.build.units import SourceTree
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
@@ -57,22 +57,7 @@ def tree(tmp_path: Path) -> SourceTree:
 
 @pytest.fixture
 def compiler_of(tmp_path: Path) -> Callable[[str], Compiler]:
-    def make(script: str) -> Compiler:
-        clang = tmp_path / "clang++"
-        clang.write_text("#!/bin/sh\n" + script)
-        clang.chmod(0o755)
-        chain = Toolchain(
-            kind="sdk",
-            root=tmp_path / "prefix",
-            clang=clang,
-            clang_version="22.1.8",
-            hip_version="6.4.3",
-            device_libs=tmp_path / "prefix",
-            rocwmma=None,
-        )
-        return open_compiler(chain, tmp_path / "cache", NullReporter())
-
-    return make
+    return lambda script: script_compiler(tmp_path / "prefix", script, tmp_path / "cache")
 
 
 def _job(tree: SourceTree) -> Job:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from refusing import refused
+from toolchains import toolchain_in
 
-from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.build.toolchain import RocWmma
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
 from patchkit.tune.record import Record, RecordedHeaders
 from patchkit.tune.request import TuneRequest
@@ -24,18 +26,7 @@ def _rocwmma(folder: Path, text: str) -> RocWmma:
 
 @pytest.fixture
 def toolchain(tmp_path):
-    def make(rocwmma: RocWmma | None = None) -> Toolchain:
-        return Toolchain(
-            kind="sdk",
-            root=tmp_path,
-            clang=tmp_path / "clang++",
-            clang_version="22.1.8",
-            hip_version="6.4",
-            device_libs=tmp_path,
-            rocwmma=rocwmma,
-        )
-
-    return make
+    return partial(toolchain_in, tmp_path)
 
 
 def _record(*headers: tuple[str, str]) -> Record:
