@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.build.machine import Source, build_side
 from patchkit.build.parts import BackendName
-from patchkit.build.sides import BuiltSide, Workshop
+from patchkit.build.sides import BuiltSide
 from patchkit.build.toolchain import rocwmma_for
-from patchkit.candidate.build import build_sides
+from patchkit.candidate.build import build_sides, build_tree
 from patchkit.candidate.subject import Subject
 from patchkit.edits.tree import OPTIONS_FILE, declares_option
 
@@ -48,19 +47,8 @@ def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
         label = "HIP" if backend == "hip" else "baseline"
         return BenchArm(label=label, what=upstream, side=sides.before), candidate
     subject.reporter.step("building the baseline without rocWMMA")
-    plain = build_side(
-        Source(
-            root=subject.baseline,
-            tree=subject.baseline_tree,
-            build=subject.build,
-            commit=subject.base[:9] or subject.baseline_tree[:9],
-        ),
-        backend,
-        archs=subject.archs,
-        toolchain=subject.toolchain,
-        programs=_PROGRAMS,
-        workshop=Workshop(cache_root=subject.cache_root, reporter=subject.reporter),
-        with_rocwmma=False,
+    plain = build_tree(
+        subject, subject.baseline, subject.baseline_tree, backend, _PROGRAMS, with_rocwmma=False
     )
     return (
         BenchArm(label="HIP", what=f"{upstream} without rocWMMA", side=plain),
