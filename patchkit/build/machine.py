@@ -37,9 +37,9 @@ def build_side(
     *,
     archs: Sequence[str],
     toolchain: Toolchain | None,
-    programs: Sequence[str] = GATE_PROGRAMS,
+    programs: Sequence[str],
     workshop: Workshop,
-    with_rocwmma: bool = True,
+    with_rocwmma: bool,
 ) -> BuiltSide:
     """Build what is missing of one tree and put it together.
 
