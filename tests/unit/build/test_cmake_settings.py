@@ -1,3 +1,5 @@
+"""What CMake is told about a toolchain, and what it tells back."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""The log of the stub runtime: launches, sections, and lines that are none."""
+
 from __future__ import annotations
 
 import json
