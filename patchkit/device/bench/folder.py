@@ -53,12 +53,12 @@ def plan_runs(labels: Sequence[str], depths: Sequence[int], repetitions: int) ->
     return tuple(runs)
 
 
-class _Note(BaseModel):
-    """How a run was made; ``conditions`` are the machine's."""
+class RunNote(BaseModel):
+    """How a run was made, if that is known; ``conditions`` are the machine's."""
 
-    argv: tuple[str, ...]
-    seconds: float
-    conditions: Mapping[str, str]
+    argv: tuple[str, ...] = ()
+    seconds: float | None = None
+    conditions: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class SweepFolder:
 
     def keep(self, run: Run, done: Completed, conditions: Mapping[str, str]) -> None:
         """Take the output of a run that ended well and whose rows are sound. Raises CacheError."""
-        note = _Note(argv=done.argv, seconds=round(done.seconds, 2), conditions=conditions)
+        note = RunNote(argv=done.argv, seconds=round(done.seconds, 2), conditions=conditions)
         _write(self._file(run, "log"), done.stderr)
         _write(self._file(run, "json"), note.model_dump_json(indent=1).encode())
         _write(self._file(run, "jsonl"), done.stdout)  # last: with it the run is kept
@@ -97,15 +97,12 @@ class SweepFolder:
             text = path.read_text("utf-8", "replace")
         return parse_rows(text, str(path), hint=f"remove it and run the command again: rm {path}")
 
-    def seconds(self, run: Run) -> float | None:
-        """How long a kept run took; None when its note cannot be read."""
-        note = self._note(run)
-        return note.seconds if note is not None else None
-
-    def conditions(self, run: Run) -> Mapping[str, str]:
-        """The machine's state after a kept run; empty when its note cannot be read."""
-        note = self._note(run)
-        return note.conditions if note is not None else {}
+    def note(self, run: Run) -> RunNote:
+        """How a kept run was made; an empty one when its note cannot be read."""
+        try:
+            return RunNote.model_validate_json(self._file(run, "json").read_bytes())
+        except (OSError, ValueError):
+            return RunNote()
 
     def gather(self, label: str, runs: Sequence[Run]) -> Path:
         """Write one file with every row of a label, in the order of the runs. Raises CacheError."""
@@ -115,12 +112,6 @@ class SweepFolder:
             content = b"".join(each.read_bytes() for each in kept)
         _write(path, content)
         return path
-
-    def _note(self, run: Run) -> _Note | None:
-        try:
-            return _Note.model_validate_json(self._file(run, "json").read_bytes())
-        except (OSError, ValueError):
-            return None
 
     def _file(self, run: Run, ending: str) -> Path:
         return self.root / _RUNS / f"{run.name}.{ending}"

@@ -173,10 +173,10 @@ class Sweep:
 
     def conditions(self) -> tuple[str, ...]:
         """In what state the machine was, over all runs."""
-        return summarise([self.folder.conditions(run) for run in self.runs])
+        return summarise([self.folder.note(run).conditions for run in self.runs])
 
     def _note_pace(self, run: Run, took: dict[int, list[float]]) -> None:
-        seconds = self.folder.seconds(run) if self.folder.is_kept(run) else None
+        seconds = self.folder.note(run).seconds if self.folder.is_kept(run) else None
         if seconds is not None:
             took.setdefault(run.depth, []).append(seconds)
 
