@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from patchkit.cli.settings import Settings, verb
+from patchkit.cli.terminal import talk
 
 if TYPE_CHECKING:
     from patchkit.bump.status import Queue, Status
@@ -31,7 +32,7 @@ def command(settings: Settings) -> None:
         return
     for patch in status.queue.patches:
         for warning in patch.warnings:
-            terminal.talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
+            talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
     for error in status.broken:
         terminal.complain(error)
 
