@@ -6,11 +6,12 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from patchkit.base.errors import CacheError, Location, PatchkitError
 
@@ -216,6 +217,20 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
             is_read_only = bool(os.statvfs(refused).f_flag & os.ST_RDONLY)
             code = errno.EROFS if is_read_only else errno.EACCES
             raise OSError(code, os.strerror(code), str(refused))
+
+
+class NotRegular(OSError):
+    """Neither a file nor a folder; opening it may wait for somebody who writes to it."""
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A file open for reading; raises NotRegular, and any other OSError of opening it."""
+    # Without waiting: opening a named pipe would last until somebody writes to it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise NotRegular(errno.EINVAL, "it is a device, a pipe or a socket", str(path))
+        yield stream
 
 
 def file_sha256(path: Path) -> str:

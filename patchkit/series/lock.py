@@ -1,4 +1,4 @@
-"""Writing a lock file: the same lock gives the same bytes, and the file changes in one step."""
+"""patches/upstream.lock: the pins, and the results that the series must give on them."""
 
 from __future__ import annotations
 

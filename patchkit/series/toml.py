@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 
@@ -29,6 +27,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
+from patchkit.base.files import open_regular
 from patchkit.base.source import SourceText
 
 KeyPath = tuple[str | int, ...]
@@ -114,30 +113,47 @@ _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """One TOML file. ``path`` is the name used in messages; ``table`` must not be changed."""
 
     path: str
     data: bytes
     table: Mapping[str, Any]
-    # Filled on the first question: most documents are never asked for a place.
-    _places: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _source: list[SourceText] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @cached_property
+    def places(self) -> Mapping[KeyPath, int]:
+        """Byte offset of every key path; made on the first question, which most documents never hear."""
+        return _Scanner(self.data).scan()
+
+    @cached_property
+    def _source(self) -> SourceText:
+        return SourceText(self.path, self.data)
 
     def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
         """Line and column of a key path; for a path that is not there, of its nearest parent.
 
         Never fails: the empty path, and a path whose first key is missing, give the first line.
         """
-        if not self._places:
-            self._places.update(find_places(self.data))
         known = keys
-        while known not in self._places:
+        while known not in self.places:
             known = known[:-1]
-        if not self._source:
-            self._source.append(SourceText(self.path, self.data))
-        return self._source[0].locate(self._places[known], label)
+        return self._source.locate(self.places[known], label)
+
+    def values(self) -> Iterator[tuple[KeyPath, object]]:
+        """Every value that is no table and no array, and the way to it, in the order of the file.
+
+        Without recursion, whatever the nesting.
+        """
+        waiting: list[tuple[KeyPath, Any]] = [((), self.table)]
+        while waiting:
+            keys, value = waiting.pop()
+            if isinstance(value, dict):
+                waiting += [((*keys, name), inner) for name, inner in reversed(value.items())]
+            elif isinstance(value, list):
+                waiting += [((*keys, index), value[index]) for index in reversed(range(len(value)))]
+            else:
+                yield keys, value
 
 
 def load_toml(path: Path) -> Document:
@@ -149,12 +165,7 @@ def load_toml(path: Path) -> Document:
     """
     where = Location(path=str(path))
     try:
-        # Without waiting: opening a named pipe would last until somebody writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            kind = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-                raise _special(path)
+        with open_regular(path) as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(
@@ -179,16 +190,6 @@ def load_toml(path: Path) -> Document:
             hint=f"check with: ls -l {path}",
         ) from error
     return parse_toml(str(path), data)
-
-
-def _special(path: Path) -> ConfigError:
-    return ConfigError(
-        f"cannot read {path}",
-        code="TOML_UNREADABLE",
-        where=Location(path=str(path)),
-        why="it is a device, a pipe or a socket",
-        hint=f"check with: ls -l {path}",
-    )
 
 
 def parse_toml(path: str, data: bytes) -> Document:
@@ -256,7 +257,11 @@ def _decode(path: str, data: bytes) -> str:
 
 def _require_finite(document: Document) -> None:
     """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
-    found = [document.locate(keys) for keys, value in _numbers(document.table) if not math.isfinite(value)]
+    found = [
+        document.locate(keys)
+        for keys, value in document.values()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
     if found:
         raise ConfigError(
             f"{document.path} has a number that is not finite",
@@ -265,19 +270,6 @@ def _require_finite(document: Document) -> None:
             why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
             hint="write a finite number, or leave the key out",
         )
-
-
-def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
-    """Every float of the document and the way to it; without recursion, whatever the nesting."""
-    open_: list[tuple[KeyPath, Any]] = [((), table)]
-    while open_:
-        keys, value = open_.pop()
-        if isinstance(value, float):
-            yield keys, value
-        elif isinstance(value, dict):
-            open_ += [((*keys, name), inner) for name, inner in value.items()]
-        elif isinstance(value, list):
-            open_ += [((*keys, index), inner) for index, inner in enumerate(value)]
 
 
 def _syntax_error(path: str, text: str, message: str) -> ConfigError:
@@ -499,16 +491,8 @@ _STRING = re.compile(
 _SCALAR_END = re.compile(rb"[,\]}#\n]|\Z")
 
 
-def find_places(data: bytes) -> dict[KeyPath, int]:
-    """Byte offset of every key path of a valid TOML document; the root ``()`` is at 0.
-
-    A table named by several headers or dotted keys is placed at the first of them.
-    """
-    return _Scanner(data).scan()
-
-
 class _Scanner:
-    """One pass over the text; ``_at`` is the next unread byte."""
+    """One pass over a valid document; ``_at`` is the next unread byte."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -517,6 +501,10 @@ class _Scanner:
         self._lengths: dict[KeyPath, int] = {}  # arrays of tables: elements seen so far
 
     def scan(self) -> dict[KeyPath, int]:
+        """Byte offset of every key path; the root ``()`` is at 0.
+
+        A table named by several headers or dotted keys is placed at the first of them.
+        """
         table: KeyPath = ()
         self._skip_blank()
         while self._at < len(self._data):
@@ -569,31 +557,24 @@ class _Scanner:
 
     def _value(self, path: KeyPath) -> None:
         if self._looking_at(b"["):
-            self._array(path)
+            for index in self._items(b"]"):
+                self._places[(*path, index)] = self._at
+                self._value((*path, index))
         elif self._looking_at(b"{"):
-            self._inline_table(path)
+            for _ in self._items(b"}"):
+                self._pair(path)
         else:
             text = _STRING.match(self._data, self._at)
             self._at = text.end() if text else self._end_of(_SCALAR_END)
 
-    def _array(self, path: KeyPath) -> None:
-        self._at += 1
-        index = 0
-        self._skip_blank()
-        while self._at < len(self._data) and not self._looking_at(b"]"):
-            self._places[(*path, index)] = self._at
-            self._value((*path, index))
-            index += 1
-            self._skip_blank()
-            self._at += 1 if self._looking_at(b",") else 0
-            self._skip_blank()
-        self._at += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
+    def _items(self, close: bytes) -> Iterator[int]:
+        """The number of each item of an array or inline table; whoever takes it reads the item."""
         self._at += 1
         self._skip_blank()
-        while self._at < len(self._data) and not self._looking_at(b"}"):
-            self._pair(path)
+        number = 0
+        while self._at < len(self._data) and not self._looking_at(close):
+            yield number
+            number += 1
             self._skip_blank()
             self._at += 1 if self._looking_at(b",") else 0
             self._skip_blank()
