@@ -39,7 +39,9 @@ def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series:
 
     Raises LOCK_INPUT_UNUSABLE.
     """
-    found = {f"arch_profiles/{entry.path}": entry.sha256 for profile in profiles for entry in profile.inputs}
+    found = {
+        f"arch_profiles/{path}": sha256 for profile in profiles for path, sha256 in profile.inputs.items()
+    }
     files = [series.patches / "series.toml"]
     for folder in folders:
         files += _files_below(series.patches / folder)

@@ -96,12 +96,12 @@ def test_a_profile_with_its_families(write: Write) -> None:
     assert profile.patches["two"].why == "because it may be good"
     assert profile.tuning.wmma[0].nwarps == 8
     assert str(profile.tuning.wmma[0].where).endswith("gfx1199.toml:23:1")
-    assert [each.path for each in profile.inputs] == [
+    assert list(profile.inputs) == [
         "gfx1199.toml",
         "families/middle.toml",
         "families/top.toml",
     ]
-    assert profile.inputs[1].sha256 == hashlib.sha256(MIDDLE.encode()).hexdigest()
+    assert list(profile.inputs.values())[1] == hashlib.sha256(MIDDLE.encode()).hexdigest()
 
 
 def test_the_nearest_file_wins_fact_by_fact(write: Write) -> None:
