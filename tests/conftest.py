@@ -1,6 +1,6 @@
 """What every test stands on: an isolated environment, and the real pin in a cache shared by all workers.
 
-Vocabulary: the *warm cache* is a patchkit cache folder that already holds the verified pin; it is made
+The *warm cache* is a patchkit cache folder that already holds the verified pin; it is made
 once per machine under ``$PATCHKIT_TEST_CACHE`` (default: ``patchkit-tests`` in the user cache folder)
 and only read afterwards. A test that writes to a cache asks for ``pin_cache``, its own copy.
 """
