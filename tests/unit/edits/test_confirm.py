@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from refusing import refused
+from sources import read
 
 from patchkit.base.errors import AnchorError
-from patchkit.base.source import SourceText, Span
+from patchkit.base.source import Span
 from patchkit.cpp.ast import Definition, ParseIssue, Tree, parse_tree
 from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.confirm import (
@@ -30,7 +31,7 @@ def confirm(edit, here):
     """Replaces the first ``old`` behind ``after`` by ``new`` on behalf of an edit of ``function``."""
 
     def run(old, new, function=None, after="", **fields):
-        before = parse_scopes(SourceText("t.cu", SOURCE.encode()))
+        before = read(SOURCE)
         start = SOURCE.index(old, SOURCE.index(after))
         chosen = edit(None, function=function, **{"side": "host", **fields})
         anchor = resolve_anchor(before, chosen)
@@ -120,7 +121,7 @@ def _passes(tree):
 
 
 def _anchored(edit, **fields):
-    scopes = parse_scopes(SourceText("t.cu", b"void f() { a; }"))
+    scopes = read("void f() { a; }")
     anchor = resolve_anchor(scopes, edit({"tokens": "a"}, function="f", **fields))
     return scopes, [(anchor, list(anchor.spans))]
 
