@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from patchkit.base.errors import ErrorGroup, ExitCode, PatchkitError, members_of
-from patchkit.base.text import shortened, visible
+from patchkit.base.text import counted, shortened, visible
 
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
@@ -33,8 +33,7 @@ def complain(error: PatchkitError, paint: Paint = plain) -> str:
     """The text for a person: one block per error, and for several a last line that counts them."""
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):
-        count = len(blocks)
-        blocks.append(f"{_shown(error.message)}: {count} error{'' if count == 1 else 's'}")
+        blocks.append(f"{_shown(error.message)}: {counted(len(blocks), 'error')}")
     return "\n\n".join(blocks)
 
 

@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.base.errors import CacheError, ConfigError, ErrorGroup, Location, UsageError
+from patchkit.base.text import counted
 from patchkit.series.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
@@ -387,8 +388,8 @@ def parse_lock(document: Document) -> Lock:
     """
     lock = replace(validate(document, Lock, what="lock"), path=document.path)
     if problems := find_problems(lock, document):
-        count = len(problems)
-        raise ErrorGroup(f"{document.path} is not a valid lock: {count} problem{'s'[: count > 1]}", problems)
+        count = counted(len(problems), "problem")
+        raise ErrorGroup(f"{document.path} is not a valid lock: {count}", problems)
     return lock
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.text import near_miss
 from patchkit.series.facts import REQUIRED, Facts
 from patchkit.series.toml import (
     NOWHERE,
@@ -20,7 +21,6 @@ from patchkit.series.toml import (
     Several,
     TomlTable,
     load_toml,
-    near_miss,
     validate,
 )
 

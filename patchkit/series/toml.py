@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -29,6 +28,7 @@ from pydantic_core.core_schema import no_info_plain_validator_function
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
 from patchkit.base.files import open_regular
 from patchkit.base.source import SourceText
+from patchkit.base.text import counted, near_miss
 
 KeyPath = tuple[str | int, ...]
 
@@ -307,11 +307,9 @@ def validate(document: Document, kind: type[M], *, what: str) -> M:
     else:
         _set_places(made, (), document)
         return made
-    count = len(failures) + more
+    count = counted(len(failures) + more, "problem")
     shown = f", the first {len(failures)} here" if more else ""
-    raise ErrorGroup(
-        f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}{shown}", failures
-    )
+    raise ErrorGroup(f"{document.path} is not a valid {what}: {count}{shown}", failures)
 
 
 def _set_places(value: object, path: KeyPath, document: Document) -> None:
@@ -402,14 +400,6 @@ def spell(path: KeyPath) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text or "the document"
-
-
-def near_miss(word: str, known: Iterable[str]) -> str | None:
-    """A question naming the known word closest to ``word``, or None when none is close."""
-    if len(word) > _WIDTH:
-        return None
-    close = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else None
 
 
 def _discriminator(failure: ErrorDetails) -> KeyPath:

@@ -9,7 +9,7 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.plain import fields_of, plain
-from patchkit.cli.commands import near_misses
+from patchkit.base.text import near_miss
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def command(settings: Settings, name: str) -> None:
     raise UsageError(
         f"there is no patch and no GPU '{name}'",
         code="SHOW_UNKNOWN",
-        hint=near_misses(name, known) or "patchkit list",
+        hint=near_miss(name, known, most=3) or "patchkit list",
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, Location
+from patchkit.base.text import near_miss
 from patchkit.series.toml import (
     MAX_BYTES,
     NOWHERE,
@@ -20,7 +21,6 @@ from patchkit.series.toml import (
     Several,
     TomlTable,
     load_toml,
-    near_miss,
     parse_toml,
     spell,
     validate,
