@@ -1,6 +1,6 @@
-"""Mistakes on the command line, in the same form as every other error.
+"""The commands by name, and mistakes on the command line as errors of our own.
 
-click finds most of them; here they become our own classes, with the near misses and the next command.
+click finds most of the mistakes; here they get a code, the near misses and the next command.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Errors as text and as JSON.
 
 What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
-sees its control characters as escapes and the ends of what is very long (:mod:`patchkit.base.text`); a
-program
-gets all of it as it is, in JSON: it may look for the very value that it gave, and nothing scrolls away.
+sees control characters as escapes, and the two ends of what is very long (:mod:`patchkit.base.text`). A
+program gets all of it as it is, in JSON, because it may look for the very value that it gave.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person reads of patches on a commit of his own clone."""
+"""What ``plan`` and ``apply`` tell a person of patches on a commit of the user's own clone."""
 
 from __future__ import annotations
 

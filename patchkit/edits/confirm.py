@@ -1,4 +1,4 @@
-"""After an edit: is everything where it was meant to be, and nothing else changed?"""
+"""Checks that each edit is where it was meant to be, and that nothing else changed."""
 
 from __future__ import annotations
 

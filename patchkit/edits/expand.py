@@ -1,4 +1,4 @@
-"""From an anchored edit and its rendered text to placements."""
+"""Turns an anchored edit and its rendered text into guarded bytes, and puts them into the file."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _slot(source: SourceText, span: Span) -> _Slot:
     newline = source.newline
     if before.strip():
         indent = source.data[first.start : first.start + _leading_blanks(before)] + _STEP
-        start = span.start - _trailing_blanks(before)
+        start = first.start + len(before.rstrip(b" \t"))
         old, lead = indent + source.text(span), newline
     else:
         line = source.text(first)
@@ -153,10 +153,6 @@ def _slot(source: SourceText, span: Span) -> _Slot:
 
 def _leading_blanks(line: bytes) -> int:
     return len(line) - len(line.lstrip(b" \t"))
-
-
-def _trailing_blanks(line: bytes) -> int:
-    return len(line) - len(line.rstrip(b" \t"))
 
 
 def _indented(text: bytes, indent: bytes) -> bytes:

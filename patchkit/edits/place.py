@@ -1,4 +1,4 @@
-"""Placing one patch: render, anchor, guard, apply, confirm. Memory only; nothing is written."""
+"""Places one patch in memory: renders, anchors, guards, applies and confirms its edits."""
 
 from __future__ import annotations
 

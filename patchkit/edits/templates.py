@@ -82,18 +82,6 @@ class Budget:
 class ChargedTree(NodeTransformer):
     """Makes every loop iteration and macro call pay, and joins by ``~`` with a bound."""
 
-    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja2's naming
-        """Charge each iteration."""
-        return self._charged(node)
-
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Macro:  # noqa: N802
-        """Charge each call."""
-        return self._charged(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.CallBlock:  # noqa: N802
-        """Charge each ``caller()``."""
-        return self._charged(node)
-
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802
         """``a ~ b`` as a filter that bounds the result."""
         self.generic_visit(node)
@@ -102,14 +90,12 @@ class ChargedTree(NodeTransformer):
 
     def _charged(self, node: Charged) -> Charged:
         self.generic_visit(node)
-        static = sum(len(data.data) for part in node.body for data in _data(part))
+        static = sum(len(data.data) for part in node.body for data in part.find_all(nodes.TemplateData))
         price = nodes.Filter(nodes.Const(static), CHARGE, [], [], None, None, lineno=node.lineno)
         node.body.insert(0, nodes.Output([price], lineno=node.lineno))
         return node
 
-
-def _data(node: nodes.Node) -> Iterable[nodes.TemplateData]:
-    return node.find_all(nodes.TemplateData)
+    visit_For = visit_Macro = visit_CallBlock = _charged  # noqa: N815 - jinja2's naming
 
 
 def printable(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Hardware facts: values with a source and a confidence, and who may lean on them."""
+"""Facts of a GPU, each with its source and confidence, and which of them may decide something."""
 
 from __future__ import annotations
 

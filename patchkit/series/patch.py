@@ -307,12 +307,9 @@ class Patch(TomlTable):
         table = self.upstream
         if table is None:
             return  # a patch stands as its status says, by its first link
-        if self.status == "submitted" and table.url is None:
-            raise ValueError("status 'submitted' needs [upstream] url")
-        if self.status == "rejected" and table.reason is None:
-            raise ValueError("status 'rejected' needs [upstream] reason")
-        if self.status == "backport" and table.merged_in is None:
-            raise ValueError("status 'backport' needs [upstream] merged_in")
+        needed = {"submitted": "url", "rejected": "reason", "backport": "merged_in"}.get(self.status)
+        if needed is not None and getattr(table, needed) is None:
+            raise ValueError(f"status '{self.status}' needs [upstream] {needed}")
         if self.status != "backport" and table.merged_in is not None:
             raise ValueError(f"merged_in does not go with status '{self.status}': it is a 'backport' then")
 

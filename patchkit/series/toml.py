@@ -380,7 +380,7 @@ def _explain(
     if kind in _CHOICE_FAILURES:
         expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))
         choices = _QUOTED.findall(expected) or [expected]  # numbers come without quotes
-        value = _chosen(failure, kind)
+        value = failure.get("ctx", {}).get("tag", failure["input"])
         return ConfigError(
             f"{what}: '{name}' is {_show(value)}",
             code="CONFIG_BAD_VALUE",
@@ -407,10 +407,6 @@ def _discriminator(failure: ErrorDetails) -> KeyPath:
     if not failure["type"].startswith("union_tag"):
         return ()
     return (str(failure.get("ctx", {}).get("discriminator", "")).strip("'"),)
-
-
-def _chosen(failure: ErrorDetails, kind: str) -> object:
-    return failure.get("ctx", {}).get("tag", "") if kind == "union_tag_invalid" else failure["input"]
 
 
 def _show(value: object) -> str:
