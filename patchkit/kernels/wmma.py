@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
-from patchkit.base.text import counted
 from patchkit.kernels.occupancy import HardwareLimits, limits_of, resident_blocks, resident_waves
 from patchkit.series.profile import ArchProfile, TunedWmma
 
@@ -272,7 +271,8 @@ def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: Ha
         elif broken := violations(variant, _params(row), limits):
             errors.append(_illegal(profile.arch, variant, row, broken, limits))
     if errors:
-        raise ErrorGroup(f"{profile.arch}: {counted(len(errors), 'tuned row')} cannot be used", errors)
+        count = len(errors)
+        raise ErrorGroup(f"{profile.arch}: {count} tuned row{'s'[: count > 1]} cannot be used", errors)
 
 
 def _illegal(

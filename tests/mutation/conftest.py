@@ -1,6 +1,6 @@
 """What mutations are made of: a copy of the series, and the good candidate, ready for gates.
 
-A mutation of the *series* changes patches or profiles before planning; a mutation of the
+Vocabulary: a mutation of the *series* changes patches or profiles before planning; a mutation of the
 *candidate* changes the files that gates look at, as if planning had let it through. The caches of compiled
 units live in the test cache, so a second run compiles nothing.
 """

@@ -5,72 +5,17 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.cli.gate_options import HardwareChoice, check_beside_document, hardware_options
-from patchkit.cli.settings import FOLDER, TEXT, Settings, packed, verb, version_of
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
 
 if TYPE_CHECKING:
     from patchkit.candidate.workspace import Workspace
     from patchkit.pull.verdict import Verdict
-
-
-class Outputs(NamedTuple):
-    """The files to write the verdict to, as the options have them."""
-
-    summary: Path | None
-    sarif: Path | None
-    reports: Path | None
-
-    def check(self, settings: Settings) -> None:
-        """Tell now what cannot be written after an hour's work; folders that are missing are made then.
-
-        Raises STDOUT_TAKEN, REPORT_FILE_TAKEN, CacheError.
-        """
-        from patchkit.base.files import check_output
-        from patchkit.report.write import check_apart
-
-        check_beside_document(settings, self.summary, self.sarif)
-        if self.summary is not None:
-            if self.sarif is not None:
-                check_apart(self.sarif, [self.summary])
-            check_output(self.summary, "preparing the summary", appends=True)
-        for path in (self.sarif, self.reports and self.reports / "verdict.json"):
-            if path is not None and path.parent.exists():
-                check_output(path, "preparing a report")
-
-    def write(self, verdict: Verdict, workspace: Workspace) -> None:
-        """Write what was asked for; raises CacheError."""
-        from patchkit.pull.outputs import append_summary, gate_sarif, write_reports, write_text
-
-        version = version_of("patchkit")
-        if self.summary is not None:
-            append_summary(verdict, self.summary)
-        if self.sarif is not None:
-            write_text(self.sarif, gate_sarif(verdict, version))
-        if self.reports is not None:
-            write_reports(verdict, self.reports, workspace=workspace, environ=os.environ, version=version)
-
-
-output_options = packed(
-    "outputs",
-    Outputs,
-    click.option(
-        "--summary", type=FOLDER, metavar="FILE", help="Append markdown to it, as $GITHUB_STEP_SUMMARY wants."
-    ),
-    click.option(
-        "--sarif", type=FOLDER, metavar="FILE", help="Write the findings there, by line of the patch."
-    ),
-    click.option(
-        "--reports",
-        type=FOLDER,
-        metavar="DIR",
-        help="Write verdict, findings and each candidate's reports there.",
-    ),
-)
 
 
 @verb(
@@ -106,12 +51,23 @@ output_options = packed(
     help="In a fork: files that are its own, not looked at.",
 )
 @click.option("--full", is_flag=True, help="As verify --full: also the whole library. Slow.")
-@output_options
+@click.option(
+    "--summary", type=FOLDER, metavar="FILE", help="Append markdown to it, as $GITHUB_STEP_SUMMARY wants."
+)
+@click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings there, by line of the patch.")
+@click.option(
+    "--reports",
+    type=FOLDER,
+    metavar="DIR",
+    help="Write verdict, findings and each candidate's reports there.",
+)
 @hardware_options
 def command(
     settings: Settings,
     hardware: HardwareChoice,
-    outputs: Outputs,
+    summary: Path | None,
+    sarif: Path | None,
+    reports: Path | None,
     own_tests: str | None,
     **options: Any,
 ) -> int:
@@ -128,7 +84,8 @@ def command(
     from patchkit.pull.text import gate_lines
 
     hardware.check()
-    outputs.check(settings)
+    check_beside_document(settings, summary, sarif)
+    _check_outputs(summary, sarif, reports)
     workspace = settings.workspace()
     request = GateRequest(own_tests_passed=own_tests is not None, **options)
     look = look_first(request, workspace.reporter)
@@ -140,9 +97,38 @@ def command(
         )
     else:
         verdict = look.verdict()
-    outputs.write(verdict, workspace)
+    _write(verdict, workspace, summary, sarif, reports)
     settings.show(verdict.as_json(), gate_lines(verdict))
     if verdict.findings and not settings.json:
         problems = [finding.problem for finding in verdict.findings]
         settings.terminal.complain(ErrorGroup(f"the pull request is {verdict.word}", problems))
     return verdict.exit_code
+
+
+def _check_outputs(summary: Path | None, sarif: Path | None, reports: Path | None) -> None:
+    """Tell now what cannot be written after an hour's work; folders that are missing are made then."""
+    from patchkit.base.files import check_output
+    from patchkit.report.write import check_apart
+
+    if summary is not None and sarif is not None:
+        check_apart(sarif, [summary])
+    if summary is not None:
+        check_output(summary, "preparing the summary", appends=True)
+    for path in (sarif, reports / "verdict.json" if reports is not None else None):
+        if path is not None and path.parent.exists():
+            check_output(path, "preparing a report")
+
+
+def _write(
+    verdict: Verdict, workspace: Workspace, summary: Path | None, sarif: Path | None, reports: Path | None
+) -> None:
+    """The files that were asked for."""
+    from patchkit.pull.outputs import append_summary, gate_sarif, write_reports, write_text
+
+    version = version_of("patchkit")
+    if summary is not None:
+        append_summary(verdict, summary)
+    if sarif is not None:
+        write_text(sarif, gate_sarif(verdict, version))
+    if reports is not None:
+        write_reports(verdict, reports, workspace=workspace, environ=os.environ, version=version)

@@ -1,6 +1,6 @@
 """A small clone of this project with pull requests against it, on the real pin.
 
-A *project* is a git repository with the shipped series, its lock cut down to one pin, and a few
+Vocabulary: a *project* is a git repository with the shipped series, its lock cut down to one pin, and a few
 files of each other part. A *pull request* is one commit on a branch of its own; it can be relocked, as its
 author would do.
 """

@@ -1,6 +1,6 @@
 """Compilers that crash, hang or are too old, and disks without room, met by the real thing.
 
-A *front* is a script in the compiler's place that misbehaves for some command lines and hands
+Vocabulary: a *front* is a script in the compiler's place that misbehaves for some command lines and hands
 all others to the real compiler.
 """
 

@@ -1,6 +1,6 @@
 """Evidence to make reports of.
 
-*Whole* is evidence of real runs, shortened: the no-GPU ladder of build 6900 for gfx1151, gates
+Vocabulary: *whole* is evidence of real runs, shortened: the no-GPU ladder of build 6900 for gfx1151, gates
 on the CPU backend of an earlier candidate, and the numbers from an NVIDIA GPU, which are not of that run.
 *failing* is written by the gates' own classes, with problems of every kind.
 """
