@@ -8,7 +8,6 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
 from patchkit.base.reporter import Reporter
-from patchkit.base.text import counted
 from patchkit.pull.changes import SERIES_PARTS, Part, Pull, parts_of, read_pull
 from patchkit.pull.verdict import Finding, Judged, Verdict
 
@@ -49,7 +48,7 @@ class FirstLook:
     ) -> Verdict:
         """The verdict on a pull request to this project, with what came of its candidates."""
         code = [path for path, part in self.parts.items() if part in ("code", "catalogue")]
-        told = f"{counted(len(code), 'changed file')} of patchkit itself"
+        told = f"{len(code)} changed file{'s'[: len(code) > 1]} of patchkit itself"
         passed = self.request.own_tests_passed
         if code and not passed:
             findings = (*findings, Finding(problem=_own_tests_needed(code, told, self.pull.head)))
@@ -98,6 +97,6 @@ def _own_tests_needed(code: Sequence[str], told: str, head: str) -> GateError:
 def _behind(pull: Pull) -> Iterator[str]:
     if pull.behind:
         yield (
-            f"the head is {counted(pull.behind, 'commit')} behind the base: judged is the "
+            f"the head is {pull.behind} commit{'s'[: pull.behind > 1]} behind the base: judged is the "
             "head as it stands, not what merging makes of it"
         )

@@ -10,7 +10,6 @@ from patchkit.base.errors import ConfigError, Location
 
 Origin = Literal["named", "checkout", "installed"]
 
-_PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = ("patches", "arch_profiles")
 
 
@@ -45,6 +44,9 @@ class SeriesDir:
 def is_editors(path: PurePath) -> bool:
     """Whether ``path``, relative to a folder of the series, is hidden or a backup (``a~``, ``#a#``)."""
     return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]  # as this code runs from it
 
 
 def find_series_dir(explicit: Path | None) -> SeriesDir:

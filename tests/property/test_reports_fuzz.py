@@ -39,12 +39,56 @@ _SETTINGS = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-_TAG_NAMES = """
-html head meta title style body a header nav main footer section article h1 h2 h3 p dl div dt dd ul li b
-span code pre details summary table caption thead tbody tr th td fieldset legend label input figure
-figcaption svg desc line text rect g path circle
-"""
-_TAGS = frozenset(_TAG_NAMES.split())
+_TAGS = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "a",
+        "header",
+        "nav",
+        "main",
+        "footer",
+        "section",
+        "article",
+    ),
+    *(
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "dl",
+        "div",
+        "dt",
+        "dd",
+        "ul",
+        "li",
+        "b",
+        "span",
+        "code",
+        "pre",
+        "details",
+        "summary",
+    ),
+    *(
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "fieldset",
+        "legend",
+        "label",
+        "input",
+        "figure",
+    ),
+    *("figcaption", "svg", "desc", "line", "text", "rect", "g", "path", "circle"),
+}
 
 
 class _Tags(html.parser.HTMLParser):
