@@ -38,6 +38,11 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Matcher:
+    """Pairs the brackets of a file; each branch of a group goes on from the stack at its ``#if``.
+
+    ``twins`` are brackets of later branches that stand for one of the first, and share its partner.
+    """
+
     code: Sequence[Token]
     stack: list[int] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)

@@ -22,7 +22,7 @@ class EditUnparsable(AnchorError):
 def confirm_entities(
     before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
 ) -> None:
-    """Tokens: same definitions in the same order, digests changed only where an edit is.
+    """By tokens: the definitions are the same in the same order, and changed only where an edit is.
 
     ``anchors`` pairs each anchor with its spans in the text after. Raises TWIN_TOUCHED or EDIT_MISPLACED.
     """
@@ -84,7 +84,7 @@ def confirm_passes(
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
 ) -> tuple[tuple[str, ...], ...]:
-    """Clang: no new syntax error in either pass; the pass of each edit's side sees it in its entity.
+    """By clang: no pass has a new syntax error, and the pass of each edit's side sees it in its entity.
 
     Of each anchor the passes (``device gfx1151``) whose AST shows its edit; none for the file as a whole and
     for macros, which no AST has.
