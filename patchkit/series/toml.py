@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 
@@ -109,11 +109,14 @@ _DEEP = re.compile(
     rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
 )
 _MOST_PLACES = 8
+# One run reads the same profiles and patches for each GPU, set of patches and side of a pull request; a
+# series has some 60 files.
+_FILES_KEPT = 128
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """One TOML file. ``path`` is the name used in messages; ``table`` must not be changed."""
 
@@ -121,24 +124,16 @@ class Document:
     data: bytes
     table: Mapping[str, Any]
 
-    @cached_property
-    def places(self) -> Mapping[KeyPath, int]:
-        """Byte offset of every key path; made on the first question, which most documents never hear."""
-        return _Scanner(self.data).scan()
-
-    @cached_property
-    def _source(self) -> SourceText:
-        return SourceText(self.path, self.data)
-
     def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
         """Line and column of a key path; for a path that is not there, of its nearest parent.
 
         Never fails: the empty path, and a path whose first key is missing, give the first line.
         """
+        places = find_places(self.data)
         known = keys
-        while known not in self.places:
+        while known not in places:
             known = known[:-1]
-        return self._source.locate(self.places[known], label)
+        return _source(self.path, self.data).locate(places[known], label)
 
     def values(self) -> Iterator[tuple[KeyPath, object]]:
         """Every value that is no table and no array, and the way to it, in the order of the file.
@@ -154,6 +149,10 @@ class Document:
                 waiting += [((*keys, index), value[index]) for index in reversed(range(len(value)))]
             else:
                 yield keys, value
+
+
+_source = lru_cache(maxsize=_FILES_KEPT)(SourceText)
+_read = lru_cache(maxsize=_FILES_KEPT)(tomllib.loads)
 
 
 def load_toml(path: Path) -> Document:
@@ -219,7 +218,7 @@ def parse_toml(path: str, data: bytes) -> Document:
             hint="a key of patchkit's files has at most four parts",
         )
     try:
-        table = tomllib.loads(text)
+        table = _read(text)
     except RecursionError as error:
         raise ConfigError(
             f"{path} nests arrays or tables too deeply",
@@ -475,6 +474,15 @@ _STRING = re.compile(
     re.DOTALL,
 )
 _SCALAR_END = re.compile(rb"[,\]}#\n]|\Z")
+
+
+@lru_cache(maxsize=_FILES_KEPT)
+def find_places(data: bytes) -> Mapping[KeyPath, int]:
+    """Byte offset of every key path of a valid TOML document; the root ``()`` is at 0.
+
+    A table named by several headers or dotted keys is placed at the first of them.
+    """
+    return _Scanner(data).scan()
 
 
 class _Scanner:

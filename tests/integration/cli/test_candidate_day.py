@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import run_patchkit
+from command_line import patchkit_process, run_patchkit
 from demo_world import git
+from thorough import ordinary
 
 pytestmark = [pytest.mark.upstream, pytest.mark.slow]
 
@@ -69,3 +70,27 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
     git(tree, *who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files))
     assert git(tree, "rev-parse", "HEAD^{tree}") == applied["tree"]
+
+
+@pytest.mark.parametrize(
+    ("umask", "env"),
+    ordinary(
+        [
+            ("0o077", {"LC_ALL": "C", "TZ": "Asia/Tokyo"}),
+            ("0", {"LC_ALL": "tr_TR.UTF-8", "TZ": "America/New_York", "GIT_AUTHOR_NAME": "Somebody"}),
+        ],
+        kept=0,
+    ),
+)
+def test_another_user_makes_the_same_commits(
+    applied: dict, pin_cache: Path, tmp_path: Path, umask: str, env: dict[str, str]
+) -> None:
+    (tmp_path / "home").mkdir()
+    done = patchkit_process(
+        *("apply", "--arch", "gfx1151", "--json", "--cache-dir", str(pin_cache)),
+        env={"HOME": str(tmp_path / "home"), **env},
+        before=f"import os; os.umask({umask})",
+    )
+    again = json.loads(done.stdout)
+    assert again["unchanged"] is False
+    assert again["commits"] == applied["commits"]
