@@ -25,8 +25,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Tool", "compare", "main"]
-
 # Issue 5, "Must hold": anchors and rendering only, warm, two cores.
 LIMIT_WALL_S = 60.0
 LIMIT_PEAK_MB = 1000.0

@@ -18,7 +18,7 @@ from patchkit.base.errors import ExitCode
 from patchkit.cli.commands import COMMANDS, Verbs
 from patchkit.gates.registry import entries
 from patchkit.report.registry import FORMATS
-from patchkit.series.schema import SCHEMAS
+from patchkit.series.schema import make_schemas
 
 _TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 _HEAD = """# Reference
@@ -103,8 +103,8 @@ def _exit_codes() -> Iterator[str]:
 
 def _files() -> Iterator[str]:
     yield from ["## Files", ""]
-    for name, make in SCHEMAS.items():
-        schema: Mapping[str, Any] = json.loads(make())
+    for name, text in make_schemas().items():
+        schema: Mapping[str, Any] = json.loads(text)
         yield from [f"### {schema['title']}", "", f"Schema: `{name}`", ""]
         definitions: Mapping[str, Any] = schema["$defs"]
         for title, definition in definitions.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from patchkit.series.schema import SCHEMAS
+from patchkit.series.schema import make_schemas
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -14,8 +14,8 @@ def stale_schemas(root: Path) -> list[str]:
     """The schema files below ``root`` that are missing or differ from their model."""
     return [
         name
-        for name, make in SCHEMAS.items()
-        if not (root / name).is_file() or (root / name).read_text("utf-8") != make()
+        for name, text in make_schemas().items()
+        if not (root / name).is_file() or (root / name).read_text("utf-8") != text
     ]
 
 

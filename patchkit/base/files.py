@@ -1,4 +1,4 @@
-"""Files that the user named: written whole or not at all, and never instead of something that is no file."""
+"""Writes files whole or not at all, opens and hashes them, and says why a disk refused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 
@@ -164,12 +165,18 @@ def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELS
     """
     with disk_errors(path, doing, elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            partial.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        content = data.encode("utf-8") if isinstance(data, str) else data
+        _replace(path, content, f".{path.name}.{os.getpid()}.partial")
+
+
+def _replace(path: Path, data: bytes, beside: str) -> None:
+    """Put a file in its place in one step, by way of one that is called ``beside`` it."""
+    partial = path.with_name(beside)
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 OTHER_FILE = "name another file"
@@ -187,14 +194,8 @@ def write_output(path: Path, data: bytes, doing: str, elsewhere: str = OTHER_FIL
         if _is_written_through(path):
             path.write_bytes(data)
             return
-        target = Path(os.path.realpath(path))
         # A name of its own length: that of a file may be as long as the file system allows.
-        partial = target.with_name(f".patchkit-{os.getpid()}.partial")
-        try:
-            partial.write_bytes(data)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        _replace(Path(os.path.realpath(path)), data, f".patchkit-{os.getpid()}.partial")
 
 
 def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends: bool = False) -> None:
@@ -216,6 +217,20 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
             is_read_only = bool(os.statvfs(refused).f_flag & os.ST_RDONLY)
             code = errno.EROFS if is_read_only else errno.EACCES
             raise OSError(code, os.strerror(code), str(refused))
+
+
+class NotRegular(OSError):
+    """Neither a file nor a folder; opening it may wait for somebody who writes to it."""
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A file open for reading; raises NotRegular, and any other OSError of opening it."""
+    # Without waiting: opening a named pipe would last until somebody writes to it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise NotRegular(errno.EINVAL, "it is a device, a pipe or a socket", str(path))
+        yield stream
 
 
 def file_sha256(path: Path) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import NotRegular, open_regular
 
 
 class GgufError(UsageError):
@@ -176,15 +176,12 @@ def load_gguf(path: Path) -> GgufHeader:
     """
     where = Location(path=str(path))
     try:
-        # Without waiting: opening a named pipe would last until somebody writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise GgufError(
-                    f"{path} is no file", code="GGUF_UNREADABLE", where=where, hint=f"ls -l {path}"
-                )
-            return _Header(stream, status.st_size, str(path)).read()
+        with open_regular(path) as stream:
+            return _Header(stream, os.fstat(stream.fileno()).st_size, str(path)).read()
+    except NotRegular as error:
+        raise GgufError(
+            f"{path} is no file", code="GGUF_UNREADABLE", where=where, hint=f"ls -l {path}"
+        ) from error
     except OSError as error:
         raise GgufError(
             f"cannot read {path}",

@@ -68,12 +68,13 @@ class Completed:
     seconds: float
 
 
-def run_tool(
+def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
+    into: tuple[IO[bytes], IO[bytes]] | None = None,
     timeout_s: float | None = None,
     check: bool = True,
     reporter: Reporter,
@@ -86,6 +87,8 @@ def run_tool(
         cwd: the folder to run in, by default the current one.
         env: variables on top of the scrubbed environment.
         stdin: what it reads; nothing by default.
+        into: open files for its stdout and stderr, or one for both, written as it goes on: what it wrote
+            stays, however it ends. By default the result has it.
         timeout_s: seconds until it is stopped; by default it may take forever.
         check: whether an end with another status than 0 raises. The other errors are raised always.
         reporter: hears the command, quoted so that it can be pasted.
@@ -99,48 +102,6 @@ def run_tool(
         ToolCrashed: a signal ended it (only with ``check``).
         ToolStopped: ``stop`` was set.
     """
-    completed = _run(
-        argv, cwd, env, stdin, timeout_s, reporter, stop, into=(subprocess.PIPE, subprocess.PIPE)
-    )
-    if check and completed.returncode != 0:
-        raise tool_failure(completed)
-    return completed
-
-
-def run_logged(
-    argv: Sequence[str],
-    *,
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
-    reporter: Reporter,
-    stop: threading.Event | None = None,
-) -> Completed:
-    """Run a tool whose output goes to open files as it comes: what it wrote stays, however it ends.
-
-    The result's ``stdout`` and ``stderr`` are empty, its status is the caller's to look at. Both files may
-    be one. The other arguments are those of :func:`run_tool`.
-
-    Raises:
-        ToolMissing, TOOL_NOT_STARTED, ToolTimeout, ToolStopped: as :func:`run_tool`.
-    """
-    return _run(argv, cwd, env, None, timeout_s, reporter, stop, into=(stdout, stderr))
-
-
-def _run(
-    argv: Sequence[str],
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    stdin: bytes | None,
-    timeout_s: float | None,
-    reporter: Reporter,
-    stop: threading.Event | None,
-    *,
-    into: tuple[IO[bytes] | int, IO[bytes] | int],
-) -> Completed:
-    """Run a tool to its end; ``into`` is where its stdout and stderr go, as subprocess takes it."""
     environment = {**tool_environment(os.environ), **(env or {})}
     program = _find(argv[0], environment)
     reporter.command(shlex.join(argv))
@@ -149,8 +110,8 @@ def _run(
         process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own
             [program, *argv[1:]],
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=into[0],
-            stderr=into[1],
+            stdout=into[0] if into else subprocess.PIPE,
+            stderr=into[1] if into else subprocess.PIPE,
             cwd=cwd,
             env=environment,
             start_new_session=True,
@@ -163,14 +124,17 @@ def _run(
             where=Location(path=path),
             hint=f"look at it with: ls -ld {shlex.quote(path)}",
         ) from error
-    stdout, stderr = _communicate(process, argv, stdin, timeout_s, stop)
-    return Completed(
+    out, err = _communicate(process, argv, stdin, timeout_s, stop)
+    completed = Completed(
         argv=tuple(argv),
         returncode=process.returncode,
-        stdout=stdout or b"",
-        stderr=stderr or b"",
+        stdout=out or b"",
+        stderr=err or b"",
         seconds=time.monotonic() - began,
     )
+    if check and completed.returncode != 0:
+        raise tool_failure(completed)
+    return completed
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:

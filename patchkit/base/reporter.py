@@ -1,4 +1,4 @@
-"""How long work tells what it does, without knowing about terminals."""
+"""What long work reports while it runs, and to whom; nothing here knows of terminals."""
 
 from __future__ import annotations
 

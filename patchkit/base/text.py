@@ -1,9 +1,10 @@
-"""Text of strangers, made harmless to show: what a terminal would obey becomes an escape."""
+"""Texts of messages: those of strangers made harmless to show, counts, and the word that was meant."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # C0 and C1 but tab and newline, and what changes the direction of writing or hides.
 _ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -16,6 +17,7 @@ _BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
 _LONG_WORD = re.compile(r"\S{1001,}")
 _LONG_LINE = re.compile(r".{8001,}")
 _WORD_ENDS, _LINE_ENDS = (600, 200), (6000, 1000)
+_LONGEST_GUESSED = 80  # comparing takes time, and a longer word is no slip of the finger
 _MOST_LINES, _FIRST_LINES, _LAST_LINES = 200, 150, 40
 
 
@@ -69,3 +71,21 @@ def escape(unwanted: re.Pattern[str], text: str) -> str:
 def _escape(match: re.Match[str]) -> str:
     number = ord(match[0])
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"  # noqa: PLR2004 - two hex digits
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 patch``, ``2 patches``; without a ``plural`` the noun gets an s."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def near_miss(word: str, known: Iterable[str], *, most: int = 1) -> str | None:
+    """``did you mean 'a' or 'b'?`` with the known words closest to ``word``; None when none is close.
+
+    Dashes in front, which would make all options look alike, do not count.
+    """
+    if len(word) > _LONGEST_GUESSED:
+        return None
+    bare = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), bare, n=most, cutoff=0.6)
+    words = [f"'{bare[name]}'" for name in near]
+    return f"did you mean {' or '.join(words)}?" if words else None

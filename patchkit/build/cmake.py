@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_text, disk_errors
 from patchkit.base.jobs import cores
-from patchkit.base.process import Completed, run_logged
+from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import Advance, Reporter
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.remarks import Diagnostic, parse_diagnostics
@@ -253,12 +253,12 @@ def _run(
     with disk_errors(log, "writing a build log"):
         file = log.open("ab")
     with file:
-        return run_logged(
+        return run_tool(
             argv,
-            stdout=file,
-            stderr=file,
+            into=(file, file),
             env=project.environment,
             timeout_s=timeout_s,
+            check=False,
             reporter=reporter,
             stop=stop,
         )

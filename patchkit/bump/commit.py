@@ -7,6 +7,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, Location
 from patchkit.base.reporter import Reporter
+from patchkit.base.text import counted
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, format_lock
 from patchkit.upstream.commits import NewCommit, write_commits
@@ -63,7 +64,7 @@ def check_committed(series: SeriesDir, reporter: Reporter) -> None:
     changed = [name for state, name in rows if state != "??" or name.endswith(_READ)]
     if changed:
         raise GitError(
-            f"{len(changed)} file{'s'[: len(changed) > 1]} of the series are not as HEAD has them",
+            f"{counted(len(changed), 'file')} of the series are not as HEAD has them",
             code="BUMP_SERIES_NOT_COMMITTED",
             where=[Location(path=name) for name in changed[:_MOST_SHOWN]],
             why="the lock on the branch would be of patches that the branch does not have",

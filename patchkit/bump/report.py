@@ -12,6 +12,7 @@ from typing import Literal
 
 from patchkit.base.files import write_whole
 from patchkit.base.plain import plain
+from patchkit.base.text import counted
 from patchkit.bump.commit import BumpCommitted
 from patchkit.bump.request import BumpRequest
 from patchkit.bump.successor import Successor
@@ -123,7 +124,7 @@ def _candidate(bump: Bump, made: Successor) -> Iterator[str]:
     if made.candidate is None:
         return
     count = len(made.patches)
-    many = f"{count} patch{'es'[: 2 * (count != 1)]}" if count else "no patch, so it is upstream itself"
+    many = counted(count, "patch", "patches") if count else "no patch, so it is upstream itself"
     name = made.branch if made.variant.branch else f"no branch ({shlex.join(made.made_by)})"
     yield f"  {name}  {made.candidate.tip[:12]}  {many}  tree {(made.tree or '')[:12]}"
     if made.had and not made.patches:

@@ -63,7 +63,7 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
     parts.append("\n".join(f"Link: {link}" for link in patch.links))
     trailers = [f"Patchkit-Id: {patch.id}"]
     for profile in sorted(selected.targets, key=lambda profile: profile.arch):
-        digests = "".join(f"{entry.path}{entry.sha256}" for entry in profile.inputs)
+        digests = "".join(f"{path}{sha256}" for path, sha256 in profile.inputs.items())
         trailers.append(
             f"Patchkit-Profile: {profile.arch} {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
         )

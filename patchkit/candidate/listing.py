@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
 from patchkit.base.plain import fields_of, plain
+from patchkit.base.text import counted
 from patchkit.series.catalogue import Series, load_series
 from patchkit.series.folder import SeriesDir
 from patchkit.series.lock import Lock, load_lock
@@ -126,7 +127,7 @@ class Available:
 
     def _way(self, offer: Offer) -> str:
         words = ["patchkit apply", *(f"--arch {arch}" for arch in self.archs), offer.options]
-        what = f"{len(offer.on)} patch{'es'[: 2 * (len(offer.on) > 1)]}" if offer.on else "opt-in"
+        what = counted(len(offer.on), "patch", "patches") if offer.on else "opt-in"
         return f"{' '.join(filter(None, words))} ({what})"
 
     def as_json(self) -> dict[str, object]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, ErrorGroup, InternalError, Location, PatchkitError
 from patchkit.base.files import file_sha256
 from patchkit.base.plain import fields_of
+from patchkit.base.text import counted
 from patchkit.candidate.commit import write_plan
 from patchkit.candidate.plan import Plan, Request, make_plan
 from patchkit.candidate.workspace import Workspace
@@ -39,7 +40,9 @@ def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series:
 
     Raises LOCK_INPUT_UNUSABLE.
     """
-    found = {f"arch_profiles/{entry.path}": entry.sha256 for profile in profiles for entry in profile.inputs}
+    found = {
+        f"arch_profiles/{path}": sha256 for profile in profiles for path, sha256 in profile.inputs.items()
+    }
     files = [series.patches / "series.toml"]
     for folder in folders:
         files += _files_below(series.patches / folder)
@@ -135,7 +138,7 @@ def check_inputs(plan: Plan, inputs: Mapping[str, str], *, unlocked: bool) -> st
         return "unlocked"
     archs = " ".join(f"--arch {arch}" for arch in plan.archs)
     raise ConfigError(
-        f"{len(changed)} file{'s'[: len(changed) > 1]} differ from what the lock records",
+        f"{counted(len(changed), 'file')} differ from what the lock records",
         code="LOCK_INPUTS_CHANGED",
         where=[
             Location(path=name, label=difference(name, inputs, recorded.inputs)) for name in changed[:_SHOWN]

@@ -101,9 +101,7 @@ class PlannedPatch:
             "targets": list(self.targets),
             "new_files": list(self.new_files),
             "edits": [
-                fields_of(edit, "digest", "evidence")
-                | {"entity_digest": edit.digest}
-                | fields_of(edit.evidence, "edit", "entity")
+                fields_of(edit, "seen_in") | {"confidence": edit.confidence, "seen_in": list(edit.seen_in)}
                 for edit in self.edits
             ],
         }

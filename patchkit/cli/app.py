@@ -1,4 +1,4 @@
-"""The entry point, small enough that Ctrl-C finds it ready: the rest is imported under its care."""
+"""The entry point; it imports the rest, so that Ctrl-C during the imports is answered, too."""
 
 from __future__ import annotations
 

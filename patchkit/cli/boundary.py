@@ -19,7 +19,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, Location, 
 from patchkit.cli.commands import COMMANDS, Verbs, from_click
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.settings import Settings, example_epilog, shared_options, version_of
-from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal
+from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal, talk
 
 _LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
 
@@ -129,7 +129,7 @@ def _invoke(argv: list[str], settings: Settings) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        settings.terminal.talk(error.format_message())
+        talk(error.format_message())
         return ExitCode.USAGE
     except click.exceptions.Abort as error:
         # click makes it of a KeyboardInterrupt, or of an end of input.

@@ -1,18 +1,18 @@
-"""Mistakes on the command line, in the same form as every other error.
+"""The commands by name, and mistakes on the command line as errors of our own.
 
-click finds most of them; here they become our own classes, with the near misses and the next command.
+click finds most of the mistakes; here they get a code, the near misses and the next command.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.text import near_miss
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -84,7 +84,7 @@ class Verbs(Verb, click.Group):
             raise UsageError(
                 f"there is no command '{args[0]}'",
                 code="USAGE_COMMAND",
-                hint=near_misses(args[0], tuple(COMMANDS)) or f"the commands are: {', '.join(COMMANDS)}",
+                hint=near_miss(args[0], COMMANDS, most=3) or f"the commands are: {', '.join(COMMANDS)}",
             )
         return super().resolve_command(ctx, args)
 
@@ -93,15 +93,6 @@ class Verbs(Verb, click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-
-def near_misses(word: str, known: Sequence[str]) -> str | None:
-    """``did you mean 'a' or 'b'?``, or ``None`` when nothing is near."""
-    bare = {name.lstrip("-"): name for name in known}  # the dashes would make all options look alike
-    near = [bare[name] for name in difflib.get_close_matches(word.lstrip("-"), bare, n=3, cutoff=0.6)]
-    if not near:
-        return None
-    return f"did you mean {' or '.join(repr(name) for name in near)}?"
 
 
 def from_click(error: click.ClickException, command: str) -> UsageError:
@@ -113,7 +104,7 @@ def from_click(error: click.ClickException, command: str) -> UsageError:
         return UsageError(
             f"'{path}' has no option '{error.option_name}'",
             code="USAGE_OPTION",
-            hint=near_misses(error.option_name, _options_of(ctx)) or help_hint,
+            hint=near_miss(error.option_name, _options_of(ctx), most=3) or help_hint,
         )
     message = _sentence(error.format_message())
     if isinstance(error, click.MissingParameter):

@@ -1,9 +1,8 @@
 """Errors as text and as JSON.
 
 What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
-sees its control characters as escapes and the ends of what is very long (:mod:`patchkit.base.text`); a
-program
-gets all of it as it is, in JSON: it may look for the very value that it gave, and nothing scrolls away.
+sees control characters as escapes, and the two ends of what is very long (:mod:`patchkit.base.text`). A
+program gets all of it as it is, in JSON, because it may look for the very value that it gave.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from patchkit.base.errors import ErrorGroup, ExitCode, PatchkitError, members_of
-from patchkit.base.text import shortened, visible
+from patchkit.base.text import counted, shortened, visible
 
 Paint = Callable[[str, str], str]
 """Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
@@ -33,8 +32,7 @@ def complain(error: PatchkitError, paint: Paint = plain) -> str:
     """The text for a person: one block per error, and for several a last line that counts them."""
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):
-        count = len(blocks)
-        blocks.append(f"{_shown(error.message)}: {count} error{'' if count == 1 else 's'}")
+        blocks.append(f"{_shown(error.message)}: {counted(len(blocks), 'error')}")
     return "\n\n".join(blocks)
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from patchkit.base.errors import CacheError, ErrorGroup, Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.base.plain import fields_of
 from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.build.sdk.prefix import current_prefix
 from patchkit.build.sdk.versions import known_archs
@@ -51,14 +52,8 @@ class Check:
     error: PatchkitError | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "detail": self.detail,
-            "hint": self.hint,
-            "code": self.error.code if self.error is not None else None,
-        }
+        """As ``doctor`` shows it."""
+        return fields_of(self, "error") | {"code": self.error.code if self.error is not None else None}
 
 
 class _Absent(Exception):

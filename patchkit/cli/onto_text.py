@@ -1,10 +1,11 @@
-"""What a person reads of patches on a commit of his own clone."""
+"""What ``plan`` and ``apply`` tell a person of patches on a commit of the user's own clone."""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING
 
+from patchkit.base.text import counted
 from patchkit.bump.classes import GOOD
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ def onto_lines(applied: OntoReport, *, verbose: bool) -> list[str]:
         )
         head = f"{why}; no branch was made in {clone.top}.{more if not there else ''}"
         return [head, *classes, *dropped, *told]
-    count = len(applied.candidate.commits)
-    many = f"{count} patch{'es'[: 2 * (count != 1)]}"
+    many = counted(len(applied.candidate.commits), "patch", "patches")
     moved = f", was at {applied.before[:12]}" if applied.before and not applied.unchanged else ""
     state = "as it was" if applied.unchanged else f"made{moved}"
     lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *classes, *dropped]

@@ -6,9 +6,9 @@ and patches are named the same way everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -153,7 +153,7 @@ candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
 
 
 def _make_onto(
-    revision: str | None, repo: Path | None, build: int | None, upstream: str | None
+    revision: str | None, repo: Path | None, build: int | None, upstream: PinWanted
 ) -> Onto | None:
     """What --onto, --repo and --as-build name; None when none of them was given.
 
@@ -176,47 +176,27 @@ def _make_onto(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What apply, plan and lock are asked for, each value as its option has it."""
+    """What apply, plan and lock are asked for; ``wanted`` has the GPUs that were named, if any were."""
 
-    archs: tuple[str, ...]
-    upstream: str | None
-    source: Literal["auto", "git", "sdist"]
-    upstream_url: str | None
-    only: tuple[str, ...]
-    without: tuple[str, ...]
-    with_: tuple[str, ...]
-    with_opt_in: bool
+    wanted: Request
     onto: str | None
     repo: Path | None
     as_build: int | None
     drop_conflicts: bool
-    unlocked: bool = False
 
     def request(self, workspace: Workspace) -> Request:
         """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
-        from patchkit.candidate.plan import Request
-
-        return Request(
-            archs=choose_archs(workspace, self.archs),
-            upstream=self.upstream,
-            source=self.source,
-            upstream_url=self.upstream_url,
-            only=self.only,
-            without=self.without,
-            with_=self.with_,
-            unlocked=self.unlocked,
-            with_opt_in=self.with_opt_in,
-        )
+        return replace(self.wanted, archs=choose_archs(workspace, self.wanted.archs))
 
     def clone(self) -> Onto | None:
         """The commit of the user's clone that is meant, if one is.
 
         Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
         """
-        onto = _make_onto(self.onto, self.repo, self.as_build, self.upstream)
-        unfit = ["--unlocked"] if self.unlocked else []
-        unfit += ["--source"] if self.source != "auto" else []
-        unfit += ["--upstream-url"] if self.upstream_url is not None else []
+        onto = _make_onto(self.onto, self.repo, self.as_build, self.wanted.upstream)
+        unfit = ["--unlocked"] if self.wanted.unlocked else []
+        unfit += ["--source"] if self.wanted.source != "auto" else []
+        unfit += ["--upstream-url"] if self.wanted.upstream_url is not None else []
         if onto is not None and unfit:
             raise UsageError(
                 f"{' and '.join(unfit)} cannot go with --onto",
@@ -232,6 +212,16 @@ class Asked:
                 hint="--without ID leaves a patch out",
             )
         return onto
+
+
+def _make_asked(
+    *, onto: str | None, repo: Path | None, as_build: int | None, drop_conflicts: bool, **wanted: Any
+) -> Asked:
+    from patchkit.candidate.plan import Request
+
+    return Asked(
+        wanted=Request(**wanted), onto=onto, repo=repo, as_build=as_build, drop_conflicts=drop_conflicts
+    )
 
 
 _REQUEST = options(
@@ -261,10 +251,10 @@ _REQUEST = options(
 )
 
 # Of lock, which writes what the others hold their inputs against.
-lock_options = packed("asked", Asked, _REQUEST)
+lock_options = packed("asked", _make_asked, _REQUEST)
 request_options = packed(
     "asked",
-    Asked,
+    _make_asked,
     _REQUEST,
     click.option(
         "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."

@@ -80,7 +80,7 @@ class Settings:
     @property
     def terminal(self) -> Terminal:
         """How to speak."""
-        return Terminal(json=self.json, color=self.color)
+        return Terminal(color=self.color)
 
     def show(self, document: object, lines: Iterable[str], *, fit: bool = False) -> None:
         """Write a result: the document under ``--json``, else the lines for a person (``fit``: as `data`)."""
@@ -186,11 +186,19 @@ def example_epilog(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def verb(name: str, *, example: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
-    """Makes the function the command ``name``; it gets the Settings first, returns an exit code or None."""
+def verb(
+    name: str, *, example: tuple[str, ...], group: click.Group | None = None, about: str | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes the function the command ``name``; it gets the Settings first, returns an exit code or None.
+
+    A command of a ``group`` says itself what it is ``about``, the others in COMMANDS.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        make = click.command(name=name, cls=Verb, short_help=COMMANDS[name], epilog=example_epilog(*example))
+        command = click.command if group is None else group.command
+        make = command(
+            name=name, cls=Verb, short_help=about or COMMANDS[name], epilog=example_epilog(*example)
+        )
         return make(shared_options(click.pass_obj(function)))
 
     return decorate

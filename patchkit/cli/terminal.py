@@ -85,13 +85,12 @@ def _spelled(name: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """How to speak: colours, JSON or text.
+    """How to speak, in colours or without.
 
     What goes to stdout raises OutputFailed when stdout refuses it, and BrokenPipeError when its reader
     went away.
     """
 
-    json: bool = False
     color: ColorChoice = "auto"
 
     def data(self, text: str, *, as_is: bool = False, fit: bool = False) -> None:
@@ -124,10 +123,6 @@ class Terminal:
         if sys.stdout:
             with _stdout() as stream:
                 stream.flush()
-
-    def talk(self, text: str) -> None:
-        """Writes to stderr, as :func:`talk`."""
-        talk(text)
 
     def complain(self, error: PatchkitError) -> None:
         """Writes an error to stderr, each of a group."""

@@ -1,4 +1,4 @@
-"""What clang itself sees in one pass of one file: definitions with extents, and syntax errors."""
+"""Parses one file for the host or the device with clang: definitions with extents, and syntax errors."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from patchkit.base.source import SourceText, Span
 from patchkit.cpp.lexer import Token, TokenKind
 
-_OPENING = frozenset({b"if", b"ifdef", b"ifndef"})
-_MIDDLE = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
+# What begins a conditional group, and what begins a further branch of it.
+OPENING_KEYWORDS = frozenset({b"if", b"ifdef", b"ifndef"})
+MIDDLE_KEYWORDS = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,28 @@ def find_groups(source: SourceText, directives: Sequence[Directive]) -> tuple[Gr
     groups: list[Group] = []
     open_groups: list[list[Directive]] = []
     for directive in directives:
-        if directive.keyword in _OPENING:
+        if directive.keyword in OPENING_KEYWORDS:
             open_groups.append([directive])
-        elif directive.keyword in _MIDDLE and open_groups:
+        elif directive.keyword in MIDDLE_KEYWORDS and open_groups:
             open_groups[-1].append(directive)
         elif directive.keyword == b"endif" and open_groups:
             groups.append(_close(source, open_groups.pop(), directive))
     return tuple(sorted(groups, key=lambda group: group.span.start))
+
+
+def find_unbalanced(directives: Sequence[Directive]) -> Directive | None:
+    """The first directive that closes nothing, else the last one that nothing closes."""
+    opened: list[Directive] = []
+    for line in directives:
+        if line.keyword in OPENING_KEYWORDS:
+            opened.append(line)
+        elif line.keyword in MIDDLE_KEYWORDS and not opened:
+            return line
+        elif line.keyword == b"endif":
+            if not opened:
+                return line
+            opened.pop()
+    return opened[-1] if opened else None
 
 
 def _close(source: SourceText, lines: list[Directive], endif: Directive) -> Group:

@@ -1,4 +1,4 @@
-"""The one door to libclang.
+"""Calls libclang; no other module loads the library.
 
 Pitfalls of libclang 18.1.1, each held by a test in ``tests/contract``: offsets are bytes; the wheel
 has no resource headers; a missing header is fatal and silences later diagnostics unless the

@@ -14,7 +14,14 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import Directive, Group, find_groups, split_directives
+from patchkit.cpp.directives import (
+    MIDDLE_KEYWORDS,
+    OPENING_KEYWORDS,
+    Directive,
+    Group,
+    find_groups,
+    split_directives,
+)
 from patchkit.cpp.lexer import Token, TokenKind, lex
 
 OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}
@@ -31,6 +38,11 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Matcher:
+    """Pairs the brackets of a file; each branch of a group goes on from the stack at its ``#if``.
+
+    ``twins`` are brackets of later branches that stand for one of the first, and share its partner.
+    """
+
     code: Sequence[Token]
     stack: list[int] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
@@ -38,9 +50,9 @@ class _Matcher:
     match: dict[int, int] = field(default_factory=dict)
 
     def directive(self, keyword: bytes) -> None:
-        if keyword in (b"if", b"ifdef", b"ifndef"):
+        if keyword in OPENING_KEYWORDS:
             self.frames.append(_Frame(list(self.stack)))
-        elif keyword in (b"else", b"elif", b"elifdef", b"elifndef") and self.frames:
+        elif keyword in MIDDLE_KEYWORDS and self.frames:
             self._end_branch(self.frames[-1])
             self.stack = list(self.frames[-1].at_if)
         elif keyword == b"endif" and self.frames:

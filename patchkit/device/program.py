@@ -12,7 +12,7 @@ from typing import IO, Protocol
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors, is_full, write_whole
-from patchkit.base.process import Completed, ToolTimeout, run_logged
+from patchkit.base.process import Completed, ToolTimeout, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.device.runner import Job, Runner
 
@@ -253,9 +253,7 @@ def _run(
     into: tuple[IO[bytes], IO[bytes]],
 ) -> Completed:
     if place.elsewhere is None:
-        return run_logged(
-            argv, stdout=into[0], stderr=into[1], env=env, timeout_s=timeout_s, reporter=place.reporter
-        )
+        return run_tool(argv, into=into, env=env, timeout_s=timeout_s, check=False, reporter=place.reporter)
     completed = run_elsewhere(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
     for stream, data in zip(into, (completed.stdout, completed.stderr), strict=True):
         stream.write(data)

@@ -1,11 +1,9 @@
-"""After an edit: is everything where it was meant to be, and nothing else changed?"""
+"""Checks that each edit is where it was meant to be, and that nothing else changed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from patchkit.base.errors import AnchorError
 from patchkit.base.source import Span
@@ -14,8 +12,6 @@ from patchkit.cpp.scopes import Entity, ScopeMap
 from patchkit.edits.expand import Applied
 from patchkit.edits.resolve import Anchor
 
-Confidence = Literal["ast", "tokens"]
-
 
 class EditUnparsable(AnchorError):
     """Clang reports a syntax error that was not there before the edit."""
@@ -23,23 +19,10 @@ class EditUnparsable(AnchorError):
     code = "EDIT_UNPARSABLE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What was checked for one edit.
-
-    ``seen_in`` lists the passes (``device gfx1151``) whose AST shows the edit in its entity.
-    """
-
-    edit: str
-    entity: str
-    confidence: Confidence
-    seen_in: tuple[str, ...]
-
-
 def confirm_entities(
     before: ScopeMap, after: ScopeMap, applied: Applied, anchors: Sequence[tuple[Anchor, Sequence[Span]]]
 ) -> None:
-    """Tokens: same definitions in the same order, digests changed only where an edit is.
+    """By tokens: the definitions are the same in the same order, and changed only where an edit is.
 
     ``anchors`` pairs each anchor with its spans in the text after. Raises TWIN_TOUCHED or EDIT_MISPLACED.
     """
@@ -100,18 +83,21 @@ def confirm_passes(
     anchors: Sequence[tuple[Anchor, Sequence[Span]]],
     trees_before: Mapping[tuple[Pass, str], Tree],
     trees_after: Mapping[tuple[Pass, str], Tree],
-) -> tuple[Evidence, ...]:
-    """Clang: no new syntax error in either pass; the pass of each edit's side sees it in its entity.
+) -> tuple[tuple[str, ...], ...]:
+    """By clang: no pass has a new syntax error, and the pass of each edit's side sees it in its entity.
+
+    Of each anchor the passes (``device gfx1151``) whose AST shows its edit; none for the file as a whole and
+    for macros, which no AST has.
 
     Raises EditUnparsable or EDIT_MISPLACED.
     """
     for key, tree in trees_after.items():
         _refuse_new_issues(after, anchors, " ".join(key), trees_before[key], tree)
-    evidence = []
+    seen_in: list[tuple[str, ...]] = []
     for anchor, spans in anchors:
         entity = anchor.entity
         if entity is None or entity.kind == "macro":
-            evidence.append(_evidence(anchor, "tokens", ()))
+            seen_in.append(())
             continue
         seen = []
         for (which, arch), tree in sorted(trees_after.items()):
@@ -131,8 +117,8 @@ def confirm_passes(
             elif which == anchor.edit.side:
                 raise _misplaced(after, anchor, spans[0], f"clang's {which} pass for {arch} does not show it")
         _refuse_wrong_side(after, anchor, spans[0], trees_after)
-        evidence.append(_evidence(anchor, "ast", tuple(seen)))
-    return tuple(evidence)
+        seen_in.append(tuple(seen))
+    return tuple(seen_in)
 
 
 def _refuse_wrong_side(
@@ -154,10 +140,6 @@ def _refuse_wrong_side(
                 why="its guard would be false wherever the function runs",
                 hint=f'side = "{"host" if which == "device" else "device"}", or another function',
             )
-
-
-def _evidence(anchor: Anchor, confidence: Confidence, seen: tuple[str, ...]) -> Evidence:
-    return Evidence(edit=anchor.edit.id, entity=anchor.entity_name, confidence=confidence, seen_in=seen)
 
 
 def _shows(after: ScopeMap, tree: Tree, entity: Entity, span: Span) -> bool:

@@ -1,4 +1,4 @@
-"""From an anchored edit and its rendered text to placements."""
+"""Turns an anchored edit and its rendered text into guarded bytes, and puts them into the file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class Placement:
 class Applied:
     """The text after all placements; ``spans[i]`` is where ``placements[i]`` now stands."""
 
-    before: SourceText
     after: SourceText
     placements: tuple[Placement, ...]
     spans: tuple[Span, ...]
@@ -47,7 +46,7 @@ def apply_placements(source: SourceText, placements: Sequence[Placement]) -> App
     position = length = 0
     previous: Placement | None = None
     for placement in ordered:
-        if previous is not None and _conflict(previous.span, placement.span):
+        if previous is not None and placement.span.start < previous.span.end:
             raise AnchorError(
                 f"edits '{previous.edit}' and '{placement.edit}' overlap in {source.path}",
                 code="EDIT_CONFLICT",
@@ -63,29 +62,10 @@ def apply_placements(source: SourceText, placements: Sequence[Placement]) -> App
         previous = placement
     pieces.append(source.data[position:])
     return Applied(
-        before=source,
         after=SourceText(source.path, b"".join(pieces)),
         placements=tuple(ordered),
         spans=tuple(spans),
     )
-
-
-def _conflict(earlier: Span, later: Span) -> bool:
-    return later.start < earlier.end
-
-
-def revert(applied: Applied) -> SourceText:
-    """The text before, from the text after and what each placement replaced."""
-    undo = [
-        Placement(
-            span=span,
-            replacement=applied.before.text(placement.span),
-            edit=placement.edit,
-            where=placement.where,
-        )
-        for placement, span in zip(applied.placements, applied.spans, strict=True)
-    ]
-    return SourceText(applied.before.path, apply_placements(applied.after, undo).after.data)
 
 
 _STEP = b"    "
@@ -157,7 +137,7 @@ def _slot(source: SourceText, span: Span) -> _Slot:
     newline = source.newline
     if before.strip():
         indent = source.data[first.start : first.start + _leading_blanks(before)] + _STEP
-        start = span.start - _trailing_blanks(before)
+        start = first.start + len(before.rstrip(b" \t"))
         old, lead = indent + source.text(span), newline
     else:
         line = source.text(first)
@@ -173,10 +153,6 @@ def _slot(source: SourceText, span: Span) -> _Slot:
 
 def _leading_blanks(line: bytes) -> int:
     return len(line) - len(line.lstrip(b" \t"))
-
-
-def _trailing_blanks(line: bytes) -> int:
-    return len(line) - len(line.rstrip(b" \t"))
 
 
 def _indented(text: bytes, indent: bytes) -> bytes:
@@ -212,14 +188,16 @@ def expand_edit(scopes: ScopeMap, anchor: Anchor, guard: Guard, text: str | None
     new = (text or "").encode()
     if edit.verb == "change_to":
         _require_one_statement(scopes, anchor, new)
+    laid_out = (_expand_span(scopes.source, edit, span, new, condition) for span in anchor.spans)
     return tuple(
-        _place(edit.id, edit.where, *_expand_span(scopes, edit, span, new, condition))
-        for span in anchor.spans
+        Placement(span=span, replacement=replacement, edit=edit.id, where=edit.where)
+        for span, replacement in laid_out
     )
 
 
-def _expand_span(scopes: ScopeMap, edit: Edit, span: Span, new: bytes, condition: str) -> tuple[Span, bytes]:
-    source = scopes.source
+def _expand_span(
+    source: SourceText, edit: Edit, span: Span, new: bytes, condition: str
+) -> tuple[Span, bytes]:
     match edit.verb:
         case "change_to":
             return guard_replacement(source, span, new, condition)
@@ -268,7 +246,8 @@ def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> P
             b"",
         ]
     )
-    return _place(f"alias {alias.name}", alias.where, Span(offset, offset), text)
+    span = Span(offset, offset)
+    return Placement(span=span, replacement=text, edit=f"alias {alias.name}", where=alias.where)
 
 
 def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
@@ -295,10 +274,6 @@ def _require_one_statement(scopes: ScopeMap, anchor: Anchor, new: bytes) -> None
                 why="the if, else or loop there has no braces: only the first would be governed",
                 hint="put the text in braces",
             )
-
-
-def _place(name: str, where: Location, span: Span, replacement: bytes) -> Placement:
-    return Placement(span=span, replacement=replacement, edit=name, where=where)
 
 
 def _require_host_guard(edit: Edit, guard: Guard, text: str) -> None:
@@ -345,7 +320,7 @@ def _include(scopes: ScopeMap, edit: Edit, condition: str) -> Placement:
             hint="use insert_before with an anchor of your own",
         )
     span, text = guard_insertion(source, block[-1], b'#include "' + header + b'"', condition, behind=True)
-    return _place(edit.id, edit.where, span, text)
+    return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
 
 
 def _is_include_guard(scopes: ScopeMap, group: Group) -> bool:

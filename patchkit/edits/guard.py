@@ -1,4 +1,4 @@
-"""The first isolation check, on tokens: with the guard false, a file reads as it did before."""
+"""Guards, and the first isolation check: with the guard false a file has the tokens that it had before."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from patchkit.cpp.lexer import lex_pattern
 from patchkit.cpp.scopes import ScopeMap
 
 _WILDCARD = b"..."
+_MOST_SIMILAR = 3  # in one message
 Run = tuple[int, int]
 
 
@@ -86,7 +87,7 @@ def _match_wildcard(
     return None
 
 
-def similar_runs(scopes: ScopeMap, pattern: Pattern, positions: range, limit: int = 3) -> list[Run]:
+def similar_runs(scopes: ScopeMap, pattern: Pattern, positions: range) -> list[Run]:
     """The runs most like ``pattern``, for messages only: at least half of its tokens in order."""
     wanted = [text for text in pattern.texts if text != _WILDCARD]
     width = len(wanted)
@@ -101,6 +102,6 @@ def similar_runs(scopes: ScopeMap, pattern: Pattern, positions: range, limit: in
         run = (start, start + width - 1)
         if all(run[1] < other[0] or other[1] < run[0] for other in best):
             best.append(run)
-        if len(best) == limit:
+        if len(best) == _MOST_SIMILAR:
             break
     return best

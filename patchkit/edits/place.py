@@ -1,4 +1,4 @@
-"""Placing one patch: render, anchor, guard, apply, confirm. Memory only; nothing is written."""
+"""Places one patch in memory: renders, anchors, guards, applies and confirms its edits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.cpp.directives import Directive, split_directives
-from patchkit.cpp.lexer import lex
+from patchkit.cpp.directives import find_unbalanced
 from patchkit.cpp.scopes import ScopeMap, parse_scopes
-from patchkit.edits.confirm import EditUnparsable, Evidence, confirm_entities, confirm_passes
+from patchkit.edits.confirm import EditUnparsable, confirm_entities, confirm_passes
 from patchkit.edits.context import make_context, make_guard
 from patchkit.edits.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
 from patchkit.edits.guard import Guard, GuardLeak, require_isolated
@@ -25,9 +25,6 @@ from patchkit.series.selection import Selected
 
 # What no compiler reads; everything else is taken for C++, whatever its name.
 _PROSE = (".md", ".txt", ".cmake", ".json")
-
-_OPENING = frozenset({b"if", b"ifdef", b"ifndef"})
-_MIDDLE = frozenset({b"elif", b"else", b"elifdef", b"elifndef"})
 
 
 def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
@@ -84,7 +81,7 @@ def check_new_files(
     where = {file.path: file.where for file in new}
     trees = files.trees(sources, archs, defines, added) if sources else []
     for source, passes in zip(sources, trees, strict=True):
-        stray = _unbalanced(source)
+        stray = find_unbalanced(parse_scopes(source).directives)
         if stray is not None:
             yield RenderError(
                 f"{source.path}: #{stray.keyword.decode('utf-8', 'replace')} has no partner in the file",
@@ -107,21 +104,6 @@ def check_new_files(
                 break
 
 
-def _unbalanced(source: SourceText) -> Directive | None:
-    """The first directive that closes nothing, else the last one that nothing closes."""
-    opened: list[Directive] = []
-    for line in split_directives(source, lex(source))[1]:
-        if line.keyword in _OPENING:
-            opened.append(line)
-        elif line.keyword in _MIDDLE and not opened:
-            return line
-        elif line.keyword == b"endif":
-            if not opened:
-                return line
-            opened.pop()
-    return opened[-1] if opened else None
-
-
 def with_line(source: SourceText, place: Location) -> Location:
     """The place with the text of its line: nobody can open a file that was never written."""
     if place.line is None:
@@ -132,7 +114,12 @@ def with_line(source: SourceText, place: Location) -> Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedEdit:
-    """Where one edit went. ``locations`` are in the file before this patch; ``digest`` is the entity's."""
+    """Where one edit went. ``locations`` are in the file before this patch.
+
+    ``entity_digest`` is the entity's before the edit, ``seen_in`` the passes (``device gfx1151``) whose AST
+    shows the edit in its entity: none where there is only the word of the tokens, for the file as a whole
+    and for macros.
+    """
 
     id: str
     file: str
@@ -140,9 +127,14 @@ class PlacedEdit:
     verb: str
     side: str
     locations: tuple[Location, ...]
-    digest: str
-    evidence: Evidence
     text: str
+    entity_digest: str
+    seen_in: tuple[str, ...]
+
+    @property
+    def confidence(self) -> Literal["ast", "tokens"]:
+        """What confirms that the edit is in its entity."""
+        return "ast" if self.seen_in else "tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +191,7 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     placed.sort(key=lambda edit: order[edit.id])
     rendered = {edit.id: _sha256(edit.text.encode()) for edit in placed}
     rendered |= {path: _sha256(data) for path, data in added.items()}
-    entities = {f"{edit.file}::{edit.entity}": edit.digest for edit in placed if edit.digest}
+    entities = {f"{edit.file}::{edit.entity}": edit.entity_digest for edit in placed if edit.entity_digest}
     return PlacedPatch(
         changes=changes, edits=tuple(placed), new_files=tuple(added), rendered=rendered, entities=entities
     )
@@ -241,16 +233,14 @@ def _place_file(
         require_isolated(before, after, job.guard, aliases, edits[0].where)
         confirm_entities(before, after, applied, pairs)
         trees = job.files.trees([before.source, applied.after], job.archs, job.guard.macros, added)
-        evidence = confirm_passes(after, pairs, trees[0], trees[1])
+        seen = confirm_passes(after, pairs, trees[0], trees[1])
     except PatchkitError as exc:
         if applied is not None and isinstance(exc, EditUnparsable | GuardLeak):
             # The line exists in memory only, and plan shows no text of a patch that failed.
             exc.where = (with_line(applied.after, exc.where[0]), *exc.where[1:])
             exc.hint = "correct the text in patch.toml, or its template"
         raise ErrorGroup("", [exc]) from exc
-    done = [
-        _placed(before, anchor, text, seen) for (anchor, text), seen in zip(anchored, evidence, strict=True)
-    ]
+    done = [_placed(before, *each, passes) for each, passes in zip(anchored, seen, strict=True)]
     return applied.after.data, done
 
 
@@ -297,7 +287,7 @@ def _spans_after(applied: Applied, edit: Edit) -> list[Span]:
     ]
 
 
-def _placed(scopes: ScopeMap, anchor: Anchor, text: str, evidence: Evidence) -> PlacedEdit:
+def _placed(scopes: ScopeMap, anchor: Anchor, text: str, seen_in: tuple[str, ...]) -> PlacedEdit:
     edit = anchor.edit
     return PlacedEdit(
         id=edit.id,
@@ -307,9 +297,9 @@ def _placed(scopes: ScopeMap, anchor: Anchor, text: str, evidence: Evidence) -> 
         side=edit.side,
         locations=tuple(scopes.source.locate(span.start) for span in anchor.spans)
         or (Location(path=edit.file),),
-        digest=anchor.digest,
-        evidence=evidence,
         text=text,
+        entity_digest=anchor.digest,
+        seen_in=seen_in,
     )
 
 

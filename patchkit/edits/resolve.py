@@ -1,4 +1,4 @@
-"""From an edit's words to its anchor: exactly ``count`` spans in one named entity, or an error."""
+"""Finds the anchor of an edit: exactly ``count`` spans in one named entity, or an error."""
 
 from __future__ import annotations
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ from jinja2.runtime import Context, Undefined
 from jinja2.visitor import NodeTransformer
 
 from patchkit.base.errors import Location, RenderError
+from patchkit.base.text import near_miss
 from patchkit.series.folder import is_editors
 from patchkit.series.patch import Patch
 
@@ -80,18 +82,6 @@ class Budget:
 class ChargedTree(NodeTransformer):
     """Makes every loop iteration and macro call pay, and joins by ``~`` with a bound."""
 
-    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja2's naming
-        """Charge each iteration."""
-        return self._charged(node)
-
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Macro:  # noqa: N802
-        """Charge each call."""
-        return self._charged(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.CallBlock:  # noqa: N802
-        """Charge each ``caller()``."""
-        return self._charged(node)
-
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802
         """``a ~ b`` as a filter that bounds the result."""
         self.generic_visit(node)
@@ -100,14 +90,12 @@ class ChargedTree(NodeTransformer):
 
     def _charged(self, node: Charged) -> Charged:
         self.generic_visit(node)
-        static = sum(len(data.data) for part in node.body for data in _data(part))
+        static = sum(len(data.data) for part in node.body for data in part.find_all(nodes.TemplateData))
         price = nodes.Filter(nodes.Const(static), CHARGE, [], [], None, None, lineno=node.lineno)
         node.body.insert(0, nodes.Output([price], lineno=node.lineno))
         return node
 
-
-def _data(node: nodes.Node) -> Iterable[nodes.TemplateData]:
-    return node.find_all(nodes.TemplateData)
+    visit_For = visit_Macro = visit_CallBlock = _charged  # noqa: N815 - jinja2's naming
 
 
 def printable(value: object) -> object:
@@ -176,13 +164,17 @@ class Unreadable(Exception):
 
 
 class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, plus a budget for each rendering and bounds on single operations."""
+    """The sandbox for the templates of one patch: a budget for each rendering, bounds on single operations.
+
+    ``folders`` are those of templates, in order of precedence.
+    """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
-    def __init__(self, loader: jinja2.BaseLoader) -> None:
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._loader = _FolderLoader(folders)
         super().__init__(
-            loader=loader,
+            loader=self._loader,
             block_start_string="@%",
             block_end_string="%@",
             variable_start_string="@{",
@@ -220,6 +212,30 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = ChargedTree().visit(super()._parse(source, name, filename))
         return tree
+
+    def read(self, name: str) -> tuple[str, str]:
+        """Source and path of one template; raises TemplateNotFound or Unreadable."""
+        return self._loader.get_source(self, name)[:2]
+
+    def undeclared_names(self, source: str, filename: str | None = None) -> set[str]:
+        """Context names a template uses, those of the templates it includes among them.
+
+        ``filename`` is the file that ``source`` was read from, for errors.
+
+        Raises jinja2's TemplateSyntaxError and TemplateNotFound, and Unreadable.
+        """
+        pending: list[tuple[str, str | None]] = [(source, filename)]
+        seen: set[str] = set()
+        names: set[str] = set()
+        while pending:
+            text, path = pending.pop()
+            tree = self.parse(text, filename=path)
+            names |= jinja2.meta.find_undeclared_variables(tree)
+            for reference in jinja2.meta.find_referenced_templates(tree):
+                if reference is not None and reference not in seen:
+                    seen.add(reference)
+                    pending.append(self.read(reference))
+        return names - set(self.globals)
 
     def render_bounded(self, template: jinja2.Template, context: Mapping[str, object]) -> str:
         """Render on a fresh budget; raises OutputTooLarge and NotText beside jinja2's errors."""
@@ -295,32 +311,6 @@ def _read(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-def make_environment(folders: Sequence[Path]) -> BoundedEnvironment:
-    """The environment for one patch: ``folders`` in order of precedence."""
-    return BoundedEnvironment(_FolderLoader(folders))
-
-
-def undeclared_names(environment: BoundedEnvironment, source: str, filename: str | None = None) -> set[str]:
-    """Context names a template uses, those of the templates it includes among them.
-
-    ``filename`` is the file that ``source`` was read from, for errors.
-
-    Raises jinja2's TemplateSyntaxError and TemplateNotFound, and Unreadable.
-    """
-    pending: list[tuple[str, str | None]] = [(source, filename)]
-    seen: set[str] = set()
-    names: set[str] = set()
-    while pending:
-        text, path = pending.pop()
-        tree = environment.parse(text, filename=path)
-        names |= jinja2.meta.find_undeclared_variables(tree)
-        for reference in jinja2.meta.find_referenced_templates(tree):
-            if reference is not None and reference not in seen and environment.loader is not None:
-                seen.add(reference)
-                pending.append(environment.loader.get_source(environment, reference)[:2])
-    return names - set(environment.globals)
-
-
 class PatchRenderer:
     """Renders the templates of one patch.
 
@@ -329,72 +319,63 @@ class PatchRenderer:
 
     def __init__(self, patch: Patch, folder: Path, shared: Path, context: Mapping[str, object]) -> None:
         self._patch = patch
-        self._environment = make_environment([folder, shared])
+        self._environment = BoundedEnvironment([folder, shared])
         self._context = {name: context[name] for name in patch.context if name in context}
         self._available = tuple(sorted(context))
 
     def text(self, source: str, where: Location) -> str:
         """Render a template given inline; ``where`` is its place in patch.toml. Raises RenderErrors."""
-        try:
-            template = self._environment.from_string(source)
-            return self._environment.render_bounded(template, self._context)
-        except Exception as exc:
-            raise self._explain(exc, where) from exc
+        with self._explained(where):
+            return self._environment.render_bounded(self._environment.from_string(source), self._context)
 
     def file(self, name: str, where: Location) -> str:
         """Render a template file. Raises RenderErrors."""
-        try:
-            template = self._environment.get_template(name)
-            return self._environment.render_bounded(template, self._context)
-        except Exception as exc:
-            raise self._explain(exc, where) from exc
+        with self._explained(where):
+            return self._environment.render_bounded(self._environment.get_template(name), self._context)
 
     def check_context(self) -> None:
         """Declared names equal used names, over all templates of the patch. Raises RenderErrors."""
+        patch = self._patch
+        files = [(file.template, file.where) for file in patch.files]
+        files += [(edit.template, edit.where) for edit in patch.edits if edit.template is not None]
+        texts = [(edit.text, edit.where) for edit in patch.edits if edit.text is not None]
+        texts += [(alias.device, alias.where) for alias in patch.aliases]
         used: set[str] = set()
-        for source, filename, where in self._sources():
-            try:
-                used |= undeclared_names(self._environment, source, filename)
-            except Exception as exc:
-                raise self._explain(exc, where) from exc
-        declared = set(self._patch.context)
+        for name, where in files:
+            with self._explained(where):
+                used |= self._environment.undeclared_names(*self._environment.read(name))
+        for source, where in texts:
+            with self._explained(where):
+                used |= self._environment.undeclared_names(source)
+        declared = set(patch.context)
         problems = [f"'{name}' is used but not declared" for name in sorted(used - declared)]
         problems += [f"'{name}' is declared but not used" for name in sorted(declared - used)]
         problems += [f"'{name}' does not exist" for name in sorted(declared - set(self._available))]
         if problems:
             raise RenderError(
-                f"patch '{self._patch.id}': {'; '.join(problems)}",
+                f"patch '{patch.id}': {'; '.join(problems)}",
                 code="TEMPLATE_CONTEXT",
-                where=self._patch.where,
+                where=patch.where,
                 hint=f"set context = {sorted(used)}; available: {', '.join(self._available)}",
             )
 
-    def _sources(self) -> list[tuple[str, str | None, Location]]:
-        """Every template of the patch: its text, its file if it has one, its place in patch.toml."""
-        loader = self._environment.loader
-        found: list[tuple[str, str | None, Location]] = []
-        names: list[tuple[str, Location]] = [(file.template, file.where) for file in self._patch.files]
-        for edit in self._patch.edits:
-            if edit.text is not None:
-                found.append((edit.text, None, edit.where))
-            elif edit.template is not None:
-                names.append((edit.template, edit.where))
-        found += [(alias.device, None, alias.where) for alias in self._patch.aliases]
-        for name, where in names:
-            try:
-                read = loader.get_source(self._environment, name) if loader is not None else ("", None)
-            except Exception as exc:
-                raise self._explain(exc, where) from exc
-            found.append((read[0], read[1], where))
-        return found
+    @contextmanager
+    def _explained(self, where: Location) -> Iterator[None]:
+        """Whatever the block raises as a RenderError; ``where`` is the template's place in patch.toml."""
+        try:
+            yield
+        except Exception as exc:
+            raise self._explain(exc, where) from exc
 
     def _explain(self, exc: Exception, where: Location) -> RenderError:  # noqa: PLR0911 - one per kind
-        places = [place for place in (_template_place(exc, where), where) if place is not None]
+        failure = functools.partial(
+            RenderError, where=[place for place in (_template_place(exc, where), where) if place is not None]
+        )
         match exc:
             case jinja2.TemplateSyntaxError():
                 line = exc.lineno if exc.filename else None
                 place = Location(path=exc.filename or where.path, line=line or where.line, label=exc.message)
-                return RenderError(
+                return failure(
                     f"template syntax: {exc.message}",
                     code="TEMPLATE_SYNTAX",
                     where=[place, where],
@@ -402,45 +383,29 @@ class PatchRenderer:
                 )
             case jinja2.TemplateNotFound():
                 known = self._environment.list_templates()
-                close = difflib.get_close_matches(str(exc.name), known, n=1)
-                meant = (
-                    f"did you mean '{close[0]}'?"
-                    if close
-                    else f"templates here: {', '.join(known) or 'none'}"
-                )
-                return RenderError(
-                    f"no template '{exc.name}'", code="TEMPLATE_MISSING", where=where, hint=meant
+                return failure(
+                    f"no template '{exc.name}'",
+                    code="TEMPLATE_MISSING",
+                    where=where,
+                    hint=near_miss(str(exc.name), known) or f"templates here: {', '.join(known) or 'none'}",
                 )
             case jinja2.UndefinedError():
-                return RenderError(
-                    str(exc.message),
-                    code="TEMPLATE_UNDEFINED",
-                    where=places,
-                    hint=f"the patch's context: {', '.join(self._patch.context) or 'nothing'}",
-                )
+                hint = f"the patch's context: {', '.join(self._patch.context) or 'nothing'}"
+                return failure(str(exc.message), code="TEMPLATE_UNDEFINED", hint=hint)
             case SecurityError():
-                return RenderError(
-                    f"the sandbox refuses: {exc}",
-                    code="TEMPLATE_FORBIDDEN",
-                    where=places,
-                    hint="templates only format the declared context",
-                )
+                hint = "templates only format the declared context"
+                return failure(f"the sandbox refuses: {exc}", code="TEMPLATE_FORBIDDEN", hint=hint)
             case OutputTooLarge():
-                return RenderError(
+                return failure(
                     f"more than {MAX_OUTPUT} characters, or too many steps",
                     code="TEMPLATE_TOO_LARGE",
-                    where=places,
                     hint="look for a loop or macro that repeats",
                 )
             case NotText():
-                return RenderError(
-                    str(exc),
-                    code="TEMPLATE_NOT_TEXT",
-                    where=places,
-                    hint="name a field of it, or choose a text with 'if' and 'else'",
-                )
+                hint = "name a field of it, or choose a text with 'if' and 'else'"
+                return failure(str(exc), code="TEMPLATE_NOT_TEXT", hint=hint)
             case Unreadable():
-                return RenderError(
+                return failure(
                     "a template cannot be read as text",
                     code="TEMPLATE_UNREADABLE",
                     where=[Location(path=str(exc.path)), where],
@@ -448,10 +413,9 @@ class PatchRenderer:
                     hint="save the file as UTF-8 text without a byte order mark",
                 )
             case _:
-                return RenderError(
+                return failure(
                     f"the template raised {type(exc).__name__}: {exc}",
                     code="TEMPLATE_FAILED",
-                    where=places,
                     hint="run patchkit plan again after correcting the expression on that line",
                 )
 

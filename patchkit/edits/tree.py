@@ -23,6 +23,10 @@ _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 _PARSERS = 2
 
 
+_Key = tuple[str, bytes, Pass, str, tuple[str, ...]]
+"""What a tree is of: path, bytes, pass, GPU, and the macros that are defined."""
+
+
 class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
@@ -33,7 +37,7 @@ class UpstreamFiles:
         self._base = base
         self._others = frozenset(others)
         self._overlay: dict[str, bytes] = {}
-        self._trees: dict[tuple[str, bytes, str, Pass, tuple[str, ...]], Tree] = {}
+        self._trees: dict[_Key, Tree] = {}
 
     def read(self, path: str) -> bytes | None:
         """Current bytes of a file, None when there is none."""
@@ -68,10 +72,6 @@ class UpstreamFiles:
         """Put the files of one patch over what is there."""
         self._overlay.update(changes)
 
-    def _is_edited(self, path: str, data: bytes) -> bool:
-        """Only in an edited version of upstream's file does it matter what the preprocessor leaves out."""
-        return path in self._base and self._base[path] != data
-
     def trees(
         self,
         sources: Sequence[SourceText],
@@ -84,23 +84,27 @@ class UpstreamFiles:
         The host pass is the same for every arch, so it is parsed for the first one only.
         """
         names = tuple(defines)
-        wanted: list[tuple[str, bytes, str, Pass, tuple[str, ...]]] = []
-        for source in sources:
-            wanted.append((source.path, source.data, archs[0], "host", names))
-            wanted += [(source.path, source.data, arch, "device", names) for arch in archs]
+        passes: list[tuple[Pass, str]] = [("host", archs[0]), *(("device", arch) for arch in archs)]
+        keys: list[_Key] = [(each.path, each.data, *one, names) for each in sources for one in passes]
         files = {**self._base, **self._overlay, **added}
-        missing = [key for key in dict.fromkeys(wanted) if key not in self._trees]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._trees]
         with ThreadPoolExecutor(_PARSERS) as pool:
-            parsed = pool.map(lambda key: _parse(key, files, edited=self._is_edited(key[0], key[1])), missing)
+            parsed = pool.map(lambda key: self._parse(key, files), missing)
             self._trees.update(zip(missing, parsed, strict=True))
-        return [
-            {
-                (which, arch): self._trees[path, data, arch, which, used]
-                for path, data, arch, which, used in wanted
-                if (path, data) == (source.path, source.data)
-            }
-            for source in sources
-        ]
+        return [{one: self._trees[(each.path, each.data, *one, names)] for one in passes} for each in sources]
+
+    def _parse(self, key: _Key, files: Mapping[str, bytes]) -> Tree:
+        path, data, which, arch, defines = key
+        # Only in an edited version of upstream's file does it matter what the preprocessor leaves out.
+        is_edited = path in self._base and self._base[path] != data
+        return parse_tree(
+            path,
+            {**files, path: data},
+            arch=arch,
+            which=which,
+            defines=defines,
+            with_skipped=is_edited,
+        )
 
 
 def declares_option(name: str, cmake: bytes) -> bool:
@@ -123,12 +127,3 @@ def read_upstream(repository: Repository, commit: str, folders: Sequence[str]) -
         and entry.mode in ("100644", "100755")
     ]
     return UpstreamFiles(repository.read_blobs(commit, sorted(paths)), (entry.path for entry in entries))
-
-
-def _parse(
-    key: tuple[str, bytes, str, Pass, tuple[str, ...]], files: Mapping[str, bytes], *, edited: bool
-) -> Tree:
-    path, data, arch, which, defines = key
-    return parse_tree(
-        path, {**files, path: data}, arch=arch, which=which, defines=defines, with_skipped=edited
-    )

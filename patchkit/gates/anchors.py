@@ -90,8 +90,8 @@ class AnchorsGate:
                         patch=patch.id,
                         edit=edit.id,
                         entity=edit.entity,
-                        entity_digest=edit.digest,
-                        confidence=edit.evidence.confidence,
+                        entity_digest=edit.entity_digest,
+                        confidence=edit.confidence,
                         places=tuple(str(place) for place in edit.locations),
                     )
                     for patch, edit in edits

@@ -9,7 +9,6 @@ from patchkit.base.errors import PatchkitError
 from patchkit.pull.side import Side
 from patchkit.series.lock import Lock, Pin, Result
 from patchkit.series.patch import Patch
-from patchkit.series.profile import ProfileInput
 from patchkit.series.selection import opted_in, select_patches
 
 
@@ -248,16 +247,13 @@ def _lock_reasons(before: Lock, pin: Pin, was: Result | None, recorded: Result |
 
 def _reaching(side: Side, archs: Sequence[str], ids: Sequence[str], changed: Sequence[str]) -> Iterator[str]:
     """The changed paths that a candidate of this side is made of."""
-    files = {f"arch_profiles/{entry.path}" for arch in archs for entry in _inputs(side, arch)}
+    profiles = [side.profiles[arch] for arch in archs if arch in side.profiles]
+    files = {f"arch_profiles/{path}" for profile in profiles for path in profile.inputs}
     patches = [patch for name in ids if (patch := side.series.patch(name)) is not None]
     folders = ("templates/", *(_folder(patch) for patch in patches))
     for path in changed:
         if path in files or path == "patches/series.toml" or (ids and path.startswith(folders)):
             yield path
-
-
-def _inputs(side: Side, arch: str) -> Sequence[ProfileInput]:
-    return side.profiles[arch].inputs if arch in side.profiles else ()
 
 
 def _folder(patch: Patch) -> str:

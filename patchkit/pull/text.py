@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from patchkit.base.text import one_line
+from patchkit.base.text import counted, one_line
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-", "not needed": "=", "would run": "?"}
@@ -40,8 +40,7 @@ def gate_lines(verdict: Verdict) -> list[str]:
 
 
 def _count(verdict: Verdict) -> str:
-    count = len(verdict.pull.changes)
-    return f"{count} changed file{'s'[: count != 1]}"
+    return counted(len(verdict.pull.changes), "changed file")
 
 
 def _candidate(one: Judged) -> Iterator[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
+from patchkit.base.text import counted, near_miss
 from patchkit.gates.registry import gate_names
 from patchkit.series.patch import Patch, parse_patch
-from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, near_miss, validate
+from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, validate
 
 if TYPE_CHECKING:
     GateName = str
@@ -88,8 +89,7 @@ def load_series(folder: Path) -> Series:
     series = replace(series, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
     errors.extend(_check(series))
     if errors:
-        count = len(errors)
-        raise ErrorGroup(f"{folder} has {count} problem{'s'[: count > 1]}", errors)
+        raise ErrorGroup(f"{folder} has {counted(len(errors), 'problem')}", errors)
     return series
 
 

@@ -1,4 +1,4 @@
-"""Hardware facts: values with a source and a confidence, and who may lean on them."""
+"""Facts of a GPU, each with its source and confidence, and which of them may decide something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.series.toml import NOWHERE, NotInFile, TomlTable, near_miss
+from patchkit.series.toml import NOWHERE, NotInFile, TomlTable
 
 Confidence = Literal["high", "medium", "low"]
 MatrixKind = Literal["wmma", "wmma_gfx12", "mfma", "none"]
@@ -117,25 +117,15 @@ class Facts(TomlTable):
         return {name: fact for name, fact in found if fact is not None}
 
     def report(self, name: str) -> Fact | None:
-        """The fact as it stands, for showing; None when the profile does not state it.
-
-        Raises:
-            FACT_UNKNOWN: no profile can have a fact of that name.
-        """
+        """The fact as it stands, for showing; None when the profile does not state it."""
         if name not in _names():
-            raise ConfigError(
-                f"there is no fact called '{name}'",
-                code="FACT_UNKNOWN",
-                where=Location(path=self.where.path),
-                hint=near_miss(name, _names()),
-            )
+            raise AssertionError(f"there is no fact called '{name}'")
         return self.by_name.get(name)
 
     def require(self, name: str) -> FactValue:
         """The value of a fact that decides something.
 
         Raises:
-            FACT_UNKNOWN: no profile can have a fact of that name.
             FACT_MISSING: this profile does not state it.
             FactNotForDecisions: low confidence, or a figure that is only for reports.
         """
@@ -160,14 +150,10 @@ class Facts(TomlTable):
         return fact.value
 
     def require_int(self, name: str) -> int:
-        """As :meth:`require`, for a fact that is a whole number; FACT_NOT_A_NUMBER when it is not."""
+        """As :meth:`require`, for a fact that is a whole number."""
         value = self.require(name)
         if not isinstance(value, int):
-            raise ConfigError(
-                f"'{name}' is {value!r}, not a whole number",
-                code="FACT_NOT_A_NUMBER",
-                where=self.by_name[name].where,
-            )
+            raise TypeError(f"'{name}' is {value!r}, not a whole number")
         return value
 
 

@@ -51,10 +51,12 @@ def is_editors(path: PurePath) -> bool:
     return any(part.startswith((".", "#")) or part.endswith("~") for part in path.parts)
 
 
-def find_series_dir(explicit: Path | None, *, package: Path | None = None) -> SeriesDir:
+_PACKAGE = Path(__file__).resolve().parents[1]  # as this code runs from it
+
+
+def find_series_dir(explicit: Path | None) -> SeriesDir:
     """The series to work with: the named one, else the checkout around the code, else the installed copy.
 
-    ``package`` is the folder of the patchkit package (default: the one this code runs from).
     Raises SERIES_DIR_MISSING when ``explicit`` is no folder and SERIES_DIR_INCOMPLETE when a part is
     missing. Only existence is checked here; the content is checked by whoever loads it.
     """
@@ -69,12 +71,11 @@ def find_series_dir(explicit: Path | None, *, package: Path | None = None) -> Se
                 hint=f"name a folder that holds {_listing(_FOLDERS)}",
             )
         return _complete(SeriesDir(root=explicit.resolve(), origin="named"))
-    code = package if package is not None else Path(__file__).resolve().parents[1]
-    checkout = code.parent
+    checkout = _PACKAGE.parent
     # A site-packages folder may hold a stray patches/ of another project: the build file tells them apart.
     if (checkout / "pyproject.toml").is_file() and (checkout / "patches").is_dir():
         return _complete(SeriesDir(root=checkout, origin="checkout"))
-    return _complete(SeriesDir(root=code / "data", origin="installed"))
+    return _complete(SeriesDir(root=_PACKAGE / "data", origin="installed"))
 
 
 def _complete(found: SeriesDir) -> SeriesDir:

@@ -1,4 +1,4 @@
-"""Writing a lock file: the same lock gives the same bytes, and the file changes in one step."""
+"""patches/upstream.lock: the pins, and the results that the series must give on them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from patchkit.base.errors import CacheError, ConfigError, ErrorGroup, Location, UsageError
+from patchkit.base.text import counted
 from patchkit.series.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
@@ -183,7 +184,9 @@ class Lock(TomlTable):
         exact = [pin for pin in self.pins if name in (pin.name, str(pin.build), pin.commit)]
         if exact:
             return exact[0]
-        near = [pin for pin in self.pins if len(name) >= _SHORTEST_PREFIX and _starts(pin, name)]
+        near = [
+            pin for pin in self.pins if len(name) >= _SHORTEST_PREFIX and (pin.commit or "").startswith(name)
+        ]
         if len(near) == 1:
             return near[0]
         known = ", ".join(pin.name for pin in self.pins)
@@ -225,17 +228,6 @@ class Lock(TomlTable):
 
 
 _COMMITTER = re.compile(rb"^committer .* (\d+) ([+-])(\d\d)(\d\d)$", re.MULTILINE)
-
-
-_REWRITE = "patchkit lock writes this file; restore it with: git checkout -- {path}"
-
-
-def find_problems(lock: Lock, document: Document) -> tuple[ConfigError, ...]:
-    """Everything that does not fit together, in the order of the file."""
-    problems = [*_of_pins(lock, document), *_of_results(lock, document)]
-    for problem in problems:
-        problem.hint = _REWRITE.format(path=problem.where[0].path)
-    return tuple(problems)
 
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
@@ -386,14 +378,13 @@ def parse_lock(document: Document) -> Lock:
             are right, what does not fit together.
     """
     lock = replace(validate(document, Lock, what="lock"), path=document.path)
-    if problems := find_problems(lock, document):
-        count = len(problems)
-        raise ErrorGroup(f"{document.path} is not a valid lock: {count} problem{'s'[: count > 1]}", problems)
+    problems = [*_of_pins(lock, document), *_of_results(lock, document)]
+    for problem in problems:
+        problem.hint = f"patchkit lock writes this file; restore it with: git checkout -- {document.path}"
+    if problems:
+        count = counted(len(problems), "problem")
+        raise ErrorGroup(f"{document.path} is not a valid lock: {count}", problems)
     return lock
-
-
-def _starts(pin: Pin, prefix: str) -> bool:
-    return pin.commit is not None and pin.commit.startswith(prefix)
 
 
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -30,6 +30,7 @@ from patchkit.series.toml import (
     Several,
     TomlTable,
     Words,
+    spell,
     validate,
 )
 
@@ -48,12 +49,14 @@ _SEVERAL_LINES = frozenset("\n\t")
 
 def check_texts(document: Document) -> Iterator[ConfigError]:
     """Every string of a valid patch.toml that could not become what it is for."""
-    for path, text in _strings(document.table, ()):
+    for path, text in document.values():
+        if not isinstance(text, str):
+            continue
         allowed = _SEVERAL_LINES if path in _PROSE or _is_code(path) else frozenset()
         bad = next((char for char in orders_in(text) if char not in allowed), None)
         if bad is not None:
             yield ConfigError(
-                f"{_name(path)} holds the control character U+{ord(bad):04X}",
+                f"'{spell(path)}' holds the control character U+{ord(bad):04X}",
                 code="PATCH_CONTROL_CHARACTER",
                 where=document.locate(path),
                 why="only why, without, effect and the text of an edit have several lines",
@@ -61,7 +64,7 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
             )
         elif path[0] in ("title", "links") and text != " ".join(text.split()):
             yield ConfigError(
-                f"{_name(path)} has blanks that git am would not keep",
+                f"'{spell(path)}' has blanks that git am would not keep",
                 code="PATCH_UNTIDY_LINE",
                 where=document.locate(path),
                 hint="one blank between words, none at the ends",
@@ -76,24 +79,8 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
             )
 
 
-def _strings(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _strings(inner, (*path, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _strings(inner, (*path, index))
-
-
 def _is_code(path: KeyPath) -> bool:
     return len(path) >= 3 and path[0] == "edit" and path[2] in _CODE_KEYS  # noqa: PLR2004  edit, number, key
-
-
-def _name(path: KeyPath) -> str:
-    names = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return f"'{names.removeprefix('.')}'"
 
 
 Verb = Literal["change_to", "insert_before", "insert_after", "remove", "add_include", "use_alias"]
@@ -320,12 +307,9 @@ class Patch(TomlTable):
         table = self.upstream
         if table is None:
             return  # a patch stands as its status says, by its first link
-        if self.status == "submitted" and table.url is None:
-            raise ValueError("status 'submitted' needs [upstream] url")
-        if self.status == "rejected" and table.reason is None:
-            raise ValueError("status 'rejected' needs [upstream] reason")
-        if self.status == "backport" and table.merged_in is None:
-            raise ValueError("status 'backport' needs [upstream] merged_in")
+        needed = {"submitted": "url", "rejected": "reason", "backport": "merged_in"}.get(self.status)
+        if needed is not None and getattr(table, needed) is None:
+            raise ValueError(f"status '{self.status}' needs [upstream] {needed}")
         if self.status != "backport" and table.merged_in is not None:
             raise ValueError(f"merged_in does not go with status '{self.status}': it is a 'backport' then")
 

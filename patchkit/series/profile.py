@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.text import near_miss
 from patchkit.series.facts import REQUIRED, Facts
 from patchkit.series.toml import (
     NOWHERE,
@@ -20,7 +21,6 @@ from patchkit.series.toml import (
     Several,
     TomlTable,
     load_toml,
-    near_miss,
     validate,
 )
 
@@ -157,14 +157,6 @@ class Family(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileInput:
-    """A file the profile was made from: path below the profiles folder, sha256 of its bytes."""
-
-    path: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchProfile(TomlTable):
     """arch_profiles/gfxNNNN.toml: one GPU."""
 
@@ -178,7 +170,8 @@ class ArchProfile(TomlTable):
     patches: Mapping[str, PatchChoice] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     families: NotInFile[tuple[str, ...]] = ()  # from the nearest to the root
-    inputs: NotInFile[tuple[ProfileInput, ...]] = ()  # every file read
+    # sha256 of every file read, by its path below the profiles folder; the nearest first.
+    inputs: NotInFile[Mapping[str, str]] = field(default_factory=dict)
     where: NotInFile[Location] = NOWHERE
 
     @property
@@ -243,7 +236,10 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
         facts=replace(profile.facts, by_name=facts),
         patches=dict(sorted(profile.patches.items())),
         families=tuple(family.family for _, family in families),
-        inputs=tuple(_input(folder, each) for each in (document, *(each for each, _ in families))),
+        inputs={
+            Path(each.path).relative_to(folder).as_posix(): hashlib.sha256(each.data).hexdigest()
+            for each in (document, *(each for each, _ in families))
+        },
     )
     _check_complete(profile)
     _check_agreement(profile, arch, document)
@@ -313,11 +309,6 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
         found.append((document, family))
         inherits = family.inherits
     return found
-
-
-def _input(folder: Path, document: Document) -> ProfileInput:
-    path = Path(document.path).relative_to(folder).as_posix()
-    return ProfileInput(path=path, sha256=hashlib.sha256(document.data).hexdigest())
 
 
 def _check_complete(profile: ArchProfile) -> None:

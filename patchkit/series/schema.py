@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -19,9 +19,21 @@ from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, Family
 from patchkit.series.toml import TomlTable
 
+# By its path below the series folder: the title of a schema, and the models that a file may be.
+_SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {
+    "arch_profiles/schema.json": ("patchkit GPU profile or family", (ArchProfile, Family)),
+    "patches/lock.schema.json": ("patchkit lock", (Lock,)),
+    "patches/patch.schema.json": ("patchkit patch", (Patch,)),
+    "patches/series.schema.json": ("patchkit series", (Series,)),
+}
 
-def schema_text(title: str, *kinds: type[TomlTable]) -> str:
-    """The JSON schema of a file that is one of ``kinds``; the same text on every run."""
+
+def make_schemas() -> dict[str, str]:
+    """The text of every schema by its path below the series folder; the same on every run."""
+    return {path: _schema_text(title, kinds) for path, (title, kinds) in _SCHEMAS.items()}
+
+
+def _schema_text(title: str, kinds: Sequence[type[TomlTable]]) -> str:
     _, schema = TypeAdapter.json_schemas([(kind.__name__, "validation", TypeAdapter(kind)) for kind in kinds])
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = title
@@ -29,42 +41,13 @@ def schema_text(title: str, *kinds: type[TomlTable]) -> str:
     return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def profile_schema() -> str:
-    """The schema of GPU profiles and of family files."""
-    return schema_text("patchkit GPU profile or family", ArchProfile, Family)
-
-
-def patch_schema() -> str:
-    """The schema of patch.toml."""
-    return schema_text("patchkit patch", Patch)
-
-
-def series_schema() -> str:
-    """The schema of series.toml."""
-    return schema_text("patchkit series", Series)
-
-
-def lock_schema() -> str:
-    """The schema of upstream.lock."""
-    return schema_text("patchkit lock", Lock)
-
-
-# Path below the series folder, and what makes its text.
-SCHEMAS: Mapping[str, Callable[[], str]] = {
-    "arch_profiles/schema.json": profile_schema,
-    "patches/lock.schema.json": lock_schema,
-    "patches/patch.schema.json": patch_schema,
-    "patches/series.schema.json": series_schema,
-}
-
-
 def write_schemas(folder: Path) -> tuple[Path, ...]:
     """Write every schema below a series folder; the paths written."""
     written = []
-    for name, make in SCHEMAS.items():
+    for name, text in make_schemas().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(make(), encoding="utf-8", newline="\n")
+        path.write_text(text, encoding="utf-8", newline="\n")
         written.append(path)
     return tuple(written)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ErrorGroup, UsageError
+from patchkit.base.text import near_miss
 from patchkit.series.catalogue import Series
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile
-from patchkit.series.toml import near_miss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-import os
 import re
-import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -29,7 +26,9 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
+from patchkit.base.files import open_regular
 from patchkit.base.source import SourceText
+from patchkit.base.text import counted, near_miss
 
 KeyPath = tuple[str | int, ...]
 
@@ -136,6 +135,21 @@ class Document:
             known = known[:-1]
         return _source(self.path, self.data).locate(places[known], label)
 
+    def values(self) -> Iterator[tuple[KeyPath, object]]:
+        """Every value that is no table and no array, and the way to it, in the order of the file.
+
+        Without recursion, whatever the nesting.
+        """
+        waiting: list[tuple[KeyPath, Any]] = [((), self.table)]
+        while waiting:
+            keys, value = waiting.pop()
+            if isinstance(value, dict):
+                waiting += [((*keys, name), inner) for name, inner in reversed(value.items())]
+            elif isinstance(value, list):
+                waiting += [((*keys, index), value[index]) for index in reversed(range(len(value)))]
+            else:
+                yield keys, value
+
 
 _source = lru_cache(maxsize=_FILES_KEPT)(SourceText)
 _read = lru_cache(maxsize=_FILES_KEPT)(tomllib.loads)
@@ -150,12 +164,7 @@ def load_toml(path: Path) -> Document:
     """
     where = Location(path=str(path))
     try:
-        # Without waiting: opening a named pipe would last until somebody writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            kind = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-                raise _special(path)
+        with open_regular(path) as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(
@@ -180,16 +189,6 @@ def load_toml(path: Path) -> Document:
             hint=f"check with: ls -l {path}",
         ) from error
     return parse_toml(str(path), data)
-
-
-def _special(path: Path) -> ConfigError:
-    return ConfigError(
-        f"cannot read {path}",
-        code="TOML_UNREADABLE",
-        where=Location(path=str(path)),
-        why="it is a device, a pipe or a socket",
-        hint=f"check with: ls -l {path}",
-    )
 
 
 def parse_toml(path: str, data: bytes) -> Document:
@@ -257,7 +256,11 @@ def _decode(path: str, data: bytes) -> str:
 
 def _require_finite(document: Document) -> None:
     """TOML has ``nan`` and ``inf``, JSON has not; and each comparison with ``nan`` is quietly false."""
-    found = [document.locate(keys) for keys, value in _numbers(document.table) if not math.isfinite(value)]
+    found = [
+        document.locate(keys)
+        for keys, value in document.values()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
     if found:
         raise ConfigError(
             f"{document.path} has a number that is not finite",
@@ -266,19 +269,6 @@ def _require_finite(document: Document) -> None:
             why="'nan', 'inf' and numbers beyond 1.8e308 are no amount of anything",
             hint="write a finite number, or leave the key out",
         )
-
-
-def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
-    """Every float of the document and the way to it; without recursion, whatever the nesting."""
-    open_: list[tuple[KeyPath, Any]] = [((), table)]
-    while open_:
-        keys, value = open_.pop()
-        if isinstance(value, float):
-            yield keys, value
-        elif isinstance(value, dict):
-            open_ += [((*keys, name), inner) for name, inner in value.items()]
-        elif isinstance(value, list):
-            open_ += [((*keys, index), inner) for index, inner in enumerate(value)]
 
 
 def _syntax_error(path: str, text: str, message: str) -> ConfigError:
@@ -316,11 +306,9 @@ def validate(document: Document, kind: type[M], *, what: str) -> M:
     else:
         _set_places(made, (), document)
         return made
-    count = len(failures) + more
+    count = counted(len(failures) + more, "problem")
     shown = f", the first {len(failures)} here" if more else ""
-    raise ErrorGroup(
-        f"{document.path} is not a valid {what}: {count} problem{'s'[: count > 1]}{shown}", failures
-    )
+    raise ErrorGroup(f"{document.path} is not a valid {what}: {count}{shown}", failures)
 
 
 def _set_places(value: object, path: KeyPath, document: Document) -> None:
@@ -391,7 +379,7 @@ def _explain(
     if kind in _CHOICE_FAILURES:
         expected = str(failure.get("ctx", {}).get(_CHOICE_FAILURES[kind], ""))
         choices = _QUOTED.findall(expected) or [expected]  # numbers come without quotes
-        value = _chosen(failure, kind)
+        value = failure.get("ctx", {}).get("tag", failure["input"])
         return ConfigError(
             f"{what}: '{name}' is {_show(value)}",
             code="CONFIG_BAD_VALUE",
@@ -413,23 +401,11 @@ def spell(path: KeyPath) -> str:
     return text or "the document"
 
 
-def near_miss(word: str, known: Iterable[str]) -> str | None:
-    """A question naming the known word closest to ``word``, or None when none is close."""
-    if len(word) > _WIDTH:
-        return None
-    close = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else None
-
-
 def _discriminator(failure: ErrorDetails) -> KeyPath:
     """The key that tells the members of a union apart, when the failure is about that key."""
     if not failure["type"].startswith("union_tag"):
         return ()
     return (str(failure.get("ctx", {}).get("discriminator", "")).strip("'"),)
-
-
-def _chosen(failure: ErrorDetails, kind: str) -> object:
-    return failure.get("ctx", {}).get("tag", "") if kind == "union_tag_invalid" else failure["input"]
 
 
 def _show(value: object) -> str:
@@ -510,7 +486,7 @@ def find_places(data: bytes) -> Mapping[KeyPath, int]:
 
 
 class _Scanner:
-    """One pass over the text; ``_at`` is the next unread byte."""
+    """One pass over a valid document; ``_at`` is the next unread byte."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -519,6 +495,10 @@ class _Scanner:
         self._lengths: dict[KeyPath, int] = {}  # arrays of tables: elements seen so far
 
     def scan(self) -> dict[KeyPath, int]:
+        """Byte offset of every key path; the root ``()`` is at 0.
+
+        A table named by several headers or dotted keys is placed at the first of them.
+        """
         table: KeyPath = ()
         self._skip_blank()
         while self._at < len(self._data):
@@ -571,31 +551,24 @@ class _Scanner:
 
     def _value(self, path: KeyPath) -> None:
         if self._looking_at(b"["):
-            self._array(path)
+            for index in self._items(b"]"):
+                self._places[(*path, index)] = self._at
+                self._value((*path, index))
         elif self._looking_at(b"{"):
-            self._inline_table(path)
+            for _ in self._items(b"}"):
+                self._pair(path)
         else:
             text = _STRING.match(self._data, self._at)
             self._at = text.end() if text else self._end_of(_SCALAR_END)
 
-    def _array(self, path: KeyPath) -> None:
-        self._at += 1
-        index = 0
-        self._skip_blank()
-        while self._at < len(self._data) and not self._looking_at(b"]"):
-            self._places[(*path, index)] = self._at
-            self._value((*path, index))
-            index += 1
-            self._skip_blank()
-            self._at += 1 if self._looking_at(b",") else 0
-            self._skip_blank()
-        self._at += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
+    def _items(self, close: bytes) -> Iterator[int]:
+        """The number of each item of an array or inline table; whoever takes it reads the item."""
         self._at += 1
         self._skip_blank()
-        while self._at < len(self._data) and not self._looking_at(b"}"):
-            self._pair(path)
+        number = 0
+        while self._at < len(self._data) and not self._looking_at(close):
+            yield number
+            number += 1
             self._skip_blank()
             self._at += 1 if self._looking_at(b",") else 0
             self._skip_blank()

@@ -11,6 +11,7 @@ from pathlib import Path
 from patchkit.base.errors import GitError, Location
 from patchkit.base.files import disk_errors
 from patchkit.base.process import run_tool
+from patchkit.base.text import counted
 from patchkit.upstream.git import Finished, Git, redacted
 from patchkit.upstream.repository import Repository
 
@@ -120,7 +121,7 @@ def push_refs(
     )
     if replaced and not force:
         raise GitError(
-            f"{shown} has something else under {_plural(len(replaced), 'name')}; nothing was pushed",
+            f"{shown} has something else under {counted(len(replaced), 'name')}; nothing was pushed",
             code="PUSH_WOULD_REPLACE",
             where=Location(path=shown),
             why="\n".join(str(one) for one in replaced),
@@ -188,7 +189,3 @@ def _why(finished: Finished, shown: str) -> GitError:
         why=text or "git wrote nothing",
         hint="what is published here stays; run the command again",
     )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,6 +1,6 @@
 """Upstreams that set traps: the real pinned tree with scripted edits, and the class each patch gets there.
 
-Vocabulary: a *trap* is a function from the files of the pin to those of a later upstream that never was.
+A *trap* is a function from the files of the pin to those of a later upstream that never was.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from patchkit.edits.templates import FILTERS, ChargedTree, make_environment
+from patchkit.edits.templates import FILTERS, BoundedEnvironment, ChargedTree
 
 
 def test_default_delimiters_would_collide_with_inline_assembly():
@@ -28,11 +28,11 @@ def test_undefined_values_print_as_nothing_unless_strict():
 
 def test_the_final_newline_is_eaten_unless_kept():
     assert jinja2.Environment(autoescape=True).from_string("a\n").render() == "a"
-    assert make_environment([]).from_string("a\n").render() == "a\n"
+    assert BoundedEnvironment([]).from_string("a\n").render() == "a\n"
 
 
 def test_constants_are_not_folded_past_the_sandbox():
-    environment = make_environment([])
+    environment = BoundedEnvironment([])
     template = environment.from_string("@{ 'x' * 10**9 }@")
     with pytest.raises(SecurityError):
         template.render()
@@ -53,11 +53,11 @@ def test_every_filter_on_our_list_is_one_of_jinja_or_ours():
 
 def test_a_template_cannot_spell_the_internal_filters():
     with pytest.raises(jinja2.TemplateSyntaxError):
-        make_environment([]).from_string("@{ 1|@charge }@")
+        BoundedEnvironment([]).from_string("@{ 1|@charge }@")
 
 
 def test_the_tree_is_changed_on_its_way_to_the_compiler():
-    tree = make_environment([]).parse("@% for a in b %@x@% endfor %@@{ a ~ b }@")
+    tree = BoundedEnvironment([]).parse("@% for a in b %@x@% endfor %@@{ a ~ b }@")
     assert tree.find(nodes.Concat) is None
     names = [each.name for each in tree.find_all(nodes.Filter)]
     assert names == ["@charge", "@join"]
@@ -65,7 +65,7 @@ def test_the_tree_is_changed_on_its_way_to_the_compiler():
 
 
 def test_undeclared_names_ignore_what_the_tree_added():
-    environment = make_environment([])
+    environment = BoundedEnvironment([])
     assert jinja2.meta.find_undeclared_variables(
         environment.parse("@% for a in b %@@{ a }@@% endfor %@")
     ) == {"b"}
@@ -73,11 +73,11 @@ def test_undeclared_names_ignore_what_the_tree_added():
 
 def test_frames_of_a_template_without_a_file_carry_a_mark():
     with pytest.raises(ZeroDivisionError) as caught:
-        make_environment([]).from_string("a\n@{ 1 // 0 }@").render()
+        BoundedEnvironment([]).from_string("a\n@{ 1 // 0 }@").render()
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert ("<template>", 2) in frames
 
 
 def test_format_of_a_string_method_is_out_of_reach():
     with pytest.raises(SecurityError):
-        make_environment([]).from_string("@{ '{0}'.format(1) }@").render()
+        BoundedEnvironment([]).from_string("@{ '{0}'.format(1) }@").render()

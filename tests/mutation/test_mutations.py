@@ -1,6 +1,6 @@
 """Break the series on purpose, one way at a time, and see who notices and what it says.
 
-Vocabulary: a *mutation* replaces text in one file, exactly once; its *catcher* is ``plan`` or a gate. The
+A *mutation* replaces text in one file, exactly once; its *catcher* is ``plan`` or a gate. The
 table in docs/gates.md is made of these rows and checked against them.
 """
 

@@ -1,7 +1,7 @@
 """A small upstream with a git remote, a series of two patches for it, and patchkit run on them.
 
-Vocabulary: a *place* is one upstream repository, one series folder whose lock pins a build of it, and a
-cache folder. Everything apply and bump do is done there in a second; tests add what they are about.
+A *world* is one upstream repository, one series folder whose lock pins a build of it, and a
+cache folder. What apply and bump do takes a second there; tests add what they are about.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ IDENTITY = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Paths of one place, and commands in it."""
+class World:
+    """Paths of one world, and commands in it."""
 
     root: Path
     checkout: Path
@@ -212,7 +212,7 @@ def make_upstream(folder: Path, builds: Mapping[int, Mapping[str, str | None]], 
         git(folder, "tag", f"b{build}")
 
 
-def make_series(place: Place, build: int, archs: tuple[str, ...], *, config: bool, last: int | None) -> None:
+def make_series(world: World, build: int, archs: tuple[str, ...], *, config: bool, last: int | None) -> None:
     """The two patches, the profiles with them on for ``archs``, and a lock that pins ``build``.
 
     ``config``: the first patch adds a file of its own; ``last``: the last build of the second one.
@@ -227,7 +227,7 @@ def make_series(place: Place, build: int, archs: tuple[str, ...], *, config: boo
         without="the scale is upstream's", exists="the twin exists", context="",
         last=f"last = {last}, " if last is not None else "",
     )  # fmt: skip
-    patches = place.series / "patches"
+    patches = world.series / "patches"
     for name, text in (
         ("0001-demo-launch-bounds", first + (_NEW_FILE if config else "") + _FIRST),
         ("0002-demo-twin", second + _SECOND),
@@ -237,13 +237,13 @@ def make_series(place: Place, build: int, archs: tuple[str, ...], *, config: boo
     if config:
         (patches / "0001-demo-launch-bounds" / "demo-config.cuh.jinja").write_text(_CONFIG)
     (patches / "series.toml").write_text(f'folders = ["{FOLDER}/"]\n')
-    (place.series / "templates").mkdir()
-    shutil.copytree(place.checkout / "arch_profiles", place.series / "arch_profiles")
+    (world.series / "templates").mkdir()
+    shutil.copytree(world.checkout / "arch_profiles", world.series / "arch_profiles")
     for arch in archs:
-        profile = place.series / "arch_profiles" / f"{arch}.toml"
+        profile = world.series / "arch_profiles" / f"{arch}.toml"
         text = re.sub(r"(?ms)^\[patches\]\n.*?(?=^\[|\Z)", _ON, profile.read_text())
         profile.write_text(text)
-    place.lock.write_text(pin_text(place.upstream, build))
+    world.lock.write_text(pin_text(world.upstream, build))
 
 
 def pin_text(upstream: Path, build: int) -> str:

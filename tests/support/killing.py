@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from demo_world import Place
+from demo_world import World
 
 KILLER = """
 import os, signal, sys
@@ -38,7 +38,7 @@ if log:
 
 
 def killed(
-    place: Place, at: int, *args: str, group: bool, cache: Path, log: Path | None = None
+    place: World, at: int, *args: str, group: bool, cache: Path, log: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command line and kill it at point ``at`` (-1: never), with its children if ``group``.
 

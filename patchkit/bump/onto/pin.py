@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.text import counted
 from patchkit.bump.target import catalogue_pins
 from patchkit.candidate.record import candidate_ref, read_record
 from patchkit.candidate.workspace import Workspace
@@ -66,7 +67,7 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
         return likely
     build, name = below
     since = clone.count(f"{name}..{commit.sha}")
-    told = f"b{build} and {since} commit{'s'[: since != 1]}" if since else f"b{build}"
+    told = f"b{build} and {counted(since, 'commit')}" if since else f"b{build}"
     # What no remote has is the user's own. Of the rest nothing tells whose it is; it may be upstream's.
     has_remote = bool(clone.ask("for-each-ref", "--count=1", "refs/remotes"))
     own = clone.count(commit.sha, "--not", name, "--remotes") if since and has_remote else 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import ExitCode, UsageError
+from patchkit.base.text import counted
 from patchkit.cli.request import Asked, request_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
@@ -105,10 +106,10 @@ def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator
         yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
         yield from left_out
         return
-    count = len(candidate.commits)
+    many = counted(len(candidate.commits), "patch", "patches")
     state = "as it was" if applied.unchanged else "made"
     others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
-    yield f"{candidate.branch}: {state}, {count} patch{'es'[: 2 * (count != 1)]} on {candidate.base[:12]}"
+    yield f"{candidate.branch}: {state}, {many} on {candidate.base[:12]}"
     yield f"patches:   {', '.join(candidate.ids)}{others}"
     if verbose:
         yield from (f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits)

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ from patchkit.base.text import visible
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import DEVICE, CandidateChoice, candidate_options
-from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options
+from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options, verb
 from patchkit.cli.terminal import wants_color
 
 if TYPE_CHECKING:
@@ -117,17 +117,6 @@ def command() -> None:
     """
 
 
-def _part(
-    name: str, short: str, *, example: tuple[str, ...]
-) -> Callable[[Callable[..., Any]], click.Command]:
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        make = command.command(name=name, cls=Verb, short_help=short, epilog=example_epilog(*example))
-        made: click.Command = make(shared_options(click.pass_obj(function)))
-        return made
-
-    return decorate
-
-
 _format_option = click.option(
     "--format",
     "form",
@@ -158,9 +147,10 @@ class _Lengths(click.ParamType[tuple[int, ...]]):
 _LENGTHS = _Lengths()
 
 
-@_part(
+@verb(
     "compare",
-    "Show results of llama-bench side by side.",
+    group=command,
+    about="Show results of llama-bench side by side.",
     example=(
         "patchkit bench compare HIP.jsonl rocWMMA.jsonl tuned.jsonl",
         "patchkit bench compare a.jsonl b.jsonl --label HIP --label tuned --format markdown",
@@ -249,9 +239,10 @@ _plan_options = packed(
 )
 
 
-@_part(
+@verb(
     "run",
-    "Measure the baselines and the candidate.",
+    group=command,
+    about="Measure the baselines and the candidate.",
     example=(
         "patchkit bench run --arch gfx1151 --model llama-3.2-1b-q4_k_m.gguf",
         "patchkit bench run --arch gfx1151 --model m.gguf --depths 0,4096 --repetitions 5 --out ./sweep",

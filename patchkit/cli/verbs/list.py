@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from patchkit.base.plain import fields_of
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def _document(catalogue: Catalogue) -> dict[str, object]:
                 "number": patch.number,
                 "title": patch.title,
                 "status": patch.status,
-                "builds": {"first": patch.builds.first, "last": patch.builds.last},
+                "builds": fields_of(patch.builds, "why"),
             }
             for patch in catalogue.patches
         ],

@@ -14,6 +14,7 @@ from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.candidate.lock import Recorded, Relocked
+    from patchkit.candidate.plan import Request
 
 
 @verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
@@ -32,11 +33,11 @@ def command(settings: Settings, asked: Asked, *, every: bool) -> None:
     from patchkit.candidate.lock import relock, relock_all
 
     if every:
-        _refuse_narrowing(asked)
+        _refuse_narrowing(asked.wanted)
     workspace = settings.workspace()
     lock = workspace.series.lock
     if every:
-        done = relock_all(workspace, source=asked.source, upstream_url=asked.upstream_url)
+        done = relock_all(workspace, source=asked.wanted.source, upstream_url=asked.wanted.upstream_url)
         settings.show({"lock": str(lock), **done.as_json()}, _lines(done, lock))
     else:
         one = relock(asked.request(workspace), workspace)
@@ -44,13 +45,13 @@ def command(settings: Settings, asked: Asked, *, every: bool) -> None:
         settings.show({"lock": str(lock), **one.as_json()}, [told])
 
 
-def _refuse_narrowing(asked: Asked) -> None:
+def _refuse_narrowing(wanted: Request) -> None:
     named = {
-        "--arch": asked.archs,
-        "--upstream": asked.upstream,
-        "--only": asked.only,
-        "--without": asked.without,
-        "--with": asked.with_,
+        "--arch": wanted.archs,
+        "--upstream": wanted.upstream,
+        "--only": wanted.only,
+        "--without": wanted.without,
+        "--with": wanted.with_,
     }
     given = [name for name, value in named.items() if value]
     if given:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.cli.commands import near_misses
+from patchkit.base.plain import fields_of, plain
+from patchkit.base.text import near_miss
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from patchkit.candidate.listing import Catalogue
     from patchkit.series.patch import Patch
     from patchkit.series.profile import ArchProfile
@@ -38,7 +37,7 @@ def command(settings: Settings, name: str) -> None:
     raise UsageError(
         f"there is no patch and no GPU '{name}'",
         code="SHOW_UNKNOWN",
-        hint=near_misses(name, known) or "patchkit list",
+        hint=near_miss(name, known, most=3) or "patchkit list",
     )
 
 
@@ -50,11 +49,11 @@ def _patch_document(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
         "title": patch.title,
         "why": patch.why,
         "without": patch.without,
-        "expected": {"effect": patch.expected.effect, "source": patch.expected.source},
+        "expected": fields_of(patch.expected),
         "links": list(patch.links),
         "status": patch.status,
-        "builds": {"first": patch.builds.first, "last": patch.builds.last, "why": patch.builds.why},
-        "requires": [{"patch": need.patch, "why": need.why} for need in patch.requires],
+        "builds": fields_of(patch.builds),
+        "requires": [fields_of(need, "where") for need in patch.requires],
         "archs": _standings(patch, catalogue),
         "edits": [
             {
@@ -108,20 +107,8 @@ def _arch_document(profile: ArchProfile) -> dict[str, object]:
         "arch": profile.arch,
         "families": list(profile.families),
         "note": profile.note,
-        "facts": {
-            name: {
-                "value": fact.value,
-                "source": fact.source,
-                "confidence": fact.confidence,
-                "note": fact.note,
-                "where": str(fact.where),
-            }
-            for name, fact in profile.facts.by_name.items()
-        },
-        "patches": {
-            name: {"default": choice.default, "why": choice.why, "source": choice.source}
-            for name, choice in profile.patches.items()
-        },
+        "facts": plain(profile.facts.by_name),
+        "patches": plain(profile.patches),
         "cmake": dict(profile.build.cmake),
         "cmake_with_series": dict(profile.build.cmake_with_series),
         "where": str(profile.where),

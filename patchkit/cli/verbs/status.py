@@ -6,7 +6,9 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from patchkit.base.text import counted
 from patchkit.cli.settings import Settings, verb
+from patchkit.cli.terminal import talk
 
 if TYPE_CHECKING:
     from patchkit.bump.status import Queue, Status
@@ -31,7 +33,7 @@ def command(settings: Settings) -> None:
         return
     for patch in status.queue.patches:
         for warning in patch.warnings:
-            terminal.talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
+            talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
     for error in status.broken:
         terminal.complain(error)
 
@@ -46,11 +48,11 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"pin  {pin.name}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
     yield ""
     for made, standing in status.candidates:
-        count = len(made.commits)
+        many = counted(len(made.commits), "patch", "patches")
         how = _STANDING[standing]
         if made.record is not None and made.record.clone is not None:
             how = f"{made.record.branch or 'no branch'} in {made.record.clone}"
-        yield f"{made.branch}  {made.tip[:12]}  {count} patch{'es'[: 2 * (count != 1)]}  {how}"
+        yield f"{made.branch}  {made.tip[:12]}  {many}  {how}"
     if not status.candidates:
         yield "no candidate yet: patchkit apply --arch gfx1151"
     yield from _queue(status.queue)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.text import counted
 from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import open_compiler
 from patchkit.build.units import SourceTree
@@ -197,7 +198,7 @@ def _built_side(backend: RecordedBackend) -> BuiltSide:
 
 def _summary(subject: Subject, played: int, problems: Sequence[PatchkitError]) -> str:
     if problems:
-        return f"{len(problems)} rule{'s'[: len(problems) != 1]} broken on {played} GPUs"
+        return f"{counted(len(problems), 'rule')} broken on {played} GPUs"
     others = played - len(subject.archs)
     return (
         f"the rules hold on {' '.join(subject.archs)}; {others} other GPUs launch what the baseline launches"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.text import counted
 from patchkit.candidate.subject import PatchPart
 from patchkit.gates.launch.geometry import LAUNCH_RULES, Guarded, LaunchRule, code_of
 from patchkit.gates.launch.runs import CasePair, Comparison, last_step
@@ -51,7 +52,7 @@ def finding(
     if len(examples) > len(shown):
         shown.append(f"and {len(examples) - len(shown)} more")
     return GateError(
-        f"{message} ({len(examples)} case{'s'[: len(examples) != 1]})",
+        f"{message} ({counted(len(examples), 'case')})",
         code=code,
         where=Location(path=where) if where is not None else None,
         why="; ".join(shown),

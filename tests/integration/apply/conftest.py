@@ -1,7 +1,4 @@
-"""A small upstream with a git remote, and a series of two patches for it: everything apply does, in a second.
-
-Vocabulary: a *world* is one upstream repository, one series folder whose lock pins it, and a cache folder.
-"""
+"""Small worlds (see ``demo_world``), fresh ones and one in which apply has run."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, SOURCE, Place, make_series, make_upstream
-
-World = Place
+from demo_world import FOLDER, SOURCE, World, make_series, make_upstream
 
 
 def build_world(root: Path, checkout: Path) -> World:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, IDENTITY, SOURCE, Place, git, make_series, make_upstream
+from demo_world import FOLDER, IDENTITY, SOURCE, World, git, make_series, make_upstream
 
 PIN, LAST = 3, 5
 REF = f"refs/heads/candidate/gfx1151/b{PIN}"
@@ -22,9 +22,9 @@ LACKING = {
 }
 
 
-def build(root: Path, checkout: Path, *, rooted: bool = False) -> Place:
+def build(root: Path, checkout: Path, *, rooted: bool = False) -> World:
     """An upstream with builds 1 to 5 and a lock that pins the third; ``rooted``: its commit is not known."""
-    place = Place(root, checkout)
+    place = World(root, checkout)
     first = {f"{FOLDER}/demo.cu": SOURCE, f"{FOLDER}/common.cuh": "#pragma once\n"}
     builds = {n: {**(first if n == 1 else {}), "README.md": f"build {n}\n"} for n in range(1, LAST + 1)}
     make_upstream(place.upstream, builds)
@@ -36,7 +36,7 @@ def build(root: Path, checkout: Path, *, rooted: bool = False) -> Place:
     return place
 
 
-def handover(place: Place) -> dict:
+def handover(place: World) -> dict:
     # A name that a shell must not take apart.
     done = place.run("apply", "--arch", "gfx1151", "--json", cache=place.root / "the user's cache")
     assert done.returncode == 0, done.stderr
@@ -44,16 +44,16 @@ def handover(place: Place) -> dict:
 
 
 @pytest.fixture(scope="module")
-def river(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> tuple[Place, dict]:
+def river(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> tuple[World, dict]:
     place = build(tmp_path_factory.mktemp("river"), checkout)
     return place, handover(place)
 
 
-def tip_of(place: Place) -> str:
+def tip_of(place: World) -> str:
     return place.refs(place.root / "the user's cache")[REF]
 
 
-def clone_of(place: Place, folder: Path, options: list[str]) -> Path:
+def clone_of(place: World, folder: Path, options: list[str]) -> Path:
     git(folder.parent, "clone", "-q", *options, f"file://{place.upstream}", str(folder))
     return folder
 

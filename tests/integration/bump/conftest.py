@@ -1,6 +1,6 @@
 """A small upstream with a history of tagged builds, a series for it, and bumps in processes of their own.
 
-Vocabulary: a *river* is a place (see ``demo_world``) whose upstream has builds b1 to b5 that each change one
+A *river* is a world (see ``demo_world``) whose upstream has builds b1 to b5 that each change one
 thing; its series lies in a git repository of its own, the *home*, and its lock pins b1.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, SOURCE, Place, make_series, make_upstream
+from demo_world import FOLDER, SOURCE, World, make_series, make_upstream
 
 TWIN = SOURCE[SOURCE.index("static __device__ int twin_b") : SOURCE.index("template<int ncols>")]
 
@@ -26,8 +26,8 @@ BUILDS = {
 
 
 @dataclass(frozen=True)
-class River(Place):
-    """A place whose series is a git repository."""
+class River(World):
+    """A world whose series is a git repository."""
 
     @property
     def series(self) -> Path:

@@ -6,9 +6,9 @@ branches of candidates that other tests make anew.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -128,9 +128,6 @@ def test_the_canary_sees_the_break_of_an_opt_in_patch(broken, series, corpus, tm
     (blocked,) = (made for made in document["candidates"] if made["blocked"])
     assert blocked["with"] == OPT_IN
     assert blocked["blocked"] == ["fattn-d256-tile: an edit cannot be placed"]
-    spec = importlib.util.spec_from_file_location("canary_issue", ROOT / "ci" / "canary_issue.py")
-    issue = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = issue
-    spec.loader.exec_module(issue)
-    told = issue.read_news(report.read_bytes(), "3").lines
+    read_news = runpy.run_path(str(ROOT / "ci" / "canary_issue.py"))["read_news"]
+    told = read_news(report.read_bytes(), "3").lines
     assert f"- gfx1151 with {', '.join(OPT_IN)}: `fattn-d256-tile: an edit cannot be placed`" in told

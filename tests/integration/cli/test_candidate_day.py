@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import shlex
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import patchkit_process, process_environment, process_start, run_patchkit
+from command_line import patchkit_process, run_patchkit
 from demo_world import git
 from thorough import ordinary
 
@@ -23,8 +20,8 @@ BRANCH = "candidate/gfx1151/b6900"
 def patchkit(candidate_cache: Path):
     """Runs one command under --json where the candidate is, and returns its document."""
 
-    def run(*argv: str, code: int = 0, cache: Path = candidate_cache) -> dict:
-        done = run_patchkit(*argv, "--json", "--cache-dir", cache)
+    def run(*argv: str, code: int = 0) -> dict:
+        done = run_patchkit(*argv, "--json", "--cache-dir", candidate_cache)
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
@@ -57,12 +54,6 @@ def test_a_patch_that_is_not_in_the_candidate_is_named_with_those_that_are(appli
     assert "tile-unprune" in error["hint"]
 
 
-def test_there_is_nothing_to_show_before_apply(patchkit, pin_cache: Path) -> None:
-    error = patchkit("diff", "--arch", "gfx1151", code=5, cache=pin_cache)["error"]
-    assert error["code"] == "CANDIDATE_MISSING"
-    assert error["hint"] == "patchkit apply --arch gfx1151"
-
-
 def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     applied: dict, patchkit, candidate_cache: Path, tmp_path: Path
 ) -> None:
@@ -79,23 +70,6 @@ def test_the_export_is_the_same_bytes_twice_and_git_am_gives_the_same_tree(
     who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
     git(tree, *who, "am", "--quiet", *(str(tmp_path / "one" / name) for name in files))
     assert git(tree, "rev-parse", "HEAD^{tree}") == applied["tree"]
-
-
-def test_the_branch_can_be_fetched_as_apply_says(
-    applied: dict, candidate_cache: Path, tmp_path: Path
-) -> None:
-    done = run_patchkit("apply", "--arch", "gfx1151", "--cache-dir", candidate_cache)
-    (line,) = (line for line in done.stdout.split("\n") if line.startswith("fetch it:"))
-    command = shlex.split(line.removeprefix("fetch it:"))
-    mine = tmp_path / "mine"
-    git(tmp_path, "init", "--quiet", str(mine))
-    # In place of a clone of upstream's, which no test can have: one that has the pinned commit alone.
-    pin = "refs/patchkit/pin/b6900"
-    git(mine, "fetch", "--quiet", "--depth=1", str(candidate_cache / "upstream.git"), f"{pin}:{pin}")
-    git(mine, *command[1:])
-    fetched = git(mine, "rev-parse", "FETCH_HEAD")
-    assert command[0] == "git"
-    assert fetched == applied["commits"][-1]["commit"]
 
 
 @pytest.mark.parametrize(
@@ -120,26 +94,3 @@ def test_another_user_makes_the_same_commits(
     again = json.loads(done.stdout)
     assert again["unchanged"] is False
     assert again["commits"] == applied["commits"]
-
-
-def test_ctrl_c_moves_no_branch_and_says_so(pin_cache: Path) -> None:
-    argv = ["apply", "--arch", "gfx1151", "--cache-dir", str(pin_cache)]
-    process = subprocess.Popen(
-        [*process_start(), *argv],
-        env=process_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("* placing"):
-            process.send_signal(signal.SIGINT)
-            break
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert "error[INTERRUPTED]: stopped by Ctrl-C: no branch was moved\n" in err
-    assert "Traceback" not in err
-    assert BRANCH not in git(pin_cache / "upstream.git", "for-each-ref")
-    assert run_patchkit("--quiet", *argv).returncode == 0

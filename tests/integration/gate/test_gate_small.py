@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream, pin_text
+from demo_world import FOLDER, SOURCE, World, git, make_series, make_upstream, pin_text
 from refusing import refused
 
 from patchkit.base.errors import ConfigError, ErrorGroup, ExitCode
@@ -55,7 +55,7 @@ def judge_now(request: GateRequest, workspace: Workspace) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Small(Place):
+class Small(World):
     """A place whose series is a git repository with a branch ``main``."""
 
     def workspace(self, root: Path | None = None) -> Workspace:

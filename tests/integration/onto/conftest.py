@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, SOURCE, Place, git, make_series, make_upstream
+from demo_world import FOLDER, SOURCE, World, git, make_series, make_upstream
 
 OPTIONS = 'cmake_minimum_required(VERSION 3.14)\noption(GGML_HIP "ggml: use HIP" OFF)\n'
 EDITED = SOURCE.replace("    const int nblocks = 4;", "    const int nblocks = 4; // mine")
@@ -19,7 +19,7 @@ EDITED = SOURCE.replace("    const int nblocks = 4;", "    const int nblocks = 4
 class Owner:
     """``place`` has series and cache; ``clone`` is the owner's repository, on the branch ``mine``."""
 
-    place: Place
+    place: World
     clone: Path
 
     @property
@@ -55,7 +55,7 @@ class Owner:
 @pytest.fixture(scope="session")
 def grown(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Owner:
     """Made once; to be copied."""
-    place = Place(tmp_path_factory.mktemp("owner"), checkout)
+    place = World(tmp_path_factory.mktemp("owner"), checkout)
     files = {
         f"{FOLDER}/demo.cu": SOURCE,
         f"{FOLDER}/common.cuh": "#pragma once\n#ifdef GGML_USE_HIP\n#endif\n",
@@ -78,7 +78,7 @@ def make_owner(grown: Owner, checkout: Path, tmp_path: Path) -> Callable[[str], 
 
     def make(name: str) -> Owner:
         shutil.copytree(grown.place.root, tmp_path / name, symlinks=True)
-        return Owner(place=Place(tmp_path / name, checkout), clone=tmp_path / name / "clone")
+        return Owner(place=World(tmp_path / name, checkout), clone=tmp_path / name / "clone")
 
     return make
 

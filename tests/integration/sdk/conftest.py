@@ -1,6 +1,6 @@
 """A real prefix in the test cache, and a mirror of our own that serves its files as packages.
 
-Vocabulary: the *mirror* is a folder laid out as a package archive, signed by a key made for the tests;
+The *mirror* is a folder laid out as a package archive, signed by a key made for the tests;
 apt reads it as it reads any other. What it serves are the files of the real prefix, so that what is
 installed from it compiles.
 """

@@ -1,6 +1,6 @@
 """Compiling the proof's kernels over the stand-in, with a compiler and nothing else.
 
-Vocabulary: the *stub headers* are the few lines of HIP that the stand-in needs.
+The *stub headers* are the few lines of HIP that the stand-in needs.
 """
 
 from __future__ import annotations

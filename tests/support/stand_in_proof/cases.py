@@ -1,6 +1,6 @@
 """The device functions a header is proven with: every way to load, multiply and store that it offers.
 
-Vocabulary: a *case* is one function of the translation unit that :func:`source` writes: it loads A, B and
+A *case* is one function of the translation unit that :func:`source` writes: it loads A, B and
 C in given memory layouts, multiplies once or twice, and stores D. A *stride* counts elements.
 """
 

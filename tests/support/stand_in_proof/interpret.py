@@ -1,6 +1,6 @@
 """Running a device function for one wave, lane by lane, over a memory of named buffers.
 
-Vocabulary: a *register* holds, for each of the 32 lanes, a tuple of elements: their bits, or None where
+A *register* holds, for each of the 32 lanes, a tuple of elements: their bits, or None where
 the program has set none (poison). A *buffer* is what a pointer parameter points to. The *matrix unit* is
 the function called for each matrix instruction; it gets its operands as they stand in the lanes.
 

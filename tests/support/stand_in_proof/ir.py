@@ -1,6 +1,6 @@
 """What is read of LLVM IR: functions of one basic block over integers, halves, floats and pointers.
 
-Vocabulary: a *shape* is an IR type as this package sees it: so many elements of so many bits; a pointer
+A *shape* is an IR type as this package sees it: so many elements of so many bits; a pointer
 is a 64-bit number. An *operation* is one line of a function. Whatever lies outside (branches, structures
 with several members, unknown calls) is refused with :class:`IR_UNSUPPORTED`: a proof must not pass over
 what it does not understand.

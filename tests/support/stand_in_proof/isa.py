@@ -1,6 +1,6 @@
 """The matrix instruction as AMD's guides describe it: which lane holds which element, and what it computes.
 
-Vocabulary: an *operand* is A or B, an *accumulator* C or D; all are 16x16. The *line* of an operand
+An *operand* is A or B, an *accumulator* C or D; all are 16x16. The *line* of an operand
 element is its row in A, its column in B. A *slot* is a lane and the number of an element within the
 vector that the compiler's builtin takes from that lane (element ``2 * v`` is the lower half of register
 ``v`` where elements have 16 bits). A *half wave* is lanes 0-15 or 16-31.

@@ -1,6 +1,6 @@
 """What each operation computes in one lane, from values alone: no memory, no other lane.
 
-Vocabulary: a *value* is the bits of each element, or None where the program has set none (poison). A
+A *value* is the bits of each element, or None where the program has set none (poison). A
 *rule* makes the result of an operation, of the given shape, out of the values of its operands.
 """
 

@@ -1,6 +1,6 @@
 """In which order of k the operands of a matrix instruction were handed over.
 
-Vocabulary: the *order of k* is the k of the matrix that stands where the guide has k 0, 1, ... 15. The
+The *order of k* is the k of the matrix that stands where the guide has k 0, 1, ... 15. The
 instruction adds up over all k, so that any order will do that is the same for every line of A and of B.
 """
 

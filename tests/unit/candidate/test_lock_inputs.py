@@ -13,7 +13,7 @@ import pytest
 from refusing import refused
 
 from patchkit.candidate.lock import read_inputs
-from patchkit.edits.templates import make_environment
+from patchkit.edits.templates import BoundedEnvironment
 from patchkit.series.folder import SeriesDir
 
 
@@ -58,7 +58,7 @@ def test_what_an_editor_leaves_is_no_input_and_no_template(series: SeriesDir, na
     assert _inputs(series) == before
     # The lock does not cover it, so no patch may read it either.
     folders = [series.patches / "0001-demo", series.templates]
-    environment = make_environment(folders)
+    environment = BoundedEnvironment(folders)
     inside = [Path(name).relative_to(start) for start in ("patches/0001-demo", "templates") if start in name]
     with pytest.raises(jinja2.TemplateNotFound):
         environment.get_template(inside[0].as_posix())
@@ -70,7 +70,7 @@ def test_a_link_does_not_bring_in_what_no_hash_covers(series: SeriesDir) -> None
     (folder / ".parts/part.jinja").write_text("text")
     (folder / "parts").symlink_to(".parts", target_is_directory=True)
     (folder / "part.jinja").symlink_to(".parts/part.jinja")
-    environment = make_environment([folder, series.templates])
+    environment = BoundedEnvironment([folder, series.templates])
     for name in ("parts/part.jinja", "part.jinja", "deep/../.parts/part.jinja"):
         with pytest.raises(jinja2.TemplateNotFound):
             environment.get_template(name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import io
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,18 @@ from command_line import run_patchkit
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def options(tmp_path: Path, arch: str, upstream: str, wanted: str) -> subprocess.CompletedProcess[str]:
-    """What the workflow does with the lock of this project."""
+@pytest.fixture
+def options(tmp_path: Path, capsys, monkeypatch):
+    """What the workflow does with the lock of this project: exit code, stdout and stderr."""
     status = run_patchkit("status", "--json", "--cache-dir", tmp_path, "--series-dir", ROOT)
-    assert status.returncode == 0, status.stderr
-    args = ["--arch", arch, "--upstream", upstream, f"--with={wanted}"]
-    return subprocess.run(
-        [sys.executable, str(ROOT / "ci" / "release_set.py"), *args],
-        input=status.stdout,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    main = runpy.run_path(str(ROOT / "ci" / "release_set.py"))["main"]
+
+    def run(arch: str, upstream: str, wanted: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(status.stdout))
+        code = main(["--arch", arch, "--upstream", upstream, f"--with={wanted}"])
+        return (code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,8 @@ def options(tmp_path: Path, arch: str, upstream: str, wanted: str) -> subprocess
         ),
     ],
 )
-def test_the_set_is_one_of_the_lock(tmp_path, arch, upstream, wanted, out) -> None:
-    done = options(tmp_path, arch, upstream, wanted)
-    assert (done.returncode, done.stdout) == (0, out), done.stderr
+def test_the_set_is_one_of_the_lock(options, arch, upstream, wanted, out) -> None:
+    assert options(arch, upstream, wanted) == (0, out, "")
 
 
 @pytest.mark.parametrize(
@@ -54,8 +53,8 @@ def test_the_set_is_one_of_the_lock(tmp_path, arch, upstream, wanted, out) -> No
     ],
 )
 def test_a_set_that_the_lock_does_not_have_is_refused_with_those_it_has(
-    tmp_path, arch, upstream, wanted, told
+    options, arch, upstream, wanted, told
 ) -> None:
-    done = options(tmp_path, arch, upstream, wanted)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    code, out, err = options(arch, upstream, wanted)
+    assert (code, out) == (2, "")
+    assert told in err

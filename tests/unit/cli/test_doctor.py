@@ -56,35 +56,19 @@ def test_a_cached_pin_is_seen(tmp_path: Path) -> None:
     assert _look(tmp_path)["pins"].detail == "cached: b6900"
 
 
-def test_no_git_is_a_failure_with_the_code_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    check = _look(tmp_path)["git"]
-    assert check.state == "failed"
-    assert check.error is not None
-    assert check.error.code == "GIT_MISSING"
+@pytest.mark.parametrize(
+    ("name", "code", "broken"),
+    [
+        ("git", "GIT_MISSING", lambda patch: patch.setenv("PATH", "/nowhere")),
+        ("cache", "CACHE_LOW_SPACE", lambda patch: patch.setattr(doctor, "_FREE_BYTES", 10**18)),
+        ("python", "PYTHON_UNSUPPORTED", lambda patch: patch.setattr(doctor, "_PYTHONS", ((3, 99), (3, 99)))),
+    ],
+)
+def test_a_failure_has_a_code_of_its_own(tmp_path: Path, monkeypatch, name: str, code: str, broken) -> None:
+    broken(monkeypatch)
+    check = _look(tmp_path)[name]
+    assert (check.state, check.error and check.error.code) == ("failed", code)
     assert check.hint
-
-
-def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file")
-    check = _look(tmp_path)["cache"]
-    assert check.state == "failed"
-    assert check.error is not None
-    assert check.error.exit_code == 8
-
-
-def test_too_little_space_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_FREE_BYTES", 10**18)
-    check = _look(tmp_path)["cache"]
-    assert check.error is not None
-    assert check.error.code == "CACHE_LOW_SPACE"
-
-
-def test_an_unsupported_python_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_PYTHONS", ((3, 99), (3, 99)))
-    check = _look(tmp_path)["python"]
-    assert check.error is not None
-    assert check.error.code == "PYTHON_UNSUPPORTED"
 
 
 def test_every_broken_file_of_the_series_counts(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""``estimate``: rows for each test and depth, figures with their source, and mistakes in the options."""
+
 from __future__ import annotations
 
 import json

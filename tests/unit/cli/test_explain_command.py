@@ -1,3 +1,5 @@
+"""``explain``: what a person and a program are told of a choice of kernels, and mistakes in the options."""
+
 from __future__ import annotations
 
 from dataclasses import replace

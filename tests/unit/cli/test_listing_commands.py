@@ -35,15 +35,11 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     assert standing["gfx1100"]["wmma-tile-params"] == "opt-in"
     assert standing["gfx1201"]["mmvq-decode-warps"] == "opt-in"
     assert set(standing["gfx942"].values()) == {"off"}
-
-
-def test_list_for_a_person_has_a_line_for_each(patchkit) -> None:
-    _, out, _ = patchkit("list")
-    _, document, _ = patchkit("list", "--json")
-    for row in json.loads(document)["patches"]:
-        assert f"{row['id']} " in out
-        assert f"b{row['builds']['first']}-" in out
-    assert "\ngfx1151   4 on  " in out
+    _, text, _ = patchkit("list")
+    for row in document["patches"]:
+        assert f"{row['id']} " in text
+        assert f"b{row['builds']['first']}-" in text
+    assert "\ngfx1151   4 on  " in text
 
 
 @pytest.mark.parametrize("name", ["wmma-tile-params", "0001", "0001-wmma-tile-params"])
@@ -87,22 +83,12 @@ def test_show_something_that_is_not_there(patchkit) -> None:
     assert "did you mean 'tile-unprune'?" in err
 
 
-def test_status_of_an_empty_cache(patchkit) -> None:
+def test_status_of_an_empty_cache_makes_nothing(patchkit, tmp_path: Path) -> None:
     code, out, _ = patchkit("status")
     assert code == 0
     assert "b6900  c22473b58080  not cached  (default)" in out
     assert "no candidate yet" in out
-
-
-def test_status_makes_nothing(patchkit, tmp_path: Path) -> None:
-    patchkit("status", "--json")
     assert not (tmp_path / "cache").exists()
-
-
-def test_doctor_passes_where_the_tests_run(patchkit) -> None:
-    code, out, err = patchkit("doctor")
-    assert code == 0, err
-    assert out.startswith("ok      python ")
 
 
 def test_doctor_exits_as_the_first_check_that_failed(patchkit, tmp_path: Path) -> None:
@@ -121,19 +107,16 @@ def _pretend_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr("patchkit.device.gpus.detect_gpus", lambda: names)
 
 
-def test_without_a_gpu_the_ready_ones_are_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pretend_gpus(monkeypatch)
+@pytest.mark.parametrize(
+    ("gpus", "hint"),
+    [((), "hint: --arch gfx1151"), (("gfx1100", "gfx1151"), "hint: --arch gfx1100 or --arch gfx1151")],
+)
+def test_without_exactly_one_gpu_here_one_must_be_named(patchkit, monkeypatch, gpus, hint: str) -> None:
+    _pretend_gpus(monkeypatch, *gpus)
     code, _, err = patchkit("diff")
     assert code == 2
     assert "error[ARCH_MISSING]" in err
-    assert "hint: --arch gfx1151" in err
-
-
-def test_with_several_gpus_one_must_be_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pretend_gpus(monkeypatch, "gfx1100", "gfx1151")
-    code, _, err = patchkit("diff")
-    assert code == 2
-    assert "hint: --arch gfx1100 or --arch gfx1151" in err
+    assert hint in err
 
 
 def test_the_only_gpu_is_taken_and_named(patchkit, monkeypatch: pytest.MonkeyPatch) -> None:

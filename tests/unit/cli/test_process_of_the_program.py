@@ -13,57 +13,35 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command_line import process_environment, run_patchkit
 from thorough import ordinary
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def _run(
-    *argv: str | bytes, env: dict[str, str] | None = None, **kwargs
+    *argv: str | bytes, code: str = "", closed: str = "", env: dict[str, str] | None = None, **streams: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "patchkit", *argv],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-        stderr=subprocess.PIPE,
-        check=False,
-        **{"stdout": subprocess.PIPE, **kwargs},
-    )
+    """patchkit, or Python that runs ``code``, as a process; ``closed``: streams, as a shell closes them."""
+    start = [sys.executable, *(["-c", code] if code else ["-m", "patchkit"])]
+    if closed:
+        start = ["sh", "-c", f'exec "$@" {closed}', "sh", *start]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.run([*start, *argv], env=process_environment(env), check=False, **streams)
 
 
 def test_help_imports_none_of_the_heavy_libraries() -> None:
     code = "import sys; from patchkit.cli.app import main; main(['--help']); print('#', *sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    heavy = {
-        "git",
-        "clang",
-        "jinja2",
-        "pydantic",
-        "pypi_simple",
-        "requests",
-        "rich",
-        "platformdirs",
-        "filelock",
-    }
-    assert not heavy & set(done.stdout.rpartition("#")[2].split())
+    loaded = _run(code=code).stdout.decode().rpartition("#")[2].split()
+    assert "patchkit.cli.boundary" in loaded
+    heavy = "git clang jinja2 pydantic pypi_simple requests rich platformdirs filelock"
+    assert not set(heavy.split()) & set(loaded)
 
 
 @pytest.mark.parametrize("locale", ordinary(["C", "en_US.ISO-8859-1", "POSIX", "xx_YY.nonsense"], kept=2))
 def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
-    name = b"caf\xc3\xa9-\xff"
-    done = subprocess.run(
-        [sys.executable, "-m", "patchkit", name],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": locale, "PYTHONIOENCODING": ""},
-        capture_output=True,
-        check=False,
-    )
+    done = _run(b"caf\xc3\xa9-\xff", env={"LC_ALL": locale, "PYTHONIOENCODING": ""})
     assert done.returncode == 2
     assert done.stderr.startswith(b"error[USAGE_COMMAND]: there is no command 'caf")
     assert b"Traceback" not in done.stderr
@@ -71,13 +49,14 @@ def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
 
 def test_a_path_is_the_same_characters_though_python_was_told_to_take_ascii_only(tmp_path: Path) -> None:
     folder, ascii_only = tmp_path / "caf\u00e9", {"LC_ALL": "C", "PYTHONUTF8": "0"}
-    for argv in (["status", "--cache-dir", str(folder)], ["list", "--series-dir", str(folder)]):
-        shown = _run(*argv, env=ascii_only)
-        assert rb"/caf\xe9" in shown.stdout + shown.stderr
-        assert b"udc" not in shown.stdout + shown.stderr
-        plain = _run(*argv, "--json")
-        assert json.loads(_run(*argv, "--json", env=ascii_only).stdout) == json.loads(plain.stdout)
-        assert rb"/caf\u00e9" in plain.stdout
+    argv = ["status", "--cache-dir", str(folder)]
+    refused = _run("list", "--series-dir", str(folder), env=ascii_only).stderr
+    for shown in (_run(*argv, env=ascii_only).stdout, refused):
+        assert rb"/caf\xe9" in shown
+        assert b"udc" not in shown
+    plain = run_patchkit(*argv, "--json").stdout
+    assert json.loads(_run(*argv, "--json", env=ascii_only).stdout) == json.loads(plain)
+    assert r"/caf\u00e9" in plain
 
 
 def test_a_byte_that_is_no_text_is_shown_as_that_byte() -> None:
@@ -102,13 +81,18 @@ def _at_a_terminal(columns: int, *argv: str, **environ: str) -> list[str]:
 @pytest.mark.parametrize("command", ["status", "list"])
 def test_a_narrow_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(command: str, tmp_path: Path) -> None:
     argv = (command, "--cache-dir", str(tmp_path / "cache"))
-    piped = _run(*argv, env={"COLUMNS": "40"}).stdout.decode()
+    piped = run_patchkit(*argv, env={"COLUMNS": "40"}).stdout
     narrow = _at_a_terminal(40, *argv)
     assert max(map(len, piped.splitlines())) > 60
     assert [line for line in narrow if len(line) > 40 and " " in line.strip()] == []
     assert " ".join(narrow).split() == piped.split()  # nothing is lost, nothing is cut
-    assert _at_a_terminal(1000, *argv) == piped.splitlines()
-    assert _at_a_terminal(40, *argv, COLUMNS="1000") == piped.splitlines()
+
+
+def test_a_wide_terminal_gets_whole_lines_too(tmp_path: Path) -> None:
+    argv = ("status", "--cache-dir", str(tmp_path / "cache"))
+    piped = run_patchkit(*argv).stdout.splitlines()
+    assert _at_a_terminal(1000, *argv) == piped
+    assert _at_a_terminal(40, *argv, COLUMNS="1000") == piped
 
 
 def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:
@@ -133,28 +117,15 @@ def test_a_full_disk_behind_stdout_is_an_error_of_its_own() -> None:
 
 
 def test_a_closed_stdout_is_an_error_of_its_own() -> None:
-    done = subprocess.run(
-        f'"{sys.executable}" -m patchkit --json aply >&-',
-        shell=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        check=False,
-    )
+    done = _run("--json", "aply", closed=">&-")
     assert done.returncode == 2
     assert b"error[USAGE_COMMAND]: " in done.stderr
     assert b"standard output is closed" in done.stderr
 
 
 def test_a_closed_stderr_does_not_matter() -> None:
-    done = subprocess.run(
-        f'"{sys.executable}" -m patchkit aply 2>&-',
-        shell=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stdout == b""
+    done = _run("aply", closed="2>&-")
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_reader_that_went_away_is_quiet() -> None:
@@ -182,13 +153,7 @@ def test_no_file_takes_the_number_of_a_closed_stream() -> None:
         "app.main = lambda argv: os.open(os.devnull, os.O_RDONLY)\n"
         "try:\n    app.run()\nexcept SystemExit as end:\n    os._exit(end.code)"
     )
-    done = subprocess.run(
-        f"\"{sys.executable}\" -c '{code}' <&- >&- 2>&-",
-        shell=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 3
+    assert _run(code=code, closed="<&- >&- 2>&-").returncode == 3
 
 
 @pytest.mark.parametrize(
@@ -214,12 +179,7 @@ from patchkit.cli.app import run
 sys.argv = ["patchkit", "doctor", *{argv!r}]
 run()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=False,
-    )
+    done = _run(code=code)
     assert done.returncode == 130
     assert done.stderr.startswith(b"error[INTERRUPTED]: stopped by %s\n" % by)
     assert b"Traceback" not in done.stderr
@@ -238,7 +198,7 @@ def test_a_tool_ends_with_the_patchkit_that_runs_it(tmp_path: Path, sign: signal
         "app.run()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE
+        [sys.executable, "-c", code], env=process_environment(), stderr=subprocess.PIPE
     )
     while not (tmp_path / "pid").exists() and process.poll() is None:
         time.sleep(0.01)
@@ -256,10 +216,7 @@ def test_what_the_caller_ignores_stays_ignored() -> None:
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "app.main = lambda argv: signal.raise_signal(signal.SIGHUP) or 3\napp.run()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert done.returncode == 3
+    assert _run(code=code).returncode == 3
 
 
 @pytest.mark.parametrize("limit", ordinary([5, 3, 4, 6], kept=1))
@@ -269,12 +226,7 @@ def test_too_few_open_files_is_said(limit: int) -> None:
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
         "sys.argv = ['patchkit', 'list']\nrun()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=False,
-    )
+    done = _run(code=code)
     assert done.returncode in (0, 2, 8), done.stderr
     assert b"Traceback" not in done.stderr
     if limit == 3:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from sources import read
 
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.select import brace_role
 
 
@@ -60,7 +59,7 @@ from patchkit.edits.select import brace_role
 )
 def test_role(text, role):
     offset = text.index("@")
-    scopes = parse_scopes(SourceText("t.cu", text.replace("@", "").encode()))
+    scopes = read(text.replace("@", ""))
     opener = scopes.first_from(offset)
     assert scopes.code[opener].text == b"{"
     assert brace_role(scopes.code, scopes.match, opener) == role

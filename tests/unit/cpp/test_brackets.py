@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
+from sources import read
 
 
 def pairs(text):
-    scopes = parse_scopes(SourceText("t.cu", text.encode()))
+    scopes = read(text)
     return {
         (opening, closing)
         for opening, closing in scopes.match.items()

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
-
-
-def read(data):
-    return parse_scopes(SourceText("t.cu", data if isinstance(data, bytes) else data.encode()))
+from sources import read
 
 
 def test_a_directive_ends_before_its_newline():

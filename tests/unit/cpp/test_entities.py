@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sources import read
 
-from patchkit.base.source import SourceText, Span
-from patchkit.cpp.scopes import parse_scopes
-
-
-def read(text):
-    return parse_scopes(SourceText("t.cu", text.encode()))
+from patchkit.base.source import Span
 
 
 def functions(text):

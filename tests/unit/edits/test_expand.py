@@ -6,17 +6,12 @@ from dataclasses import replace
 
 import pytest
 from refusing import refused
+from sources import read
 
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.expand import apply_placements, expand_alias, expand_edit
 from patchkit.edits.resolve import EntityNotFound, resolve_anchor
 
 HOST = "(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151)"
-
-
-def read(text):
-    return parse_scopes(SourceText("t.cu", text.encode()))
 
 
 def expanded(text, edit, guard, rendered=None):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 from refusing import refused
+from sources import read
 
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.resolve import resolve_anchor
 
 
 def resolve(text, edit):
-    return resolve_anchor(parse_scopes(SourceText("t.cu", text.encode())), edit)
+    return resolve_anchor(read(text), edit)
 
 
 @pytest.mark.parametrize(

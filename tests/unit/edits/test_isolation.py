@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from sources import read
 
-from patchkit.base.source import SourceText, Span
-from patchkit.cpp.scopes import parse_scopes
+from patchkit.base.source import Span
 from patchkit.edits.expand import guard_insertion, guard_replacement
 from patchkit.edits.guard import GuardLeak, require_isolated
 
 BEFORE = '#include "a.h"\nvoid f() {\n    old(); /* note */\n    last();\n}\n'
-
-
-def read(text):
-    return parse_scopes(SourceText("t.cu", text if isinstance(text, bytes) else text.encode()))
 
 
 @pytest.fixture

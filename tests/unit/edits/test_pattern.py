@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from sources import read
 
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.pattern import find_runs, matches_exactly, parse_pattern, similar_runs
 
 
-def read(text):
-    scopes = parse_scopes(SourceText("t.cu", text.encode()))
+def whole(text):
+    scopes = read(text)
     return scopes, range(len(scopes.code))
 
 
 def runs(text, pattern):
-    scopes, everything = read(text)
+    scopes, everything = whole(text)
     return [
         " ".join(scopes.code[i].text.decode() for i in range(first, last + 1))
         for first, last in find_runs(scopes, parse_pattern(pattern), everything)
@@ -64,7 +63,7 @@ def test_runs(text, pattern, found):
     ],
 )
 def test_exact_means_all_of_it(text, pattern, exact):
-    scopes, everything = read(text)
+    scopes, everything = whole(text)
     assert matches_exactly(scopes, parse_pattern(pattern), everything) is exact
 
 
@@ -73,18 +72,18 @@ def test_a_pattern_prints_as_its_tokens():
 
 
 def test_similar_runs_are_ranked_disjoint_and_limited():
-    scopes, everything = read("a + c; a + b + c; x - b; a + b; a + z; a + y;")
+    scopes, everything = whole("a + c; a + b + c; x - b; a + b; a + z; a + y;")
     found = similar_runs(scopes, parse_pattern("a + b + c"), everything)
     assert scopes.code[found[0][0]].span.start == 7
     assert all(left[1] < right[0] or right[1] < left[0] for left in found for right in found if left != right)
 
 
 def test_similar_runs_stop_at_their_limit():
-    scopes, everything = read("a + b; a + b; a + b;")
-    assert len(similar_runs(scopes, parse_pattern("a + c"), everything, limit=2)) == 2
+    scopes, everything = whole("a + b; a + b; a + b; a + b;")
+    assert len(similar_runs(scopes, parse_pattern("a + c"), everything)) == 3
 
 
 def test_nothing_is_similar_to_less_than_half_or_to_nothing():
-    scopes, everything = read("a + b;")
+    scopes, everything = whole("a + b;")
     assert similar_runs(scopes, parse_pattern("q r s b"), everything) == []
     assert similar_runs(scopes, parse_pattern("..."), everything) == []

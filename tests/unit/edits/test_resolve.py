@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from refusing import refused
+from sources import read
 
 from patchkit.base.errors import Location
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
 
 PATH = "ggml/src/ggml-cuda/t.cu"
@@ -47,7 +46,7 @@ static void branched(int a) { a; }
 
 
 def scopes(text=TWINS):
-    return parse_scopes(SourceText(PATH, text.encode()))
+    return read(text, PATH)
 
 
 def places(error):

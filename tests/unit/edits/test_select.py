@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from pydantic import TypeAdapter
+from sources import read
 
-from patchkit.base.source import SourceText
-from patchkit.cpp.scopes import parse_scopes
 from patchkit.edits.select import select
 from patchkit.series.selector import Selector
 
@@ -48,7 +47,7 @@ void empty() { }
 
 
 def covered(selector, function=None, text=KERNEL):
-    scopes = parse_scopes(SourceText("t.cu", text.encode()))
+    scopes = read(text)
     entity = next((e for e in scopes.entities if e.name == function), None)
     spans = select(scopes, entity, TypeAdapter(Selector).validate_python(selector))
     return [scopes.source.text(span).decode() for span in spans]
@@ -94,7 +93,7 @@ def test_a_statement_includes_the_pragmas_tied_to_it_and_no_others():
 
 
 def test_before_and_after_are_the_two_empty_ends():
-    scopes = parse_scopes(SourceText("t.cu", b"a; b; c;"))
+    scopes = read("a; b; c;")
     before, after = (
         select(scopes, None, TypeAdapter(Selector).validate_python({word: {"tokens": "b;"}}))
         for word in ("before", "after")

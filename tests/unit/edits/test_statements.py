@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sources import read
 
-from patchkit.base.source import SourceText, Span
-from patchkit.cpp.scopes import parse_scopes
+from patchkit.base.source import Span
 from patchkit.edits.select import (
     covers_controlled,
     ends_controlled,
@@ -19,7 +19,7 @@ def around(text):
     """The statement around what stands between the two @ signs."""
     start = text.index("@")
     end = text.index("@", start + 1) - 1
-    scopes = parse_scopes(SourceText("t.cu", text.replace("@", "").encode()))
+    scopes = read(text.replace("@", ""))
     code = scopes.code_in(Span(start, end))
     first, last = statement_around(scopes, code.start, code.stop - 1)
     return scopes.source.text(Span(scopes.code[first].span.start, scopes.code[last].span.end)).decode()
@@ -128,7 +128,7 @@ def test_control_words_without_end_do_not_overflow():
 
 def positions(text):
     start = text.index("@")
-    scopes = parse_scopes(SourceText("t.cu", text.replace("@", "").encode()))
+    scopes = read(text.replace("@", ""))
     return scopes, scopes.first_from(start)
 
 
@@ -169,13 +169,13 @@ def test_starts_controlled(text, controlled):
 def test_ends_controlled(text, controlled):
     start = text.index("@")
     end = text.index("@", start + 1) - 1
-    scopes = parse_scopes(SourceText("t.cu", text.replace("@", "").encode()))
+    scopes = read(text.replace("@", ""))
     code = scopes.code_in(Span(start, end))
     assert ends_controlled(scopes, code.start, code.stop - 1) is controlled
 
 
 def test_covers_controlled():
-    scopes = parse_scopes(SourceText("t.cu", b"if (a) { b; } else c; d;"))
+    scopes = read("if (a) { b; } else c; d;")
     texts = [token.text for token in scopes.code]
     block = (texts.index(b"{"), texts.index(b"}"))
     assert covers_controlled(scopes, *block)
@@ -185,7 +185,7 @@ def test_covers_controlled():
 
 
 def test_no_position_ends_nothing():
-    scopes = parse_scopes(SourceText("t.cu", b"a;"))
+    scopes = read("a;")
     assert not ends_controlled(scopes, 0, 5)
 
 

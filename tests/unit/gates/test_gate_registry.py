@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from demo_world import FOLDER, SOURCE, Place, make_series, make_upstream
+from demo_world import FOLDER, SOURCE, World, make_series, make_upstream
 
 from patchkit.cli.app import main
 from patchkit.gates import registry
@@ -77,7 +77,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def run(tmp_path: Path, checkout: Path, capsys: pytest.CaptureFixture[str]):
     """Runs a command over a small upstream with a candidate for gfx1151."""
-    world = Place(tmp_path, checkout)
+    world = World(tmp_path, checkout)
     make_upstream(
         world.upstream, {1: {f"{FOLDER}/demo.cu": SOURCE, f"{FOLDER}/common.cuh": "#pragma once\n"}}
     )

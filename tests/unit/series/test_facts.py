@@ -52,17 +52,6 @@ def test_a_fact_the_profile_does_not_state() -> None:
         FACTS.require("l2_mib")
 
 
-def test_a_misspelt_fact_is_not_a_missing_one() -> None:
-    with refused("FACT_UNKNOWN") as caught:
-        FACTS.report("vgpr_per_simd")
-    assert caught.value.hint == "did you mean 'vgprs_per_simd'?"
-
-
-def test_a_word_is_not_a_number() -> None:
-    with refused("FACT_NOT_A_NUMBER", match="'wmma', not a whole number"):
-        FACTS.require_int("matrix")
-
-
 def test_every_name_of_the_lists_is_a_fact() -> None:
     from patchkit.series.facts import REPORT_ONLY, REQUIRED
 

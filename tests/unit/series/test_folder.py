@@ -8,6 +8,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ExitCode
+from patchkit.series import folder
 from patchkit.series.folder import find_series_dir
 
 
@@ -17,29 +18,35 @@ def _fill(root: Path) -> Path:
     return root
 
 
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code runs from a folder of the test."""
+    monkeypatch.setattr(folder, "_PACKAGE", tmp_path / "patchkit")
+
+
 def test_the_named_folder_wins(tmp_path: Path) -> None:
     named = _fill(tmp_path / "mine")
-    code = _fill(tmp_path / "checkout") / "patchkit"
-    (tmp_path / "checkout" / "pyproject.toml").touch()
-    found = find_series_dir(named, package=code)
+    found = find_series_dir(named)
     assert (found.root, found.origin) == (named, "named")
     assert found.lock == named / "patches" / "upstream.lock"
     assert found.profiles == named / "arch_profiles"
     assert found.templates == named / "templates"
 
 
+@pytest.mark.usefixtures("package")
 def test_a_checkout_is_read_in_place(tmp_path: Path) -> None:
     _fill(tmp_path)
     (tmp_path / "pyproject.toml").touch()
     _fill(tmp_path / "patchkit" / "data")
-    found = find_series_dir(None, package=tmp_path / "patchkit")
+    found = find_series_dir(None)
     assert (found.root, found.origin) == (tmp_path, "checkout")
 
 
+@pytest.mark.usefixtures("package")
 def test_a_foreign_patches_folder_in_site_packages_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "patches").mkdir()
     _fill(tmp_path / "patchkit" / "data")
-    found = find_series_dir(None, package=tmp_path / "patchkit")
+    found = find_series_dir(None)
     assert (found.root, found.origin) == (tmp_path / "patchkit" / "data", "installed")
 
 
@@ -65,7 +72,8 @@ def test_shared_templates_are_optional(tmp_path: Path) -> None:
     assert find_series_dir(tmp_path).root == tmp_path
 
 
+@pytest.mark.usefixtures("package")
 def test_an_installation_without_data_says_how_to_mend_it(tmp_path: Path) -> None:
     with refused("SERIES_DIR_INCOMPLETE", match="patches/ and arch_profiles/") as caught:
-        find_series_dir(None, package=tmp_path / "patchkit")
+        find_series_dir(None)
     assert caught.value.hint == "pip install --force-reinstall patchkit"

@@ -1,4 +1,4 @@
-"""The ``[[moves]]`` of a patch: what they cover, what they allow, and what is no move."""
+"""What a patch promises of kernels and launches: what a move allows, and what the series promises."""
 
 from __future__ import annotations
 
