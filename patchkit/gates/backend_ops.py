@@ -361,7 +361,7 @@ class BackendOpsGate:
         try:
             sides = build_sides(subject, self.machine.backend)
         except CandidateBuildFailed as error:
-            return _failed(self.name, error)
+            return GateResult.ended_by(self.name, error)
         place = Place(
             folder=runs_folder(subject, NAME, self.machine),
             reporter=subject.reporter,
@@ -378,7 +378,7 @@ class BackendOpsGate:
             subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
             own = run_own(tools, self.cases)
         except BackendOpsBroken as error:
-            return _failed(self.name, error)
+            return GateResult.ended_by(self.name, error)
         problems = [*judge_ops(upstream), *judge_own(own)]
         return self._result(problems, ops, sides, upstream, own)
 
@@ -578,7 +578,3 @@ def _own_case(old: Measured, new: Measured) -> OwnCase:
         worst_row=(old.worst, new.worst),
         finite=new.is_finite,
     )
-
-
-def _failed(gate: str, error: PatchkitError) -> GateResult:
-    return GateResult(gate=gate, verdict="failed", summary=error.message, problems=(error,))

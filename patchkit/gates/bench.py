@@ -372,7 +372,7 @@ class BenchOnDevice:
         try:
             sides = build_sides(subject, self.machine.backend, PROGRAMS)
         except CandidateBuildFailed as error:
-            return GateResult(gate=self.name, verdict="failed", summary=error.message, problems=(error,))
+            return GateResult.ended_by(self.name, error)
         small = _CPU_MODEL if self.machine.is_cpu else _GPU_MODEL
         model = self.model or model_file(small, subject.cache_root, subject.reporter)
         setup = BenchSetup(

@@ -239,7 +239,7 @@ class LogitsGate:
             if self.model is not None and self.text is not None:
                 read = self._read(subject, sides, Text(model=self.model, text=self.text))
         except (CandidateBuildFailed, LogitsBroken) as error:
-            return GateResult(gate=self.name, verdict="failed", summary=error.message, problems=(error,))
+            return GateResult.ended_by(self.name, error)
         problems = (*judge_logits(pairs), *(judge_text(read) if read is not None else ()))
         worst = max(pairs, key=lambda pair: pair.after.nmse)
         return GateResult(

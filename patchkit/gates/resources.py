@@ -274,9 +274,7 @@ class ResourcesGate:
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees (or take them from the cache) and compare. Raises what the compiler raises."""
         if subject.toolchain is None:
-            return GateResult(
-                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
-            )
+            return GateResult.without_compiler(self.name)
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         pairs = compile_touched(subject, compiler, ("device",))
         rows = _rows(pairs, subject)

@@ -184,9 +184,7 @@ class IsolationGate:
         """Compare candidate and baseline. Raises what the compiler and the disk raise."""
         toolchain = subject.toolchain
         if toolchain is None:
-            return GateResult(
-                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
-            )
+            return GateResult.without_compiler(self.name)
         compiler = open_compiler(toolchain, subject.cache_root, subject.reporter)
         trees = (SourceTree(subject.baseline), SourceTree(subject.candidate))
         problems = list(_lists(subject, trees))

@@ -75,7 +75,7 @@ def judge_bundle(folder: Path, subject: Subject) -> GateResult:
     manifest = load_manifest(folder)
     foreign = _foreign(manifest, folder, subject)
     if foreign is not None:
-        return GateResult(gate="numerics", verdict="failed", summary=foreign.message, problems=(foreign,))
+        return GateResult.ended_by("numerics", foreign)
     return judge_numerics(manifest, load_results(folder))
 
 

@@ -10,7 +10,7 @@ from patchkit.gates.hardware import Hardware
 from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
 from patchkit.gates.registry import gate_names
-from patchkit.gates.verify import Report, Timed
+from patchkit.gates.verify import Report
 from patchkit.pull.blame import leaks_of
 from patchkit.pull.judge import _rows
 from patchkit.pull.verdict import GateRow
@@ -28,8 +28,7 @@ def report(*gates: GateResult) -> Report:
         base="1",
         tip="2",
         tree="3",
-        proven_with=(),
-        gates=tuple(Timed(result=gate, seconds=1.0) for gate in gates),
+        gates=gates,
         folder=Path("evidence"),
     )
 

@@ -8,6 +8,7 @@ on the CPU backend of an earlier candidate, and the numbers from an NVIDIA GPU, 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.anchors import AnchorsEvidence
 from patchkit.gates.base import GateResult
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
-from patchkit.gates.verify import Report, Timed
+from patchkit.gates.verify import Report
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.model import Run
 
@@ -63,7 +64,7 @@ def folder_of(results: list[GateResult], folder: Path, stopped: str | None = Non
         tip="c" * 40,
         tree="d" * 40,
         proven_with=("clang 22.1.8",),
-        gates=tuple(Timed(result=result, seconds=1.5) for result in results),
+        gates=tuple(replace(result, seconds=1.5) for result in results),
         folder=folder,
         stopped=stopped,
     )
