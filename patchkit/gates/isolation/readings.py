@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,20 @@ from patchkit.base.source import SourceText
 from patchkit.build.compile import hip_definitions
 from patchkit.build.compiler import Compiler
 from patchkit.build.jobs import run_parallel
-from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
+from patchkit.build.preprocess import PreprocessFailed, reading_digest, reading_text
+from patchkit.build.preprocess import Reading as Job
 from patchkit.build.toolchain import RocWmma, Toolchain, hip_flags, rocwmma_for
 from patchkit.build.units import Platform, SourceTree, kv_definitions
 from patchkit.candidate.subject import Subject
 from patchkit.cpp.lexer import TokenKind, lex
-from patchkit.gates.isolation.errors import TokensDiffer
+from patchkit.gates.isolation.evidence import Reading, Unreadable
+
+
+class TokensDiffer(GateError):
+    """A unit reads differently in a configuration that no patch is for."""
+
+    code = "ISOLATION_TOKENS"
+
 
 # One per generation whose paths differ in upstream's conditions: Volta, Ampere, Hopper.
 CUDA_ARCHS = ("sm_70", "sm_80", "sm_90")
@@ -263,17 +272,7 @@ def _place(
     _, end, found = marker
     # The marker names the line that follows it.
     line = int(found[1]) + source.line_of(offset) - source.line_of(end) - 1
-    return Location(path=_fold(found[2].decode("utf-8", "replace")), line=line)
-
-
-def _fold(path: str) -> str:
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == ".." and parts and parts[-1] not in {"", ".."}:
-            parts.pop()
-        else:
-            parts.append(part)
-    return "/".join(parts)
+    return Location(path=posixpath.normpath(found[2].decode("utf-8", "replace")), line=line)
 
 
 _EXPLAINED = 6  # differing cases whose tokens are looked at; the others are counted
@@ -299,6 +298,17 @@ class Case:
         """Whether neither tree can be read: these headers do not support the configuration."""
         return isinstance(self.before, PreprocessFailed) and isinstance(self.after, PreprocessFailed)
 
+    @property
+    def reading(self) -> Reading:
+        """As evidence."""
+        before, after = (
+            side if isinstance(side, str) else Unreadable(error=side.message)
+            for side in (self.before, self.after)
+        )
+        return Reading(
+            configuration=self.configuration.name, unit=self.unit, baseline=before, candidate=after
+        )
+
 
 def compare(
     cases: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
@@ -307,7 +317,7 @@ def compare(
 
     def read(configuration: Configuration, unit: str, tree: SourceTree) -> str | PreprocessFailed:
         try:
-            return reading_digest(_reading(configuration, unit, tree), compiler)
+            return reading_digest(_job(configuration, unit, tree), compiler)
         except PreprocessFailed as error:
             return error
 
@@ -341,16 +351,9 @@ def explain(
     return list(problems.values())
 
 
-def units_for(
-    units: Sequence[str], configurations: Sequence[Configuration]
-) -> list[tuple[Configuration, str]]:
-    """Every unit in every configuration, the configurations in order."""
-    return [(configuration, unit) for configuration in configurations for unit in units]
-
-
-def _reading(configuration: Configuration, unit: str, tree: SourceTree) -> Reading:
+def _job(configuration: Configuration, unit: str, tree: SourceTree) -> Job:
     flags = (*configuration.flags, *kv_definitions(tree.root))
-    return Reading(tree=tree, unit=unit, flags=flags, name=configuration.name)
+    return Job(tree=tree, unit=unit, flags=flags, name=configuration.name)
 
 
 def _spread(cases: Sequence[Case]) -> Iterator[Case]:
@@ -368,7 +371,7 @@ def _spread(cases: Sequence[Case]) -> Iterator[Case]:
 def _runs(case: Case, trees: tuple[SourceTree, SourceTree], compiler: Compiler) -> tuple[Run, ...]:
     if isinstance(case.after, PreprocessFailed) or isinstance(case.before, PreprocessFailed):
         return ()
-    before, after = (reading_text(_reading(case.configuration, case.unit, tree), compiler) for tree in trees)
+    before, after = (reading_text(_job(case.configuration, case.unit, tree), compiler) for tree in trees)
     return differing_runs(before, after, most=_RUNS)
 
 
@@ -395,7 +398,7 @@ def _unreadable(case: Case, error: PreprocessFailed, subject: Subject) -> Patchk
     place = error.where[0] if error.where else Location(path=case.unit)
     patches = ", ".join(subject.patches_of(place.path, place.line)) or "no patch"
     return GateError(
-        f"{error.message}",
+        error.message,
         code="ISOLATION_UNREADABLE",
         where=[Location(path=place.path, line=place.line, label=f"candidate, patch {patches}")],
         why=f"the baseline can be read there. {error.why or ''}".strip(),

@@ -7,8 +7,9 @@ import pytest
 from patchkit.base.errors import ConfigError, GateError
 from patchkit.gates.base import GateResult
 from patchkit.gates.hardware import Hardware
-from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
+from patchkit.gates.isolation.host_branch import HostBranchLeaks
+from patchkit.gates.isolation.readings import TokensDiffer
 from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report
 from patchkit.pull.blame import leaks_of

@@ -7,7 +7,7 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
-from patchkit.gates.isolation.errors import TokensDiffer
+from patchkit.gates.isolation.readings import TokensDiffer
 from patchkit.pull.changes import Change, Pull
 from patchkit.pull.outputs import append_summary, gate_sarif
 from patchkit.pull.run import in_order
