@@ -29,9 +29,7 @@ from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, 
 from patchkit.gates.blocks import (
     Block,
     Change,
-    Changes,
     Curve,
-    Curves,
     Point,
     Row,
     Table,
@@ -142,8 +140,8 @@ class BenchEvidence(DeviceEvidence):
 
     def blocks(self) -> Iterator[Block]:
         """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
-        yield Changes(tests=tuple(one.shown for one in self.tests))
-        yield Curves(curves=tuple(self._curves()))
+        yield from (one.shown for one in self.tests)
+        yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
         yield Table(
             name="bench",

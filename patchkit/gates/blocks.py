@@ -66,13 +66,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """The changes of all tests, on one scale."""
-
-    tests: tuple[Change, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """Tokens per second at a depth; ``low`` and ``high`` are None without an interval."""
 
@@ -92,14 +85,7 @@ class Curve:
     points: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
-    """Curves of every kind of test and setting."""
-
-    curves: tuple[Curve, ...]
-
-
-Block = Table | Changes | Curves
+Block = Table | Change | Curve
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
