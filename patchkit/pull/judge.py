@@ -56,10 +56,7 @@ def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
             return plan
         candidate, tree = write_plan(plan, repository)
         result = make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)
-    files: dict[str, bytes] = {}
-    for _, placed in plan.steps:
-        files |= placed.changes
-    return Made(plan=plan, candidate=candidate, result=result, files=files)
+    return Made(plan=plan, candidate=candidate, result=result, files=plan.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

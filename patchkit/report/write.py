@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
@@ -27,22 +26,26 @@ from patchkit.series.lock import PinWanted, load_lock
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportPlan:
-    """Files to write after a run: ``summary`` is appended to, the others are replaced."""
+def write_reports(
+    workspace: Workspace,
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    files: Mapping[str, Path],
+    summary: Path | None = None,
+    version: str,
+) -> None:
+    """Make the reports of the evidence in ``folder``: ``files`` by format; ``summary`` is appended to.
 
-    files: Mapping[str, Path]
-    summary: Path | None = None
-
-    def write(self, workspace: Workspace, folder: Path, environ: Mapping[str, str], version: str) -> None:
-        """Make every report of the evidence in ``folder``; raises what its parts raise."""
-        if not self.files and self.summary is None:
-            return
-        evidence = read_evidence(workspace, folder, environ)
-        for form, path in self.files.items():
-            write_report(path, make_report(evidence, form, version=version))
-        if self.summary is not None:
-            append_report(self.summary, make_report(evidence, "markdown", version=version))
+    Raises what reading evidence and writing a report raise.
+    """
+    if not files and summary is None:
+        return
+    evidence = read_evidence(workspace, folder, environ)
+    for form, path in files.items():
+        write_report(path, make_report(evidence, form, version=version))
+    if summary is not None:
+        append_report(summary, "\n" + make_report(evidence, "markdown", version=version))
 
 
 def find_evidence(
@@ -143,9 +146,9 @@ def write_report(path: Path, text: str) -> None:
 
 
 def append_report(path: Path, text: str) -> None:
-    """Append to a file that others write to, too, such as the summary of a step. Raises CacheError."""
+    """Append to a file that other steps of a CI job write to, too. Raises CacheError."""
     with disk_errors(path, "writing the summary", OTHER_FILE), path.open("ab") as stream:
-        stream.write(b"\n" + text.encode("utf-8", "backslashreplace"))
+        stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 def check_writable(path: Path, *, appends: bool = False) -> None:

@@ -7,12 +7,14 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
+from patchkit.candidate.workspace import Workspace
 from patchkit.gates.isolation.readings import TokensDiffer
 from patchkit.pull.changes import Change, Pull
-from patchkit.pull.outputs import append_summary, gate_sarif
+from patchkit.pull.outputs import gate_sarif, write_outputs
 from patchkit.pull.run import in_order
 from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.series.folder import SeriesDir
 from patchkit.upstream.repository import Repository
 
 LEAK = Finding(
@@ -32,6 +34,10 @@ ROWS = (
     GateRow(gate="isolation", state="failed", why="it changed", summary="1 of 2 readings"),
     GateRow(gate="compile", state="not run", why="gate isolation failed"),
     GateRow(gate="bench", state="not needed", why="tree abc is as it was"),
+)
+
+WORKSPACE = Workspace(
+    series=SeriesDir(root=Path("s"), origin="named"), cache_root=Path("c"), reporter=NullReporter()
 )
 
 
@@ -151,8 +157,8 @@ def test_a_finding_in_sarif_lies_at_the_line_of_the_patch() -> None:
 def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
     path.write_text("before\n")
-    append_summary(verdict(), path)
-    append_summary(verdict(LEAK), path)
+    for made in (verdict(), verdict(LEAK)):
+        write_outputs(made, WORKSPACE, summary=path, sarif=None, reports=None, environ={}, version="1")
     text = path.read_text()
     assert text.startswith("before\n## patchkit gate: passed")
     assert "## patchkit gate: blocked" in text
