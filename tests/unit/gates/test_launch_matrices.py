@@ -104,18 +104,7 @@ def test_what_a_patch_promises_breaks_no_rule_and_is_told(compared, guarded: Gua
     assert check_matrices(moved, guarded) == []
     assert unshown_matrices(moved, guarded.about_matrices) == []
     told = list(matrix_lines(moved))
-    assert told[1].split() == [
-        "pp4",
-        "mul_mat_vec_q",
-        "x1",
-        "of",
-        "128",
-        "->",
-        "mul_mat_q",
-        "x1",
-        "of",
-        "128",
-    ]
+    assert " ".join(told[1].split()) == "pp4 mul_mat_vec_q x1 of 128 -> mul_mat_q x1 of 128"
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""What became of gates in a pull request, and whom a problem leaks into."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,27 +1,17 @@
+"""What git says of a pull request, and the series of its head, read without running anything of it."""
+
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from demo_world import git
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
 from patchkit.pull.changes import Change, part_of, read_pull
 from patchkit.pull.side import read_side
 from patchkit.upstream.repository import Repository
-
-_WHO = {
-    "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",
-    "GIT_COMMITTER_NAME": "who", "GIT_COMMITTER_EMAIL": "who@localhost",
-}  # fmt: skip
-
-
-def git(at: Path, *args: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(at), *args], env={**os.environ, **_WHO}, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 @pytest.fixture

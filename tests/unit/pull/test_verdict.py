@@ -1,3 +1,5 @@
+"""The verdict: its word, its exit code, and how it is told."""
+
 from __future__ import annotations
 
 import json

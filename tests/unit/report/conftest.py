@@ -1,13 +1,9 @@
-"""Evidence to make reports of.
-
-Vocabulary: *whole* is evidence of real runs, shortened: the no-GPU ladder of build 6900 for gfx1151, gates
-on the CPU backend of an earlier candidate, and the numbers from an NVIDIA GPU, which are not of that run.
-*failing* is written by the gates' own classes, with problems of every kind.
-"""
+"""Evidence to make reports of: of real runs, of a run that failed, and of one that ended in the middle."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +14,7 @@ from patchkit.gates.anchors import AnchorsEvidence
 from patchkit.gates.base import GateResult
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
 from patchkit.gates.verify import Report
-from patchkit.report.evidence import parse_evidence
+from patchkit.report.evidence import load_evidence, parse_evidence
 from patchkit.report.model import Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,12 +31,29 @@ class Stopped(PatchkitError):
 
 @pytest.fixture(scope="session")
 def whole_files() -> dict[str, bytes]:
+    """Of real runs, shortened, by name.
+
+    The gates that need no GPU, of build 6900 for gfx1151; gates on the CPU backend, of an earlier candidate;
+    the numbers from an NVIDIA GPU, which are of another run than the report.
+    """
     return {path.name: path.read_bytes() for path in sorted(WHOLE.glob("*.json"))}
 
 
 @pytest.fixture(scope="session")
 def whole(whole_files: dict[str, bytes]) -> Run:
     return parse_evidence(whole_files, "evidence")
+
+
+@pytest.fixture
+def whole_but(whole_files: dict[str, bytes]) -> Callable[[str, Callable[[dict], None]], Run]:
+    """The run of real gates with one file of evidence changed."""
+
+    def read(name: str, change: Callable[[dict], None]) -> Run:
+        document = json.loads(whole_files[name])
+        change(document)
+        return parse_evidence({**whole_files, name: json.dumps(document).encode()}, "e")
+
+    return read
 
 
 LEAK = Leaks(
@@ -111,8 +124,22 @@ def failing_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def failing(failing_folder: Path) -> Run:
-    files = {path.name: path.read_bytes() for path in failing_folder.glob("*.json")}
-    return parse_evidence(files, "evidence")
+    return load_evidence(failing_folder)
+
+
+@pytest.fixture
+def with_problem(failing: Run) -> Callable[..., Run]:
+    """The failed run with one gate, isolation, whose only problem and place are changed as given."""
+    isolation = next(gate for gate in failing.gates if gate.name == "isolation")
+
+    def make(*, place: dict[str, str] | None = None, gate: dict | None = None, **problem: str) -> Run:
+        first = isolation.problems[0]
+        places = first.places if place is None else (first.places[0].model_copy(update=place),)
+        changed = first.model_copy(update={"places": places, **problem})
+        one = isolation.model_copy(update={"problems": (changed,), **(gate or {})})
+        return failing.model_copy(update={"gates": (one,)})
+
+    return make
 
 
 @pytest.fixture
@@ -124,4 +151,4 @@ def stopped(tmp_path: Path) -> Run:
         GateResult(gate="compile", verdict="not run", summary="gate isolation could not run"),
     ]
     folder = folder_of(results, tmp_path / "evidence", stopped="TOOLCHAIN")
-    return parse_evidence({path.name: path.read_bytes() for path in folder.glob("*.json")}, "evidence")
+    return load_evidence(folder)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 
 import pytest
 
 from patchkit.gates.blocks import Change, Curve, Point
-from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import curve_charts, strip_chart
 from patchkit.report.model import Run
 
@@ -68,11 +67,12 @@ def test_curves_stay_inside_and_higher_is_faster(speed: float) -> None:
     assert second.low >= second.y >= second.high
 
 
-def test_a_single_round_has_no_interval(whole_files: dict[str, bytes]) -> None:
-    document = json.loads(whole_files["bench@cpu.json"])
-    for test in document["evidence"]["samples"]["tests"]:
-        test["samples_ns"] = {arm: rounds[:1] for arm, rounds in test["samples_ns"].items()}
-    run = parse_evidence({**whole_files, "bench@cpu.json": json.dumps(document).encode()}, "e")
+def test_a_single_round_has_no_interval(whole_but: Callable[..., Run]) -> None:
+    def one_round(document: dict) -> None:
+        for test in document["evidence"]["samples"]["tests"]:
+            test["samples_ns"] = {arm: rounds[:1] for arm, rounds in test["samples_ns"].items()}
+
+    run = whole_but("bench@cpu.json", one_round)
     points = [point for curve in _drawn(run, Curve) for point in curve.points]
     assert len(points) == 8
     assert {(point.low, point.high) for point in points} == {(None, None)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,9 @@ def test_a_folder_without_a_report_is_absent_evidence(tmp_path: Path) -> None:
     assert "patchkit verify" in (caught.value.hint or "")
 
 
-def test_the_file_of_a_gate_must_be_of_the_same_run(whole_files: dict[str, bytes]) -> None:
-    changed = whole_files["anchors.json"].replace(b"12 edits", b"13 edits")
+def test_the_file_of_a_gate_must_be_of_the_same_run(whole_but: Callable[..., Run]) -> None:
     with pytest.raises(EvidenceContradicts) as caught:
-        parse_evidence({**whole_files, "anchors.json": changed}, "e")
+        whole_but("anchors.json", lambda file: file.update(summary="13 edits"))
     assert caught.value.where[0].path == "e/anchors.json"
 
 
@@ -129,12 +129,9 @@ def test_a_gate_that_is_unknown_is_shown_without_tables(whole_files: dict[str, b
     assert gate.tables == ()
 
 
-def test_a_broken_detail_names_file_and_path(whole_files: dict[str, bytes]) -> None:
-    document = json.loads(whole_files["resources.json"])
-    document["evidence"]["rows"][3]["after"]["vgprs"] = "many"
-    files = {**whole_files, "resources.json": json.dumps(document).encode()}
+def test_a_broken_detail_names_file_and_path(whole_but: Callable[..., Run]) -> None:
     with pytest.raises(EvidenceMalformed) as caught:
-        parse_evidence(files, "e")
+        whole_but("resources.json", lambda file: file["evidence"]["rows"][3]["after"].update(vgprs="many"))
     assert caught.value.message.startswith(
         "e/resources.json: $.evidence.rows[3].after.vgprs is not a whole number"
     )
