@@ -427,8 +427,10 @@ _KINDS: Mapping[str, tuple[Callable[[Small], Mapping[str, str | None]], bool]] =
 }
 
 
-@pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("backend", [None, "cpu"])
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [*((kind, None) for kind in _KINDS), ("words of a profile", "cpu"), ("other bytes", "cpu")],
+)
 def test_what_would_run_is_what_runs(small: Small, kind: str, backend: str | None) -> None:
     make, lock = _KINDS[kind]
     small.pull(make(small), lock=lock)
