@@ -1,4 +1,4 @@
-"""Gate ``anchors``: planned again, the series puts every edit where the candidate has it."""
+"""Gate ``anchors``: planned again now, the series still gives what the candidate has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate ``backend-ops``: test-backend-ops on both sides, and cases of ours where it has holes."""
+"""Gate ``backend-ops``: upstream's test-backend-ops on both sides, and our cases of what it leaves out."""
 
 from __future__ import annotations
 

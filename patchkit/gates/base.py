@@ -1,4 +1,4 @@
-"""What a gate is, what it looks at, and what it answers."""
+"""What every gate has in common: what it is made with, its result, and the base of its evidence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Evidence(Record):
         yield from ()
 
     def as_json(self) -> dict[str, object]:
-        """Plain data, with the keys that were filled in."""
+        """As it is written; what was not filled in has no key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 

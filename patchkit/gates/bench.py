@@ -1,4 +1,4 @@
-"""The gate ``bench`` on a backend: both sides built, a model chosen, then measured.
+"""Gate ``bench``: both sides are built and measured in turns with llama-bench; the candidate is not slower.
 
 Without a model of the user's a small one with random weights is measured: enough to see a loss, but the gains
 that patches promise were measured with real models, so none is asked of it.

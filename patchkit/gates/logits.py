@@ -1,4 +1,4 @@
-"""The gate ``logits``: whole models on both sides, held against the CPU backend of the baseline."""
+"""Gate ``logits``: what whole models answer on both sides is as near to the CPU as before."""
 
 from __future__ import annotations
 

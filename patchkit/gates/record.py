@@ -1,4 +1,4 @@
-"""The result of a gate as it is kept in a file, read back from anybody."""
+"""A gate's result as it is kept in a file, which strangers may have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a changed path of this repository is a part of."""
+"""What a pull request changes, and which part of the project each changed path belongs to."""
 
 from __future__ import annotations
 

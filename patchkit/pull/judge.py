@@ -1,4 +1,4 @@
-"""One target: its candidate, the gates it needs, and what came of each."""
+"""Judging one target: its candidate is made, and the gates run whose answer may have changed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """The rows of the ladder and the problems, each with the evidence of its gate."""
+    """What came of each gate, and the problems, each with the evidence of its gate."""
 
     rows: tuple[GateRow, ...]
     problems: tuple[tuple[PatchkitError, Evidence | None], ...] = ()

@@ -1,4 +1,4 @@
-"""The first look at a pull request, at what git says of it: often that no candidate has to be judged."""
+"""The first look at a pull request, by git alone: often it shows that no candidate has to be judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports from the evidence that lies in the cache, or in any folder."""
+"""Finding evidence, in the cache or in any folder, and writing reports of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells what was recorded of a GPU: as evidence, and as the rows that a person reads."""
+"""What was recorded of a GPU, as evidence and as lines for a person."""
 
 from __future__ import annotations
 

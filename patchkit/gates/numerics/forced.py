@@ -69,7 +69,7 @@ def forced_tree(subject: Subject, patch: PatchPart) -> Path:
 
 
 def _opened(root: Path, path: str, patch: PatchPart) -> bytes:
-    """Step 1 for one file. A file that shows nothing of the guard is taken as it is."""
+    """One file with the guard's conditions as they hold in a CUDA build; the same where it has none."""
     guard = patch.guard
     reading = {
         _tokens(guard.device): b"defined(__CUDA_ARCH__)",

@@ -1,4 +1,4 @@
-"""What the results of a bundle prove: pure, from the manifest and what came back.
+"""What the results of a bundle prove; nothing is read from disk or run here.
 
 Limits. Upstream allows an NMSE of 5e-4 against sums that the CPU rounds too. Ours are against double
 precision, where upstream's own parameters (stride 256, 4 warps) had at most 2.8e-6 over a result and

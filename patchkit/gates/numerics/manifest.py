@@ -1,4 +1,4 @@
-"""What a bundle says about itself: a JSON file, read strictly."""
+"""The manifest of a bundle: a JSON file that says what the bundle measures."""
 
 from __future__ import annotations
 

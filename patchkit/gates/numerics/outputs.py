@@ -1,4 +1,4 @@
-"""What came back from a bundle: its folder ``results``."""
+"""Reading what the programs of a bundle wrote into its folder ``results``."""
 
 from __future__ import annotations
 
