@@ -11,6 +11,7 @@ from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.pull.changes import Part, Pull
 
 RowState = Literal["passed", "failed", "not run", "not needed", "would run"]
+_STATUS = {"A": "added", "D": "removed"}  # by git's letter
 Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained"]
 
 
@@ -134,7 +135,11 @@ class Verdict:
             "fork_point": self.pull.fork_point,
             "behind": self.pull.behind,
             "changes": [
-                {"path": one.path, "status": one.status, "part": self.parts.get(one.path)}
+                {
+                    "path": one.path,
+                    "status": _STATUS.get(one.letter, "changed"),
+                    "part": self.parts.get(one.path),
+                }
                 for one in self.pull.changes
             ],
             "own_tests": self.own_tests,

@@ -11,12 +11,13 @@ from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.isolation.readings import TokensDiffer
-from patchkit.pull.changes import Change, Pull
+from patchkit.pull.changes import Pull
 from patchkit.pull.outputs import gate_sarif, write_outputs
 from patchkit.pull.run import in_order
 from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 from patchkit.series.folder import SeriesDir
+from patchkit.upstream.git import Change
 from patchkit.upstream.repository import Repository
 
 LEAK = Finding(
@@ -52,7 +53,7 @@ def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object
         head="c" * 40,
         fork_point="a" * 40,
         behind=0,
-        changes=(Change(path=path, status="changed", mode="100644"),),
+        changes=(Change(path=path, letter="M", modes=("100644", "100644"), ids=("", "")),),
     )
     judged = Judged(
         name="gfx1151 on b6900",
@@ -87,7 +88,11 @@ def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
     made: Verdict, word: str, code: ExitCode
 ) -> None:
     assert (made.word, made.exit_code) == (word, code)
-    assert made.as_json()["verdict"] == word
+    document = made.as_json()
+    assert document["verdict"] == word
+    assert document["changes"] == [
+        {"path": "arch_profiles/gfx1151.toml", "status": "changed", "part": "profile"}
+    ]
 
 
 def test_a_lock_that_is_behind_hides_nothing() -> None:
