@@ -21,7 +21,7 @@ from patchkit.candidate.workspace import Workspace
 from patchkit.gates.base import Gate, GateResult, RunSetup
 from patchkit.gates.hardware import Hardware, choose_hardware
 from patchkit.gates.registry import cpu_names, entries, gate_names, load
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 from patchkit.upstream.repository import Repository
 
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
@@ -101,7 +101,10 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware)
-    repository, candidate = _candidate(workspace, archs, upstream, candidate)
+    if candidate is None:
+        repository, candidate = find_candidate(workspace, archs, upstream)
+    else:
+        repository = Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter)
     tree = repository.tree_of(candidate.tip)
     report = Report(
         branch=candidate.branch,
@@ -159,15 +162,6 @@ def _nothing(report: Report, hardware: Hardware, then: Callable[[Path], None] | 
     if then is not None:
         then(report.folder)
     return report
-
-
-def _candidate(
-    workspace: Workspace, archs: Sequence[str], upstream: PinWanted, given: Candidate | None
-) -> tuple[Repository, Candidate]:
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    if given is None:
-        return find_candidate(workspace, archs, pin)
-    return Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter), given
 
 
 def _cut_short(

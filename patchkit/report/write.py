@@ -21,7 +21,7 @@ from patchkit.report.evidence import load_evidence
 from patchkit.report.model import Run
 from patchkit.report.registry import FORMATS, find_format
 from patchkit.report.sweep import sweep_tables
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
@@ -73,8 +73,7 @@ def find_evidence(
     if branch is not None:
         repository, candidate = named_candidate(workspace, branch[0])
     else:
-        pin = load_lock(workspace.series.lock).pin(upstream)
-        repository, candidate = find_candidate(workspace, tuple(archs), pin)
+        repository, candidate = find_candidate(workspace, archs, upstream)
     tree = repository.git.run("rev-parse", "--verify", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
     return workspace.cache_root / "evidence" / tree, candidate.branch
 

@@ -16,7 +16,6 @@ from patchkit.candidate.plan import Request
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
 
 ARCH = "gfx1151"
 
@@ -26,6 +25,6 @@ def subject_for(series: SeriesDir, cache: Path, toolchain: Toolchain, archs: Seq
     workspace = Workspace(series=series, cache_root=cache, reporter=NullReporter())
     with FileLock(cache.with_name("gates.lock")):  # other tests move the branch
         run_apply(Request(archs=(ARCH,), unlocked=True), workspace, checkout=None)
-        repository, candidate = find_candidate(workspace, (ARCH,), load_lock(series.lock).pin(6900))
+        repository, candidate = find_candidate(workspace, (ARCH,), "b6900")
         subject = make_subject(workspace, repository, candidate, toolchain)
     return replace(subject, profiles={arch: subject.profiles[arch] for arch in archs})

@@ -14,7 +14,7 @@ from patchkit.gates.base import GateResult
 from patchkit.gates.numerics.bundle import make_bundle
 from patchkit.gates.numerics.gate import judge_bundle, run_bundle
 from patchkit.gates.numerics.manifest import Manifest
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 
 
 def build_numerics(
@@ -55,6 +55,5 @@ def measure_numerics(
 
 
 def _subject(workspace: Workspace, archs: Sequence[str], upstream: PinWanted) -> Subject:
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin)
+    repository, candidate = find_candidate(workspace, archs, upstream)
     return make_subject(workspace, repository, candidate, None)
