@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evidence_files import files_of
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.anchors import AnchorsEvidence
 from patchkit.gates.base import GateResult
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
-from patchkit.gates.verify import Report
-from patchkit.report.evidence import load_evidence, parse_evidence
+from patchkit.report.evidence import parse_evidence
 from patchkit.report.model import Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,33 +67,13 @@ LEAK = Leaks(
 NOWHERE = Leaks("the candidate has another order of patches", hint="patchkit apply --arch gfx1151")
 
 
-def folder_of(results: list[GateResult], folder: Path, stopped: str | None = None) -> Path:
-    """The evidence of a run with these results, as ``verify`` writes it."""
-    report = Report(
-        branch="candidate/gfx1151/b6900",
-        archs=("gfx1151",),
-        base="b" * 40,
-        tip="c" * 40,
-        tree="d" * 40,
-        proven_with=("clang 22.1.8",),
-        gates=tuple(replace(result, seconds=1.5) for result in results),
-        folder=folder,
-        stopped=stopped,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(report.as_json()))
-    for result in results:
-        if result.evidence or result.problems:
-            (folder / f"{result.gate}.json").write_text(json.dumps(result.as_json()))
-    return folder
-
-
 def _reading(configuration: str, candidate: str | Unreadable) -> Reading:
     return Reading(configuration=configuration, unit="fattn.cu", baseline="a" * 64, candidate=candidate)
 
 
 @pytest.fixture(scope="session")
-def failing_folder(tmp_path_factory) -> Path:
+def failing_files() -> dict[str, bytes]:
+    """Of a run in which isolation found something."""
     results = [
         GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(
@@ -119,12 +98,12 @@ def failing_folder(tmp_path_factory) -> Path:
         ),
         GateResult(gate="compile", verdict="not run", summary="gate isolation failed"),
     ]
-    return folder_of(results, tmp_path_factory.mktemp("failing") / "evidence")
+    return files_of(results)
 
 
 @pytest.fixture(scope="session")
-def failing(failing_folder: Path) -> Run:
-    return load_evidence(failing_folder)
+def failing(failing_files: dict[str, bytes]) -> Run:
+    return parse_evidence(failing_files, "evidence")
 
 
 @pytest.fixture
@@ -143,12 +122,11 @@ def with_problem(failing: Run) -> Callable[..., Run]:
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Run:
+def stopped() -> Run:
     """A run that ended in the middle: the compiler was not there."""
     results = [
         GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(gate="isolation", verdict="not run", summary="no clang", problems=(Stopped("no clang"),)),
         GateResult(gate="compile", verdict="not run", summary="gate isolation could not run"),
     ]
-    folder = folder_of(results, tmp_path / "evidence", stopped="TOOLCHAIN")
-    return load_evidence(folder)
+    return parse_evidence(files_of(results, ok=False, stopped="TOOLCHAIN"), "evidence")
