@@ -8,13 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from launches import compiled_kernel, recorded
+from launches import comparison_of, compiled_kernel, recorded
 
 from patchkit.gates.launch.account import matrix_lines
 from patchkit.gates.launch.geometry import Guarded
 from patchkit.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
 from patchkit.gates.launch.runs import Comparison, bench_runs
-from patchkit.gpu.cases import OpRow
 from patchkit.gpu.device import device_of
 from patchkit.gpu.models import SmallModel
 from patchkit.gpu.session import BenchRun, RecordedRun
@@ -31,7 +30,7 @@ Launched = tuple[str, int]
 
 
 @pytest.fixture
-def compared(tmp_path: Path, checkout: Path) -> Callable[..., Comparison]:
+def compared(tmp_path: Path) -> Callable[..., Comparison]:
     """One run of a quantized model on both sides; each launch is one kernel with so many threads."""
 
     def run(launches: list[Launched]) -> RecordedRun:
@@ -40,16 +39,7 @@ def compared(tmp_path: Path, checkout: Path) -> Callable[..., Comparison]:
 
     def make(before: list[Launched], after: list[Launched]) -> Comparison:
         test = BenchRun(model=SmallModel(head_size=64, weights=("Q4_K",)), prompt=4, generated=0, depth=0)
-        row = OpRow(params="x", is_supported=True)
-        empty = run([])
-        return Comparison(
-            device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
-            support=((row,), (row,)),
-            asked=(),
-            not_understood=(),
-            cases=(empty, empty),
-            benches=((test, run(before), run(after)),),
-        )
+        return comparison_of((run([]), run([])), [(test, run(before), run(after))])
 
     return make
 
