@@ -78,11 +78,6 @@ _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
-def hip_units(tree: Path) -> tuple[str, ...]:
-    """The units that upstream's CMake compiles for HIP with its default options, sorted."""
-    return platform_units(tree, "hip")
-
-
 def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
     """The units of one backend: what its CMake list globs and adds with default options.
 
@@ -192,7 +187,7 @@ def units_including(
     """Of ``units`` (those for HIP by default), the ones whose closure has one of ``files``, in order."""
     wanted = frozenset(files)
     graph = IncludeGraph(tree)
-    among = hip_units(tree) if units is None else units
+    among = platform_units(tree, "hip") if units is None else units
     return tuple(unit for unit in among if not wanted.isdisjoint(graph.closure(unit)))
 
 

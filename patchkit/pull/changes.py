@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -120,11 +119,6 @@ SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rule
 _PLAIN_FILES = frozenset({"100644", "100755"})
 _TEXTS = (".md", ".rst", ".txt", ".png", ".svg")
 _DOCUMENTS = ("LICENSE", "NOTICE", "AUTHORS")
-
-
-def parts_of(changes: Iterable[Change]) -> dict[str, Part]:
-    """The part of every changed path."""
-    return {change.path: part_of(change) for change in changes}
 
 
 def part_of(change: Change) -> Part:

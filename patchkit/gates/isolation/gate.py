@@ -19,7 +19,7 @@ from patchkit.build.compile import CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.jobs import run_parallel
 from patchkit.build.toolchain import rocwmma_for
-from patchkit.build.units import Platform, SourceTree, platform_units, units_including
+from patchkit.build.units import Platform, SourceTree, platform_units
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.gates.base import GateResult, RunSetup
 from patchkit.gates.isolation.evidence import Compared, HostBranch, IsolationEvidence
@@ -41,6 +41,7 @@ from patchkit.gates.isolation.readings import (
     rocwmma_flags,
     stand_in_headers,
 )
+from patchkit.gates.touched import touched_units
 
 
 def _summary(cases: Sequence[Case], host: HostBranch) -> str:
@@ -140,7 +141,7 @@ class IsolationGate:
                 summary="the set of compiled files changed",
                 problems=tuple(problems),
             )
-        touched = {platform: _touched(subject, trees, platform) for platform in _PLATFORMS}
+        touched = {platform: touched_units(subject, platform) for platform in _PLATFORMS}
         problems += _unreached(subject, trees, touched)
         headers, stand_ins = stand_in_headers(
             (name for tree in trees for unit in touched["cuda"] for name in tree.graph.system_headers(unit)),
@@ -248,12 +249,6 @@ def _lists(subject: Subject, trees: tuple[SourceTree, SourceTree]) -> Iterator[P
                 why="every GPU's build would change, with no guard that could help",
                 hint="put the code into a header that is included under the guard",
             )
-
-
-def _touched(subject: Subject, trees: tuple[SourceTree, SourceTree], platform: Platform) -> tuple[str, ...]:
-    units = platform_units(trees[0].root, platform)
-    found = {unit for tree in trees for unit in units_including(tree.root, subject.changed_files, units)}
-    return tuple(sorted(found))
 
 
 def _unreached(

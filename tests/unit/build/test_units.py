@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.units import IncludeGraph, hip_units, platform_units, units_including
+from patchkit.build.units import IncludeGraph, platform_units, units_including
 
 _CMAKE = """
 if (FOO)
@@ -43,7 +43,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_units_are_those_of_the_default_options(tree: Path) -> None:
-    assert hip_units(tree) == (
+    assert platform_units(tree, "hip") == (
         "ggml/src/ggml-cuda/a.cu",
         "ggml/src/ggml-cuda/b.cu",
         "ggml/src/ggml-cuda/template-instances/some-1.cu",
@@ -76,7 +76,7 @@ def test_a_missing_or_empty_list_is_an_error(tree: Path) -> None:
     assert caught.value.where[0].path == "ggml/src/ggml-musa/CMakeLists.txt"
     (tree / "ggml/src/ggml-hip/CMakeLists.txt").write_text("# nothing\n")
     with refused("BUILD_LIST_MISSING"):
-        hip_units(tree)
+        platform_units(tree, "hip")
 
 
 def test_an_include_by_macro_is_an_error_with_its_line(tree: Path) -> None:
@@ -103,5 +103,5 @@ endif()
 """
     (tmp_path / "ggml/src/ggml-hip").mkdir()
     (tmp_path / "ggml/src/ggml-hip/CMakeLists.txt").write_text(text)
-    names = [unit.rpartition("/")[2] for unit in hip_units(tmp_path)]
+    names = [unit.rpartition("/")[2] for unit in platform_units(tmp_path, "hip")]
     assert names == ["tile.cu", "vec-a.cu", "vec-b.cu"]

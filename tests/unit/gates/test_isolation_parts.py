@@ -19,6 +19,7 @@ from patchkit.gates.isolation.readings import (
     musa_configurations,
     stand_in_headers,
 )
+from patchkit.gates.touched import touched_units
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 _REGION = "#if defined(GGML_USE_HIP) && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))"
@@ -42,7 +43,7 @@ def test_a_changed_file_that_nothing_includes_is_a_problem(make_subject) -> None
     files = {**_LISTS, UNIT: '#include "k.cuh"\n', "ggml/src/ggml-cuda/k.cuh": "", "ggml/src/ggml.c": ""}
     subject = make_subject(files, files, touched=("ggml/src/ggml-cuda/k.cuh", "ggml/src/ggml.c"))
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
-    touched = {"hip": isolation._touched(subject, trees, "hip")}
+    touched = {"hip": touched_units(subject)}
     assert touched == {"hip": (UNIT,)}
     (problem,) = isolation._unreached(subject, trees, touched)
     assert problem.where[0].path == "ggml/src/ggml.c"
