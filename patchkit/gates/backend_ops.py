@@ -381,7 +381,7 @@ class BackendOpsGate:
             problems=problems,
             evidence=evidence,
             not_run=(
-                *((self.machine.note,) if self.machine.note else ()),
+                *self.machine.not_proven,
                 *(
                     (f"upstream's cases that do not match {evidence.pattern}: a sample ran",)
                     if evidence.pattern

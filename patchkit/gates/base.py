@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 
 Many = Annotated[tuple[_T, ...], Field(strict=False)]
 """A list in JSON, which strict models would not take for a tuple."""
+Both = Annotated[tuple[_T, _T], Field(strict=False)]
+"""The same of both sides, or both ends of an interval."""
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 MeasuredNumber = Annotated[float, Field(allow_inf_nan=True)]

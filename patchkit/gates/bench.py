@@ -25,7 +25,7 @@ from patchkit.device.bench.rows import BenchTest
 from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.device.bench.statistics import Verdict, bootstrap_median
 from patchkit.device.runner import Runner
-from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
+from patchkit.gates.base import Both, Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
 from patchkit.gates.blocks import (
     Block,
     Change,
@@ -59,8 +59,8 @@ class JudgedTest(Record):
     baseline_tokens_per_second: Number
     candidate_tokens_per_second: Number
     change: Number
-    interval: Annotated[tuple[Number, Number], Field(strict=False)]
-    baseline_against_itself: Annotated[tuple[Number, Number], Field(strict=False)]
+    interval: Both[Number]
+    baseline_against_itself: Both[Number]
     margin: Number
     smallest_loss_seen: Number
     rounds: Count
@@ -391,10 +391,10 @@ class BenchOnDevice:
             backend=self.machine.backend,
             sides=built_sides(sides),
         ).run(subject)
-        extra = (self.machine.note,) if self.machine.note else ()
+        not_run = [*result.not_run, *self.machine.not_proven]
         if self.model is None and not self.machine.is_cpu:
-            extra = (*extra, "the gains that patches promise: they are of real models (--model GGUF)")
-        return replace(result, not_run=(*result.not_run, *extra))
+            not_run.append("the gains that patches promise: they are of real models (--model GGUF)")
+        return replace(result, not_run=tuple(not_run))
 
     def _plan(self) -> BenchPlan:
         if self.plan is not None:

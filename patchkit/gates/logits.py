@@ -217,7 +217,7 @@ class LogitsGate:
                 text=read,
             ),
             not_run=(
-                *((self.machine.note,) if self.machine.note else ()),
+                *self.machine.not_proven,
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
             ),
             lines=(
