@@ -24,6 +24,7 @@ from patchkit.candidate.lock import relock
 from patchkit.candidate.plan import Request
 from patchkit.candidate.workspace import Workspace
 from patchkit.gates.hardware import Hardware, choose_hardware
+from patchkit.gates.registry import gate_names
 from patchkit.pull.look import GateRequest, look_first
 from patchkit.pull.run import run_gate
 from patchkit.pull.text import gate_lines, gate_markdown
@@ -35,17 +36,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FIRST = "patches/0001-demo-launch-bounds/patch.toml"
 SECOND = "patches/0002-demo-twin/patch.toml"
 PROFILE = "arch_profiles/gfx1151.toml"
-LADDER = (
-    "anchors",
-    "isolation",
-    "compile",
-    "resources",
-    "launch",
-    "numerics",
-    "backend-ops",
-    "logits",
-    "bench",
-)
+LADDER = gate_names()
 
 
 def judge_now(request: GateRequest, workspace: Workspace) -> Verdict:
@@ -135,6 +126,10 @@ def states(verdict: Verdict) -> dict[str, str]:
     return {row.gate: row.state for row in one.rows}
 
 
+def would_run(verdict: Verdict) -> set[str]:
+    return {name for name, state in states(verdict).items() if state == "would run"}
+
+
 def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
     shutil.rmtree(small.cache)
     verdict = small.judge({"docs/how.md": "two\n", "README.md": "two\n"})
@@ -188,7 +183,7 @@ def test_the_profile_of_another_gpu_reaches_no_candidate(small: Small) -> None:
 
 def test_a_gpu_that_goes_is_looked_for_in_the_others_candidates(small: Small) -> None:
     verdict = small.judge({"arch_profiles/gfx906.toml": None}, explain=True)
-    assert {name for name, state in states(verdict).items() if state == "would run"} == {
+    assert would_run(verdict) == {
         "anchors",
         "isolation",
         "launch",
@@ -215,7 +210,7 @@ def test_a_rule_of_a_patch_needs_the_gate_that_reads_it(
     assert old in text
     small.pull({SECOND: text.replace(old, new, 1)}, lock=True)
     verdict = small.gate(explain=True)
-    assert {name for name, state in states(verdict).items() if state == "would run"} == {"anchors", *gates}
+    assert would_run(verdict) == {"anchors", *gates}
     assert any("what its kernels may cost" in text for text in verdict.attention) == bool(gates)
 
 
@@ -227,7 +222,7 @@ def test_a_fact_of_the_target_needs_the_gates_that_count_with_it(small: Small) -
         lock=True,
     )
     verdict = small.gate(explain=True)
-    assert {name for name, state in states(verdict).items() if state == "would run"} == {
+    assert would_run(verdict) == {
         "anchors",
         "resources",
         "launch",
