@@ -1,8 +1,8 @@
 """What every test stands on: an isolated environment, and the real pin in a cache shared by all workers.
 
-Vocabulary: the *warm cache* is a patchkit cache folder that already holds the verified pin; it is made
-once per machine under ``$PATCHKIT_TEST_CACHE`` (default: ``patchkit-tests`` in the user cache folder)
-and only read afterwards. A test that writes to a cache asks for ``pin_cache``, its own copy.
+That cache, ``warm_cache``, is made once per machine under ``$PATCHKIT_TEST_CACHE`` (default:
+``patchkit-tests`` in the user cache folder) and only read afterwards. A test that writes to a cache asks
+for ``pin_cache``, a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from caches import link_objects
+from caches import link_kept
 from command_line import run_patchkit
 from filelock import FileLock
 from hypothesis import settings
@@ -83,6 +83,9 @@ def isolated_environment(
     monkeypatch.setenv("HOME", str(home))
     for name, folder in (("CACHE_HOME", ".cache"), ("CONFIG_HOME", ".config"), ("DATA_HOME", ".local/share")):
         monkeypatch.setenv(f"XDG_{name}", str(home / folder))
+    # Programs that tests start find patchkit compiled, whether or not they may write beside the source.
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(_TEST_CACHE / "bytecode"))
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.delenv("LANG", raising=False)
@@ -173,14 +176,14 @@ def gates_cache(test_cache: Path, warm_cache: Path, hip_toolchain) -> Path:
 @pytest.fixture
 def pin_cache(warm_cache: Path, tmp_path: Path) -> Path:
     """A private copy of the warm cache; git never rewrites an object, so those are linked."""
-    return shutil.copytree(warm_cache, tmp_path / "pin-cache", copy_function=link_objects)
+    return shutil.copytree(warm_cache, tmp_path / "pin-cache", copy_function=link_kept)
 
 
 @pytest.fixture(scope="session")
 def shipped_apply(warm_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A cache with the candidate of gfx1151 on the pin, to be read or copied, and what apply said of it."""
     folder = tmp_path_factory.mktemp("shipped") / "cache"
-    shutil.copytree(warm_cache, folder, copy_function=link_objects)
+    shutil.copytree(warm_cache, folder, copy_function=link_kept)
     done = run_patchkit("apply", "--arch", "gfx1151", "--json", "--cache-dir", folder)
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout)
@@ -189,7 +192,7 @@ def shipped_apply(warm_cache: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def candidate_cache(shipped_apply: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
     """A private copy of the cache in which the candidate of gfx1151 is."""
-    return shutil.copytree(shipped_apply[0], tmp_path / "candidate-cache", copy_function=link_objects)
+    return shutil.copytree(shipped_apply[0], tmp_path / "candidate-cache", copy_function=link_kept)
 
 
 @pytest.fixture

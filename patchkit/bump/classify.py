@@ -22,7 +22,7 @@ from patchkit.candidate.retarget import (
     near_target,
     retarget_patch,
 )
-from patchkit.cpp.scopes import Entity, ScopeMap
+from patchkit.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.edits.context import make_guard
 from patchkit.edits.pattern import find_runs, parse_pattern
 from patchkit.edits.resolve import EntityAmbiguous, EntityNotFound, find_entity, resolve_anchor
@@ -181,10 +181,9 @@ def _entity(files: UpstreamFiles, edit: Edit) -> tuple[ScopeMap, Entity]:
 
 
 def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
-    old, files = last.upstream, rendering.upstream
     for was, now in _pairs(last, rendering):
-        left = old.scopes(SourceText(was.file, last.before[was.file]))
-        right = files.scopes(SourceText(now.file, rendering.before[now.file]))
+        left = parse_scopes(SourceText(was.file, last.before[was.file]))
+        right = parse_scopes(SourceText(now.file, rendering.before[now.file]))
         yield from find_moves((left, resolve_anchor(left, was)), (right, resolve_anchor(right, now)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Literal
 
@@ -94,7 +94,21 @@ def parse_tree(
     without ``with_skipped`` the tree does not know what the preprocessor left out.
     Raises the errors of :func:`patchkit.cpp.libclang.parse_unit`.
     """
-    unsaved = {_ROOT + name: data for name, data in files.items()}
+    return _parse(path, tuple(files.items()), arch, which, tuple(defines), with_skipped=with_skipped)
+
+
+# A bump parses the same versions of a file for every set of patches, the gates those of the candidate again.
+@lru_cache(maxsize=256)
+def _parse(
+    path: str,
+    files: tuple[tuple[str, bytes], ...],
+    arch: str,
+    which: Pass,
+    defines: tuple[str, ...],
+    *,
+    with_skipped: bool,
+) -> Tree:
+    unsaved = {_ROOT + name: data for name, data in files}
     unsaved[_PRELUDE] = _prelude()
     # The record that skipped ranges need costs half as much again as the parse itself.
     flags = KEEP_GOING | (PREPROCESSING_RECORD if with_skipped else 0)

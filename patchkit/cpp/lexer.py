@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from patchkit.base.errors import InternalError
 from patchkit.base.source import SourceText, Span
@@ -80,6 +81,7 @@ def _own_bytes(source: SourceText, start: int, end: int) -> Span:
     return Span(splice.end() if splice is not None else start, end)
 
 
+@lru_cache(maxsize=1024)
 def lex_pattern(pattern: str) -> tuple[Token, ...]:
     """Tokens of a token pattern written in a patch file, comments dropped."""
     source = SourceText("<pattern>", pattern.encode())

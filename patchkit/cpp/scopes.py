@@ -10,7 +10,7 @@ import bisect
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from patchkit.base.source import SourceText, Span
@@ -340,6 +340,8 @@ class ScopeMap:
         return state.hexdigest()
 
 
+# An apply reads about 15 files in two versions; bump and sweep meet the same ones for each set and pin.
+@lru_cache(maxsize=64)
 def parse_scopes(source: SourceText) -> ScopeMap:
     """Lex and structure one file. Raises what :func:`patchkit.cpp.lexer.lex` raises."""
     return ScopeMap(source)

@@ -12,7 +12,7 @@ from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitErro
 from patchkit.base.source import SourceText, Span
 from patchkit.cpp.directives import Directive, split_directives
 from patchkit.cpp.lexer import lex
-from patchkit.cpp.scopes import ScopeMap
+from patchkit.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.edits.confirm import EditUnparsable, Evidence, confirm_entities, confirm_passes
 from patchkit.edits.context import make_context, make_guard
 from patchkit.edits.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
@@ -230,12 +230,12 @@ def _place_file(
     data = job.files.read(path)
     if data is None:
         raise ErrorGroup("", [_file_missing(job, path, edits)])
-    before = job.files.scopes(SourceText(path, data))
+    before = parse_scopes(SourceText(path, data))
     anchored, placements = _anchor_all(job, before, edits)
     applied = None
     try:
         applied = apply_placements(before.source, placements)
-        after = job.files.scopes(applied.after)
+        after = parse_scopes(applied.after)
         pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
         aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
         require_isolated(before, after, job.guard, aliases, edits[0].where)

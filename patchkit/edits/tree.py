@@ -33,7 +33,6 @@ class UpstreamFiles:
         self._base = base
         self._others = frozenset(others)
         self._overlay: dict[str, bytes] = {}
-        self._scopes: dict[tuple[str, bytes], ScopeMap] = {}
         self._trees: dict[tuple[str, bytes, str, Pass, tuple[str, ...]], Tree] = {}
 
     def read(self, path: str) -> bytes | None:
@@ -43,12 +42,12 @@ class UpstreamFiles:
     def fresh(self) -> UpstreamFiles:
         """The same upstream without what was written over it; what was parsed is shared."""
         other = UpstreamFiles(self._base, self._others)
-        other._scopes, other._trees = self._scopes, self._trees
+        other._trees = self._trees
         return other
 
     def upstream_scopes(self, path: str) -> ScopeMap:
         """Structure of a file as upstream has it."""
-        return self.scopes(SourceText(path, self._base[path]))
+        return parse_scopes(SourceText(path, self._base[path]))
 
     @property
     def base(self) -> Mapping[str, bytes]:
@@ -72,13 +71,6 @@ class UpstreamFiles:
     def _is_edited(self, path: str, data: bytes) -> bool:
         """Only in an edited version of upstream's file does it matter what the preprocessor leaves out."""
         return path in self._base and self._base[path] != data
-
-    def scopes(self, source: SourceText) -> ScopeMap:
-        """Structure of one version of a file."""
-        key = (source.path, source.data)
-        if key not in self._scopes:
-            self._scopes[key] = parse_scopes(source)
-        return self._scopes[key]
 
     def trees(
         self,

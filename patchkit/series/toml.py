@@ -9,8 +9,8 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 
@@ -110,6 +110,9 @@ _DEEP = re.compile(
     rb"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MAX_PARTS
 )
 _MOST_PLACES = 8
+# One run reads the same profiles and patches for each GPU, set of patches and side of a pull request; a
+# series has some 60 files.
+_FILES_KEPT = 128
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
@@ -121,23 +124,21 @@ class Document:
     path: str
     data: bytes
     table: Mapping[str, Any]
-    # Filled on the first question: most documents are never asked for a place.
-    _places: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _source: list[SourceText] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def locate(self, keys: KeyPath = (), label: str | None = None) -> Location:
         """Line and column of a key path; for a path that is not there, of its nearest parent.
 
         Never fails: the empty path, and a path whose first key is missing, give the first line.
         """
-        if not self._places:
-            self._places.update(find_places(self.data))
+        places = find_places(self.data)
         known = keys
-        while known not in self._places:
+        while known not in places:
             known = known[:-1]
-        if not self._source:
-            self._source.append(SourceText(self.path, self.data))
-        return self._source[0].locate(self._places[known], label)
+        return _source(self.path, self.data).locate(places[known], label)
+
+
+_source = lru_cache(maxsize=_FILES_KEPT)(SourceText)
+_read = lru_cache(maxsize=_FILES_KEPT)(tomllib.loads)
 
 
 def load_toml(path: Path) -> Document:
@@ -218,7 +219,7 @@ def parse_toml(path: str, data: bytes) -> Document:
             hint="a key of patchkit's files has at most four parts",
         )
     try:
-        table = tomllib.loads(text)
+        table = _read(text)
     except RecursionError as error:
         raise ConfigError(
             f"{path} nests arrays or tables too deeply",
@@ -499,7 +500,8 @@ _STRING = re.compile(
 _SCALAR_END = re.compile(rb"[,\]}#\n]|\Z")
 
 
-def find_places(data: bytes) -> dict[KeyPath, int]:
+@lru_cache(maxsize=_FILES_KEPT)
+def find_places(data: bytes) -> Mapping[KeyPath, int]:
     """Byte offset of every key path of a valid TOML document; the root ``()`` is at 0.
 
     A table named by several headers or dotted keys is placed at the first of them.

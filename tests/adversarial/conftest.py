@@ -71,7 +71,6 @@ class Ground:
             else:
                 base[CUDA + name] = text if isinstance(text, bytes) else text.encode()
         files = UpstreamFiles(base, self.files.names - gone)
-        files._scopes = self.files._scopes  # a file that no trap changed is read once for all of them
         series = replace(self.series, patches=tuple(patches(patch) for patch in self.series.patches))
         found, renderings = classify_series(
             Comparison(

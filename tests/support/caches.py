@@ -6,9 +6,9 @@ import os
 import shutil
 
 
-def link_objects(source: str, target: str) -> str:
-    """For ``shutil.copytree``: git never rewrites an object, so those are linked; all else is copied."""
-    if "/objects/" in source:
+def link_kept(source: str, target: str) -> str:
+    """For ``shutil.copytree``: objects of git and exported trees are never rewritten, so those are linked."""
+    if "/objects/" in source or "/trees/" in source:
         try:
             os.link(source, target)
         except OSError:  # another file system

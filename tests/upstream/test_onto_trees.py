@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from caches import link_objects
+from caches import link_kept
 from command_line import run_patchkit
 from demo_world import git
 
@@ -106,7 +106,7 @@ def history(checkout: Path, test_cache: Path, tmp_path_factory: pytest.TempPathF
         done = run_patchkit("plan", *where, "--arch", "gfx1151", "--upstream", f"b{build}", "--json")
         assert done.returncode == 0, done.stderr
     cache = folder / "cache"
-    shutil.copytree(corpus / "upstream.git", cache / "upstream.git", copy_function=link_objects)
+    shutil.copytree(corpus / "upstream.git", cache / "upstream.git", copy_function=link_kept)
     return History(cache, folder)
 
 

@@ -55,13 +55,13 @@ def test_a_second_apply_changes_nothing(finished_world):
 
 @pytest.mark.parametrize(
     ("umask", "env"),
-    [
-        (0o077, {"LC_ALL": "C"}),
-        (0o002, {"LC_ALL": "xx_YY.UTF-8", "LANG": "tr_TR.UTF-8"}),
-        (0o022, {"TZ": "Pacific/Apia", "HOME": "/nonexistent"}),
+    ordinary([
         (0o022, {"GIT_AUTHOR_NAME": "someone", "GIT_DIR": "/nonexistent", "GIT_CONFIG_COUNT": "1",
                  "GIT_CONFIG_KEY_0": "core.autocrlf", "GIT_CONFIG_VALUE_0": "true"}),
-    ],
+        (0o002, {"LC_ALL": "xx_YY.UTF-8", "LANG": "tr_TR.UTF-8"}),
+        (0o077, {"LC_ALL": "C"}),
+        (0o022, {"TZ": "Pacific/Apia", "HOME": "/nonexistent"}),
+    ], kept=2),
 )  # fmt: skip
 def test_same_hashes_for_every_user(finished_world, tmp_path, umask, env):
     before = f"import os; os.umask({umask})"

@@ -97,6 +97,7 @@ def _start(river, name, *args):
         )
 
 
+@pytest.mark.thorough  # that a cluster gives what processes give: tests/integration/tasks/test_cluster.py
 def test_a_cluster_gives_the_same_matrix(river, pins):
     scheduler = _start(
         river, "scheduler", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",

@@ -105,7 +105,7 @@ def test_the_branch_can_be_fetched_as_apply_says(
             ("0o077", {"LC_ALL": "C", "TZ": "Asia/Tokyo"}),
             ("0", {"LC_ALL": "tr_TR.UTF-8", "TZ": "America/New_York", "GIT_AUTHOR_NAME": "Somebody"}),
         ],
-        kept=1,
+        kept=0,
     ),
 )
 def test_another_user_makes_the_same_commits(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from caches import link_kept
 from command_line import patchkit_process, run_patchkit
 
 from patchkit.base.errors import ExitCode
@@ -26,11 +27,17 @@ CUDA = "ggml/src/ggml-cuda"
 
 
 @pytest.fixture
-def patchkit(candidate_cache: Path, capsys) -> Callable[..., tuple[int, str, str]]:
-    """Runs one command on a cache that has the candidate; gives its exit code and both outputs."""
+def cache(built: Path, tmp_path: Path) -> Path:
+    """A cache with the candidate and the trees that its bundle was made of."""
+    return shutil.copytree(built.with_name("cache"), tmp_path / "cache", copy_function=link_kept)
+
+
+@pytest.fixture
+def patchkit(cache: Path, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Runs one command on that cache; gives its exit code and both outputs."""
 
     def run(*argv: str) -> tuple[int, str, str]:
-        returned = main([*argv, "--cache-dir", str(candidate_cache)])
+        returned = main([*argv, "--cache-dir", str(cache)])
         out, err = capsys.readouterr()
         return returned, out, err
 
@@ -39,9 +46,10 @@ def patchkit(candidate_cache: Path, capsys) -> Callable[..., tuple[int, str, str
 
 @pytest.fixture(scope="module")
 def built(shipped_apply, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of the candidate; to be copied."""
+    """The bundle of the candidate, and beside it the cache it was made in; to be copied."""
     folder = tmp_path_factory.mktemp("numerics") / "bundle"
-    where = ("--arch", "gfx1151", "--cache-dir", shipped_apply[0])
+    cache = shutil.copytree(shipped_apply[0], folder.with_name("cache"), copy_function=link_kept)
+    where = ("--arch", "gfx1151", "--cache-dir", cache)
     done = run_patchkit("numerics", "build", folder, *where)
     assert done.returncode == 0, done.stderr
     assert "sh run.sh" in done.stdout
@@ -156,11 +164,11 @@ def test_without_an_nvidia_gpu_nothing_is_run(bundle: Path, patchkit, monkeypatc
     assert not (bundle / "results").exists()
 
 
-def test_a_full_disk_leaves_no_bundle(patchkit, candidate_cache: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_bundle(patchkit, cache: Path, tmp_path: Path) -> None:
     code, _, err = patchkit("numerics", "build", str(tmp_path / "first"), "--arch", "gfx1151")
     assert code == 0, err  # the trees are in the cache now
     done = patchkit_process(
-        *("numerics", "build", tmp_path / "b", "--arch", "gfx1151", "--cache-dir", candidate_cache),
+        *("numerics", "build", tmp_path / "b", "--arch", "gfx1151", "--cache-dir", cache),
         before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))",
     )
     assert done.returncode == ExitCode.CACHE, done.stderr
@@ -303,17 +311,15 @@ def cuda_machine(tools: Path, tmp_path: Path, monkeypatch) -> Path:
     return home
 
 
-def test_verify_runs_numerics_where_there_is_an_nvidia_gpu(
-    patchkit, candidate_cache: Path, cuda_machine: Path
-) -> None:
+def test_verify_runs_numerics_where_there_is_an_nvidia_gpu(patchkit, cache: Path, cuda_machine: Path) -> None:
     argv = ("verify", "--arch", "gfx1151", "--gate", "numerics", "--json")
     code, out, _ = patchkit(*argv)
     assert code == ExitCode.TOOLCHAIN
     assert json.loads(out)["error"]["code"] == "NUMERICS_BUILD_FAILED"
-    report = json.loads(next((candidate_cache / "evidence").glob("*/report.json")).read_text())
+    report = json.loads(next((cache / "evidence").glob("*/report.json")).read_text())
     assert {row["verdict"] for row in report["gates"]} == {"not run"}
     # The record in place of what this machine cannot compute: same GPU, driver and nvcc.
-    (folder,) = (candidate_cache / "numerics").iterdir()
+    (folder,) = (cache / "numerics").iterdir()
     mine = (folder / "numerics.json").read_text()
     with tarfile.open(RECORD) as archive:
         archive.extractall(folder, filter="data")
