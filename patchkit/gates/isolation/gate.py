@@ -31,8 +31,8 @@ from patchkit.gates.isolation.host_branch import (
 )
 from patchkit.gates.isolation.readings import (
     ROCWMMA_MACRO,
-    Case,
     Configuration,
+    ReadUnit,
     compare,
     cuda_configurations,
     explain,
@@ -44,12 +44,12 @@ from patchkit.gates.isolation.readings import (
 from patchkit.gates.touched import touched_units
 
 
-def _summary(cases: Sequence[Case], host: HostBranch) -> str:
-    read = [case for case in cases if not case.is_unread]
-    configurations = len({case.configuration.name for case in read})
+def _summary(reads: Sequence[ReadUnit], host: HostBranch) -> str:
+    read = [each for each in reads if not each.is_unread]
+    configurations = len({each.configuration.name for each in read})
     return (
-        f"{sum(case.agrees for case in read)} of {len(read)} readings identical "
-        f"({len({case.unit for case in read})} units, {configurations} configurations); "
+        f"{sum(each.agrees for each in read)} of {len(read)} readings identical "
+        f"({len({each.unit for each in read})} units, {configurations} configurations); "
         f"host branch of HIP proven on {_proven(host)} units"
     )
 
@@ -60,14 +60,14 @@ def _proven(host: HostBranch) -> str:
     return f"{sum(one.equal for one in assembly)} of {max(len(assembly), len(host.differing_units))}"
 
 
-def _lines(cases: Sequence[Case], found: IsolationEvidence) -> Iterator[str]:
-    def kind(case: Case) -> tuple[str, bool, str]:
-        return case.configuration.platform, case.configuration.rocwmma, case.configuration.which
+def _lines(reads: Sequence[ReadUnit], found: IsolationEvidence) -> Iterator[str]:
+    def kind(each: ReadUnit) -> tuple[str, bool, str]:
+        return each.configuration.platform, each.configuration.rocwmma, each.configuration.which
 
-    for (platform, rocwmma, which), group in groupby(sorted(cases, key=kind), key=kind):
-        rows = [case for case in group if not case.is_unread]
-        good = [case for case in rows if case.agrees]
-        archs = list(dict.fromkeys(case.configuration.arch for case in rows))
+    for (platform, rocwmma, which), group in groupby(sorted(reads, key=kind), key=kind):
+        rows = [each for each in group if not each.is_unread]
+        good = [each for each in rows if each.agrees]
+        archs = list(dict.fromkeys(each.configuration.arch for each in rows))
         state = (", rocWMMA on" if rocwmma else ", rocWMMA off") if platform == "hip" else ""
         told = "identical tokens" if len(good) == len(rows) else f"{len(rows) - len(good)} DIFFER"
         where = "one for all GPUs" if archs == ["all"] else f"{len(archs)} GPUs ({' '.join(archs)})"
@@ -90,11 +90,11 @@ def _lines(cases: Sequence[Case], found: IsolationEvidence) -> Iterator[str]:
 
 
 def _not_run(
-    subject: Subject, cases: Sequence[Case], device_code: Sequence[Compared], *, has_rocwmma: bool
+    subject: Subject, reads: Sequence[ReadUnit], device_code: Sequence[Compared], *, has_rocwmma: bool
 ) -> Iterator[str]:
     if not has_rocwmma:
         yield "everything with rocWMMA on: no rocWMMA header is there"
-    unread = sorted({case.configuration.name for case in cases if case.is_unread})
+    unread = sorted({each.configuration.name for each in reads if each.is_unread})
     if unread:
         yield f"{', '.join(unread)}: upstream's own units cannot be read there with these headers"
     for one in device_code:
@@ -153,8 +153,8 @@ class IsolationGate:
             *hip_configurations(toolchain, sorted(subject.profiles), host_arch=subject.archs[0]),
         ]
         closed = [one for one in configurations if not _is_open(subject, one)]
-        cases = compare([(one, unit) for one in closed for unit in touched[one.platform]], trees, compiler)
-        problems += explain(cases, trees, compiler, subject)
+        reads = compare([(one, unit) for one in closed for unit in touched[one.platform]], trees, compiler)
+        problems += explain(reads, trees, compiler, subject)
         branches = [one for one in configurations if _is_branch(subject, one)]
         host, found = _host_branch(
             subject, trees, compiler, [(one, unit) for one in branches for unit in touched["hip"]]
@@ -166,7 +166,7 @@ class IsolationGate:
             changed_files=subject.changed_files,
             units=touched,
             stand_in_headers=stand_ins,
-            readings=tuple(case.reading for case in cases),
+            readings=tuple(each.reading for each in reads),
             host_branch=host,
             device_code=tuple(device_code),
         )
@@ -174,11 +174,11 @@ class IsolationGate:
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else "passed",
-            summary=_summary(cases, host),
+            summary=_summary(reads, host),
             problems=tuple(problems),
             evidence=evidence,
-            not_run=tuple(_not_run(subject, cases, device_code, has_rocwmma=has_rocwmma)),
-            lines=tuple(_lines(cases, evidence)),
+            not_run=tuple(_not_run(subject, reads, device_code, has_rocwmma=has_rocwmma)),
+            lines=tuple(_lines(reads, evidence)),
         )
 
     def _device_code(
@@ -218,20 +218,20 @@ def _host_branch(
     nothing = HostBranch(differing_units=(), regions_closed=(), branch_dead_assembly=())
     if not wanted:
         return nothing, []
-    differing = [case for case in compare(wanted, trees, compiler) if not case.agrees]
+    differing = [each for each in compare(wanted, trees, compiler) if not each.agrees]
     closed = (trees[0], SourceTree(closed_tree(subject)))
-    cases = compare(wanted, closed, compiler)
-    readings = tuple(case.reading for case in cases)
-    problems = explain(cases, closed, compiler, subject, HostBranchLeaks)
+    reads = compare(wanted, closed, compiler)
+    readings = tuple(each.reading for each in reads)
+    problems = explain(reads, closed, compiler, subject, HostBranchLeaks)
     try:
         dead = SourceTree(dead_tree(subject))
     except HostExpressionForeign as error:
         return nothing.model_copy(update={"regions_closed": readings}), [*problems, error]
-    pairs = [(case.unit, subject.archs[0], case.configuration.rocwmma) for case in _distinct(differing)]
+    pairs = [(each.unit, subject.archs[0], each.configuration.rocwmma) for each in _distinct(differing)]
     compared = _compile_both(pairs, (trees[0], dead), compiler, "host", host_arch=subject.archs[0])
     problems += [_host_leak(one, subject) for one in compared if not one.equal]
     return HostBranch(
-        differing_units=tuple(sorted({case.unit for case in differing})),
+        differing_units=tuple(sorted({each.unit for each in differing})),
         regions_closed=readings,
         branch_dead_assembly=tuple(compared),
     ), problems
@@ -293,9 +293,9 @@ def _is_open(subject: Subject, configuration: Configuration) -> bool:
     )
 
 
-def _distinct(cases: Sequence[Case]) -> list[Case]:
-    """One case for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
-    return list({(case.unit, str(case.before), str(case.after)): case for case in cases}.values())
+def _distinct(reads: Sequence[ReadUnit]) -> list[ReadUnit]:
+    """One for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
+    return list({(each.unit, str(each.before), str(each.after)): each for each in reads}.values())
 
 
 def _partly_guarded(subject: Subject) -> tuple[str, ...]:

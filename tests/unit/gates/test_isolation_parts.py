@@ -12,8 +12,8 @@ from patchkit.gates.isolation import gate as isolation
 from patchkit.gates.isolation.evidence import Compared
 from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
 from patchkit.gates.isolation.readings import (
-    Case,
     Configuration,
+    ReadUnit,
     cuda_configurations,
     hip_configurations,
     musa_configurations,
@@ -84,11 +84,11 @@ def test_readings_that_rocwmma_does_not_change_are_compiled_once() -> None:
         for rocwmma in (True, False)
     )
 
-    def case(configuration: Configuration, before: str, after: str) -> Case:
-        return Case(configuration=configuration, unit="a.cu", before=before, after=after)
+    def read(configuration: Configuration, before: str, after: str) -> ReadUnit:
+        return ReadUnit(configuration=configuration, unit="a.cu", before=before, after=after)
 
-    assert len(isolation._distinct([case(on, "1", "2"), case(off, "1", "2")])) == 1
-    assert len(isolation._distinct([case(on, "1", "2"), case(off, "3", "4")])) == 2
+    assert len(isolation._distinct([read(on, "1", "2"), read(off, "1", "2")])) == 1
+    assert len(isolation._distinct([read(on, "1", "2"), read(off, "3", "4")])) == 2
 
 
 def test_stand_ins_are_for_vendor_headers_only(tmp_path: Path) -> None:
