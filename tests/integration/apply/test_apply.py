@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import run_patchkit
+from thorough import ordinary
 
 REF = "refs/heads/candidate/gfx1151/b1"
 
