@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from budget import Budget
 from caches import link_kept
 from command_line import run_patchkit
 from filelock import FileLock
@@ -40,6 +41,19 @@ settings.load_profile("patchkit")
 for _sign in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_sign) is signal.SIG_IGN:
         signal.signal(_sign, lambda _number, _frame: None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--budget``: see tests/support/budget.py."""
+    parser.addoption("--budget", type=float, metavar="SECONDS", help="run what waited longest, in this time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The budget, where one is given."""
+    seconds = config.getoption("--budget")
+    if seconds is not None:
+        _TEST_CACHE.mkdir(parents=True, exist_ok=True)
+        config.pluginmanager.register(Budget(ROOT, _TEST_CACHE / "passed.json", seconds))
 
 
 @pytest.fixture(scope="session")

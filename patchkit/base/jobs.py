@@ -192,6 +192,29 @@ def run_tasks(
         raise
 
 
+def run_parallel(
+    items: Sequence[Item],
+    work: Callable[[Item], Result],
+    *,
+    reporter: Reporter,
+    what: str,
+    unit: str,
+    stop: threading.Event | None = None,
+) -> list[Result]:
+    """``work`` on each item, by threads of this machine; the results in the order of the items.
+
+    For work that waits for compilers. Raises and sets ``stop`` as :func:`run_tasks`.
+    """
+
+    def at(index: int) -> Result:
+        return work(items[index])
+
+    places = range(len(items))
+    with local_pool("threads", cores()) as pool:
+        found = dict(run_tasks(pool, at, places, reporter=reporter, what=what, unit=unit, stop=stop))
+    return [found[index] for index in places]
+
+
 def _result(future: Future[Result]) -> Result:
     try:
         return future.result()

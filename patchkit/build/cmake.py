@@ -1,4 +1,4 @@
-"""Upstream's own build of the HIP library, for who wants to see all of it compile and link."""
+"""Runs upstream's CMake and Ninja: settings for a toolchain, progress, errors, and the HIP library."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_git, disk_errors
+from patchkit.base.jobs import cores
 from patchkit.base.process import Completed, run_logged
 from patchkit.base.reporter import Advance, Reporter
 from patchkit.build.compiler import Compiler, nice
-from patchkit.build.jobs import workers
 from patchkit.build.remarks import Diagnostic, parse_diagnostics
 from patchkit.build.sdk.flags import wave_macro
 from patchkit.build.toolchain import Toolchain, rocwmma_for
@@ -199,7 +199,7 @@ def build_targets(
         project.build.mkdir(parents=True, exist_ok=True)
     _configure(project, cmake, reporter, stop)
     program = str(cmake.cmake_path)
-    argv = [*nice(), program, "--build", str(project.build), "-j", str(workers()), "--target", *targets]
+    argv = [*nice(), program, "--build", str(project.build), "-j", str(cores()), "--target", *targets]
     began = project.log.stat().st_size if project.log.exists() else 0
     with follow(project.log, reporter, what):
         completed = _run(argv, project.log, project, _BUILD_S, reporter, stop)

@@ -1,16 +1,17 @@
-"""Compiling one unit for one GPU, one pass at a time, and never twice."""
+"""Compiles one pass of one unit for one GPU, and keeps what came out by the content it was made from."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import signal
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from pydantic import TypeAdapter
 
 from patchkit.base.errors import CacheError, Location, ToolchainError
 from patchkit.base.files import disk_error, disk_error_from_git
@@ -29,28 +30,45 @@ _THREADS = re.compile(r"^    \.max_flat_workgroup_size:\s+(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelText:
-    """One kernel: mangled ``name``, most ``threads`` per block (from the launch bounds), a trap or not."""
+class CompiledKernel:
+    """One kernel: the compiler's figures, most ``threads`` per block, and whether it can only trap."""
 
-    name: str
+    figures: ResourceRemark
     threads: int
     is_trap: bool
 
+    @property
+    def name(self) -> str:
+        """The mangled name."""
+        return self.figures.name
 
-def parse_kernels(assembly: str) -> tuple[KernelText, ...]:
-    """Every kernel of a device pass, in order.
+
+def parse_kernels(
+    assembly: str, remarks: Iterable[ResourceRemark], *, unit: str, arch: str
+) -> tuple[CompiledKernel, ...]:
+    """Every kernel of a device pass, in the order of the remarks; ``unit`` and ``arch`` are for messages.
 
     Raises:
         ASSEMBLY_MALFORMED: a kernel has no body, or no metadata.
+        KERNELS_UNMATCHED: the remarks are about other kernels.
     """
     threads = _metadata(assembly)
-    kernels = []
-    for found in _KERNEL.finditer(assembly):
-        name = found[1]
-        if name not in threads:
-            raise _malformed(name, "its metadata has no .max_flat_workgroup_size")
-        kernels.append(KernelText(name=name, threads=threads[name], is_trap=_is_trap(assembly, name)))
-    return tuple(kernels)
+    names = set(_KERNEL.findall(assembly))
+    if lacking := sorted(names - threads.keys()):
+        raise _malformed(lacking[0], "its metadata has no .max_flat_workgroup_size")
+    # Device functions that are no kernels have remarks too when they are not inlined.
+    own = [remark for remark in remarks if remark.name in names]
+    if len(own) != len(names):
+        raise ToolchainError(
+            f"{unit} for {arch}: remarks for {len(own)} kernels, code for {len(names)}",
+            code="KERNELS_UNMATCHED",
+            where=Location(path=unit),
+            hint="patchkit doctor shows the compiler",
+        )
+    return tuple(
+        CompiledKernel(figures=remark, threads=threads[remark.name], is_trap=_is_trap(assembly, remark.name))
+        for remark in own
+    )
 
 
 def _is_trap(assembly: str, name: str) -> bool:
@@ -133,20 +151,6 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledKernel:
-    """One kernel: the compiler's figures, most ``threads`` per block, and whether it can only trap."""
-
-    figures: ResourceRemark
-    threads: int
-    is_trap: bool
-
-    @property
-    def name(self) -> str:
-        """The mangled name."""
-        return self.figures.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledUnit:
     """What a job gave. ``kernels`` is empty for a host pass; ``seconds`` is what it took when compiled."""
 
@@ -159,6 +163,20 @@ class CompiledUnit:
     diagnostics: tuple[Diagnostic, ...]
     seconds: float
     cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the store keeps beside the output."""
+
+    argv: tuple[str, ...]
+    seconds: float
+    kernels: tuple[CompiledKernel, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+_FACTS = TypeAdapter(_Facts)
+_FACTS_FILE = "facts.json"
 
 
 def hip_definitions(*, rocwmma: bool) -> tuple[str, ...]:
@@ -204,78 +222,42 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
             "sources": job.tree.digest(job.unit),
         }
     )
-    found = compiler.store.find(key)
-    if found is not None:
-        return _load(job, key, found, cached=True)
-    with compiler.store.filling(key) as folder:
-        completed = run_clang(
-            [*argv, "-o", str(folder / "output")], compiler, cwd=job.tree.root, timeout_s=timeout_s
-        )
+
+    def fill(folder: Path) -> None:
+        output = folder / "output"
+        completed = run_clang([*argv, "-o", str(output)], compiler, cwd=job.tree.root, timeout_s=timeout_s)
         if completed.returncode != 0:
-            kept = compiler.store.keep_failure(key, completed.stderr)
-            raise _failure(job, completed, kept)
-        facts = _facts(job, completed, folder / "output")
-        (folder / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
-    place = compiler.store.find(key)
-    if place is None:
-        raise AssertionError(f"the store lost {key}")
-    return _load(job, key, place, cached=False)
+            raise _failure(job, completed, compiler.store.keep_failure(key, completed.stderr))
+        facts = _FACTS.dump_json(_facts(job, completed, output), indent=1)
+        (folder / _FACTS_FILE).write_bytes(facts)
 
-
-def _facts(job: Job, completed: Completed, output: Path) -> dict[str, object]:
-    stderr = completed.stderr.decode("utf-8", "replace")
-    kernels: list[dict[str, object]] = []
-    if job.which == "device" and job.form == "assembly":
-        texts = parse_kernels(output.read_text("utf-8", "replace"))
-        kernels = [_kernel_json(*pair) for pair in _match(job, parse_remarks(stderr), texts)]
-    diagnostics = [asdict(found) for found in parse_diagnostics(stderr)]
-    return {
-        "argv": list(completed.argv),
-        "seconds": round(completed.seconds, 3),
-        "kernels": kernels,
-        "diagnostics": diagnostics,
-    }
-
-
-def _match(
-    job: Job, remarks: Sequence[ResourceRemark], texts: Sequence[KernelText]
-) -> list[tuple[ResourceRemark, KernelText]]:
-    by_name = {text.name: text for text in texts}
-    # Device functions that are no kernels have remarks too when they are not inlined.
-    kernels = [remark for remark in remarks if remark.name in by_name]
-    if len(kernels) != len(texts):
-        raise ToolchainError(
-            f"{job.unit} for {job.arch}: remarks for {len(kernels)} kernels, code for {len(texts)}",
-            code="KERNELS_UNMATCHED",
-            where=Location(path=job.unit),
-            hint="patchkit doctor shows the compiler",
-        )
-    return [(remark, by_name[remark.name]) for remark in kernels]
-
-
-def _kernel_json(remark: ResourceRemark, text: KernelText) -> dict[str, object]:
-    return {"figures": asdict(remark), "threads": text.threads, "is_trap": text.is_trap}
-
-
-def _load(job: Job, key: str, folder: Path, *, cached: bool) -> CompiledUnit:
-    facts = json.loads((folder / "facts.json").read_text("utf-8"))
+    cached = compiler.store.find(key) is not None
+    folder = compiler.store.obtain(key, fill)
+    facts = _FACTS.validate_json((folder / _FACTS_FILE).read_bytes())
     return CompiledUnit(
         unit=job.unit,
         arch=job.arch,
         which=job.which,
         key=key,
         output=folder / "output",
-        kernels=tuple(
-            CompiledKernel(
-                figures=ResourceRemark(**row["figures"]), threads=row["threads"], is_trap=row["is_trap"]
-            )
-            for row in facts["kernels"]
-        ),
-        diagnostics=tuple(
-            Diagnostic(**{**row, "where": Location(**row["where"])}) for row in facts["diagnostics"]
-        ),
-        seconds=facts["seconds"],
+        kernels=facts.kernels,
+        diagnostics=facts.diagnostics,
+        seconds=facts.seconds,
         cached=cached,
+    )
+
+
+def _facts(job: Job, completed: Completed, output: Path) -> _Facts:
+    stderr = completed.stderr.decode("utf-8", "replace")
+    kernels: tuple[CompiledKernel, ...] = ()
+    if job.which == "device" and job.form == "assembly":
+        assembly = output.read_text("utf-8", "replace")
+        kernels = parse_kernels(assembly, parse_remarks(stderr), unit=job.unit, arch=job.arch)
+    return _Facts(
+        argv=completed.argv,
+        seconds=round(completed.seconds, 3),
+        kernels=kernels,
+        diagnostics=parse_diagnostics(stderr),
     )
 
 

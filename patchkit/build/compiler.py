@@ -1,25 +1,25 @@
-"""A toolchain at work: its compiler, run with low priority, and the store of what it made."""
+"""A toolchain with the store of what it compiled, and its compiler, run with low priority."""
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.process import Completed, run_tool
-from patchkit.base.reporter import Reporter
-from patchkit.build.identity import toolchain_identity
+from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.build.store import Store
-from patchkit.build.toolchain import Toolchain
+from patchkit.build.toolchain import Toolchain, toolchain_identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
     """A toolchain with the store of what it made; ``identity`` covers its version and its headers.
 
-    Once ``stop`` is set every compiler that runs is ended.
+    Once ``stop`` is set every compiler that runs is ended. In another process, which shares only the file
+    system, it has a ``stop`` of its own and reports nothing.
     """
 
     toolchain: Toolchain
@@ -27,6 +27,14 @@ class Compiler:
     identity: str
     reporter: Reporter
     stop: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Compiler], tuple[Toolchain, Path, Reporter]]:
+        return open_compiler, (self.toolchain, self.cache_root, NullReporter())
+
+    @property
+    def cache_root(self) -> Path:
+        """The cache folder that the store lies in."""
+        return self.store.root.parent
 
     def portable(self, arguments: Sequence[str]) -> list[str]:
         """Arguments without the folders of this machine, so that a key is the same in a copied cache.
@@ -38,7 +46,7 @@ class Compiler:
         if chain.rocwmma is not None:
             places.append((str(chain.rocwmma.include), "{rocwmma}"))
         places.append((str(chain.root), "{root}"))
-        places.append((str(self.store.root.parent), "{cache}"))
+        places.append((str(self.cache_root), "{cache}"))
         told = []
         for argument in arguments:
             for place, name in places:

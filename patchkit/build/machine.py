@@ -1,4 +1,4 @@
-"""One tree, built for one backend: which parts it has here, with which compiler and toolchain."""
+"""Builds one tree for one backend on this machine: its programs, the CPU backend, and that of the GPU."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from patchkit.base.errors import ToolchainError
 from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.cmake import cmake_settings
-from patchkit.build.identity import toolchain_identity
 from patchkit.build.parts import BackendName, Part, cpu_part, gpu_part, programs_part
 from patchkit.build.sides import BuiltSide, Workshop, assemble, build_part
-from patchkit.build.toolchain import Toolchain, rocwmma_for
+from patchkit.build.toolchain import Toolchain, rocwmma_for, toolchain_identity
 
 GATE_PROGRAMS = ("test-backend-ops", "llama-bench")
 _ANSWER_S = 60.0
@@ -38,9 +37,9 @@ def build_side(
     *,
     archs: Sequence[str],
     toolchain: Toolchain | None,
-    programs: Sequence[str] = GATE_PROGRAMS,
+    programs: Sequence[str],
     workshop: Workshop,
-    with_rocwmma: bool = True,
+    with_rocwmma: bool,
 ) -> BuiltSide:
     """Build what is missing of one tree and put it together.
 

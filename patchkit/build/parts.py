@@ -1,4 +1,4 @@
-"""What of upstream is built for a machine, in parts that are shared where their sources are equal."""
+"""The parts that upstream is built in, each with a key over sources and options, so that sides share them."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import tool_failure
@@ -56,13 +57,12 @@ def reading_digest(reading: Reading, compiler: Compiler) -> str:
             "sources": reading.tree.digest(reading.unit),
         }
     )
-    found = compiler.store.find(key)
-    if found is not None:
-        return (found / "tokens").read_text("ascii")
-    digest = hashlib.sha256(_run(reading, compiler, _TOKENS)).hexdigest()
-    with compiler.store.filling(key) as folder:
+
+    def fill(folder: Path) -> None:
+        digest = hashlib.sha256(_run(reading, compiler, _TOKENS)).hexdigest()
         (folder / "tokens").write_text(digest, "ascii")
-    return digest
+
+    return (compiler.store.obtain(key, fill) / "tokens").read_text("ascii")
 
 
 def reading_text(reading: Reading, compiler: Compiler) -> bytes:

@@ -1,4 +1,4 @@
-"""What clang writes to stderr, as data: resource remarks, warnings, errors."""
+"""Reads what clang writes to stderr: resource remarks, warnings, errors."""
 
 from __future__ import annotations
 

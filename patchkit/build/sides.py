@@ -70,7 +70,7 @@ class BuiltSide:
 
     @property
     def identity(self) -> str:
-        """One key over all parts."""
+        """A key over all parts: sides of equal identity are the same build."""
         return key_of({"parts": [built.part.key for built in self.parts]})
 
 

@@ -8,8 +8,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,32 +36,20 @@ class Store:
     def obtain(self, key: str, fill: Callable[[Path], None]) -> Path:
         """The folder of an entry; when there is none, ``fill`` gets the empty folder that becomes it.
 
-        Raises:
-            CacheError: the disk refused.
-        """
-        found = self.find(key)
-        if found is None:
-            with self.filling(key) as folder:
-                fill(folder)
-            found = self.find(key)
-        if found is None:
-            raise AssertionError(f"the store lost {key}")
-        return found
-
-    @contextmanager
-    def filling(self, key: str) -> Iterator[Path]:
-        """A folder to fill; it becomes the entry when the block ends well, and goes when it does not.
+        The entry appears when ``fill`` ends well; what it left otherwise goes.
 
         Raises:
             CacheError: the disk refused.
         """
         folder = self._folder(key)
+        if folder.is_dir():
+            return folder
         with disk_errors(folder, "writing to the cache"):
             folder.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(folder.parent.glob(".partial-*"))
             partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
         try:
-            yield partial
+            fill(partial)
             with disk_errors(folder, "writing to the cache"):
                 try:
                     partial.rename(folder)
@@ -71,6 +58,7 @@ class Store:
                         raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        return folder
 
     def keep_failure(self, key: str, text: bytes) -> Path:
         """Put aside what a compiler said before it failed; not an entry, so the next run tries again."""

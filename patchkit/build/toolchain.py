@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
+from patchkit.base.files import file_sha256
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.flags import Pass, hip_arguments
@@ -330,3 +332,32 @@ def _version_of(clang: Path, reporter: Reporter) -> str:
             hint=f"look at: {clang} --version",
         )
     return version
+
+
+# Below <root>/include; what vendors/hip.h and the rocWMMA kernel of build 6900 include.
+_HEADERS = ("hip", "hipblas", "hipblas-common", "rocblas")
+
+
+def toolchain_identity(toolchain: Toolchain) -> str:
+    """sha256 over the compiler, its size, the vendor headers, rocWMMA and the device libraries.
+
+    Two toolchains of equal identity compile alike. The version alone does not say it: headers come from the
+    distribution or from a pinned commit, and our stand-in for rocWMMA changes while it is worked on.
+    """
+    digest = hashlib.sha256()
+    size = toolchain.clang.resolve().stat().st_size
+    digest.update(f"{toolchain.kind} {toolchain.clang_version} {size} {toolchain.hip_version}\n".encode())
+    for folder in _HEADERS:
+        digest.update(contents(toolchain.root / "include" / folder))
+    if toolchain.rocwmma is not None:
+        digest.update(f"{toolchain.rocwmma.kind} {toolchain.rocwmma.version}\n".encode())
+        digest.update(contents(toolchain.rocwmma.include / "rocwmma"))
+    for path in sorted(toolchain.device_libs.glob("*.bc")):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def contents(folder: Path) -> bytes:
+    """A line of path and sha256 for each file below a folder, sorted: what a digest of it is made from."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return "".join(f"{path.relative_to(folder)} {file_sha256(path)}\n" for path in files).encode()

@@ -1,4 +1,4 @@
-"""The files of a commit in a folder, for tools that need files: made once, never changed, shared."""
+"""Writes the files of a commit into a folder for tools that need files; made once and never changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree as the compiler's input: include closures, and digests of everything a unit can see."""
+"""The units of a tree, which files each includes, and a digest of everything that a unit can see."""
 
 from __future__ import annotations
 
@@ -125,19 +125,33 @@ def _globs(lines: Iterable[str]) -> Iterator[str]:
             yield glob[1]
 
 
-class IncludeGraph:
-    """Who includes whom in one tree; each file is read once."""
+class SourceTree:
+    """One exported tree: who includes whom, and digests; each file is read once. Threads may share it."""
 
-    def __init__(self, tree: Path) -> None:
-        self.tree = tree
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self._direct: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._files: dict[str, str] = {}
+        self._units: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[SourceTree], tuple[Path]]:
+        return SourceTree, (self.root,)
+
+    def has(self, path: str) -> bool:
+        """Whether the tree has that file."""
+        return (self.root / path).is_file()
+
+    def read(self, path: str) -> bytes:
+        """The bytes of one file."""
+        return (self.root / path).read_bytes()
 
     def closure(self, unit: str) -> tuple[str, ...]:
         """The unit and all files of the tree it may include, sorted. Raises COMPUTED_INCLUDE."""
         seen = {unit}
         waiting = [unit]
         while waiting:
-            for path in self._read(waiting.pop())[0]:
+            for path in self._includes_of(waiting.pop())[0]:
                 if path not in seen:
                     seen.add(path)
                     waiting.append(path)
@@ -145,15 +159,28 @@ class IncludeGraph:
 
     def system_headers(self, unit: str) -> tuple[str, ...]:
         """The names in angle brackets that the closure of a unit includes, sorted."""
-        return tuple(sorted({name for path in self.closure(unit) for name in self._read(path)[1]}))
+        return tuple(sorted({name for path in self.closure(unit) for name in self._includes_of(path)[1]}))
 
-    def _read(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def digest(self, unit: str) -> str:
+        """sha256 over the paths and bytes of the closure of a unit."""
+        with self._lock:
+            if unit not in self._units:
+                lines = [f"{path} {self._file(path)}\n" for path in self.closure(unit)]
+                self._units[unit] = hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
+            return self._units[unit]
+
+    def _file(self, path: str) -> str:
+        if path not in self._files:
+            self._files[path] = hashlib.sha256(self.read(path)).hexdigest()
+        return self._files[path]
+
+    def _includes_of(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if path not in self._direct:
             self._direct[path] = self._includes(path)
         return self._direct[path]
 
     def _includes(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        data = (self.tree / path).read_bytes()
+        data = (self.root / path).read_bytes()
         own: list[str] = []
         system: list[str] = []
         for found in _INCLUDE.finditer(data):
@@ -176,48 +203,13 @@ class IncludeGraph:
     def _resolve(self, path: str, name: str) -> str | None:
         for folder in (posixpath.dirname(path), *INCLUDE_FOLDERS):
             joined = posixpath.normpath(posixpath.join(folder, name))
-            if not joined.startswith("../") and (self.tree / joined).is_file():
+            if not joined.startswith("../") and (self.root / joined).is_file():
                 return joined
         return None
 
 
-def units_including(
-    tree: Path, files: Collection[str], units: Iterable[str] | None = None
-) -> tuple[str, ...]:
-    """Of ``units`` (those for HIP by default), the ones whose closure has one of ``files``, in order."""
+def units_including(tree: Path, files: Collection[str], units: Iterable[str]) -> tuple[str, ...]:
+    """Of ``units``, the ones whose closure has one of ``files``, in order."""
     wanted = frozenset(files)
-    graph = IncludeGraph(tree)
-    among = platform_units(tree, "hip") if units is None else units
-    return tuple(unit for unit in among if not wanted.isdisjoint(graph.closure(unit)))
-
-
-class SourceTree:
-    """One exported tree; every file is read and hashed once. Safe to share between threads."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.graph = IncludeGraph(root)
-        self._files: dict[str, str] = {}
-        self._units: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    def has(self, path: str) -> bool:
-        """Whether the tree has that file."""
-        return (self.root / path).is_file()
-
-    def read(self, path: str) -> bytes:
-        """The bytes of one file."""
-        return (self.root / path).read_bytes()
-
-    def digest(self, unit: str) -> str:
-        """sha256 over the paths and bytes of the closure of a unit."""
-        with self._lock:
-            if unit not in self._units:
-                lines = [f"{path} {self._file(path)}\n" for path in self.graph.closure(unit)]
-                self._units[unit] = hashlib.sha256("".join([unit, "\n", *lines]).encode()).hexdigest()
-            return self._units[unit]
-
-    def _file(self, path: str) -> str:
-        if path not in self._files:
-            self._files[path] = hashlib.sha256(self.read(path)).hexdigest()
-        return self._files[path]
+    source = SourceTree(tree)
+    return tuple(unit for unit in units if not wanted.isdisjoint(source.closure(unit)))

@@ -1,4 +1,4 @@
-"""A wheel of programs that were built: installed by pip, run by their own names."""
+"""Makes a wheel of programs that were built, which pip installs and which run by their own names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,7 +147,7 @@ def init_text(contents: WheelContents, backend: str) -> str:
 
 def _pyproject_text(contents: WheelContents) -> str:
     scripts = "\n".join(
-        f'{name} = "{contents.module}:{_function(name)}"' for name in _commands(contents.programs)
+        f'{name} = "{contents.module}:{_function(name)}"' for name in sorted(contents.programs)
     )
     return f"""\
 [build-system]
@@ -171,10 +170,6 @@ wheel.packages = ["{contents.module}"]
 wheel.py-api = "py3"
 wheel.platlib = true
 """
-
-
-def _commands(programs: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted(programs))
 
 
 def _function(program: str) -> str:

@@ -70,6 +70,28 @@ def machine_of(backend: BackendName) -> Machine:
     return Machine(backend=backend, device=_DEVICES[backend])
 
 
+def build_tree(
+    subject: Subject,
+    root: Path,
+    tree: str,
+    backend: BackendName,
+    programs: Sequence[str],
+    *,
+    with_rocwmma: bool = True,
+) -> BuiltSide:
+    """Build one tree of a subject. Raises what :func:`patchkit.build.machine.build_side` raises."""
+    commit = subject.base[:9] or subject.baseline_tree[:9]
+    return build_side(
+        Source(root=root, tree=tree, build=subject.build, commit=commit),
+        backend,
+        archs=subject.archs,
+        toolchain=subject.toolchain,
+        programs=programs,
+        workshop=Workshop(cache_root=subject.cache_root, reporter=subject.reporter),
+        with_rocwmma=with_rocwmma,
+    )
+
+
 def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] = GATE_PROGRAMS) -> Sides:
     """Build both trees, sharing what no patch changes.
 
@@ -77,28 +99,11 @@ def build_sides(subject: Subject, backend: BackendName, programs: Sequence[str] 
         CandidateBuildFailed: only the candidate does not build.
         The errors of :func:`patchkit.build.machine.build_side` for everything else.
     """
-    workshop = Workshop(cache_root=subject.cache_root, reporter=subject.reporter)
-
-    def build(root: Path, tree: str) -> BuiltSide:
-        return build_side(
-            Source(
-                root=root,
-                tree=tree,
-                build=subject.build,
-                commit=subject.base[:9] or subject.baseline_tree[:9],
-            ),
-            backend,
-            archs=subject.archs,
-            toolchain=subject.toolchain,
-            programs=programs,
-            workshop=workshop,
-        )
-
     subject.reporter.step(f"building the baseline for {backend}")
-    before = build(subject.baseline, subject.baseline_tree)
+    before = build_tree(subject, subject.baseline, subject.baseline_tree, backend, programs)
     subject.reporter.step(f"building the candidate for {backend}")
     try:
-        after = build(subject.candidate, subject.candidate_tree)
+        after = build_tree(subject, subject.candidate, subject.candidate_tree, backend, programs)
     except BuildFailed as error:
         raise _blamed(error, subject) from error
     return Sides(before=before, after=after)

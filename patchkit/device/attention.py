@@ -11,16 +11,13 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.build.sides import BuiltSide
 from patchkit.device.program import Place, Ran, run_program
-from patchkit.gpu.cases import Case, case_line
+from patchkit.gpu.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, case_line
 
-# D of K and V: every head size that the selection of build 6900 knows; 576/512 is the DeepSeek MLA pair.
-_HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
 # 1 is decode; 2 and 3 the edge of the vector kernel, 33 that of 32 columns; from 1024 on masks are scanned.
 _TOKENS = (1, 2, 3, 33, 512, 1024)
 _FEW = 33
 _KV, _DEEP_KV, _ODD_KV = 4096, 16384, 4160  # the last is no multiple of 256: another branch of the selection
 _BLOCK = {"f16": 1, "q8_0": 32}
-_SOFTCAP_SIZES = frozenset({128, 256})  # of the others every kernel is a trap, see patchkit.gpu.cases
 _DONE = re.compile(
     r"(?P<id>\S+) done rows=(?P<rows>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
     r"at=(?P<at>[\d,]+) finite=(?P<finite>[01])"
@@ -46,7 +43,7 @@ def gate_cases() -> tuple[Case, ...]:
 
 
 def _cases() -> Iterator[Case]:
-    for size, size_v in _HEAD_SIZES:
+    for size, size_v in HEAD_SIZES:
         plain = Case(id="", head_size=size, head_size_v=size_v, kv_heads=2, gqa=4, kv=_KV, tokens=1)
         for tokens in _TOKENS:
             for kind, block in _BLOCK.items():
@@ -71,7 +68,7 @@ def _options(plain: Case) -> Iterator[Case]:
         yield replace(case, max_bias=8.0)
         yield replace(case, precise=False)
         yield replace(case, sequences=3)
-        if case.head_size in _SOFTCAP_SIZES:
+        if case.head_size in SOFTCAP_SIZES:
             yield replace(case, softcap=10.0)
 
 

@@ -45,16 +45,14 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
             "side": side.identity,
         }
     )
-    found = store.find(key)
-    if found is not None:
-        return found / name
-    reporter.step(f"building the driver {name}")
     argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
     for include in _INCLUDES:
         argv += ["-isystem", str(tree / include)]
     argv += [str(source), f"-L{side.folder}", *(f"-l{library}" for library in _LIBRARIES[name])]
     argv += [f"-Wl,-rpath,{side.folder}", f"-Wl,-rpath-link,{side.folder}"]
-    with store.filling(key) as folder:
+
+    def fill(folder: Path) -> None:
+        reporter.step(f"building the driver {name}")
         try:
             run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=reporter)
         except ToolFailed as error:
@@ -65,7 +63,5 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
                 why=error.why,
                 hint=error.hint,
             ) from error
-    place = store.find(key)
-    if place is None:
-        raise AssertionError(f"the store lost {key}")
-    return place / name
+
+    return store.obtain(key, fill) / name

@@ -1,4 +1,4 @@
-"""One run of a program that was built: its files, its end, and an error of its own for each bad end."""
+"""Running a program that was built, here or on another machine, with an error for each way it ends badly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Paths:
     outputs: dict[str, Path] = field(default_factory=dict)
 
     def word(self, word: str) -> str:
-        """An argument as it reads there."""
+        """The argument as the other machine needs it: paths replaced, files copied there."""
         path = Path(word)
         if not path.is_absolute():
             return word
@@ -73,7 +73,7 @@ class _Paths:
         return there
 
     def as_here(self, output: bytes) -> bytes:
-        """What was printed, with the paths of here."""
+        """The output with the paths of this machine in it."""
         for here, there in sorted(self.counterparts.items(), key=lambda pair: -len(pair[1])):
             output = output.replace(there.encode(), here.encode())
         return output

@@ -21,7 +21,7 @@ from patchkit.base.reporter import Reporter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One program.
+    """One program to run.
 
     ``argv`` holds paths as :meth:`Runner.place` gave them. ``env`` comes on top of a scrubbed environment.
     ``tag`` tells jobs apart that look alike, such as the third round from the fourth: a job of equal tag and

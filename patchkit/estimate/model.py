@@ -1,4 +1,4 @@
-"""From a GGUF header, or a shape file, to what the estimate needs."""
+"""The shape of a model, from a GGUF header or from a shape file: its weights and its attention layers."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class _Metadata:
         self.name = name if isinstance(name, str) and name.isprintable() and name else path.name
 
     def refused(self, why: str) -> UsageError:
-        """The error."""
+        """The error that the model cannot be estimated."""
         return UsageError(
             f"no estimate can be made from {self._path.name}",
             code="MODEL_NOT_DESCRIBED",
@@ -281,7 +281,7 @@ class _Metadata:
         )
 
     def value(self, name: str) -> Value | None:
-        """As it stands."""
+        """The value as the file has it, or None."""
         return self._metadata.get(f"{self.arch}.{name}")
 
     def optional(self, name: str, default: int) -> int:

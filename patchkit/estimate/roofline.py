@@ -1,4 +1,4 @@
-"""The least time for a prompt, or for generated tokens, at a depth.
+"""The least time for a prompt, or for generated tokens: for its bytes or its operations, as takes longer.
 
 Not counted: activations, the new rows of the KV cache, softmax, norms, launches. The result is a bound.
 """
@@ -126,7 +126,7 @@ class Work:
     macs: float
 
     def seconds(self, peaks: Peaks) -> float:
-        """The longer of both."""
+        """Time for the bytes or for the operations, whichever is longer."""
         return max(self.bytes / peaks.bandwidth.per_second, 2 * self.macs / peaks.compute.per_second)
 
     def is_memory_bound(self, peaks: Peaks) -> bool:
@@ -171,7 +171,7 @@ class Bound:
         return "memory" if 2 * self.from_memory >= self.seconds else "compute"
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "test": self.test.name,
             "depth": self.test.depth,
@@ -212,7 +212,7 @@ def bound_of(model: ModelShape, test: Test, peaks: Peaks, kv: Kind) -> Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sum:
-    """Of many parts."""
+    """Time and work of many parts together."""
 
     seconds: float = 0
     from_memory: float = 0

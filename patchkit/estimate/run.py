@@ -40,7 +40,7 @@ class Measured:
         return max(1.0, self.base_rate / self.rate)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "tokens_per_second": self.rate,
             "samples": self.samples,
@@ -118,7 +118,7 @@ class Row:
     measured: Measured | None
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         measured = None
         if self.measured is not None:
             measured = {
@@ -139,7 +139,7 @@ class Estimate:
     rows: tuple[Row, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "arch": self.arch,
             "model": {

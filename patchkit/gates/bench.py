@@ -18,7 +18,7 @@ from pydantic import Field
 from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
 from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides, check_device
 from patchkit.candidate.subject import Subject
-from patchkit.device.bench.conditions import Conditions, summarise
+from patchkit.device.bench.conditions import summarise
 from patchkit.device.bench.options import BenchPlan
 from patchkit.device.bench.rounds import Judged, Judgement, Promise, Rounds, judge, promises_for
 from patchkit.device.bench.rows import BenchTest
@@ -233,35 +233,26 @@ class BenchGate:
         promise = promises_for(rules, subject.archs, self.head_size)
         folder = subject.cache_root / "evidence" / subject.candidate_tree / self.name
         with open_session(self.setup, folder, runner=self.runner, reporter=subject.reporter) as session:
-            rounds, looks, judged = self._measure(session, promise)
+            judged = self._measure(session, promise)
             session.close()
-        return _result(self, session, rounds, looks, judged)
+        return _result(self, session, judged)
 
-    def _measure(
-        self, session: BenchSession, promise: Promise
-    ) -> tuple[Rounds, list[Conditions], tuple[Judged, ...]]:
-        arguments = session.arguments()
-        rounds, looks = Rounds(), []
+    def _measure(self, session: BenchSession, promise: Promise) -> tuple[Judged, ...]:
         judged: tuple[Judged, ...] = ()
-        total = self.rounds
+        rounds, total = session.rounds, self.rounds
         with session.reporter.progress("measuring", "rounds") as advance:
             while rounds.count < total:
-                looks.append(session.add_round(rounds.count, arguments, rounds))
+                session.add_round()
                 advance(rounds.count, total)
                 if rounds.count == total:
                     judged = judge(rounds, promise)
                     if total == self.rounds and any(one.judgement == "open" for one in judged):
                         total *= 2
-        return rounds, looks, judged
+        return judged
 
 
-def _result(
-    gate: BenchGate,
-    session: BenchSession,
-    rounds: Rounds,
-    looks: Sequence[Conditions],
-    judged: Sequence[Judged],
-) -> GateResult:
+def _result(gate: BenchGate, session: BenchSession, judged: Sequence[Judged]) -> GateResult:
+    rounds = session.rounds
     problems = tuple(_problem(one, session.folder) for one in judged if one.judgement in {"lost", "short"})
     still_open = [one for one in judged if one.judgement == "open"]
     counts = {name: sum(one.comparison.verdict == name for one in judged) for name in _VERDICTS}
@@ -284,13 +275,13 @@ def _result(
             head_size=gate.head_size,
             tests=tuple(_judged_test(one) for one in judged),
             samples=Samples(format=1, tests=tuple(_sampled(test, rounds) for test in rounds.tests)),
-            conditions=tuple(look.values for look in looks),
+            conditions=tuple(session.conditions),
             rounds_taken_from_an_interrupted_run=session.resumed // 3,
             backend=gate.backend,
             sides=gate.sides,
         ),
         not_run=tuple(f"{one.test.name}: {one.why}" for one in still_open),
-        lines=(*_table(judged), *summarise(looks)),
+        lines=(*_table(judged), *summarise(session.conditions)),
     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import computed_field
 
+from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompiledKernel, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.build.toolchain import find_toolchain, rocwmma_for
 from patchkit.build.units import SourceTree
 from patchkit.candidate.find import find_candidate
@@ -26,7 +26,7 @@ from patchkit.gpu.log import Launch
 from patchkit.gpu.operations import OperationCase, operation_cases, precision_of, route_of, run_operations
 from patchkit.gpu.runtime import RecordedBackend, build_backend
 from patchkit.gpu.selection import Decision, Selection, select
-from patchkit.gpu.session import CaseRecord, Session, figures_of
+from patchkit.gpu.session import CaseRecord, Session
 from patchkit.series.lock import PinWanted
 from patchkit.series.profile import load_profile
 
@@ -167,10 +167,9 @@ def _account(side: str, tree: SourceTree, device: PlayedDevice, case: Case, comp
     """Twice: to learn which units the kernels are in, then with what these kernels really use."""
     compiler.reporter.step(f"{side} the patches: recording")
     backend = build_backend(tree, compiler, device.arch)
-    session = Session(backend=backend, device=device, figures={}, compiler=compiler)
+    session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
     code = _code(select(case, session).launches, backend, device.arch, compiler)
-    figures = figures_of(code.values())
-    return Account.of(side, select(case, replace(session, figures=figures)), code)
+    return Account.of(side, select(case, replace(session, kernels=code)), code)
 
 
 def _code(
@@ -312,7 +311,7 @@ def _lines(
     compiler.reporter.step(f"recording every operation as {device.arch}")
     sides = []
     for backend in (before, after):
-        session = Session(backend=backend, device=device, figures={}, compiler=compiler)
+        session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
         operations, attention = operation_cases(), _attention_cases()
         found: dict[_Key, list[_Record]] = {}
         for operation in run_operations(session, operations).records(operations):

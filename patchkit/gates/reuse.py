@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.build.identity import toolchain_identity
+from patchkit.build.toolchain import toolchain_identity
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import Job, Runner
 from patchkit.gates.base import DeviceEvidence, Gate, GateResult, Identity

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompiledUnit, CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, SourceTree, platform_units, units_including
 from patchkit.candidate.subject import Subject

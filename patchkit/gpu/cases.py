@@ -1,4 +1,4 @@
-"""Attention cases: upstream's own, read from what test-backend-ops prints, and ours where it has holes."""
+"""Attention cases: upstream's, read from what test-backend-ops prints, and ours where upstream has none."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from patchkit.base.errors import ToolchainError
 CASE_READER = Path(__file__).parent / "native" / "case_line.hpp"
 
 # D of K and V: the switch of ggml_cuda_get_best_fattn_kernel (build 6900), 576/512 is the DeepSeek MLA pair.
-_HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
+HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
 _GQA = (1, 2, 4, 8, 16)
 _KV = (256, 1024, 4096, 16384, 65536, 131072)
 # 1 is decode; 2 and 3 are the edge of the vector kernel, 33 that of 16 columns, 1024 of the mask scan.
 _TOKENS = (1, 2, 3, 8, 16, 32, 33, 512, 1024, 2048)
 # Other head sizes have no soft cap: the backend says it supports them, and every kernel of them is a trap
 # ("Skip unused kernel variants", fattn-tile.cuh, fattn-vec.cuh and fattn-wmma-f16.cu of build 6900).
-_SOFTCAP_SIZES = frozenset({128, 256})
+SOFTCAP_SIZES = frozenset({128, 256})
 _KV_HEADS = 2
 _OWN = "own-"  # how their ids begin
 _BLOCK = {"f16": 1, "q8_0": 32, "q4_0": 32}  # values per block, ggml-quants
@@ -161,7 +161,7 @@ def own_cases() -> tuple[Case, ...]:
 
 def _shapes() -> Iterator[Case]:
     number = 0
-    for size, size_v in _HEAD_SIZES:
+    for size, size_v in HEAD_SIZES:
         for gqa in _GQA:
             for kv in _KV:
                 for tokens in _TOKENS:
@@ -190,7 +190,7 @@ def _variations(plain: Sequence[Case]) -> Iterator[Case]:
         yield replace(case, mask=False)
         yield replace(case, sinks=True)
         yield replace(case, max_bias=8.0)
-        if case.head_size in _SOFTCAP_SIZES:
+        if case.head_size in SOFTCAP_SIZES:
             yield replace(case, softcap=10.0)
         yield replace(case, precise=False)
         yield replace(case, sequences=3)

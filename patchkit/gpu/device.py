@@ -1,4 +1,4 @@
-"""The GPU that the recorder plays, as its profile describes it."""
+"""The GPU that the stub runtime claims to be, as its profile describes it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One process."""
+    """All that one process launched."""
 
     sections: tuple[Section, ...]
 
@@ -165,17 +165,3 @@ def parse_recording(lines: Iterable[str], path: str) -> Recording:
             ) from error
     reader.close()
     return Recording(sections=tuple(reader.sections))
-
-
-def sections_of(recording: Recording, prefix: str) -> Iterator[tuple[str, Sequence[Section]]]:
-    """Groups of sections by mark: each whose mark starts with ``prefix``, with those that follow it."""
-    group: list[Section] = []
-    for section in recording.sections:
-        if section.mark.startswith(prefix):
-            if group:
-                yield group[0].mark.removeprefix(prefix), group
-            group = [section]
-        elif group:
-            group.append(section)
-    if group:
-        yield group[0].mark.removeprefix(prefix), group

@@ -1,4 +1,4 @@
-"""Names of kernels: from the mangled name to what a person and a rule can read."""
+"""Reads mangled names of kernels: function, template arguments, and which attention kernel it is."""
 
 from __future__ import annotations
 

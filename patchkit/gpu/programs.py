@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import ToolchainError
+from patchkit.base.jobs import cores
 from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.build.compiler import Compiler, nice
-from patchkit.build.jobs import workers
 from patchkit.build.parts import MODULES, READ_BY_PROGRAMS, sources_digest
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
@@ -97,7 +97,7 @@ def _build(tree: Path, build: Path, compiler: Compiler) -> None:
         *_OPTIONS,
     ]
     run_tool(configure, timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
-    ninja = [*nice(), "cmake", "--build", str(build), "-j", str(workers())]
+    ninja = [*nice(), "cmake", "--build", str(build), "-j", str(cores())]
     run_tool([*ninja, "--target", *_TARGETS], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.build.compile import CompiledUnit, Job, compile_unit
 from patchkit.build.compiler import Compiler, nice
-from patchkit.build.jobs import run_parallel
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.units import SourceTree, platform_units

@@ -1,4 +1,4 @@
-"""Which branches upstream's choice of the attention kernel took for one case, from the blocks that ran."""
+"""Which branches upstream took when it chose the attention kernel for a case, from the blocks that ran."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +19,13 @@ from patchkit.build.compiler import Compiler
 from patchkit.build.store import Store, key_of
 from patchkit.gpu.cases import Case, OpRow, SupportMalformed, case_line, parse_support
 from patchkit.gpu.device import PlayedDevice, device_text
-from patchkit.gpu.log import Launch, Recording, RecordingUnreadable, Section, parse_recording, sections_of
+from patchkit.gpu.log import Launch, Recording, RecordingUnreadable, Section, parse_recording
 from patchkit.gpu.models import SmallModel, model_file
 from patchkit.gpu.runtime import RecordedBackend
 
-_ENDS = ("done", "unsupported")  # of a case, native/fattn_cases.cpp
+# Marks of a case and of its end, native/fattn_cases.cpp.
+_CASE = "case "
+_ENDS = ("done", "unsupported")
 
 
 class RecordingIncomplete(ToolchainError):
@@ -120,14 +122,20 @@ def case_records(cases: Sequence[C], recording: Recording) -> tuple[CaseRecord[C
         RecordingIncomplete: a case has no end, or is not in the log, or is none of these.
     """
     by_id = {case.id: case for case in cases}
+    groups: list[list[Section]] = []  # of each case: its launches, then how it ended
+    for section in recording.sections:
+        if section.mark.startswith(_CASE):
+            groups.append([section])
+        elif groups:
+            groups[-1].append(section)
     records = []
-    for name, sections in sections_of(recording, "case "):
-        marks = [section.mark for section in sections]
+    for group in groups:
+        name, marks = group[0].mark.removeprefix(_CASE), [section.mark for section in group]
         if name not in by_id:
             raise RecordingIncomplete(f"the launch log has a case '{name}' that nobody asked for")
-        if len(sections) != 2 or marks[1] not in _ENDS:  # noqa: PLR2004  the case and how it ended
+        if len(marks) != 2 or marks[1] not in _ENDS:  # noqa: PLR2004  the case and how it ended
             raise RecordingIncomplete(f"case {by_id[name]} did not end", why=f"marks: {', '.join(marks)}")
-        records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=sections[0]))
+        records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=group[0]))
     if len(records) != len(cases):
         raise RecordingIncomplete(f"{len(cases)} cases were asked for, {len(records)} are in the log")
     return tuple(records)
@@ -152,21 +160,6 @@ class RecordedRunHangs(ToolchainError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What a kernel uses: VGPRs per lane, static LDS in bytes per block."""
-
-    vgprs: int
-    lds: int
-
-
-def figures_of(kernels: Iterable[CompiledKernel]) -> dict[str, Figures]:
-    """What compiled kernels use, by mangled name."""
-    return {
-        kernel.name: Figures(vgprs=kernel.figures.vgprs, lds=kernel.figures.lds_bytes) for kernel in kernels
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRun:
     """One llama-bench test: ``prompt`` or ``generated`` tokens (the other is 0) at a depth."""
 
@@ -186,19 +179,15 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One side on one GPU. ``figures`` maps mangled names; kernels not in it are assumed to be large.
+    """One side on one GPU. ``kernels`` by mangled name; those not in it are assumed to be large.
 
     Programs that run end when the compiler's ``stop`` is set.
     """
 
     backend: RecordedBackend
     device: PlayedDevice
-    figures: Mapping[str, Figures]
+    kernels: Mapping[str, CompiledKernel]
     compiler: Compiler
-
-    @property
-    def _cache_root(self) -> Path:
-        return self.compiler.store.root.parent
 
     def support(self) -> tuple[OpRow, ...]:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
@@ -230,7 +219,7 @@ class Session:
         Raises:
             RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
         """
-        path = model_file(run.model, self._cache_root, self.compiler.reporter)
+        path = model_file(run.model, self.compiler.cache_root, self.compiler.reporter)
         argv = [
             str(self.backend.programs.folder / "llama-bench"),
             *("-m", str(path), "-ngl", "99", "-fa", "1", "-r", "1", "-t", "1", "--no-warmup", "-o", "jsonl"),
@@ -240,7 +229,7 @@ class Session:
 
     def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
         backend = self.backend
-        store = Store(root=self._cache_root / "recorder" / "runs")
+        store = Store(root=self.compiler.cache_root / "recorder" / "runs")
         key = key_of(
             {
                 "format": _FORMAT,
@@ -250,7 +239,7 @@ class Session:
                 "driver": backend.driver.parent.name,
                 "device": asdict(self.device),
                 "figures": hashlib.sha256(self._figures_text().encode()).hexdigest(),
-                "argv": [word.replace(str(self._cache_root), "{cache}") for word in argv],
+                "argv": [word.replace(str(self.compiler.cache_root), "{cache}") for word in argv],
                 "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
                 "traced": traced,
             }
@@ -320,7 +309,8 @@ class Session:
         raise failed
 
     def _figures_text(self) -> str:
-        return "".join(f"{name} {used.vgprs} {used.lds}\n" for name, used in sorted(self.figures.items()))
+        used = sorted((name, kernel.figures) for name, kernel in self.kernels.items())
+        return "".join(f"{name} {figures.vgprs} {figures.lds_bytes}\n" for name, figures in used)
 
 
 def _in_case(log: Path) -> str:

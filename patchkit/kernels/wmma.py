@@ -1,4 +1,4 @@
-"""The table of WMMA parameters of one GPU: tuned rows first, the model for the rest, all checked alike."""
+"""The table of WMMA parameters of one GPU: tuned rows where there are some, else the model's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
-from patchkit.kernels.occupancy import HardwareLimits, limits_of, resident_blocks, resident_waves
+from patchkit.kernels.occupancy import HardwareLimits, limits_of, resident_blocks
 from patchkit.series.profile import ArchProfile, TunedWmma
 
 Accumulator = Literal["f16", "f32"]
@@ -149,12 +149,6 @@ def estimate_vgprs(variant: WmmaVariant, params: WmmaParams) -> int:
     return round(estimate)
 
 
-def estimate_waves(variant: WmmaVariant, params: WmmaParams, limits: HardwareLimits) -> int:
-    """Resident waves per SIMD at the estimated registers (spilling beyond the cap) and the exact LDS."""
-    vgprs = min(estimate_vgprs(variant, params), limits.max_vgprs_per_wave)
-    return resident_waves(vgprs, lds_bytes(variant, params), params.nwarps * limits.wave_size, limits)
-
-
 def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
     """Legal params the model may choose: upstream's waves per block, and eight at head size 64.
 
@@ -202,14 +196,11 @@ Origin = Literal["tuned", "model", "upstream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaRow:
-    """One row. ``lds_bytes`` per block is exact; ``waves_estimate``, resident per SIMD, is the model's."""
+    """One row, and whether the profile, the model or build 6900 chose its params."""
 
     variant: WmmaVariant
     params: WmmaParams
     origin: Origin
-    lds_bytes: int
-    waves_estimate: int
-    source: str
 
 
 def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
@@ -231,28 +222,11 @@ def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
 
 
 def _row(variant: WmmaVariant, tuned: TunedWmma | None, limits: HardwareLimits) -> WmmaRow:
-    origin: Origin
     if tuned is not None:
-        origin, params = "tuned", _params(tuned)
-        source = f"{tuned.source}; {tuned.measured_on}"
-    elif limits.matrix == "wmma":
-        origin, params = "model", choose_params(variant, limits)
-        waves = estimate_waves(variant, params, limits)
-        before = estimate_waves(variant, UPSTREAM, limits)
-        source = f"{waves} waves per SIMD by the model, upstream's parameters {before}"
-        if params == UPSTREAM:
-            source = f"upstream's parameters: nothing holds more than {waves} waves per SIMD by the model"
-    else:
-        origin, params = "upstream", UPSTREAM
-        source = f"no model of {limits.matrix} fragments; build 6900 as it is"
-    return WmmaRow(
-        variant=variant,
-        params=params,
-        origin=origin,
-        lds_bytes=lds_bytes(variant, params),
-        waves_estimate=estimate_waves(variant, params, limits),
-        source=source,
-    )
+        return WmmaRow(variant=variant, params=_params(tuned), origin="tuned")
+    if limits.matrix == "wmma":
+        return WmmaRow(variant=variant, params=choose_params(variant, limits), origin="model")
+    return WmmaRow(variant=variant, params=UPSTREAM, origin="upstream")
 
 
 def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: HardwareLimits) -> None:

@@ -78,7 +78,7 @@ def estimate(figures: Figures, traits: Traits, limits: HardwareLimits, compute_u
 
 
 def tail_share(traits: Traits, slots: int) -> float:
-    """How full the rounds of blocks are.
+    """The share of slots that have a block, over all rounds in which the GPU takes the blocks; 0 to 1.
 
     Attention splits KV as well as it can, as launch_fattn does; a kernel with ``tiles`` splits nothing.
     """

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,15 @@ Measure = Callable[[Arm, int], Comparison]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An arm after its last rung: its comparison with upstream's build, and the rung it left the race at."""
+    """An arm after its last rung: its comparison with upstream's build."""
 
     arm: Arm
     comparison: Comparison
-    rung: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """How it ended.
+    """The result of racing the arms against each other.
 
     ``standings`` has the fastest first. ``winner`` is None when the noise does not tell the first two
     apart, or the first is not faster than upstream's build.
@@ -69,7 +68,7 @@ def race(arms: Sequence[Arm], measure: Measure) -> Race:
     current: list[Standing] = []
     for rung in range(RUNGS):
         rounds = FIRST_ROUNDS * 2**rung
-        current = [Standing(arm=arm, comparison=measure(arm, rounds), rung=rung) for arm in running]
+        current = [Standing(arm=arm, comparison=measure(arm, rounds)) for arm in running]
         current.sort(key=_place)
         if rung + 1 < RUNGS:
             kept = _survivors(current)
@@ -138,7 +137,7 @@ class DeviceResult:
     estimated: Mapping[Arm, float]
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "arch": self.arch,
             "kernel": self.kernel,
@@ -163,25 +162,18 @@ class DeviceResult:
         }
 
 
-@dataclass(slots=True, kw_only=True)
-class _Lane:
-    """One arm's measurement so far."""
+def _compare(session: BenchSession, count: int) -> Comparison:
+    """The comparison over ``count`` rounds, measuring those that are missing."""
+    while session.rounds.count < count:
+        session.add_round()
+    baseline, candidate, again = (_times(session.rounds, arm) for arm in ("baseline", "candidate", "again"))
+    return compare(baseline, candidate, again, least=_LEAST)
 
-    session: BenchSession
-    arguments: tuple[str, ...]
-    rounds: Rounds = field(default_factory=Rounds)
 
-    def compare(self, count: int) -> Comparison:
-        """The comparison over ``count`` rounds, measuring those that are missing."""
-        for number in range(self.rounds.count, count):
-            self.session.add_round(number, self.arguments, self.rounds)
-        baseline, candidate, again = (self._times(arm) for arm in ("baseline", "candidate", "again"))
-        return compare(baseline, candidate, again, least=_LEAST)
-
-    def _times(self, arm: BenchArm) -> list[float]:
-        """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
-        by_test = [self.rounds.medians(test, arm) for test in self.rounds.tests]
-        return [statistics.geometric_mean(times) for times in zip(*by_test, strict=True)]
+def _times(rounds: Rounds, arm: BenchArm) -> list[float]:
+    """Per round, the geometric mean over the depths, so that the deepest does not drown the others."""
+    by_test = [rounds.medians(test, arm) for test in rounds.tests]
+    return [statistics.geometric_mean(times) for times in zip(*by_test, strict=True)]
 
 
 def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> DeviceResult:
@@ -199,10 +191,10 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
     _check(request, arms)
     plan = BenchPlan(generated=(), device=request.device)
     with ExitStack() as stack:
-        lanes: dict[Arm, _Lane] = {}
+        sessions: dict[Arm, BenchSession] = {}
 
         def measure(arm: Arm, count: int) -> Comparison:
-            if arm not in lanes:
+            if arm not in sessions:
                 setup = BenchSetup(
                     baseline=request.builds / _UPSTREAM,
                     candidate=_folder(request.builds, arm),
@@ -212,16 +204,15 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
                     candidate_tree=f"{variant} {_name(arm)}",
                 )
                 folder = workspace.cache_root / "tune" / "runs"
-                session = stack.enter_context(
+                sessions[arm] = stack.enter_context(
                     open_session(setup, folder, runner=runner, reporter=workspace.reporter)
                 )
-                lanes[arm] = _Lane(session=session, arguments=session.arguments())
             workspace.reporter.step(f"{variant} {_name(arm)}: {count} rounds")
-            return lanes[arm].compare(count)
+            return _compare(sessions[arm], count)
 
         found = race(arms, measure)
-        for lane in lanes.values():
-            lane.session.close()
+        for session in sessions.values():
+            session.close()
     costs = {tuple(each["setting"]): each["estimates"][0]["cost"] for each in entry["candidates"]}
     base = costs[tuple(entry["upstream"])]
     result = DeviceResult(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.candidate.workspace import Workspace
 from patchkit.kernels.occupancy import HardwareLimits, limits_of, waves_by_vgprs
 from patchkit.series.lock import Pin
-from patchkit.series.profile import ArchProfile
+from patchkit.series.profile import ArchProfile, TunedTile, TunedWmma
 from patchkit.upstream.repository import Repository
 
 
 def numbers_of(variant: str) -> tuple[int, int]:
-    """Head size and columns."""
+    """Head size and columns of a variant, as ``(256, 32)`` of ``256-32``."""
     head_size, columns = variant.split("-")
     return int(head_size), int(columns)
 
@@ -67,59 +67,93 @@ class Traits:
     tiles: int | None = None
 
 
-class Family(Protocol):
-    """One kernel. ``parameters`` are the names of the values of a setting; ``kernel`` the function's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
-    @property
-    def name(self) -> str:
-        """The word for ``--kernel``."""
+    ``name`` is the word for ``--kernel``, ``kernel`` the device function's, ``parameters`` are the names of a
+    setting's values, and ``rocwmma`` says whether it is compiled with GGML_HIP_ROCWMMA_FATTN. ``prelude`` is
+    the path of a header in the overlay with what every unit includes.
+    """
 
-    @property
-    def kernel(self) -> str:
-        """The name of the device function."""
-
-    @property
-    def rocwmma(self) -> bool:
-        """Whether it is compiled with GGML_HIP_ROCWMMA_FATTN."""
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of a setting's values."""
+    name: ClassVar[str]
+    kernel: ClassVar[str]
+    rocwmma: ClassVar[bool] = False
+    prelude: ClassVar[str | None] = None
+    limits: HardwareLimits
+    rows: Mapping[str, Setting]
+    parameters: tuple[str, ...]
 
     @property
     def variants(self) -> tuple[str, ...]:
         """Every variant, in the order of the table."""
-
-    def legal(self, variant: str) -> tuple[Setting, ...]:
-        """Every legal setting of a variant, sorted."""
+        return tuple(self.rows)
 
     def baseline(self, variant: str) -> Setting:
         """Upstream's setting."""
+        return self.rows[variant]
+
+    def legal(self, variant: str) -> tuple[Setting, ...]:
+        """Every legal setting of a variant, sorted."""
+        raise NotImplementedError
 
     def traits(self, candidate: Candidate) -> Traits:
         """What follows from the candidate alone."""
+        raise NotImplementedError
+
+    def units(self, candidate: Candidate) -> tuple[str, ...]:
+        """The paths, in the overlay, of every instantiation that reads the candidate's row."""
+        raise NotImplementedError
 
     def unit(self, candidate: Candidate) -> str:
-        """The path of its unit in the overlay."""
+        """The unit that a candidate is ranked by."""
+        return self.units(candidate)[0]
 
     def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """Units of further instantiations that share the row; they must not be worse than upstream's."""
-
-    @property
-    def prelude(self) -> str | None:
-        """The path of a header in the overlay with what every unit includes, if there is one."""
+        """The other units; they must not be worse than upstream's."""
+        return self.units(candidate)[1:]
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
         """The settings that the profile has now, by variant; none where a patch leaves upstream's."""
+        del profile
+        return {}
 
     def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """Those of them that hardware chose, not a compiler's figures."""
+        """Those of them that hardware chose, where a compiler's figures may have chosen others."""
+        del profile
+        return {}
+
+    def shared_sources(self) -> Mapping[str, bytes]:
+        """The files of the overlay that units include; they do not depend on which units are asked for."""
+        raise NotImplementedError
+
+    def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+        """The path and bytes of each of the candidate's :meth:`units`."""
+        raise NotImplementedError
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
-        """The files of the overlay: units of these settings and of upstream's, and what they include.
+        """The files of the overlay: units of these settings and of upstream's, and what they include."""
+        files = dict(self.shared_sources())
+        for variant, chosen in settings.items():
+            for setting in [self.baseline(variant), *chosen]:
+                files.update(self.instances(Candidate(variant, setting)))
+        return files
 
-        The bytes of a unit and of what it includes do not depend on which others are asked for.
-        """
+
+def includes(names: Iterable[str], prefix: str) -> list[str]:
+    """A line for each header, taken from ``prefix``."""
+    return [f'#include "{prefix}{name}"' for name in names]
+
+
+def prelude_text(names: Iterable[str], prefix: str, *more: str) -> bytes:
+    """The header that every unit includes: these ones, and the lines ``more``."""
+    return "\n".join(["#pragma once", *includes(names, prefix), *more, ""]).encode()
+
+
+def unit_text(lines: Sequence[str], kernel: str, returned: str = "fattn_kernel_t") -> bytes:
+    """A unit that instantiates ``kernel``, behind ``lines``; ``returned`` is the type of a pointer to it."""
+    function = f"{returned} patchkit_tuned_kernel()"
+    return "\n".join([*lines, f"{function};", f"{function} {{ return {kernel}; }}", ""]).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +172,7 @@ class Site:
 
     @property
     def limits(self) -> HardwareLimits:
-        """The GPU's."""
+        """The limits of the GPU."""
         return limits_of(self.profile)
 
     def read(self, *paths: str) -> Mapping[str, bytes]:
@@ -192,3 +226,11 @@ class Tunable:
 
 
 Row = dict[str, int | str]  # one ``[[tuning.<table>]]`` of a profile
+
+
+def row_of(tuned: TunedWmma | TunedTile) -> Row:
+    """A row of a profile as it is written there: the setting, its source and where it was measured."""
+    row = asdict(tuned)
+    told = {name: row.pop(name) for name in ("source", "measured_on")}
+    del row["where"]
+    return row | told

@@ -10,8 +10,8 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.build.sdk.prefix import STANDIN
 from patchkit.build.sdk.versions import rocwmma_version
-from patchkit.build.toolchain import RocWmma, Toolchain, knows_arch, rocwmma_for
-from patchkit.tune.record import Record
+from patchkit.build.toolchain import RocWmma, Toolchain, contents, knows_arch, rocwmma_for
+from patchkit.tune.record import Record, RecordedHeaders
 from patchkit.tune.request import TuneRequest
 
 STANDIN_NAME = "stand-in"
@@ -21,15 +21,15 @@ STANDIN_NAME = "stand-in"
 class HeaderSets:
     """The headers that decide, in order; ``toolchains`` compile with those at the places ``here``."""
 
-    names: tuple[str, ...]
-    digests: tuple[str, ...]
+    headers: tuple[RecordedHeaders, ...]
     toolchains: tuple[Toolchain, ...]
     here: tuple[int, ...]
 
     @classmethod
     def none(cls, toolchain: Toolchain) -> HeaderSets:
         """For a kernel that includes no rocWMMA."""
-        return cls(names=("without rocWMMA",), digests=("",), toolchains=(toolchain,), here=(0,))
+        without = RecordedHeaders(name="without rocWMMA", sha256="")
+        return cls(headers=(without,), toolchains=(toolchain,), here=(0,))
 
 
 def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | None) -> HeaderSets:
@@ -42,8 +42,7 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     if record is None:
         chains = tuple(with_headers(toolchain, request.arch, request.headers))
         return HeaderSets(
-            names=tuple(map(headers_name, chains)),
-            digests=tuple(map(_digest, chains)),
+            headers=tuple(RecordedHeaders(name=headers_name(each), sha256=_digest(each)) for each in chains),
             toolchains=chains,
             here=tuple(range(len(chains))),
         )
@@ -57,8 +56,7 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
             hint=f"patchkit tune --arch {request.arch} --rocwmma stand-in",
         )
     return HeaderSets(
-        names=tuple(each.name for each in record.headers),
-        digests=tuple(each.sha256 for each in record.headers),
+        headers=record.headers,
         toolchains=tuple(own[record.headers[index].sha256] for index in here),
         here=here,
     )
@@ -68,7 +66,8 @@ def own_headers(toolchain: Toolchain, arch: str, sets: HeaderSets) -> tuple[str,
     """This machine's rocWMMA with its name, where it is none of the headers that decide."""
     for chain in _at_hand(toolchain, arch):
         if chain.rocwmma is not None and chain.rocwmma.kind != STANDIN_NAME:
-            return None if _digest(chain) in sets.digests else (headers_name(chain), chain)
+            known = {each.sha256 for each in sets.headers}
+            return None if _digest(chain) in known else (headers_name(chain), chain)
     return None
 
 
@@ -82,13 +81,7 @@ def _digest(toolchain: Toolchain) -> str:
     """sha256 over the names and bytes of rocWMMA's files."""
     if toolchain.rocwmma is None:
         return ""
-    digest = hashlib.sha256()
-    folder = toolchain.rocwmma.include / "rocwmma"
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            own = hashlib.sha256(path.read_bytes()).hexdigest()
-            digest.update(f"{path.relative_to(folder).as_posix()} {own}\n".encode())
-    return digest.hexdigest()
+    return hashlib.sha256(contents(toolchain.rocwmma.include / "rocwmma")).hexdigest()
 
 
 def with_headers(toolchain: Toolchain, arch: str, names: Sequence[str]) -> list[Toolchain]:

@@ -1,4 +1,4 @@
-"""One candidate through the compiler, once: its figures, or its failure, kept by content.
+"""Compiles one candidate and reads its figures, or keeps its failure; never twice for the same content.
 
 A compiler that reports errors, crashes or does not end is a result like any other: it is written down
 and not tried again unless asked. What says nothing about the candidate (no compiler, a full disk,
@@ -7,15 +7,14 @@ Ctrl-C) is raised, and nothing is written down.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.files import write_whole
-from patchkit.base.process import ToolCrashed, ToolTimeout, run_tool, tool_failure
-from patchkit.base.reporter import NullReporter, Reporter
+from patchkit.base.process import ToolCrashed, ToolFailed, ToolTimeout, run_tool, tool_failure
+from patchkit.base.reporter import Reporter
 from patchkit.build.compile import (
     CompiledKernel,
     CompiledUnit,
@@ -25,13 +24,13 @@ from patchkit.build.compile import (
     compile_unit,
     compiler_argv,
 )
-from patchkit.build.compiler import Compiler, open_compiler, run_clang
+from patchkit.build.compiler import Compiler, run_clang
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain, llvm_tool
 from patchkit.build.units import SourceTree
 from patchkit.kernels.occupancy import HardwareLimits, resident_waves
 from patchkit.tune.isa import loop_lines, mix_of
-from patchkit.tune.outcome import Failure, Figures, Outcome, outcome_from_json, outcome_to_json
+from patchkit.tune.outcome import OUTCOME, Failure, Figures, Outcome
 
 _CYCLES = re.compile(rb"^Total Cycles:\s+(\d+)", re.MULTILINE)
 _TIMEOUT_S = 60.0  # two hundred times what the largest loop took (0.3 s)
@@ -83,21 +82,19 @@ def precompile(job: Job, compiler: Compiler) -> Path | None:
             "root": str(job.tree.root),  # it names the files that it was made from
         }
     )
-    found = compiler.store.find(key)
-    if found is not None:
-        return found / _FILE
-    with compiler.store.filling(key) as folder:
+
+    def fill(folder: Path) -> None:
         done = run_clang(
             [*argv, "-o", str(folder / _FILE)], compiler, cwd=job.tree.root, timeout_s=_PRELUDE_TIMEOUT_S
         )
         if done.returncode != 0:
             compiler.store.keep_failure(key, done.stderr)
-            return None
-        place = folder
-    found = compiler.store.find(key)
-    if found is None:
-        raise AssertionError(f"the store lost {key}, made in {place}")
-    return found / _FILE
+            raise tool_failure(done)
+
+    try:
+        return compiler.store.obtain(key, fill) / _FILE
+    except (ToolFailed, ToolCrashed):
+        return None
 
 
 def with_prelude(job: Job, prelude: Path | None) -> Job:
@@ -132,37 +129,6 @@ class Bench:
     prelude: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A measurement that can be sent to another process: paths, not open things."""
-
-    toolchain: Toolchain
-    cache_root: Path
-    tree: Path
-    limits: HardwareLimits
-    kernel: str
-    rocwmma: bool
-    mca: Path | None
-    again: bool
-    prelude: Path | None
-    unit: str
-
-
-def measure_elsewhere(order: Order) -> Outcome:
-    """:func:`measure` in a process that shares only the file system."""
-    bench = Bench(
-        compiler=open_compiler(order.toolchain, order.cache_root, NullReporter()),
-        tree=SourceTree(order.tree),
-        limits=order.limits,
-        kernel=order.kernel,
-        rocwmma=order.rocwmma,
-        mca=order.mca,
-        again=order.again,
-        prelude=order.prelude,
-    )
-    return measure(order.unit, bench)
-
-
 def prepare(bench: Bench, prelude: str) -> Bench:
     """The bench with the header ``prelude`` of its tree precompiled, where the compiler can do that.
 
@@ -189,7 +155,7 @@ def measure(unit: str, bench: Bench) -> Outcome:
     key = _key(job, bench)
     kept = bench.compiler.store.find(key)
     if kept is not None:
-        outcome = outcome_from_json(json.loads((kept / _MEASURE_FILE).read_text("utf-8")))
+        outcome = OUTCOME.validate_json((kept / _MEASURE_FILE).read_bytes())
         if not (bench.again and isinstance(outcome, Failure)):
             return outcome
     try:
@@ -228,12 +194,15 @@ def _key(job: Job, bench: Bench) -> str:
 
 
 def _keep(key: str, outcome: Outcome, kept: Path | None, bench: Bench) -> None:
-    text = json.dumps(outcome_to_json(outcome), indent=1) + "\n"
+    text = OUTCOME.dump_json(outcome, indent=1)
+
+    def fill(folder: Path) -> None:
+        (folder / _MEASURE_FILE).write_bytes(text)
+
     if kept is not None:  # tried again: what is there is replaced in one step
         write_whole(kept / _MEASURE_FILE, text, "keeping what a candidate came to")
-        return
-    with bench.compiler.store.filling(key) as folder:
-        (folder / _MEASURE_FILE).write_text(text, "utf-8")
+    else:
+        bench.compiler.store.obtain(key, fill)
 
 
 def _look_at(compiled: CompiledUnit, bench: Bench) -> Outcome:

@@ -22,31 +22,33 @@ one query head per block and head sizes above 256 only trap on these GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
 from patchkit.base.errors import UsageError
 from patchkit.base.source import SourceText
 from patchkit.kernels.occupancy import HardwareLimits
-from patchkit.series.profile import ArchProfile
 from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,
     Candidate,
+    Family,
     Setting,
     Site,
     Traits,
     Tunable,
     binding_bounds,
+    includes,
     numbers_of,
+    prelude_text,
+    unit_text,
     ways_of,
 )
-from patchkit.tune.table import definitions, has_function, local_includes, numbers, table_rows, with_own_row
+from patchkit.tune.table import definitions, local_includes, numbers, table_rows, tables, with_own_row
 from patchkit.tune.wmma import cut_behind
 
 MMA_FILE = "ggml/src/ggml-cuda/fattn-mma-f16.cuh"
-_KERNEL = "flash_attn_ext_f16"
 _TABLE = "ggml_cuda_fattn_mma_get_config_rdna"
 _MACRO = "GGML_CUDA_FATTN_MMA_CONFIG_CASE"
 _PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k2", "nbatch_v2", "nbatch_combine", "q_in_reg")
@@ -66,22 +68,14 @@ _STAGES_AT = 9  # word of a row: keys, threads, occupancy, rows, K, V, combined,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MmaFamily:
-    """``kernel_file``: upstream's file; ``rows``: upstream's setting of each variant, in order."""
+class MmaFamily(Family):
+    """``kernel_file``: upstream's file."""
 
-    limits: HardwareLimits
+    name = "mma"
+    kernel = "flash_attn_ext_f16"
+    prelude = f"{_FOLDER}/prelude.cuh"
     kernel_file: bytes
-    rows: Mapping[str, Setting]
-    name: str = "mma"
-    kernel: str = _KERNEL
-    rocwmma: bool = False
-    prelude: str | None = f"{_FOLDER}/prelude.cuh"
     parameters: tuple[str, ...] = _PARAMETERS
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """The rows of the table that do not trap on these GPUs."""
-        return tuple(self.rows)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """Every setting that keeps the rules, with the bounds of waves that can change anything."""
@@ -108,10 +102,6 @@ class MmaFamily:
         }
         return tuple(sorted(found | {base}))
 
-    def baseline(self, variant: str) -> Setting:
-        """Upstream's row."""
-        return self.rows[variant]
-
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers nbatch_fa rows; LDS is asked for at launch."""
         head_size, columns = numbers_of(candidate.variant)
@@ -122,56 +112,31 @@ class MmaFamily:
             launch_lds_bytes=lds_bytes(head_size, columns, candidate.setting),
         )
 
-    def unit(self, candidate: Candidate) -> str:
-        """With the most query heads per block, without soft cap."""
-        return next(_ways(candidate))[0]
+    def units(self, candidate: Candidate) -> tuple[str, ...]:
+        """With the most query heads per block and without soft cap first, then every other way."""
+        return tuple(path for path, _, _ in _ways(candidate))
 
-    def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """Fewer heads per block, and soft cap with each where the kernel has it."""
-        return tuple(path for path, _, _ in _ways(candidate))[1:]
-
-    def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """None: no patch has rows for it."""
-        del profile
-        return {}
-
-    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """None: the profile's rows are looked at like any other."""
-        del profile
-        return {}
-
-    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
+    def shared_sources(self) -> Mapping[str, bytes]:
         """One copy of the kernel, whose table begins with the row that a unit defines."""
         words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
         words += [f"PATCHKIT_{name.upper()}" for name in _PARAMETERS]
         words.insert(_STAGES_AT, "1")
         edited = with_own_row(MMA_FILE, self.kernel_file, _TABLE, _MACRO, words)
-        kernel = cut_behind(SourceText(MMA_FILE, edited), _KERNEL)
-        prelude = ["#pragma once", *(f'#include "../../{name}"' for name in _HEADERS), ""]
-        files = {
-            f"{_FOLDER}/prelude.cuh": "\n".join(prelude).encode(),
-            f"{_FOLDER}/kernel.cuh": local_includes(kernel, (), "../../"),
+        kernel = cut_behind(SourceText(MMA_FILE, edited), self.kernel)
+        return {
+            self.prelude: prelude_text(_HEADERS, "../../"),
+            f"{_FOLDER}/kernel.cuh": local_includes(kernel, ()),
         }
-        for variant, chosen in settings.items():
-            for setting in [self.rows[variant], *chosen]:
-                files.update(self._units(Candidate(variant, setting)))
-        return files
 
-    def _units(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+    def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+        """Each way defines the macros of its row."""
         head_size, columns = numbers_of(candidate.variant)
         values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
         values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
+        lines = [*includes(_HEADERS, "../../../"), *definitions(values), '#include "../kernel.cuh"']
         for path, heads, capped in _ways(candidate):
             arguments = f"{head_size}, {head_size}, {columns // heads}, {heads}, {capped}, false, false"
-            lines = [f'#include "../../../{name}"' for name in _HEADERS]
-            lines += [
-                *definitions(values),
-                '#include "../kernel.cuh"',
-                "fattn_kernel_t patchkit_tuned_kernel();",
-                f"fattn_kernel_t patchkit_tuned_kernel() {{ return {_KERNEL}<{arguments}>; }}",
-                "",
-            ]
-            yield path, "\n".join(lines).encode()
+            yield path, unit_text(lines, f"{self.kernel}<{arguments}>")
 
 
 def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
@@ -180,7 +145,7 @@ def make_mma_family(limits: HardwareLimits, kernel_file: bytes) -> MmaFamily:
     Raises:
         TUNE_KERNEL_UNTUNABLE: the build has no table for RDNA, or the kernel has other template parameters.
     """
-    if not has_function(MMA_FILE, kernel_file, _TABLE) or b"bool use_sparse>" not in kernel_file:
+    if not tables(MMA_FILE, kernel_file, _TABLE) or b"bool use_sparse>" not in kernel_file:
         raise UsageError(
             "the MMA attention kernel of this build cannot be tuned",
             code="TUNE_KERNEL_UNTUNABLE",

@@ -20,7 +20,7 @@ they are left as upstream has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
@@ -31,11 +31,15 @@ from patchkit.tune.family import (
     FRAGMENTS_16X16,
     UNIT_FOLDER,
     Candidate,
+    Family,
     Setting,
     Site,
     Traits,
     Tunable,
     binding_bounds,
+    includes,
+    prelude_text,
+    unit_text,
 )
 from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row
 from patchkit.tune.wmma import cut_behind
@@ -43,9 +47,7 @@ from patchkit.tune.wmma import cut_behind
 _SOURCES = "ggml/src/ggml-cuda"
 MMQ_FILE = f"{_SOURCES}/mmq.cuh"
 MMQ_PARTS = (f"{_SOURCES}/mmq-load-tiles.cuh", f"{_SOURCES}/mmq-vec-dot.cuh")
-_KERNEL = "mul_mat_q"
 _MACRO = "CASE"
-_PARAMETERS = ("nthreads", "occupancy")
 _FOLDER = f"{UNIT_FOLDER}/mmq"
 _HEADERS = ("common.cuh", "vecdotq.cuh", "mma.cuh")
 _LANES, _FRAGMENT = 32, 16
@@ -76,28 +78,24 @@ class MmqRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MmqFamily:
-    """``files``: upstream's, by path; ``table_file`` is the one with the GPU family's ``table``."""
+class MmqFamily(Family):
+    """``files``: upstream's, by path; ``table_file`` is the one with the GPU family's ``table``.
 
-    limits: HardwareLimits
+    ``upstream`` has the whole row of each variant.
+    """
+
+    name = "mmq"
+    kernel = "mul_mat_q"
+    prelude = f"{_FOLDER}/prelude.cuh"
     files: Mapping[str, bytes]
     table_file: str
     table: str
-    rows: Mapping[str, MmqRow]
-    name: str = "mmq"
-    kernel: str = _KERNEL
-    rocwmma: bool = False
-    prelude: str | None = f"{_FOLDER}/prelude.cuh"
-    parameters: tuple[str, ...] = _PARAMETERS
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """Every row of the table."""
-        return tuple(self.rows)
+    upstream: Mapping[str, MmqRow]
+    parameters: tuple[str, ...] = ("nthreads", "occupancy")
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """Every setting that keeps the rules, with the bounds of waves that can change anything."""
-        row = self.rows[variant]
+        row = self.upstream[variant]
         found = {
             (threads, bound)
             for threads in _THREADS
@@ -107,13 +105,9 @@ class MmqFamily:
         }
         return tuple(sorted(found | {row.setting}))
 
-    def baseline(self, variant: str) -> Setting:
-        """Upstream's row."""
-        return self.rows[variant].setting
-
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers 256 elements for I times J results; KV is not split here."""
-        row, threads = self.rows[candidate.variant], candidate.setting[0]
+        row, threads = self.upstream[candidate.variant], candidate.setting[0]
         tiles = -(-_TOKENS // row.columns) * -(-_WEIGHT_ROWS // _rows(threads))
         return Traits(
             threads=threads,
@@ -123,30 +117,20 @@ class MmqFamily:
             tiles=tiles,
         )
 
-    def unit(self, candidate: Candidate) -> str:
-        """One unit; nothing else reads the row."""
-        return f"{_FOLDER}/{candidate.variant}-n{'-'.join(map(str, candidate.setting))}.cu"
-
-    def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """None."""
-        del candidate
-        return ()
+    def units(self, candidate: Candidate) -> tuple[str, ...]:
+        """One; nothing else reads the row."""
+        return (f"{_FOLDER}/{candidate.variant}-n{'-'.join(map(str, candidate.setting))}.cu",)
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
         """Of each row, the profile's first block that fits, as the patch takes it."""
         return {
             variant: (block.nthreads, block.occupancy)
-            for variant, row in self.rows.items()
+            for variant, row in self.upstream.items()
             for block in reversed(profile.tuning.mmq)
             if row.columns >= block.min_j
         }
 
-    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """None: the profile's rows are looked at like any other."""
-        del profile
-        return {}
-
-    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
+    def shared_sources(self) -> Mapping[str, bytes]:
         """Copies of the kernel's files, where the table begins with the row that a unit defines."""
         names = ("type", "nthreads", "occupancy", "i", "j", "layout", "step", "stream_k", "fallback")
         words = [f"PATCHKIT_{name.upper()}" for name in names]
@@ -154,20 +138,17 @@ class MmqFamily:
         edited[self.table_file] = with_own_row(
             self.table_file, edited[self.table_file], self.table, _MACRO, words
         )
-        edited[MMQ_FILE] = cut_behind(SourceText(MMQ_FILE, edited[MMQ_FILE]), _KERNEL)
+        edited[MMQ_FILE] = cut_behind(SourceText(MMQ_FILE, edited[MMQ_FILE]), self.kernel)
         copied = [path.rpartition("/")[2] for path in edited]
-        prelude = ["#pragma once", *(f'#include "../../{name}"' for name in _HEADERS), ""]
-        files = {f"{_FOLDER}/prelude.cuh": "\n".join(prelude).encode()}
-        for path, data in edited.items():
-            files[f"{_FOLDER}/{path.rpartition('/')[2]}"] = local_includes(data, copied, "../../")
-        for variant, chosen in settings.items():
-            for setting in [self.baseline(variant), *chosen]:
-                candidate = Candidate(variant, setting)
-                files[self.unit(candidate)] = self._unit(candidate)
-        return files
+        copies = {
+            f"{_FOLDER}/{path.rpartition('/')[2]}": local_includes(data, copied)
+            for path, data in edited.items()
+        }
+        return {self.prelude: prelude_text(_HEADERS, "../../"), **copies}
 
-    def _unit(self, candidate: Candidate) -> bytes:
-        row = self.rows[candidate.variant]
+    def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+        """The unit defines the macros of its row."""
+        row = self.upstream[candidate.variant]
         threads, bound = candidate.setting
         values: dict[str, str | int] = {
             "type": f"{_PREFIX}{row.type}",
@@ -183,16 +164,9 @@ class MmqFamily:
         arguments = [values["type"], row.columns, row.fallback]
         if b"ggml_prec prec_src1" in self.files[MMQ_FILE]:
             arguments.append("GGML_PREC_Q8")  # as DECL_MMQ_CASE instantiates it
-        kernel = f"{_KERNEL}<{', '.join(str(each) for each in arguments)}>"
-        lines = [f'#include "../../{name}"' for name in _HEADERS]
-        lines += [
-            *definitions(values),
-            '#include "mmq.cuh"',
-            "const void * patchkit_tuned_kernel();",
-            f"const void * patchkit_tuned_kernel() {{ return (const void *) {kernel}; }}",
-            "",
-        ]
-        return "\n".join(lines).encode()
+        kernel = f"(const void *) {self.kernel}<{', '.join(str(each) for each in arguments)}>"
+        lines = [*includes(_HEADERS, "../../"), *definitions(values), '#include "mmq.cuh"']
+        yield self.unit(candidate), unit_text(lines, kernel, "const void *")
 
 
 def config_file(gpu_family: str) -> str:
@@ -214,7 +188,14 @@ def make_mmq_family(limits: HardwareLimits, files: Mapping[str, bytes], gpu_fami
             code="TUNE_KERNEL_NOT_FOUND",
             hint="name another build: patchkit status shows the pins",
         )
-    return MmqFamily(limits=limits, files=files, table_file=path, table=table, rows=rows)
+    return MmqFamily(
+        limits=limits,
+        rows={variant: row.setting for variant, row in rows.items()},
+        files=files,
+        table_file=path,
+        table=table,
+        upstream=rows,
+    )
 
 
 def lds_bytes(row: MmqRow, threads: int) -> int:

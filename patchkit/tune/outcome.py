@@ -1,10 +1,10 @@
-"""What is known of a candidate after the compiler: figures, or why there are none. Kept as JSON."""
+"""What the compiler made of a candidate: its figures, or the failure; kept as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
 
 from patchkit.kernels.occupancy import HardwareLimits, resident_waves, waves_by_lds
 from patchkit.tune.isa import LoopMix
@@ -41,6 +41,8 @@ class Failure:
 
 
 Outcome = Figures | Failure
+OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
+"""Writes an outcome, and reads it again; ValidationError when it is none of ours."""
 
 
 def as_launched(outcome: Outcome, launch_lds_bytes: int, limits: HardwareLimits) -> Outcome:
@@ -54,15 +56,3 @@ def as_launched(outcome: Outcome, launch_lds_bytes: int, limits: HardwareLimits)
         waves=min(outcome.waves, waves_by_lds(lds_bytes, outcome.threads, limits)),
         resident=resident_waves(outcome.vgprs, lds_bytes, outcome.threads, limits),
     )
-
-
-def outcome_to_json(outcome: Outcome) -> dict[str, object]:
-    """Plain data."""
-    return asdict(outcome)
-
-
-def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
-    """The inverse; KeyError or TypeError when it is none of ours."""
-    if "code" in data:
-        return Failure(**data)
-    return Figures(**{**data, "loop": LoopMix(**data["loop"])})

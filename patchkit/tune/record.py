@@ -1,4 +1,4 @@
-"""The record of a tuning run, shipped beside the profiles: what a table rests on where not all of it is here.
+"""The record of a tuning run, shipped beside the profiles: figures of compilers and headers not everyone has.
 
 ``arch_profiles/tuned/<gfx>-<kernel>-b<build>.json``: no profile reads it, no candidate depends on it.
 """

@@ -1,4 +1,4 @@
-"""What a run of the tuner found: kept in the cache, read again for a relative, and as rows of a profile."""
+"""What a run of the tuner found: a JSON file in the cache that later runs read, and rows for the profile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from patchkit.base.files import write_whole
 from patchkit.kernels.occupancy import HardwareLimits, reported_waves, resident_waves
 from patchkit.tune.cost import FEWEST_WAVES, Judged
 from patchkit.tune.family import Candidate, Family, Row, Setting
-from patchkit.tune.outcome import Figures, Outcome, outcome_from_json, outcome_to_json
-from patchkit.tune.record import LeftOut, Record, RecordedHeaders
+from patchkit.tune.outcome import OUTCOME, Figures, Outcome
+from patchkit.tune.record import Record
 from patchkit.tune.search import Verdict, choose
 from patchkit.tune.wmma import COMPILER_ONLY, variant_of
 
@@ -47,46 +47,23 @@ class OwnHeaders:
 class TuneReport:
     """``current`` are the settings that the profile has now; ``complete``: every variant was looked at.
 
-    ``compiled`` has every outcome by unit and headers, ``candidates`` what was to be compiled.
+    ``record`` is what the table rests on, as it would be shipped: with every outcome by unit and headers. Its
+    ``made`` is empty until it is.
     """
 
-    arch: str
-    kernel: str
+    record: Record
     parameters: tuple[str, ...]
-    build: int
-    compiler: str
-    headers: tuple[str, ...]
     mca: bool
-    like: str | None
     complete: bool
     verdicts: tuple[Verdict, ...]
     current: Mapping[str, Setting]
-    compiled: Mapping[str, tuple[Outcome, ...]]
-    candidates: Mapping[str, tuple[Setting, ...]]
-    header_digests: tuple[str, ...]
-    sources: str
-    left_out: tuple[LeftOut, ...]
     basis: Basis | None
     own: OwnHeaders | None
 
-    def as_record(self, today: date) -> Record:
-        """What is shipped beside the profile: the figures that this table rests on."""
-        return Record(
-            arch=self.arch,
-            kernel=self.kernel,
-            build=self.build,
-            made=today.isoformat(),
-            compiler=self.compiler,
-            sources=self.sources,
-            like=self.like,
-            headers=tuple(
-                RecordedHeaders(name=name, sha256=digest)
-                for name, digest in zip(self.headers, self.header_digests, strict=True)
-            ),
-            left_out=self.left_out,
-            candidates=self.candidates,
-            units=self.compiled,
-        )
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The names of the headers, in the order of every figure."""
+        return tuple(each.name for each in self.record.headers)
 
     @property
     def reproduces(self) -> bool:
@@ -102,21 +79,21 @@ class TuneReport:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Plain data, with every candidate."""
+        """As ``--json`` shows it and the cache keeps it, with every candidate."""
         return {
-            "arch": self.arch,
-            "kernel": self.kernel,
+            "arch": self.record.arch,
+            "kernel": self.record.kernel,
             "parameters": list(self.parameters),
-            "build": self.build,
-            "compiler": self.compiler,
+            "build": self.record.build,
+            "compiler": self.record.compiler,
             "headers": list(self.headers),
             "llvm_mca": self.mca,
-            "like": self.like,
+            "like": self.record.like,
             "complete": self.complete,
             "reproduces_profile": self.reproduces,
             "record": asdict(self.basis) if self.basis is not None else None,
             "own_headers": asdict(self.own) if self.own is not None else None,
-            "left_out": [asdict(each) for each in self.left_out],
+            "left_out": [asdict(each) for each in self.record.left_out],
             "profile": {variant: list(setting) for variant, setting in self.current.items()},
             "spills": [
                 {"headers": name, "upstream": self.spills(index)[0], "ours": self.spills(index)[1]}
@@ -139,8 +116,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
         "order": [list(each.candidate.setting) for each in verdict.order],
         "candidates": [_judged_json(each) for each in (*verdict.order, *verdict.others)],
         "failures": [
-            {"setting": list(candidate.setting), **outcome_to_json(failure)}
-            for candidate, failure in verdict.failures
+            {"setting": list(candidate.setting), **asdict(failure)} for candidate, failure in verdict.failures
         ],
     }
 
@@ -149,7 +125,7 @@ def _judged_json(judged: Judged) -> dict[str, object]:
     return {
         "setting": list(judged.candidate.setting),
         "refused": judged.refused,
-        "figures": [outcome_to_json(figures) for figures in judged.figures],
+        "figures": [asdict(figures) for figures in judged.figures],
         "estimates": [{**asdict(each), "cost": each.cost} for each in judged.estimates],
     }
 
@@ -164,9 +140,10 @@ def write_report(cache_root: Path, report: TuneReport) -> Path:
 
     A run that compiled a short list only never replaces the report of the whole space.
     """
-    name = report.kernel if report.like is None else f"{report.kernel}-like-{report.like}"
+    record = report.record
+    name = record.kernel if record.like is None else f"{record.kernel}-like-{record.like}"
     name += "-bounds" if "min_waves" in report.parameters else ""
-    path = report_path(cache_root, report.arch, name, report.build)
+    path = report_path(cache_root, record.arch, name, record.build)
     write_whole(path, json.dumps(report.as_json(), indent=1) + "\n", "writing the report")
     return path
 
@@ -220,7 +197,7 @@ def shortlist(
         compiled: dict[str, tuple[Outcome, ...]] = {}
         for each in entry["candidates"]:
             unit = family.unit(Candidate(variant, tuple(each["setting"])))
-            compiled[unit] = tuple(_moved(outcome_from_json(one), limits) for one in each["figures"])
+            compiled[unit] = tuple(_moved(OUTCOME.validate_python(one), limits) for one in each["figures"])
         known = [tuple(each["setting"]) for each in entry["candidates"]]
         winner = tuple(entry["best"])
         verdict = choose(
@@ -260,9 +237,9 @@ def profile_rows(report: TuneReport, today: date, measured: Mapping[str, str]) -
 
 
 def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[str, str]) -> Row:
-    variant = variant_of(verdict.variant)
+    record, variant = report.record, variant_of(verdict.variant)
     stride, nwarps = verdict.best.candidate.setting[:2]
-    told = [f"patchkit tune of {today.isoformat()}, {report.compiler}"]
+    told = [f"patchkit tune of {today.isoformat()}, {record.compiler}"]
     for name, before, after in zip(
         report.headers, verdict.upstream.figures, verdict.best.figures, strict=True
     ):
@@ -273,12 +250,12 @@ def _line(report: TuneReport, verdict: Verdict, today: date, measured: Mapping[s
     if not verdict.measured:
         told.append(f"ahead by {verdict.margin}" if ":" in verdict.margin else verdict.margin)
     if verdict.reachable < FEWEST_WAVES:
-        which = "no legal setting" if report.like is None else "no setting compiled"
+        which = "no legal setting" if record.like is None else "no setting compiled"
         told.append(f"{which} reaches more than {verdict.reachable} waves")
-    where = f"{COMPILER_ONLY}{report.arch}, no hardware"
-    if report.like is not None:
+    where = f"{COMPILER_ONLY}{record.arch}, no hardware"
+    if record.like is not None:
         own = (
-            "its own figures with fewer headers" if report.like == report.arch else f"those of {report.like}"
+            "its own figures with fewer headers" if record.like == record.arch else f"those of {record.like}"
         )
         where += f"; compiled were the legal settings that are the first by {own}"
     if verdict.best is verdict.upstream:

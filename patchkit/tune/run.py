@@ -1,11 +1,12 @@
-"""``patchkit tune``: every legal setting through the compiler, and the table that comes of it."""
+"""``patchkit tune``: compiles every legal setting of a kernel, ranks them, and writes the best down."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location, UsageError
@@ -15,12 +16,11 @@ from patchkit.build.toolchain import Toolchain, find_toolchain
 from patchkit.build.tree import export_tree, files_digest, overlay_tree
 from patchkit.build.units import GPU_SOURCES, SourceTree
 from patchkit.candidate.workspace import Workspace
-from patchkit.kernels.occupancy import HardwareLimits, limits_of
 from patchkit.series.lock import Pin, load_lock
 from patchkit.series.profile import ArchProfile, load_profile
 from patchkit.tune.family import Candidate, Family, Setting, Site
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
-from patchkit.tune.measure import Bench, Order, find_mca, is_kept, measure, measure_elsewhere, prepare
+from patchkit.tune.measure import Bench, find_mca, is_kept, measure, prepare
 from patchkit.tune.outcome import Outcome
 from patchkit.tune.profile_text import write_profile
 from patchkit.tune.record import (
@@ -41,19 +41,22 @@ from patchkit.upstream.pin import obtain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
-    """Everything a measurement needs but the unit and the compiler."""
+class _Run:
+    """Everything that units are measured with, and what the run has to start from."""
 
     request: TuneRequest
     workspace: Workspace
     family: Family
     tree: SourceTree
-    limits: HardwareLimits
     mca: Path | None
+    headers: HeaderSets
+    compilers: tuple[Compiler, ...]
+    record: Record | None
+    profile: ArchProfile
 
 
-def compile_units(
-    bench: Workbench, compilers: Sequence[Compiler], units: Sequence[str], what: str
+def _compile_with(
+    run: _Run, compilers: Sequence[Compiler], units: Sequence[str], what: str
 ) -> dict[str, tuple[Outcome, ...]]:
     """The outcomes of each unit, in the order of the compilers; every one is kept as soon as it is there.
 
@@ -61,76 +64,42 @@ def compile_units(
         SCHEDULER_UNREACHABLE and its like: no workers.
         ToolMissing, ToolStopped, CacheError: nothing was learnt about a unit.
     """
-    request, reporter = bench.request, bench.workspace.reporter
-    benches = {compiler.toolchain: _bench(bench, compiler, units) for compiler in compilers}
-    orders = {
-        _order(bench, each, unit): (unit, index)
-        for unit in units
-        for index, each in enumerate(benches.values())
-    }
-    # A worker of a cluster has folders in common with this process, and nothing else.
-    here = request.scheduler is None
-    work = partial(_measure_here, benches) if here else measure_elsewhere
+    request, reporter = run.request, run.workspace.reporter
+    benches = [_bench(run, compiler, units) for compiler in compilers]
     with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
         found = dict(
             run_tasks(
                 pool,
-                work,
-                list(orders),
+                partial(_measure_at, benches),
+                list(product(units, range(len(benches)))),
                 reporter=reporter,
                 what=what,
                 unit="candidates",
                 stop=compilers[0].stop,
             )
         )
-    by_place = {orders[order]: outcome for order, outcome in found.items()}
-    return {unit: tuple(by_place[unit, index] for index in range(len(benches))) for unit in units}
+    return {unit: tuple(found[unit, index] for index in range(len(benches))) for unit in units}
 
 
-def _measure_here(benches: Mapping[Toolchain, Bench], order: Order) -> Outcome:
-    return measure(order.unit, benches[order.toolchain])
+def _measure_at(benches: Sequence[Bench], place: tuple[str, int]) -> Outcome:
+    unit, index = place
+    return measure(unit, benches[index])
 
 
-def _bench(bench: Workbench, compiler: Compiler, units: Sequence[str]) -> Bench:
+def _bench(run: _Run, compiler: Compiler, units: Sequence[str]) -> Bench:
     made = Bench(
         compiler=compiler,
-        tree=bench.tree,
-        limits=bench.limits,
-        kernel=bench.family.kernel,
-        rocwmma=bench.family.rocwmma,
-        mca=bench.mca,
-        again=bench.request.again,
+        tree=run.tree,
+        limits=run.family.limits,
+        kernel=run.family.kernel,
+        rocwmma=run.family.rocwmma,
+        mca=run.mca,
+        again=run.request.again,
     )
-    if bench.family.prelude is None or all(is_kept(unit, made) for unit in units):
+    if run.family.prelude is None or all(is_kept(unit, made) for unit in units):
         return made
-    bench.workspace.reporter.step("precompiling what the candidates include")
-    return prepare(made, bench.family.prelude)
-
-
-def _order(bench: Workbench, made: Bench, unit: str) -> Order:
-    return Order(
-        toolchain=made.compiler.toolchain,
-        cache_root=bench.workspace.cache_root,
-        tree=bench.tree.root,
-        limits=made.limits,
-        kernel=made.kernel,
-        rocwmma=made.rocwmma,
-        mca=made.mca,
-        again=made.again,
-        prelude=made.prelude,
-        unit=unit,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """A workbench with the headers that decide, and what it has to start from."""
-
-    bench: Workbench
-    headers: HeaderSets
-    compilers: tuple[Compiler, ...]
-    record: Record | None
-    profile: ArchProfile
+    run.workspace.reporter.step("precompiling what the candidates include")
+    return prepare(made, run.family.prelude)
 
 
 def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, str]) -> TuneReport:
@@ -170,16 +139,12 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         whole = settings == record.candidates
         _check_record(workspace, record, files if whole else family.sources(record.candidates))
     headers = choose_headers(toolchain, request, record) if family.rocwmma else HeaderSets.none(toolchain)
-    bench = Workbench(
+    run = _Run(
         request=request,
         workspace=workspace,
         family=family,
         tree=_overlay(site, files),
-        limits=limits_of(profile),
         mca=find_mca(toolchain, workspace.reporter),
-    )
-    run = _Run(
-        bench=bench,
         headers=headers,
         compilers=_compilers(workspace, headers.toolchains),
         record=record,
@@ -210,24 +175,26 @@ def _report(
     settings: Mapping[str, tuple[Setting, ...]],
     sources: str,
 ) -> TuneReport:
-    request, record, family = run.bench.request, run.record, run.bench.family
+    request, record, family = run.request, run.record, run.family
     return TuneReport(
-        arch=request.arch,
-        kernel=request.kernel,
+        record=Record(
+            arch=request.arch,
+            kernel=request.kernel,
+            build=pin.build,
+            made="",
+            compiler=f"clang {toolchain.clang_version}",
+            sources=sources,
+            like=request.like if record is None else record.like,
+            headers=run.headers.headers,
+            left_out=left_out(family, request) if record is None else record.left_out,
+            candidates=settings,
+            units=compiled,
+        ),
         parameters=family.parameters,
-        build=pin.build,
-        compiler=f"clang {toolchain.clang_version}",
-        headers=run.headers.names,
-        mca=run.bench.mca is not None,
-        like=request.like if record is None else record.like,
+        mca=run.mca is not None,
         complete=not request.variants and request.near is None and not request.bounds,
         verdicts=tuple(verdicts),
         current=family.current(run.profile),
-        compiled=compiled,
-        candidates=settings,
-        header_digests=run.headers.digests,
-        sources=sources,
-        left_out=left_out(family, request) if record is None else record.left_out,
         basis=_basis(run, compiled),
         own=_own(run, toolchain, verdicts) if record is not None else None,
     )
@@ -263,13 +230,14 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             here.
         TUNE_PROFILE_NOT_WRITTEN, CacheError: a file cannot be changed.
     """
-    path = workspace.series.profiles / f"{report.arch}.toml"
-    if not report.complete or report.kernel != "wmma":
+    profiles, record = workspace.series.profiles, report.record
+    path = profiles / f"{record.arch}.toml"
+    if not report.complete or record.kernel != "wmma":
         raise UsageError(
             "only a run over every variant of the wmma kernel gives a table",
             code="TUNE_TABLE_INCOMPLETE",
             where=Location(path=str(path)),
-            hint=f"patchkit tune --arch {report.arch} --write",
+            hint=f"patchkit tune --arch {record.arch} --write",
         )
     if report.basis is not None:
         if report.reproduces:
@@ -281,17 +249,17 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             why=f"recorded: {', '.join(report.basis.absent) or 'which candidates were compiled'}",
             hint="name every rocWMMA that must hold: --rocwmma stand-in --rocwmma DIR --write",
         )
-    profile = load_profile(workspace.series.profiles, report.arch)
+    profile = load_profile(profiles, record.arch)
     measured = {name: row.measured_on for name, row in rows_by_variant(profile).items()}
     changed = write_profile(path, "wmma", profile_rows(report, today, measured))
-    return write_record(workspace.series.profiles, report.as_record(today)) or changed
+    return write_record(profiles, replace(record, made=today.isoformat())) or changed
 
 
 def _search(
     run: _Run, settings: Mapping[str, Sequence[Setting]]
 ) -> tuple[list[Verdict], dict[str, tuple[Outcome, ...]]]:
     """The verdicts, and the outcomes of every unit that was asked for."""
-    family, profile = run.bench.family, run.profile
+    family, profile = run.family, run.profile
     units = {
         family.unit(Candidate(variant, setting)): None
         for variant, chosen in settings.items()
@@ -314,7 +282,7 @@ def _search(
             chosen,
             compiled,
             ask,
-            limits=run.bench.limits,
+            limits=family.limits,
             compute_units=compute_units(profile),
             measured=measured.get(variant),
         )
@@ -324,7 +292,7 @@ def _search(
 
 
 def _compile(run: _Run, units: Sequence[str], what: str) -> dict[str, tuple[Outcome, ...]]:
-    compiled = compile_units(run.bench, run.compilers, units, what)
+    compiled = _compile_with(run, run.compilers, units, what)
     return compiled if run.record is None else merge(run.record, run.headers.here, compiled)
 
 
@@ -355,19 +323,21 @@ def _basis(run: _Run, compiled: Compiled) -> Basis | None:
 
 def _own(run: _Run, toolchain: Toolchain, verdicts: Sequence[Verdict]) -> OwnHeaders | None:
     """Whether the table holds with this machine's rocWMMA too, where no header of the record is that one."""
-    own = own_headers(toolchain, run.bench.request.arch, run.headers)
+    own = own_headers(toolchain, run.request.arch, run.headers)
     if own is None:
         return None
     name, chain = own
-    family, compilers = run.bench.family, _compilers(run.bench.workspace, [chain])
+    family = run.family
     units: dict[str, None] = {}
     for verdict in verdicts:
         for each in (verdict.best, verdict.upstream):
             units |= dict.fromkeys([family.unit(each.candidate), *family.checks(each.candidate)])
-    compiled = compile_units(run.bench, compilers, list(units), f"holding the table against {name}")
+    compiled = _compile_with(
+        run, _compilers(run.workspace, [chain]), list(units), f"holding the table against {name}"
+    )
     worse = {
         verdict.variant: why
         for verdict in verdicts
-        if (why := holds(family, verdict, compiled, run.bench.limits)) is not None
+        if (why := holds(family, verdict, compiled, family.limits)) is not None
     }
     return OwnHeaders(name=name, worse=worse)

@@ -144,10 +144,7 @@ def choose(
 def holds(family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits) -> str | None:
     """Why the chosen setting is worse than upstream's by these outcomes; None where it is not."""
     mine, theirs = verdict.best.candidate, verdict.upstream.candidate
-    units = zip(
-        [family.unit(mine), *family.checks(mine)], [family.unit(theirs), *family.checks(theirs)], strict=True
-    )
-    for ours, base in units:
+    for ours, base in zip(family.units(mine), family.units(theirs), strict=True):
         after = _launched(family, mine, ours, compiled, limits)
         before = _launched(family, theirs, base, compiled, limits)
         for one, other in zip(after, before, strict=True):

@@ -14,9 +14,9 @@ _GUARD = "PATCHKIT_OWN_ROW"
 _QUOTED = re.compile(rb'^([ \t]*#[ \t]*include[ \t]+")([^"\n/]+)(")', re.MULTILINE)
 
 
-def has_function(path: str, data: bytes, name: str) -> bool:
-    """Whether the file defines a function of that name."""
-    return any(each.answers_to(name) for each in parse_scopes(SourceText(path, data)).entities)
+def tables(path: str, data: bytes, name: str) -> list[Entity]:
+    """The functions of that name in the file."""
+    return [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(name)]
 
 
 def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple[str, ...]]:
@@ -50,12 +50,12 @@ def definitions(values: Mapping[str, str | int]) -> list[str]:
     ]
 
 
-def local_includes(data: bytes, beside: Sequence[str], prefix: str) -> bytes:
-    """The file with every quoted include taken from ``prefix``, but for the files named in ``beside``."""
+def local_includes(data: bytes, beside: Sequence[str]) -> bytes:
+    """The file with every quoted include taken from two folders up, but for the files named in ``beside``."""
 
     def moved(found: re.Match[bytes]) -> bytes:
         name = found[2].decode("ascii", "replace")
-        return found[0] if name in beside else found[1] + f"{prefix}{name}".encode() + found[3]
+        return found[0] if name in beside else found[1] + f"../../{name}".encode() + found[3]
 
     return _QUOTED.sub(moved, data)
 
@@ -66,7 +66,7 @@ def numbers(words: Sequence[str]) -> Setting:
 
 
 def _table(path: str, data: bytes, table: str) -> Entity:
-    found = [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(table)]
+    found = tables(path, data, table)
     if len(found) != 1:
         raise ToolchainError(
             f"{path} has no table {table}",

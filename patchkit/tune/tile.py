@@ -11,36 +11,37 @@ at once; ``nbatch_k`` is a multiple of the eight halves of one copy; the fields 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
-from patchkit.base.source import SourceText, Span
-from patchkit.cpp.scopes import parse_scopes
+from patchkit.base.source import SourceText
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.series.profile import ArchProfile
 from patchkit.tune.family import (
     UNIT_FOLDER,
     Candidate,
+    Family,
     Row,
     Setting,
     Site,
     Traits,
     Tunable,
     binding_bounds,
+    includes,
     numbers_of,
+    prelude_text,
+    row_of,
+    unit_text,
     ways_of,
 )
+from patchkit.tune.table import definitions, numbers, table_rows, tables, with_own_row
 from patchkit.tune.wmma import cut_behind
 
 TILE_FILE = "ggml/src/ggml-cuda/fattn-tile.cuh"
-_KERNEL = "flash_attn_tile"
 _TABLE = "ggml_cuda_fattn_tile_get_config_amd_rdna"
-_ROW = re.compile(
-    rb"(\bGGML_CUDA_FATTN_TILE_CONFIG_CASE\s*\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,)"
-    rb"\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)"
-)
+_MACRO = "GGML_CUDA_FATTN_TILE_CONFIG_CASE"
+_HEADERS = ("common.cuh", "fattn-common.cuh")
 _PARAMETERS = ("nthreads", "occupancy", "nbatch_fa", "nbatch_k")
 _HEAD_SIZES = (128, 256)
 _FEWEST_COLUMNS = 8  # below, a block decodes: bound by memory, not by what a table says
@@ -55,23 +56,14 @@ _SPACE: tuple[tuple[int, ...], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileFamily:
-    """``kernel_file``: upstream's file; ``rows``: upstream's setting of each variant, in order."""
+class TileFamily(Family):
+    """``kernel_file``: upstream's file."""
 
-    limits: HardwareLimits
+    name = "tile"
+    kernel = "flash_attn_tile"
+    prelude = f"{UNIT_FOLDER}/tile-prelude.cuh"
     kernel_file: bytes
-    rows: Mapping[str, Setting]
-    places: Mapping[str, Span]
-    name: str = "tile"
-    kernel: str = _KERNEL
-    rocwmma: bool = False
-    prelude: str | None = f"{UNIT_FOLDER}/tile-prelude.cuh"
     parameters: tuple[str, ...] = _PARAMETERS
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """Head sizes 128 and 256, blocks of eight columns and more."""
-        return tuple(self.rows)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """Every combination of usual values that keeps the rules, and of bounds that can change anything."""
@@ -86,72 +78,47 @@ class TileFamily:
         }
         return tuple(sorted(found | {self.rows[variant]}))
 
-    def baseline(self, variant: str) -> Setting:
-        """Upstream's row."""
-        return self.rows[variant]
-
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers nbatch_fa rows."""
         return Traits(
             threads=candidate.setting[0], rows=candidate.setting[2], columns=numbers_of(candidate.variant)[1]
         )
 
-    def unit(self, candidate: Candidate) -> str:
-        """With the most query heads per block, without soft cap."""
-        return next(_ways(candidate))[0]
-
-    def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """Fewer heads per block, and soft cap with each: all of them read the same row.
+    def units(self, candidate: Candidate) -> tuple[str, ...]:
+        """With the most query heads per block and without soft cap first, then every other way.
 
         They differ much: of <128, 128> with 64 columns a row that helps eight heads spills with two and four.
         """
-        return tuple(path for path, _, _ in _ways(candidate))[1:]
+        return tuple(path for path, _, _ in _ways(candidate))
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
         """The rows of the profile for heads of one size."""
         rows = {
-            f"{row.head_size_k}-{row.ncols}": (row.nthreads, row.occupancy, row.nbatch_fa, row.nbatch_k)
+            f"{row.head_size_k}-{row.ncols}": tuple(getattr(row, name) for name in _PARAMETERS)
             for row in profile.tuning.tile
             if row.head_size_k == row.head_size_v
         }
         return {variant: rows[variant] for variant in self.variants if variant in rows}
 
-    def measured(self, profile: ArchProfile) -> Mapping[str, Setting]:
-        """None: the profile's rows are looked at like any other."""
-        del profile
-        return {}
+    def shared_sources(self) -> Mapping[str, bytes]:
+        """One copy of the kernel, whose table begins with the row that a unit defines."""
+        words = ["PATCHKIT_HEAD_SIZE", "PATCHKIT_HEAD_SIZE", "PATCHKIT_COLUMNS"]
+        words += [f"PATCHKIT_{name.upper()}" for name in _PARAMETERS]
+        edited = with_own_row(TILE_FILE, self.kernel_file, _TABLE, _MACRO, words)
+        return {
+            self.prelude: prelude_text(_HEADERS, "../"),
+            f"{UNIT_FOLDER}/tile/kernel.cuh": cut_behind(SourceText(TILE_FILE, edited), self.kernel),
+        }
 
-    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
-        """One copy of the kernel per variant, its row made of macros that each unit defines."""
-        kernel = cut_behind(SourceText(TILE_FILE, self.kernel_file), _KERNEL)
-        headers = ("common.cuh", "fattn-common.cuh")
-        prelude = ["#pragma once", *(f'#include "../{name}"' for name in headers), ""]
-        files = {f"{UNIT_FOLDER}/tile-prelude.cuh": "\n".join(prelude).encode()}
-        macros = ", ".join(f"PATCHKIT_{name.upper()}" for name in _PARAMETERS)
-        for variant, chosen in settings.items():
-            span = self.places[variant]
-            edited = kernel[: span.start] + f" {macros})".encode() + kernel[span.end :]
-            files[f"{UNIT_FOLDER}/tile-{variant}/kernel.cuh"] = edited
-            for setting in [self.rows[variant], *chosen]:
-                files.update(self._units(Candidate(variant, setting), headers))
-        return files
-
-    def _units(self, candidate: Candidate, headers: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+        """Each way defines the macros of its row."""
         head_size, columns = numbers_of(candidate.variant)
+        values: dict[str, str | int] = {"head_size": head_size, "columns": columns}
+        values |= dict(zip(_PARAMETERS, candidate.setting, strict=True))
+        lines = [*includes(_HEADERS, "../../"), *definitions(values), '#include "../tile/kernel.cuh"']
         for path, shared, capped in _ways(candidate):
-            kernel = f"{_KERNEL}<{head_size}, {head_size}, {columns // shared}, {shared}, {capped}>"
-            lines = [f'#include "../../{name}"' for name in headers]
-            lines += [
-                f"#define PATCHKIT_{name.upper()} {value}"
-                for name, value in zip(_PARAMETERS, candidate.setting, strict=True)
-            ]
-            lines += [
-                '#include "kernel.cuh"',
-                "fattn_kernel_t patchkit_tuned_kernel();",
-                f"fattn_kernel_t patchkit_tuned_kernel() {{ return {kernel}; }}",
-                "",
-            ]
-            yield path, "\n".join(lines).encode()
+            kernel = f"{self.kernel}<{head_size}, {head_size}, {columns // shared}, {shared}, {capped}>"
+            yield path, unit_text(lines, kernel)
 
 
 def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
@@ -160,26 +127,21 @@ def make_tile_family(limits: HardwareLimits, kernel_file: bytes) -> TileFamily:
     Raises:
         TUNE_KERNEL_NOT_FOUND: the kernel or RDNA's table is not there, or the table has none of the rows.
     """
-    source = SourceText(TILE_FILE, kernel_file)
-    tables = [each for each in parse_scopes(source).entities if each.answers_to(_TABLE)]
+    found = tables(TILE_FILE, kernel_file, _TABLE)
     rows: dict[str, Setting] = {}
-    places: dict[str, Span] = {}
-    for table in tables if len(tables) == 1 else []:
-        for found in _ROW.finditer(kernel_file, table.span.start, table.span.end):
-            head_size, value_size, columns = (int(found[group]) for group in (2, 3, 4))
-            if head_size == value_size and head_size in _HEAD_SIZES and columns >= _FEWEST_COLUMNS:
-                variant = f"{head_size}-{columns}"
-                rows[variant] = tuple(int(found[group]) for group in (5, 6, 7, 8))
-                places[variant] = Span(found.end(1), found.end())
+    for words in table_rows(TILE_FILE, kernel_file, _TABLE, _MACRO) if len(found) == 1 else ():
+        head_size, value_size, columns, *setting = numbers(words)
+        if head_size == value_size and head_size in _HEAD_SIZES and columns >= _FEWEST_COLUMNS:
+            rows[f"{head_size}-{columns}"] = tuple(setting)
     if not rows:
         raise ToolchainError(
             f"{TILE_FILE} has no table {_TABLE} with rows for head sizes 128 and 256",
             code="TUNE_KERNEL_NOT_FOUND",
             where=Location(path=TILE_FILE),
-            why=f"there are {len(tables)} functions of that name",
+            why=f"there are {len(found)} functions of that name",
             hint="builds from 2025-10-11 on (llama.cpp PR 16492) have it",
         )
-    return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows, places=places)
+    return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows)
 
 
 def _ways(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
@@ -212,19 +174,7 @@ def _make(site: Site) -> TileFamily:
 def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:
     head_size, ncols = numbers_of(variant)
     rows: list[Row] = [
-        {
-            "head_size_k": row.head_size_k,
-            "head_size_v": row.head_size_v,
-            "ncols": row.ncols,
-            "nthreads": row.nthreads,
-            "occupancy": row.occupancy,
-            "nbatch_fa": row.nbatch_fa,
-            "nbatch_k": row.nbatch_k,
-            "source": row.source,
-            "measured_on": row.measured_on,
-        }
-        for row in profile.tuning.tile
-        if (row.head_size_k, row.ncols) != (head_size, ncols)
+        row_of(row) for row in profile.tuning.tile if (row.head_size_k, row.ncols) != (head_size, ncols)
     ]
     rows.append(
         {

@@ -8,7 +8,7 @@ rendered once per setting, so the rules that the template asserts hold here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -26,11 +26,26 @@ from patchkit.series.catalogue import load_series
 from patchkit.series.patch import Patch
 from patchkit.series.profile import ArchProfile, HeadSize, TunedWmma, WmmaColumns
 from patchkit.series.selection import Selected
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Row, Setting, Site, Traits, Tunable, binding_bounds
+from patchkit.tune.family import (
+    UNIT_FOLDER,
+    Candidate,
+    Family,
+    Row,
+    Setting,
+    Site,
+    Traits,
+    Tunable,
+    binding_bounds,
+    includes,
+    prelude_text,
+    row_of,
+    unit_text,
+)
 
 KERNEL_FILE = "ggml/src/ggml-cuda/fattn-wmma-f16.cu"
 TABLE_FILE = "ggml/src/ggml-cuda/fattn-wmma-config.cuh"
-_KERNEL = "flash_attn_ext_f16"
+_TABLE_NAME = TABLE_FILE.rpartition("/")[2]
+_PARAMETERS = ("kq_stride", "nwarps", "min_waves")
 _TYPES = {"f16": "half", "f32": "float"}
 _SOFTCAP = (128, 256)  # head sizes with soft cap, as upstream's kernel says
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n/]+)"', re.MULTILINE)
@@ -51,44 +66,28 @@ def variant_of(name: str) -> WmmaVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WmmaFamily:
-    """``kernel_file``: upstream's file with the patch; ``table`` renders the patch's table of settings.
+class WmmaFamily(Family):
+    """``source``: the kernel as the patch leaves it, with what it includes, its table of settings aside.
 
-    With ``bounds`` a setting has a third value, the least waves per SIMD told to the compiler.
+    ``table`` renders that table. With a third parameter a setting has a bound too, the least waves per SIMD
+    told to the compiler.
     """
 
-    limits: HardwareLimits
-    kernel_file: bytes
+    name = "wmma"
+    kernel = "flash_attn_ext_f16"
+    rocwmma = True
+    prelude = f"{UNIT_FOLDER}/wmma-prelude.cuh"
+    source: bytes
+    headers: tuple[str, ...]
     table: Table
-    bounds: bool = False
-    name: str = "wmma"
-    kernel: str = _KERNEL
-    rocwmma: bool = True
-    prelude: str | None = f"{UNIT_FOLDER}/wmma-prelude.cuh"
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of the values of a setting."""
-        return ("kq_stride", "nwarps", "min_waves") if self.bounds else ("kq_stride", "nwarps")
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """All 23 of HIP."""
-        return tuple(name_of(variant) for variant in VARIANTS)
 
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """By the rules of :mod:`patchkit.kernels.wmma`, with the bounds that can change anything."""
         pairs = [(each.kq_stride, each.nwarps) for each in legal_params(variant_of(variant), self.limits)]
-        if not self.bounds:
+        if len(self.parameters) < len(_PARAMETERS):
             return tuple(pairs)
         bounds = binding_bounds(self.limits, UPSTREAM.min_waves)
         return tuple((*pair, bound) for pair in pairs for bound in bounds)
-
-    def baseline(self, variant: str) -> Setting:
-        """256 and 4, and no bound, for every variant."""
-        del variant
-        pair = (UPSTREAM.kq_stride, UPSTREAM.nwarps)
-        return (*pair, UPSTREAM.min_waves) if self.bounds else pair
 
     def traits(self, candidate: Candidate) -> Traits:
         """A turn of the loop covers kq_stride rows."""
@@ -97,15 +96,11 @@ class WmmaFamily:
             threads=nwarps * self.limits.wave_size, rows=stride, columns=variant_of(candidate.variant).ncols
         )
 
-    def unit(self, candidate: Candidate) -> str:
-        """Without soft cap."""
-        return f"{_folder(candidate.setting)}/{candidate.variant}.cu"
-
-    def checks(self, candidate: Candidate) -> tuple[str, ...]:
-        """The variant with soft cap, which reads the same row."""
-        if variant_of(candidate.variant).head_size not in _SOFTCAP:
-            return ()
-        return (f"{_folder(candidate.setting)}/{candidate.variant}-softcap.cu",)
+    def units(self, candidate: Candidate) -> tuple[str, ...]:
+        """Without soft cap, and with it where the kernel has it."""
+        stem = f"{_folder(candidate.setting)}/{candidate.variant}"
+        capped = variant_of(candidate.variant).head_size in _SOFTCAP
+        return (f"{stem}.cu", f"{stem}-softcap.cu") if capped else (f"{stem}.cu",)
 
     def current(self, profile: ArchProfile) -> Mapping[str, Setting]:
         """Every row of the profile."""
@@ -120,38 +115,30 @@ class WmmaFamily:
         }
 
     def _setting(self, row: TunedWmma) -> Setting:
-        return (row.kq_stride, row.nwarps, row.min_waves) if self.bounds else (row.kq_stride, row.nwarps)
+        return tuple(getattr(row, name) for name in self.parameters)
 
-    def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
-        """One folder per setting: the cut kernel, the rendered table, and the units.
-
-        Raises:
-            TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
-        """
-        kernel = cut_behind(SourceText(KERNEL_FILE, self.kernel_file), _KERNEL)
-        own_table = TABLE_FILE.rpartition("/")[2]
-        headers = [name for name in dict.fromkeys(_INCLUDE.findall(kernel)) if name.decode() != own_table]
+    def shared_sources(self) -> Mapping[str, bytes]:
+        """One folder per setting: the kernel, and the rendered table."""
         by_setting: dict[Setting, list[WmmaVariant]] = {}
         for variant in VARIANTS:
             for setting in self.legal(name_of(variant)):
                 by_setting.setdefault(setting, []).append(variant)
-        includes = [f'#include "../{name.decode()}"' for name in headers]
-        lines = ["#pragma once", *includes, "#include <rocwmma/rocwmma.hpp>", ""]
-        files = {f"{UNIT_FOLDER}/wmma-prelude.cuh": "\n".join(lines).encode()}
+        files = {self.prelude: prelude_text(self.headers, "../", "#include <rocwmma/rocwmma.hpp>")}
         for setting, variants in by_setting.items():
-            folder = _folder(setting)
-            rows = {variant: WmmaParams(*setting) for variant in variants}
-            files[f"{folder}/{own_table}"] = self.table(rows)
-            files[f"{folder}/kernel.cuh"] = kernel
-            for variant in variants:
-                candidate = Candidate(name_of(variant), setting)
-                wanted = [*settings.get(candidate.variant, ()), self.baseline(candidate.variant)]
-                if candidate.variant not in settings or setting not in wanted:
-                    continue
-                files[self.unit(candidate)] = _unit(variant, setting, headers, softcap=False)
-                for check in self.checks(candidate):
-                    files[check] = _unit(variant, setting, headers, softcap=True)
+            folder, params = _folder(setting), WmmaParams(*setting)
+            files[f"{folder}/{_TABLE_NAME}"] = self.table(dict.fromkeys(variants, params))
+            files[f"{folder}/kernel.cuh"] = self.source
         return files
+
+    def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
+        """Each instantiation includes the kernel and the table of its setting."""
+        variant, (stride, nwarps) = variant_of(candidate.variant), candidate.setting[:2]
+        vkq = vkq_stride(variant, WmmaParams(stride, nwarps))
+        sizes = f"{variant.head_size}, {variant.ncols}, {nwarps}, {vkq}, {_TYPES[variant.acc]}"
+        # The headers are named by their path too, so that whoever follows quoted includes finds them.
+        lines = [*includes(self.headers, "../../"), '#include "kernel.cuh"']
+        for path, softcap in zip(self.units(candidate), ("false", "true"), strict=False):
+            yield path, unit_text(lines, f"{self.kernel}<{sizes}, {softcap}>")
 
 
 def cut_behind(source: SourceText, function: str) -> bytes:
@@ -177,21 +164,26 @@ def _folder(setting: Setting) -> str:
     return f"{UNIT_FOLDER}/wmma-s{setting[0]}-n{setting[1]}{bound}"
 
 
-def _unit(variant: WmmaVariant, setting: Setting, headers: Sequence[bytes], *, softcap: bool) -> bytes:
-    stride = vkq_stride(variant, WmmaParams(setting[0], setting[1]))
-    # The headers are named by their path too, so that whoever follows quoted includes finds them.
-    lines = [f'#include "../../{header.decode()}"' for header in headers]
-    arguments = (
-        f"{variant.head_size}, {variant.ncols}, {setting[1]}, {stride}, {_TYPES[variant.acc]}, "
-        f"{'true' if softcap else 'false'}"
+def family_of(
+    limits: HardwareLimits, kernel_file: bytes, table: Table, *, bounds: bool = False
+) -> WmmaFamily:
+    """The family of a GPU; with ``bounds`` settings have the least waves per SIMD as a third value.
+
+    Raises:
+        TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
+    """
+    source = cut_behind(SourceText(KERNEL_FILE, kernel_file), WmmaFamily.kernel)
+    headers = dict.fromkeys(name.decode() for name in _INCLUDE.findall(source))
+    base = (UPSTREAM.kq_stride, UPSTREAM.nwarps, UPSTREAM.min_waves)
+    values = len(_PARAMETERS) if bounds else len(_PARAMETERS) - 1
+    return WmmaFamily(
+        limits=limits,
+        rows={name_of(variant): base[:values] for variant in VARIANTS},
+        parameters=_PARAMETERS[:values],
+        source=source,
+        headers=tuple(name for name in headers if name != _TABLE_NAME),
+        table=table,
     )
-    lines += [
-        '#include "kernel.cuh"',
-        "fattn_kernel_t patchkit_tuned_kernel();",
-        f"fattn_kernel_t patchkit_tuned_kernel() {{ return {_KERNEL}<{arguments}>; }}",
-        "",
-    ]
-    return "\n".join(lines).encode()
 
 
 def make_wmma_family(site: Site) -> WmmaFamily:
@@ -220,8 +212,7 @@ def make_wmma_family(site: Site) -> WmmaFamily:
     def table(rows: Mapping[WmmaVariant, WmmaParams]) -> bytes:
         return _render_table(workspace, patch, profile, rows)
 
-    kernel_file = placed.changes[KERNEL_FILE]
-    return WmmaFamily(limits=site.limits, kernel_file=kernel_file, table=table, bounds=site.bounds)
+    return family_of(site.limits, placed.changes[KERNEL_FILE], table, bounds=site.bounds)
 
 
 def _render_table(
@@ -262,23 +253,9 @@ def rows_by_variant(profile: ArchProfile) -> dict[str, TunedWmma]:
 def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:
     changed: Row = {"kq_stride": setting[0], "nwarps": setting[1], "measured_on": measured_on}
     return [
-        {**profile_row(row), **(changed if name == variant else {})}
+        {**row_of(row), **(changed if name == variant else {})}
         for name, row in rows_by_variant(profile).items()
     ]
-
-
-def profile_row(row: TunedWmma) -> Row:
-    """One ``[[tuning.wmma]]`` table."""
-    return {
-        "head_size": row.head_size,
-        "ncols": row.ncols,
-        "acc": row.acc,
-        "kq_stride": row.kq_stride,
-        "nwarps": row.nwarps,
-        "min_waves": row.min_waves,
-        "source": row.source,
-        "measured_on": row.measured_on,
-    }
 
 
 TUNABLE = Tunable(make=make_wmma_family, table="wmma", rows_with=_rows_with)

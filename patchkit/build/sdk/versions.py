@@ -1,4 +1,4 @@
-"""Which versions are there, and which of them work together."""
+"""Finds the versions of HIP, rocWMMA, clang and device libs, and refuses those that do not work together."""
 
 from __future__ import annotations
 

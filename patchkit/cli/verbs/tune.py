@@ -162,25 +162,25 @@ def _race_lines(result: DeviceResult) -> Iterator[str]:
 
 
 def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
-    headers = " and ".join(report.headers)
-    yield f"{report.kernel} for {report.arch}, build {report.build}, {report.compiler}, {headers}"
+    record, headers = report.record, " and ".join(report.headers)
+    yield f"{record.kernel} for {record.arch}, build {record.build}, {record.compiler}, {headers}"
     yield f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves"
-    if report.like is not None:
-        yield f"compiled were the settings that are the first by the figures of {report.like}"
+    if record.like is not None:
+        yield f"compiled were the settings that are the first by the figures of {record.like}"
     for verdict in report.verdicts:
         yield ""
         yield from _verdict(verdict, report.current.get(verdict.variant))
     yield ""
-    yield from (f"left out: {one.variant} {_setting(one.setting)}: {one.why}" for one in report.left_out)
+    yield from (f"left out: {one.variant} {_setting(one.setting)}: {one.why}" for one in record.left_out)
     for index, name in enumerate(report.headers):
         before, after = report.spills(index)
         yield f"spilled registers over all variants, {name}: upstream {before}, best {after}"
     yield from _basis(report)
     if written is not None:
-        yield f"the profile of {report.arch} {'was written' if written else 'is unchanged'}"
-    elif report.current and report.kernel == "wmma":
+        yield f"the profile of {record.arch} {'was written' if written else 'is unchanged'}"
+    elif report.current and record.kernel == "wmma":
         state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
-        yield f"the profile of {report.arch}: {state}"
+        yield f"the profile of {record.arch}: {state}"
     yield "Not measured on hardware: the order is by the compiler's figures and an estimate."
 
 

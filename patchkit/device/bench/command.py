@@ -13,8 +13,10 @@ from patchkit.build.parts import BackendName
 from patchkit.candidate.build import machine_of, prepare_subject
 from patchkit.candidate.record import Wish
 from patchkit.candidate.workspace import Workspace
+from patchkit.device.bench.arms import BenchArm, build_arms
+from patchkit.device.bench.folder import open_sweep, refuse_other_folder
 from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.sweep import BenchArm, Sweep, build_arms, open_sweep, refuse_other_folder
+from patchkit.device.bench.sweep import Sweep
 from patchkit.device.bench.tables import Table
 from patchkit.device.gpus import detect_gpus
 from patchkit.device.runner import LocalRunner, Runner

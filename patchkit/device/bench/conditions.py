@@ -7,8 +7,8 @@ not tell is said to be missing. The figures explain a result, they never change 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from patchkit.device.runner import Job, Runner
 
@@ -36,32 +36,28 @@ echo "cpus $(getconf _NPROCESSORS_ONLN)"
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """One look; ``values`` by name as the script gives them, words for the settings."""
+def read_conditions(runner: Runner, tag: str) -> dict[str, str]:
+    """Look at the machine now: values by name as the script gives them, words for the settings.
 
-    values: dict[str, str]
-
-    def numbers(self, prefix: str) -> list[float]:
-        """Every figure whose name begins so."""
-        found = []
-        for name, value in self.values.items():
-            if name.startswith(prefix):
-                try:
-                    found.append(float(value))
-                except ValueError:
-                    continue
-        return found
-
-
-def read_conditions(runner: Runner, tag: str) -> Conditions:
-    """Look at the machine now; a system that tells nothing gives nothing."""
+    A system that tells nothing gives nothing.
+    """
     done = runner.run(Job(argv=("sh", "-c", _SCRIPT), tag=f"conditions-{tag}", timeout_s=_PATIENCE_S))
     rows = (line.rpartition(" ") for line in done.stdout.decode("utf-8", "replace").splitlines())
-    return Conditions(values={name: value for name, _, value in rows if name})
+    return {name: value for name, _, value in rows if name}
 
 
-def summarise(looks: Sequence[Conditions]) -> tuple[str, ...]:
+def _numbers(looks: Sequence[Mapping[str, str]], prefix: str) -> list[float]:
+    """Every figure whose name begins so."""
+    found = []
+    for look in looks:
+        for name, value in look.items():
+            if name.startswith(prefix):
+                with suppress(ValueError):
+                    found.append(float(value))
+    return found
+
+
+def summarise(looks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """Lines for a person: ranges over all looks, and what the machine does not tell."""
     lines = []
     for prefix, what, scale, unit in (
@@ -70,12 +66,12 @@ def summarise(looks: Sequence[Conditions]) -> tuple[str, ...]:
         ("power_uW:", "power", 1e-6, "W"),
         ("cpu_kHz:", "CPU clock", 1e-3, "MHz"),
     ):
-        values = [value * scale for look in looks for value in look.numbers(prefix)]
+        values = [value * scale for value in _numbers(looks, prefix)]
         if values:
             lines.append(f"{what} {min(values):.0f} to {max(values):.0f} {unit}")
         else:
             lines.append(f"{what}: the system does not tell")
-    loads, cpus = ([v for look in looks for v in look.numbers(name)] for name in ("load", "cpus"))
+    loads, cpus = _numbers(looks, "load"), _numbers(looks, "cpus")
     if loads and cpus:
         lines.append(f"load {min(loads):.1f} to {max(loads):.1f} on {cpus[0]:.0f} CPUs")
         if statistics.median(loads) > cpus[0]:
@@ -83,7 +79,7 @@ def summarise(looks: Sequence[Conditions]) -> tuple[str, ...]:
     words = {
         f"{name.partition(':')[0]} {value}"
         for look in looks
-        for name, value in look.values.items()
+        for name, value in look.items()
         if name.startswith(("governor", "dpm"))
     }
     return (*lines, *sorted(words))

@@ -45,7 +45,7 @@ class BenchPlan:
 
     @property
     def tests(self) -> int:
-        """Rows of one run."""
+        """How many tests one run measures, which is how many rows it prints."""
         return (len(self.prompts) + len(self.generated)) * len(self.depths)
 
 

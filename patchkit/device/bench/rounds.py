@@ -1,4 +1,4 @@
-"""From comparisons to what a gate answers: each test held against what the patches promise and may cost."""
+"""Samples of interleaved rounds, and each test judged by what the patches promise and may cost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Rounds:
         return [statistics.median(samples) for samples in self.samples[test][arm]]
 
     def tokens_per_second(self, test: BenchTest, arm: Arm) -> float:
-        """The median over the rounds."""
+        """The median speed over the rounds."""
         return test.tokens * 1e9 / statistics.median(self.medians(test, arm))
 
 
@@ -167,14 +167,14 @@ def promises_for(
     )
 
 
-def judge(rounds: Rounds, promise: Promise, *, least: float = LEAST) -> tuple[Judged, ...]:
+def judge(rounds: Rounds, promise: Promise) -> tuple[Judged, ...]:
     """Every test, in order. When a control gained, promised gains are open: something else did it."""
     compared = {
         test: compare(
             rounds.medians(test, "baseline"),
             rounds.medians(test, "candidate"),
             rounds.medians(test, "again"),
-            least=least,
+            least=LEAST,
         )
         for test in rounds.tests
     }

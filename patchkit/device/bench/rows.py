@@ -192,8 +192,6 @@ class BenchRow:
     conditions: Mapping[str, str]
     backends: tuple[str, ...]
     device: str
-    gpu: str
-    cpu: str
     build: int
     commit: str
 
@@ -265,8 +263,6 @@ def _row(fields: Fields) -> BenchRow:
         },
         backends=tuple(part.strip() for part in backends.split(",")),
         device=fields.text("devices", "auto"),
-        gpu=gpu,
-        cpu=cpu,
         build=fields.count("build_number"),
         commit=fields.text("build_commit", "unknown"),
     )

@@ -1,4 +1,4 @@
-"""How much faster, how sure, and how noisy: medians over rounds with bootstrap intervals."""
+"""How much faster one build is, with bootstrap intervals, and how noisy the measurement was."""
 
 from __future__ import annotations
 
@@ -79,9 +79,8 @@ def bootstrap_median(values: Sequence[float]) -> Interval:
         raise ValueError("no values")
     draw = random.Random(_SEED)  # noqa: S311  # resampling, no secret
     size = len(values)
-    medians = sorted(statistics.median(draw.choices(values, k=size)) for _ in range(RESAMPLES))
-    cut = int(RESAMPLES * (1 - CONFIDENCE) / 2)
-    return Interval(low=medians[cut], middle=statistics.median(values), high=medians[-1 - cut])
+    medians = [statistics.median(draw.choices(values, k=size)) for _ in range(RESAMPLES)]
+    return _percentiles(medians, statistics.median(values))
 
 
 def compare(

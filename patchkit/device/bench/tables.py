@@ -1,11 +1,11 @@
-"""The table as rows of text, as Markdown, CSV and plain data."""
+"""Results of llama-bench side by side, as a table: what is compared, how sure it is, and in which formats."""
 
 from __future__ import annotations
 
 import csv
 import io
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from patchkit.base.errors import Location, UsageError
@@ -39,7 +39,7 @@ class Cell:
     """Tokens per second of one test, one tuple per run; ``conditions`` are those of the label."""
 
     runs: tuple[tuple[float, ...], ...]
-    conditions: tuple[tuple[str, str], ...]
+    conditions: Mapping[str, str]
 
     @property
     def speed(self) -> float:
@@ -65,7 +65,7 @@ class Line:
     prompt: int
     generated: int
     depth: int
-    shared: tuple[tuple[str, str], ...]
+    shared: Mapping[str, str]
     cells: tuple[Cell | None, ...]
 
     @property
@@ -77,9 +77,9 @@ class Line:
     @property
     def unusual(self) -> str:
         """What sets the test apart from one with an f16 cache and flash attention; empty for most."""
-        shared = dict(self.shared)
-        words = [shared["cache"]] if shared.get("cache", "f16") != "f16" else []
-        return " ".join([*words, f"fa-{shared['flash']}"] if shared.get("flash", "on") != "on" else words)
+        cache, flash = self.shared.get("cache", "f16"), self.shared.get("flash", "on")
+        words = [cache] if cache != "f16" else []
+        return " ".join([*words, f"fa-{flash}"] if flash != "on" else words)
 
     @property
     def test(self) -> str:
@@ -115,7 +115,7 @@ class Table:
 
     @property
     def models(self) -> tuple[BenchModel, ...]:
-        """Each once, in order."""
+        """Every model of the table, each once, in the order of its lines."""
         return tuple(dict.fromkeys(line.model for line in self.lines))
 
     @property
@@ -146,7 +146,9 @@ def compare_series(series: Sequence[Series], *, base: int = 0, across: Collectio
         model, prompt, generated, depth, shared = key
         cells = tuple(_cell(found[key].get(index), one) for index, one in enumerate(series))
         lines.append(
-            Line(model=model, prompt=prompt, generated=generated, depth=depth, shared=shared, cells=cells)
+            Line(
+                model=model, prompt=prompt, generated=generated, depth=depth, shared=dict(shared), cells=cells
+            )
         )
     table = Table(
         labels=tuple(one.label for one in series),
@@ -184,10 +186,7 @@ def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
                 why=f"they differ in {', '.join(differing)}",
                 hint="one file per build, and one --across less; or split the file",
             )
-    return Cell(
-        runs=tuple(row.tokens_per_second for row in rows),
-        conditions=tuple((name, first.conditions[name]) for name in CONDITIONS),
-    )
+    return Cell(runs=tuple(row.tokens_per_second for row in rows), conditions=first.conditions)
 
 
 def _nothing_shared(series: Sequence[Series]) -> UsageError:
@@ -247,7 +246,7 @@ def _differences(table: Table) -> list[str]:
     notes = []
     for name in table.across:
         seen = [
-            dict.fromkeys(dict(cell.conditions)[name] for line in table.lines if (cell := line.cells[index]))
+            dict.fromkeys(cell.conditions[name] for line in table.lines if (cell := line.cells[index]))
             for index in range(len(table.labels))
         ]
         if len({tuple(values) for values in seen}) > 1:
@@ -279,11 +278,10 @@ def _why(line: Line, near: Sequence[Line]) -> str:
     """How the same test differs where it is, if it is; of a model of another type nothing is said."""
     for other in near[:_LOOKED_AT]:
         if other.model == line.model:
-            mine, theirs = dict(line.shared), dict(other.shared)
             told = [
-                f"{name} {theirs[name]} instead of {mine[name]}"
-                for name in CONDITIONS
-                if mine.get(name) != theirs.get(name)
+                f"{name} {theirs} instead of {line.shared[name]}"
+                for name, theirs in other.shared.items()
+                if theirs != line.shared[name]
             ]
             return f" (it has {', '.join(told)})"
     for other in near[:_LOOKED_AT]:
@@ -425,7 +423,7 @@ def _line(table: Table, line: Line) -> dict[str, object]:
         "prompt": line.prompt,
         "generated": line.generated,
         "depth": line.depth,
-        "conditions": dict(line.shared),
+        "conditions": line.shared,
         "cells": {
             label: None
             if cell is None

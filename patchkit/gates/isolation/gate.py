@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Literal
 
 from patchkit.base.errors import GateError, Location, PatchkitError
+from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.build.toolchain import rocwmma_for
 from patchkit.build.units import Platform, SourceTree, platform_units
 from patchkit.candidate.subject import PatchPart, Subject
@@ -144,7 +144,7 @@ class IsolationGate:
         touched = {platform: touched_units(subject, platform) for platform in _PLATFORMS}
         problems += _unreached(subject, trees, touched)
         headers, stand_ins = stand_in_headers(
-            (name for tree in trees for unit in touched["cuda"] for name in tree.graph.system_headers(unit)),
+            (name for tree in trees for unit in touched["cuda"] for name in tree.system_headers(unit)),
             subject.cache_root / "stand-in",
         )
         configurations = [
@@ -255,11 +255,7 @@ def _unreached(
     subject: Subject, trees: tuple[SourceTree, SourceTree], touched: dict[Platform, tuple[str, ...]]
 ) -> Iterator[PatchkitError]:
     reached = {
-        path
-        for tree in trees
-        for units in touched.values()
-        for unit in units
-        for path in tree.graph.closure(unit)
+        path for tree in trees for units in touched.values() for unit in units for path in tree.closure(unit)
     }
     for path in subject.changed_files:
         if path not in reached:

@@ -14,10 +14,10 @@ from typing import Literal
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.files import disk_errors
+from patchkit.base.jobs import run_parallel
 from patchkit.base.source import SourceText
 from patchkit.build.compile import hip_definitions
 from patchkit.build.compiler import Compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.build.preprocess import PreprocessFailed, reading_digest, reading_text
 from patchkit.build.preprocess import Reading as Job
 from patchkit.build.toolchain import RocWmma, Toolchain, hip_flags, rocwmma_for

@@ -177,7 +177,7 @@ def _built(subject: Subject, sides: Sides) -> Built:
         hip_headers=toolchain.hip_version if toolchain is not None else None,
         rocwmma=f"{rocwmma.kind} {rocwmma.version}" if rocwmma is not None else "stand-in",
         figures={
-            arch: dict(zip(("before", "after"), map(len, sides.figures(arch)), strict=True))
+            arch: dict(zip(("before", "after"), map(len, sides.kernels(arch)), strict=True))
             for arch in subject.archs
         },
     )

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from patchkit.base.errors import GateError
+from patchkit.base.jobs import run_parallel
+from patchkit.build.compile import CompiledKernel
 from patchkit.build.compiler import Compiler
-from patchkit.build.jobs import run_parallel
 from patchkit.gates.launch.geometry import Code
 from patchkit.gpu.cases import Case, CaseNotUnderstood, OpRow, own_cases, upstream_case
 from patchkit.gpu.device import PlayedDevice
@@ -19,12 +20,10 @@ from patchkit.gpu.runtime import RecordedBackend
 from patchkit.gpu.session import (
     BenchRun,
     CaseRecord,
-    Figures,
     RecordedRun,
     RecordedRunFailed,
     RecordedRunHangs,
     Session,
-    figures_of,
 )
 
 _HEAD_SIZES = (64, 128, 256)
@@ -68,17 +67,17 @@ class Sides:
     after: RecordedBackend
     code: Mapping[str, tuple[Code, Code]]
 
-    def figures(self, arch: str) -> list[dict[str, Figures]]:
-        """What the kernels of each side use; without code for a GPU they are assumed to be large."""
+    def kernels(self, arch: str) -> list[dict[str, CompiledKernel]]:
+        """The kernels of each side; without code for a GPU they are assumed to be large."""
         both = self.code.get(arch, ({}, {}))
-        return [figures_of(kernel for unit in code.values() for kernel in unit.values()) for code in both]
+        return [{name: kernel for unit in code.values() for name, kernel in unit.items()} for code in both]
 
     def sessions(self, device: PlayedDevice, compiler: Compiler) -> tuple[Session, Session]:
         """Both on one GPU."""
-        old, new = self.figures(device.arch)
+        old, new = self.kernels(device.arch)
         return (
-            Session(backend=self.before, device=device, figures=old, compiler=compiler),
-            Session(backend=self.after, device=device, figures=new, compiler=compiler),
+            Session(backend=self.before, device=device, kernels=old, compiler=compiler),
+            Session(backend=self.after, device=device, kernels=new, compiler=compiler),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.gpu.cases import Case, case_line
+from patchkit.gpu.cases import SOFTCAP_SIZES, Case, case_line
 from patchkit.kernels.wmma import VARIANTS, WmmaVariant
 
 _HEAD_SIZES = tuple(sorted({variant.head_size for variant in VARIANTS}))
@@ -14,7 +14,6 @@ _TOKENS = (1, 2, 3, 16, 17, 32, 33, 64)
 _WIDE = (512, 1024)
 _KV = (256, 768, 4096, 8192)
 _WIDE_KV = 4096
-_SOFTCAP_SIZES = frozenset({128, 256})
 _BLOCK = {"q4_0": 32, "q8_0": 32}  # values per block (ggml-quants)
 _MANY_COLUMNS, _WIDE_HEAD = 32, 128
 
@@ -89,6 +88,6 @@ def _varied(plain: Case) -> Iterator[CheckCase]:
     for kind in ("f32", "q8_0", "q4_0"):
         if plain.head_size % _BLOCK.get(kind, 1) == 0:
             yield CheckCase(case=replace(plain, type_k=kind, type_v=kind))
-    if plain.head_size in _SOFTCAP_SIZES:
+    if plain.head_size in SOFTCAP_SIZES:
         yield CheckCase(case=replace(plain, softcap=10.0))
         yield CheckCase(case=replace(plain, softcap=10.0, sinks=True, max_bias=8.0))

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from patchkit.base.errors import CacheError, GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.base.jobs import cores
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
-from patchkit.build.jobs import workers
 from patchkit.candidate.subject import Subject
 from patchkit.gates.base import GateResult
 from patchkit.gates.numerics.bundle import make_bundle
@@ -55,7 +55,7 @@ def run_bundle(folder: Path, subject: Subject, environ: Mapping[str, str]) -> No
         "NVCC": str(cuda.nvcc),
         "CUDA_FLAGS": " ".join(cuda.flags),
         "CUDA_ARCH": gpu.arch,
-        "JOBS": str(workers()),
+        "JOBS": str(cores()),
         "NINJA": _ninja(environ),
     }
     env |= {name: environ[name] for name in ("CC", "CXX", "CUDA_VISIBLE_DEVICES") if name in environ}

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 from refusing import refused
+from toolchains import toolchain_in
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.machine import _hip_part
-from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.build.toolchain import RocWmma
 from patchkit.candidate.subject import Subject
 from patchkit.cli.app import main
 from patchkit.device.bench import command as bench_run
-from patchkit.device.bench.sweep import build_arms
+from patchkit.device.bench.arms import build_arms
 
 
 @pytest.fixture
@@ -24,15 +25,7 @@ def subject(tmp_path: Path) -> Subject:
     root = tmp_path / "tree"
     (root / "ggml").mkdir(parents=True)
     (root / "ggml" / "CMakeLists.txt").write_text("option(GGML_HIP_ROCWMMA_FATTN  OFF)\n", "utf-8")
-    toolchain = Toolchain(
-        kind="rocm",
-        root=tmp_path,
-        clang=tmp_path / "clang",
-        clang_version="18.1.0",
-        hip_version="6.4.0",
-        device_libs=tmp_path,
-        rocwmma=RocWmma(kind="stand-in", include=tmp_path, version="0"),
-    )
+    toolchain = toolchain_in(tmp_path, RocWmma(kind="stand-in", include=tmp_path, version="0"))
     return Subject(
         baseline=root,
         baseline_tree="0" * 40,

@@ -70,7 +70,7 @@ def baseline(subject: Subject, compiler: Compiler) -> RecordedBackend:
 
 def _session(side: RecordedBackend, subject: Subject, compiler: Compiler) -> Session:
     device = device_of(subject.profiles["gfx1151"])
-    return Session(backend=side, device=device, figures={}, compiler=compiler)
+    return Session(backend=side, device=device, kernels={}, compiler=compiler)
 
 
 def _problems(result: GateResult) -> dict[str, str]:

@@ -15,8 +15,10 @@ from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.build.sides import BuiltSide
 from patchkit.candidate.build import machine_of
+from patchkit.device.bench.arms import BenchArm
+from patchkit.device.bench.folder import open_sweep
 from patchkit.device.bench.options import BenchPlan
-from patchkit.device.bench.sweep import BenchArm, Sweep, open_sweep
+from patchkit.device.bench.sweep import Sweep
 from patchkit.device.bench.tables import Table
 from patchkit.device.runner import LocalRunner, Runner
 

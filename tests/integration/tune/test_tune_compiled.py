@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
+from strix_halo import LIMITS
 
 from patchkit.base.jobs import local_pool, run_tasks
 from patchkit.base.process import ToolStopped
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
 from patchkit.build.units import SourceTree
-from patchkit.kernels.occupancy import limits_of
-from patchkit.series.profile import load_profile
+from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.tune import measure as measuring
-from patchkit.tune.family import UNIT_FOLDER, Candidate, Traits
-from patchkit.tune.measure import Bench, Order, find_mca, is_kept, measure, measure_elsewhere, prepare
+from patchkit.tune.family import UNIT_FOLDER, Candidate, Family, Setting, Traits
+from patchkit.tune.measure import Bench, find_mca, is_kept, measure, prepare
 from patchkit.tune.outcome import Failure, Figures
 from patchkit.tune.search import choose
 
@@ -54,43 +55,42 @@ __global__ void __launch_bounds__(128) sums(const float * x, float * y, int rows
 """
 
 
-@dataclass(frozen=True)
-class Sums:
+@dataclass(frozen=True, kw_only=True)
+class Sums(Family):
     """The baseline spills; the known best is the largest setting that does not."""
 
-    name: str = "sums"
-    kernel: str = "sums"
-    rocwmma: bool = False
-    prelude: str | None = f"{UNIT_FOLDER}/sums.cuh"
+    kernel = "sums"
+    prelude = f"{UNIT_FOLDER}/sums.cuh"
+    limits: HardwareLimits = LIMITS
+    rows: Mapping[str, Setting] = field(default_factory=lambda: {"only": (400,)})
     parameters: tuple[str, ...] = ("n",)
-    variants: tuple[str, ...] = ("only",)
 
     def legal(self, _variant):
         return ((8,), (32,), (96,), (400,))
 
-    def baseline(self, _variant):
-        return (400,)
-
     def traits(self, candidate):
         return Traits(threads=128, rows=1, columns=candidate.setting[0])
 
-    def unit(self, candidate):
-        return f"{UNIT_FOLDER}/sums-{candidate.setting[0]}.cu"
+    def units(self, candidate):
+        return (f"{UNIT_FOLDER}/sums-{candidate.setting[0]}.cu",)
 
-    def checks(self, _candidate):
-        return ()
+    def shared_sources(self):
+        return {self.prelude: f"#pragma once\n{SUMS}".encode()}
 
-    def sources(self, _settings=None):
+    def instances(self, candidate):
         kind = "void (*pick())(const float *, float *, int)"
-        files = {str(self.prelude): f"#pragma once\n{SUMS}".encode()}
-        for setting in self.legal("only"):
-            body = f'#include "sums.cuh"\n{kind}; {kind} {{ return sums<{setting[0]}>; }}\n'
-            files[self.unit(Candidate("only", setting))] = body.encode()
-        return files
+        body = f'#include "sums.cuh"\n{kind}; {kind} {{ return sums<{candidate.setting[0]}>; }}\n'
+        yield self.unit(candidate), body.encode()
 
 
 @pytest.fixture
-def bench(hip_toolchain, tmp_path, checkout):
+def sums(bench):
+    """The family, and a bench with all of its units."""
+    return Sums(), bench(Sums().sources({"only": Sums().legal("only")}))
+
+
+@pytest.fixture
+def bench(hip_toolchain, tmp_path):
     def make(files: dict[str, bytes], kernel: str = "sums", cache=tmp_path / "cache") -> Bench:
         for path, data in files.items():
             target = tmp_path / "tree" / path
@@ -100,7 +100,7 @@ def bench(hip_toolchain, tmp_path, checkout):
         return Bench(
             compiler=open_compiler(hip_toolchain, cache, NullReporter()),
             tree=SourceTree(tmp_path / "tree"),
-            limits=limits_of(load_profile(checkout / "arch_profiles", "gfx1151")),
+            limits=LIMITS,
             kernel=kernel,
             rocwmma=False,
             mca=find_mca(hip_toolchain, NullReporter()),
@@ -113,9 +113,8 @@ def _unit(name: str) -> str:
     return f"{UNIT_FOLDER}/{name}.cu"
 
 
-def test_the_known_best_of_a_synthetic_family_is_found(bench) -> None:
-    family = Sums()
-    made = bench(family.sources())
+def test_the_known_best_of_a_synthetic_family_is_found(sums) -> None:
+    family, made = sums
     candidates = [Candidate("only", setting) for setting in family.legal("only")]
     compiled = {family.unit(each): (measure(family.unit(each), made),) for each in candidates}
     figures = {each.setting[0]: compiled[family.unit(each)][0] for each in candidates}
@@ -155,9 +154,8 @@ def test_errors_and_crashes_of_the_compiler_are_results_that_are_kept(bench) -> 
     assert {name: measure(_unit(name), made) for name in outcomes} == outcomes
 
 
-def test_a_failure_is_tried_again_only_when_asked(bench, monkeypatch) -> None:
-    family = Sums()
-    made = bench(family.sources())
+def test_a_failure_is_tried_again_only_when_asked(sums, monkeypatch) -> None:
+    family, made = sums
     unit = family.unit(Candidate("only", (8,)))
     monkeypatch.setattr(measuring, "_TIMEOUT_S", 0.01)
     slow = measure(unit, made)
@@ -172,8 +170,8 @@ def test_a_failure_is_tried_again_only_when_asked(bench, monkeypatch) -> None:
 
 def test_a_precompiled_prelude_changes_no_figure(bench, tmp_path) -> None:
     family = Sums()
-    plain = bench(family.sources())
-    other = bench(family.sources(), cache=tmp_path / "other")
+    files = family.sources({"only": family.legal("only")})
+    plain, other = bench(files), bench(files, cache=tmp_path / "other")
     quick = prepare(other, str(family.prelude))
     assert quick.prelude is not None
     assert prepare(other, str(family.prelude)).prelude == quick.prelude
@@ -189,9 +187,8 @@ def test_a_prelude_that_does_not_compile_is_left_out(bench) -> None:
     assert prepare(made, f"{UNIT_FOLDER}/bad.cuh").prelude is None
 
 
-def test_an_interrupt_loses_only_what_is_under_way(bench) -> None:
-    family = Sums()
-    made = bench(family.sources())
+def test_an_interrupt_loses_only_what_is_under_way(sums) -> None:
+    family, made = sums
     units = [family.unit(Candidate("only", setting)) for setting in ((8,), (32,), (96,))]
     stop = made.compiler.stop
     with local_pool("threads", 1) as pool:
@@ -212,24 +209,11 @@ def _measure_on(bench: Bench, unit: str):
     return measure(unit, bench)
 
 
-def test_another_process_gives_the_same_figures(bench, tmp_path) -> None:
-    family = Sums()
-    made = bench(family.sources())
+def test_another_process_gives_the_same_figures(sums) -> None:
+    family, made = sums
     unit = family.unit(Candidate("only", (32,)))
-    order = Order(
-        toolchain=made.compiler.toolchain,
-        cache_root=tmp_path / "cache",
-        tree=made.tree.root,
-        limits=made.limits,
-        kernel=made.kernel,
-        rocwmma=False,
-        mca=made.mca,
-        again=False,
-        prelude=None,
-        unit=unit,
-    )
     with local_pool("processes", 1) as pool:
         ((_, there),) = run_tasks(
-            pool, measure_elsewhere, [order], reporter=NullReporter(), what="x", unit="x"
+            pool, partial(_measure_on, made), [unit], reporter=NullReporter(), what="x", unit="x"
         )
     assert there == measure(unit, made)  # and that comes from the store which both share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -128,13 +127,6 @@ def test_without_a_cmake_that_is_new_enough(project: Project, monkeypatch) -> No
     with refused("LIBRARY_TOOLS_MISSING", match="cmake 4 and ninja") as caught:
         build(project)
     assert "patchkit[library]" in (caught.value.hint or "")
-
-
-def test_entries_are_typed(project: Project) -> None:
-    build(project)
-    text = (project.build / "CMakeInit.txt").read_text()
-    assert "CMAKE_BUILD_TYPE" in text
-    assert json.loads((project.build / ".skbuild-info.json").read_text())
 
 
 def test_ctrl_c_ends_ninja_and_its_children_and_the_build_goes_on_later(project: Project) -> None:

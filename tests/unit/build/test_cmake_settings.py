@@ -1,30 +1,24 @@
+"""What CMake is told about a toolchain, and what it tells back."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toolchains import toolchain_in
 
 from patchkit.build.cmake import _compiler_cache, cmake_settings
 from patchkit.build.machine import _runtime
 from patchkit.build.sdk.prefix import STANDIN
-from patchkit.build.toolchain import Toolchain
 
-SDK = Toolchain(
-    kind="sdk",
-    root=Path("/p/usr"),
-    clang=Path("/p/bin/clang++"),
-    clang_version="22.1.8",
-    hip_version="6.4.43484",
-    device_libs=Path("/p/bitcode"),
-    rocwmma=None,
-)
+SDK = replace(toolchain_in(Path("/p/usr")), device_libs=Path("/p/bitcode"))
 
 
 def test_cmake_is_told_compiler_root_and_device_libs() -> None:
     settings = cmake_settings(SDK, ["gfx1151", "gfx1100"])
     assert settings.cache["CMAKE_HIP_ARCHITECTURES"] == "gfx1151;gfx1100"
-    assert settings.cache["CMAKE_HIP_COMPILER"] == "/p/bin/clang++"
+    assert settings.cache["CMAKE_HIP_COMPILER"] == "/p/usr/clang++"
     assert settings.environment["ROCM_PATH"] == "/p/usr"
     flags = settings.cache["CMAKE_HIP_FLAGS"].split()
     assert "--rocm-device-lib-path=/p/bitcode" in flags

@@ -77,16 +77,23 @@ amdhsa.kernels:
 """
 
 
+def _kernels(assembly: str, *names: str):
+    remarks = parse_remarks("\n".join(map(_remarks, names)))
+    return parse_kernels(assembly, remarks, unit="k.cu", arch="gfx1151")
+
+
 def test_a_kernel_without_an_end_is_a_trap() -> None:
     text = _BODY.format(name="_Z1av", end="\ts_endpgm") + _BODY.format(name="_Z1bv", end="\ts_trap 2")
-    good, trap = parse_kernels(text + _METADATA)
+    good, trap = _kernels(text + _METADATA, "_Z1av", "_Z1helperv", "_Z1bv")
     assert (good.name, good.threads, good.is_trap) == ("_Z1av", 128, False)
     assert (trap.name, trap.threads, trap.is_trap) == ("_Z1bv", 64, True)
 
 
-def test_a_kernel_without_metadata_or_body_is_an_error() -> None:
+def test_a_kernel_without_metadata_body_or_remarks_is_an_error() -> None:
     text = _BODY.format(name="_Z1av", end="\ts_endpgm")
     with refused("ASSEMBLY_MALFORMED", match="_Z1av"):
-        parse_kernels(text)
+        _kernels(text, "_Z1av")
     with refused("ASSEMBLY_MALFORMED"):
-        parse_kernels("\t.amdhsa_kernel _Z1av\n" + _METADATA)
+        _kernels("\t.amdhsa_kernel _Z1av\n" + _METADATA, "_Z1av")
+    with refused("KERNELS_UNMATCHED", match="k.cu for gfx1151: remarks for 0 kernels, code for 1"):
+        _kernels(text + _METADATA, "_Z1helperv")

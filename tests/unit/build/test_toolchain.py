@@ -1,3 +1,5 @@
+"""Which ROCm or SDK is used, and what is wrong with the others."""
+
 from __future__ import annotations
 
 import os

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.units import IncludeGraph, platform_units, units_including
+from patchkit.build.units import SourceTree, platform_units, units_including
 
 _CMAKE = """
 if (FOO)
@@ -51,23 +51,25 @@ def test_units_are_those_of_the_default_options(tree: Path) -> None:
 
 
 def test_the_closure_ignores_conditions_and_follows_relative_names(tree: Path) -> None:
-    graph = IncludeGraph(tree)
-    assert graph.closure("ggml/src/ggml-cuda/b.cu") == (
+    source = SourceTree(tree)
+    assert source.closure("ggml/src/ggml-cuda/b.cu") == (
         "ggml/include/ggml.h",
         "ggml/src/ggml-cuda/a.cuh",
         "ggml/src/ggml-cuda/b.cu",
         "ggml/src/ggml-cuda/deep/c.cuh",
     )
-    assert graph.system_headers("ggml/src/ggml-cuda/b.cu") == ("cub/cub.cuh",)
+    assert source.system_headers("ggml/src/ggml-cuda/b.cu") == ("cub/cub.cuh",)
 
 
 def test_units_that_reach_a_file(tree: Path) -> None:
-    assert units_including(tree, ["ggml/src/ggml-cuda/deep/c.cuh"]) == ("ggml/src/ggml-cuda/b.cu",)
-    assert units_including(tree, ["ggml/include/ggml.h"]) == (
-        "ggml/src/ggml-cuda/a.cu",
-        "ggml/src/ggml-cuda/b.cu",
-    )
-    assert units_including(tree, ["ggml/src/ggml-impl.h"]) == ()
+    def reaching(file: str) -> list[str]:
+        return [
+            unit.rpartition("/")[2] for unit in units_including(tree, [file], platform_units(tree, "hip"))
+        ]
+
+    assert reaching("ggml/src/ggml-cuda/deep/c.cuh") == ["b.cu"]
+    assert reaching("ggml/include/ggml.h") == ["a.cu", "b.cu"]
+    assert reaching("ggml/src/ggml-impl.h") == []
 
 
 def test_a_missing_or_empty_list_is_an_error(tree: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_missing_or_empty_list_is_an_error(tree: Path) -> None:
 def test_an_include_by_macro_is_an_error_with_its_line(tree: Path) -> None:
     (tree / "ggml/src/ggml-cuda/a.cu").write_text("\n#include HEADER\n")
     with refused("COMPUTED_INCLUDE") as caught:
-        IncludeGraph(tree).closure("ggml/src/ggml-cuda/a.cu")
+        SourceTree(tree).closure("ggml/src/ggml-cuda/a.cu")
     assert str(caught.value.where[0]) == "ggml/src/ggml-cuda/a.cu:2"
 
 

@@ -40,8 +40,6 @@ def _row(test: BenchTest, time_ns: float) -> BenchRow:
         conditions={},
         backends=("CPU",),
         device="none",
-        gpu="",
-        cpu="",
         build=0,
         commit="unknown",
     )

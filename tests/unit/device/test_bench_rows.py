@@ -26,7 +26,7 @@ def test_a_recorded_run_reads_as_its_tests() -> None:
     assert [row.test.name for row in rows] == ["pp64@d0", "tg8@d0", "pp64@d256", "tg8@d256"]
     first = rows[0]
     assert first.samples_ns == (992803, 834726, 799654)
-    assert (first.backends, first.device, first.gpu) == (("CPU",), "none", "")
+    assert (first.backends, first.device) == (("CPU",), "none")
     assert first.test.tokens == 64
     assert "ub64" in first.test.setting
     assert "load none" in first.test.setting
@@ -64,33 +64,30 @@ def test_what_was_run_otherwise_is_another_test(fields: dict[str, object]) -> No
     assert parse_rows(_changed(**fields), "out")[0].test != parse_rows(_changed(), "out")[0].test
 
 
-def test_an_output_that_stops_in_the_middle_is_no_result() -> None:
-    with refused("BENCH_TRUNCATED") as caught:
-        parse_rows(_TEXT[: _TEXT.index("\n") + 100], "out")
-    assert str(caught.value.where[0]) == "out:2"
-
-
+# What else is no result is kept in recorded/hostile, which tests/property reads.
 @pytest.mark.parametrize(
-    "line",
+    "fields",
     [
-        "llama_model_load: error\n",
-        "[1, 2]\n",
-        "[" * 100_000 + "\n",
-        _changed(samples_ns=[]),
-        _changed(samples_ns=[1, 0]),
-        _changed(samples_ns=[1.5]),
-        _changed(samples_ns="12"),
-        _changed(n_prompt=-1),
-        _changed(n_prompt=True),
-        _changed(n_prompt=0),
-        _changed(flash_attn="perhaps"),
-        _changed(model_type=7),
+        {"samples_ns": []},
+        {"n_prompt": True},
+        {"flash_attn": "perhaps"},
+        {"n_gpu_layers": -(10**30)},
+        {"n_gpu_layers": "all"},
+        {"model_type": 7},
+        {"model_type": "two\nlines"},
+        {"gpu_info": ["a", ["list"]]},
+        {"gpu_info": "x" * 1001},
+        {"split_mode": {"a": 1}},
+        {"poll": 1.5},
+        {"build_commit": {}},
     ],
 )
-def test_garbage_is_named_with_its_line(line: str) -> None:
-    with refused("BENCH_GARBAGE") as caught:
-        parse_rows(_TEXT + line, "out")
+def test_a_value_that_cannot_be_is_named_with_its_line(fields: dict[str, object]) -> None:
+    with refused("BENCH_GARBAGE", match=r"cannot be read") as caught:
+        parse_rows(_TEXT + _changed(**fields), "out", hint="look")
     assert str(caught.value.where[0]) == "out:5"
+    assert caught.value.hint == "look"
+    assert len(str(caught.value.why)) < 300
 
 
 @pytest.mark.parametrize("field", ["samples_ns", "n_depth", "flash_attn", "use_mmap", "backends"])
@@ -123,3 +120,31 @@ def test_the_command_line_names_device_and_tests() -> None:
     assert "-fa 1 -mmp 0 -dev none -ngl 0 -t 1" in text
     on_gpu = " ".join(bench_arguments(options, BenchPlan(device="ROCm0"), "m.gguf"))
     assert "-dev ROCm0 -ngl 99" in on_gpu
+
+
+def test_a_row_of_a_thousand_other_fields_is_named_in_short() -> None:
+    text = json.dumps({f"field {number}\n": number for number in range(1000)} | {"samples_ns": [1]}) + "\n"
+    with refused("BENCH_FIELD_MISSING") as caught:
+        parse_rows(text, "out")
+    assert len(str(caught.value.why)) < 1200
+    assert "\n" not in str(caught.value.why)
+
+
+def test_a_line_separator_inside_a_text_is_no_end_of_a_line() -> None:
+    text = _changed(model_filename="a\u2028b\x0cc").replace("\\u2028", "\u2028")
+    assert len(parse_rows(text, "out")) == 1
+
+
+def test_conditions_name_what_is_unusual() -> None:
+    usual, other = parse_rows(_changed() + _changed(split_mode="row", no_host=True, repack=True), "out")
+    assert usual.conditions["other"] == "as usual"
+    assert other.conditions["other"] == "split_mode row, no_host True"
+    assert usual.conditions["batch"] == "256/64"
+    assert usual.conditions["device"] == "AMD EPYC"
+
+
+def test_speeds_are_those_that_llama_bench_writes() -> None:
+    (row,) = parse_rows(_changed(), "out")
+    written = json.loads(_TEXT.splitlines()[0])
+    assert row.tokens_per_second == pytest.approx(written["samples_ts"], rel=1e-5)
+    assert sum(row.tokens_per_second) / 3 == pytest.approx(written["avg_ts"], rel=1e-6)

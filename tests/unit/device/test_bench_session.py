@@ -10,7 +10,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.process import Completed
-from patchkit.device.bench.sweep import Run, open_sweep, plan_runs
+from patchkit.device.bench.folder import Run, open_sweep, plan_runs
 
 _RUN = Run(repetition=0, depth=64, label="HIP")
 _SETUP = {"model": "m", "batch": [1, 2]}
@@ -34,13 +34,14 @@ def test_a_run_is_kept_with_how_it_was_made(tmp_path: Path) -> None:
     with open_sweep(tmp_path / "new", _SETUP, fresh=False) as folder:
         assert not folder.is_kept(_RUN)
         before = folder.tag(_RUN)
-        folder.refuse(_RUN, b"garbage")
+        folder.failed(_RUN).write_bytes(b"garbage")
         assert not folder.is_kept(_RUN)
         assert folder.tag(_RUN) != before, "on another machine a call of equal tag would not run again"
         folder.keep(_RUN, _done(), {"load": "1"})
         assert folder.is_kept(_RUN)
         assert not folder.failed(_RUN).exists()
-        assert (folder.seconds(_RUN), folder.conditions(_RUN)) == (1.23, {"load": "1"})
+        note = folder.note(_RUN)
+        assert (note.seconds, note.conditions) == (1.23, {"load": "1"})
         assert len(folder.rows(_RUN)) == 4
         assert folder.gather("HIP", [_RUN]).read_bytes() == _ROWS
         assert folder.gather("candidate", [_RUN]).read_bytes() == b""
@@ -63,7 +64,7 @@ def test_what_a_crash_left_half_written_is_not_kept(tmp_path: Path) -> None:
         (tmp_path / "runs" / f".{_RUN.name}.jsonl.partial").write_bytes(_ROWS[:50])
         (tmp_path / "runs" / f"{_RUN.name}.json").write_bytes(b"{")
         assert not folder.is_kept(_RUN)
-        assert (folder.seconds(_RUN), folder.conditions(_RUN)) == (None, {})
+        assert folder.note(_RUN).seconds is None
         folder.keep(_RUN, _done(), {})
         assert len(folder.rows(_RUN)) == 4
 

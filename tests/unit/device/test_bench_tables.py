@@ -15,7 +15,6 @@ from refusing import refused
 from patchkit.device.bench.rows import parse_rows
 from patchkit.device.bench.tables import (
     Series,
-    Table,
     compare_series,
     csv_table,
     json_table,
@@ -256,10 +255,3 @@ def test_the_document_has_every_figure_and_note(series) -> None:
     assert document["lines"][0]["changes"]["B"]["change"] == pytest.approx(1, abs=1e-4)
     assert len(document["lines"][0]["cells"]["A"]["runs"][0]) == 3
     assert document["notes"] == list(table_notes(table))
-
-
-def test_a_table_is_equal_every_time(series) -> None:
-    def made() -> Table:
-        return compare_series([series("A"), series("B", factor=1.1)])
-
-    assert markdown_table(made()) == markdown_table(made())

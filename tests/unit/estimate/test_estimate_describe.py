@@ -1,3 +1,5 @@
+"""Models described by a GGUF header or by a shape file."""
+
 from __future__ import annotations
 
 import pytest

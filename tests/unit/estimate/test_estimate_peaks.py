@@ -1,3 +1,5 @@
+"""Which figures of a profile an estimate rests on."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""Bytes and multiplications of weights and attention, worked out by hand."""
+
 from __future__ import annotations
 
 import json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from toolchains import toolchain_in
 
-from patchkit.build.toolchain import Toolchain
 from patchkit.build.units import SourceTree
 from patchkit.gates.isolation import gate as isolation
 from patchkit.gates.isolation.evidence import Compared
@@ -50,16 +50,9 @@ def test_a_changed_file_that_nothing_includes_is_a_problem(make_subject) -> None
 
 
 def test_every_configuration_has_a_name_of_its_own(tmp_path: Path, make_subject) -> None:
-    chain = Toolchain(
-        kind="sdk",
-        root=tmp_path,
-        clang=tmp_path,
-        clang_version="22.1.8",
-        hip_version="6.4.3",
-        device_libs=tmp_path,
-        rocwmma=None,
+    hip = list(
+        hip_configurations(toolchain_in(tmp_path), ["gfx1100", "gfx1151", "gfx906"], host_arch="gfx1151")
     )
-    hip = list(hip_configurations(chain, ["gfx1100", "gfx1151", "gfx906"], host_arch="gfx1151"))
     every = [*cuda_configurations(tmp_path), *musa_configurations(tmp_path), *hip]
     assert len({one.name for one in every}) == len(every) == 4 + 4 + 8
     # The stand-in knows gfx1151 only; the one build has its folder for the others, too.

@@ -1,3 +1,5 @@
+"""Attention cases: upstream's, as it prints them, and ours."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Mangled names of kernels, as clang writes them."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,10 +1,12 @@
+"""The log of the stub runtime: launches, sections, and lines that are none."""
+
 from __future__ import annotations
 
 import json
 
 import pytest
 
-from patchkit.gpu.log import RecordingUnreadable, parse_recording, sections_of
+from patchkit.gpu.log import RecordingUnreadable, parse_recording
 
 
 def _lines(*events: dict[str, object]) -> list[str]:
@@ -33,7 +35,7 @@ def test_steps_end_where_the_host_waited_and_empty_ones_do_not_count():
     assert [len(step) for step in section.steps] == [2, 1]
 
 
-def test_marks_open_sections_that_group_by_prefix():
+def test_marks_open_sections():
     recording = parse_recording(
         _lines(
             _KERNEL,
@@ -47,11 +49,9 @@ def test_marks_open_sections_that_group_by_prefix():
         ),
         "log",
     )
-    groups = dict(sections_of(recording, "case "))
-    assert list(groups) == ["a", "b"]
-    assert [section.mark for section in groups["a"]] == ["case a", "done"]
-    assert len(groups["a"][0].launches) == 1
-    assert (groups["b"][0].products, groups["b"][0].blocks) == (("hipblasSgemm 1x2x3",), (4096,))
+    first, launched, done, calls, _ = recording.sections
+    assert (first.mark, launched.mark, len(launched.launches), done.mark) == ("", "case a", 1, "done")
+    assert (calls.products, calls.blocks) == (("hipblasSgemm 1x2x3",), (4096,))
 
 
 def test_an_empty_log_has_one_empty_section():

@@ -1,3 +1,5 @@
+"""Single operations: their cases, and what the names of their kernels tell."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The GPU that the stub runtime claims to be."""
+
 from __future__ import annotations
 
 import pytest

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from launches import compiled_kernel
 from refusing import refused
+from toolchains import script_compiler, toolchain_in
 
 from patchkit.base.process import ToolFailed, ToolStopped
-from patchkit.base.reporter import NullReporter
-from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.toolchain import Toolchain
+from patchkit.build.compiler import Compiler
 from patchkit.build.units import SourceTree
 from patchkit.gpu.cases import Case, SupportMalformed
 from patchkit.gpu.device import device_of
@@ -22,7 +22,6 @@ from patchkit.gpu.log import RecordingUnreadable, parse_recording
 from patchkit.gpu.programs import Programs, cmake_compilers
 from patchkit.gpu.runtime import HostLibrary, RecordedBackend, _link_error, build_driver
 from patchkit.gpu.session import (
-    Figures,
     RecordedRunFailed,
     RecordedRunHangs,
     RecordingIncomplete,
@@ -51,20 +50,7 @@ echo run >> COUNT
 
 def _compiler(cache: Path, script: str = "exit 1") -> Compiler:
     """One whose clang is a script in the cache."""
-    clang = cache / "sdk" / "clang++"
-    clang.parent.mkdir(parents=True, exist_ok=True)
-    clang.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
-    clang.chmod(0o755)
-    chain = Toolchain(
-        kind="sdk",
-        root=clang.parent,
-        clang=clang,
-        clang_version="22.1.8",
-        hip_version="6.4.3",
-        device_libs=clang.parent,
-        rocwmma=None,
-    )
-    return open_compiler(chain, cache, NullReporter())
+    return script_compiler(cache / "sdk", script, cache)
 
 
 @pytest.fixture
@@ -88,7 +74,7 @@ def session(tmp_path: Path, checkout: Path):
         return Session(
             backend=backend,
             device=device_of(load_profile(checkout / "arch_profiles", "gfx1151")),
-            figures={"_Z3foov": Figures(vgprs=96, lds=4096)},
+            kernels={"_Z3foov": compiled_kernel("_Z3foov", 32, lds=4096)},
             compiler=_compiler(tmp_path / "cache"),
         )
 
@@ -153,7 +139,7 @@ def test_names_that_newer_builds_deprecate_are_no_errors(build_in, tmp_path):
 def test_the_program_gets_device_figures_and_cases_as_files(session):
     text = session(_GOOD).run_cases(_CASES).stdout()
     assert "arch gfx1151\n" in text
-    assert "_Z3foov 96 4096\n" in text
+    assert "_Z3foov 100 4096\n" in text
     assert "one hsk=64 hsv=64 nh=2 nr2=4" in text
 
 
@@ -283,11 +269,9 @@ def test_another_link_error_stays_what_it_is():
 
 @pytest.mark.parametrize("name", ["clang", "clang++", "clang++-22", "clang-22"])
 def test_cmake_gets_both_compilers_whichever_the_toolchain_names(name):
-    class Toolchain:
-        clang = Path("/opt/llvm/bin") / name
-
+    chain = replace(toolchain_in(Path("/opt")), clang=Path("/opt/llvm/bin") / name)
     plain = name.replace("++", "")
-    assert [path.name for path in cmake_compilers(Toolchain())] == [
+    assert [path.name for path in cmake_compilers(chain)] == [
         plain,
         plain.replace("clang", "clang++", 1),
     ]

@@ -1,3 +1,5 @@
+"""The branches of a function, from the places that ran."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""The small models that patchkit writes itself."""
+
 from __future__ import annotations
 
 import gguf

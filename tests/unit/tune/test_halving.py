@@ -50,9 +50,6 @@ def test_the_fastest_wins_and_slow_arms_run_few_rounds() -> None:
     ]
     assert recorded.asked[128, 8] == [3, 6, 12]
     assert recorded.asked[128, 4] == [3]
-    assert [standing.rung for standing in result.standings] == [2, 1, 0, 0, 0] or result.standings[
-        0
-    ].rung == 2
 
 
 def test_arms_that_the_noise_does_not_tell_apart_stay_and_nobody_wins() -> None:

@@ -183,4 +183,4 @@ def test_a_table_that_is_not_there_is_an_error(limits, matrix) -> None:
 
 def test_includes_of_a_copy_are_moved_but_for_other_copies() -> None:
     text = b'#include "a.cuh"\n  # include "b.cuh"\n#include <c>\n#include "d/e.cuh"\n'
-    assert local_includes(text, ["b.cuh"], "../") == text.replace(b'"a.cuh"', b'"../a.cuh"')
+    assert local_includes(text, ["b.cuh"]) == text.replace(b'"a.cuh"', b'"../../a.cuh"')

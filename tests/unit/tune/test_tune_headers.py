@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from refusing import refused
+from toolchains import toolchain_in
 
-from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.build.toolchain import RocWmma
 from patchkit.tune.headers import HeaderSets, choose_headers, own_headers
 from patchkit.tune.record import Record, RecordedHeaders
 from patchkit.tune.request import TuneRequest
@@ -24,18 +26,7 @@ def _rocwmma(folder: Path, text: str) -> RocWmma:
 
 @pytest.fixture
 def toolchain(tmp_path):
-    def make(rocwmma: RocWmma | None = None) -> Toolchain:
-        return Toolchain(
-            kind="sdk",
-            root=tmp_path,
-            clang=tmp_path / "clang++",
-            clang_version="22.1.8",
-            hip_version="6.4",
-            device_libs=tmp_path,
-            rocwmma=rocwmma,
-        )
-
-    return make
+    return partial(toolchain_in, tmp_path)
 
 
 def _record(*headers: tuple[str, str]) -> Record:
@@ -55,21 +46,21 @@ def _record(*headers: tuple[str, str]) -> Record:
 
 
 def _standin(toolchain) -> str:
-    (digest,) = choose_headers(toolchain(), REQUEST, None).digests
-    return digest
+    (own,) = choose_headers(toolchain(), REQUEST, None).headers
+    return own.sha256
 
 
 def test_without_a_record_the_machines_own_headers_decide(toolchain, tmp_path) -> None:
     own = _rocwmma(tmp_path / "own", "own")
     sets = choose_headers(toolchain(own), REQUEST, None)
-    assert (sets.names, sets.here) == (("rocWMMA 9.9.9",), (0,))
-    assert choose_headers(toolchain(), REQUEST, None).names[0].endswith("stand-in")
+    assert ([each.name for each in sets.headers], sets.here) == (["rocWMMA 9.9.9"], (0,))
+    assert choose_headers(toolchain(), REQUEST, None).headers[0].name.endswith("stand-in")
 
 
 def test_of_a_record_those_count_as_here_whose_bytes_are(toolchain, tmp_path) -> None:
     own = _rocwmma(tmp_path / "own", "own")
-    (digest,) = choose_headers(toolchain(own), REQUEST, None).digests
-    record = _record(("stand-in", _standin(toolchain)), ("elsewhere", "22"), ("mine", digest))
+    (mine,) = choose_headers(toolchain(own), REQUEST, None).headers
+    record = _record(("stand-in", _standin(toolchain)), ("elsewhere", "22"), ("mine", mine.sha256))
     sets = choose_headers(toolchain(own), REQUEST, record)
     assert sets.here == (0, 2)
     assert [each.rocwmma.include for each in sets.toolchains if each.rocwmma][1] == own.include
@@ -99,4 +90,4 @@ def test_a_folder_without_rocwmma_is_refused(toolchain, tmp_path) -> None:
 
 def test_a_kernel_that_includes_none_has_one_column(toolchain) -> None:
     sets = HeaderSets.none(toolchain())
-    assert (sets.names, sets.here, len(sets.toolchains)) == (("without rocWMMA",), (0,), 1)
+    assert ([each.name for each in sets.headers], sets.here) == (["without rocWMMA"], (0,))

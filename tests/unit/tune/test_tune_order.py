@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from refusing import refused
 from strix_halo import CUS, LIMITS, LOOP
 
-from patchkit.kernels.occupancy import resident_waves
+from patchkit.kernels.occupancy import HardwareLimits, resident_waves
 from patchkit.tune.cost import estimate, front, margin, not_worse, rank, rank_key, tail_share
-from patchkit.tune.family import Candidate, Traits
-from patchkit.tune.outcome import Failure, Figures, as_launched, outcome_from_json, outcome_to_json
+from patchkit.tune.family import Candidate, Family, Traits
+from patchkit.tune.outcome import OUTCOME, Failure, Figures, as_launched
 from patchkit.tune.search import choose
 
 
@@ -32,42 +32,26 @@ def _figures(vgprs=200, spills=0, waves=7, lds=16000, threads=128, loop=LOOP, la
     )
 
 
-class Synthetic:
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(Family):
     """A family of one variant whose setting is a number; the figures are the test's."""
 
-    name = "synthetic"
-    kernel = "k"
-    rocwmma = False
-    prelude = None
-    parameters = ("n",)
-    variants = ("v",)
-
-    def __init__(self, base: int = 0, *, shared: bool = False) -> None:
-        self.base, self.shared = base, shared
-
-    def legal(self, _variant):
-        return ()
-
-    def baseline(self, _variant):
-        return (self.base,)
+    limits: HardwareLimits = LIMITS
+    parameters: tuple[str, ...] = ("n",)
+    shared: bool
 
     def traits(self, _candidate):
         return Traits(threads=128, rows=128, columns=16)
 
-    def unit(self, candidate):
-        return f"{candidate.setting[0]}.cu"
-
-    def checks(self, candidate):
-        return (f"{candidate.setting[0]}-shared.cu",) if self.shared else ()
-
-    def sources(self, _settings):
-        return {}
+    def units(self, candidate):
+        stem = str(candidate.setting[0])
+        return (f"{stem}.cu", f"{stem}-shared.cu") if self.shared else (f"{stem}.cu",)
 
 
-def _choose(outcomes, *, measured=None, checks=None, base=0):
+def _choose(outcomes, *, measured=None, checks=None):
     compiled = {f"{n}.cu": (one if isinstance(one, tuple) else (one,)) for n, one in outcomes.items()}
     return choose(
-        Synthetic(base, shared=checks is not None),
+        Synthetic(rows={"v": (0,)}, shared=checks is not None),
         "v",
         [(n,) for n in outcomes],
         compiled,
@@ -229,7 +213,7 @@ def test_the_tail_is_full_when_the_blocks_fill_the_slots() -> None:
 
 @pytest.mark.parametrize("outcome", [_figures(), Failure(code="X", message="y")])
 def test_outcomes_survive_the_disk(outcome) -> None:
-    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+    assert OUTCOME.validate_json(OUTCOME.dump_json(outcome)) == outcome
 
 
 def test_compute_units_that_are_not_known_decide_nothing() -> None:

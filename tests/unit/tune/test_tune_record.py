@@ -148,22 +148,12 @@ def test_figures_that_were_not_made_here_never_write_another_table(tmp_path, che
         series=SeriesDir(root=checkout, origin="named"), cache_root=tmp_path, reporter=NullReporter()
     )
     report = TuneReport(
-        arch="gfx1151",
-        kernel="wmma",
+        record=replace(RECORD, left_out=(), candidates={}, units={}),
         parameters=("kq_stride", "nwarps"),
-        build=6900,
-        compiler="clang 22.1.8",
-        headers=("stand-in", "2.2.1"),
         mca=True,
-        like=None,
         complete=True,
         verdicts=(_verdict((128, 8)),),
         current={"128-16-f32": (128, 8)},
-        compiled={},
-        candidates={},
-        header_digests=("11", "22"),
-        sources="00",
-        left_out=(),
         basis=Basis(
             made="2026-11-21", compiler="c", here=("stand-in",), absent=("2.2.1",), units=3, differing=()
         ),

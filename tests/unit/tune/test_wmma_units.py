@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from refusing import refused
 
@@ -12,7 +10,7 @@ from patchkit.kernels.occupancy import limits_of
 from patchkit.kernels.wmma import VARIANTS, WmmaParams, legal_params
 from patchkit.series.profile import load_profile
 from patchkit.tune.family import Candidate
-from patchkit.tune.wmma import WmmaFamily, cut_behind, name_of, variant_of
+from patchkit.tune.wmma import WmmaFamily, cut_behind, family_of, name_of, variant_of
 
 KERNEL = b"""#include "common.cuh"
 #include "fattn-wmma-config.cuh"
@@ -37,7 +35,7 @@ def family(checkout, asked) -> WmmaFamily:
         return f"// {sorted(set(rows.values()))}\n".encode()
 
     limits = limits_of(load_profile(checkout / "arch_profiles", "gfx1151"))
-    return WmmaFamily(limits=limits, kernel_file=KERNEL, table=table)
+    return family_of(limits, KERNEL, table)
 
 
 def test_names_of_variants_are_unique_and_read_back() -> None:
@@ -96,7 +94,7 @@ def test_a_kernel_that_is_not_there_once_is_an_error(text) -> None:
 def test_with_bounds_a_setting_has_a_third_value_and_units_without_one_keep_their_names(
     family, asked
 ) -> None:
-    bounded = replace(family, bounds=True)
+    bounded = family_of(family.limits, KERNEL, family.table, bounds=True)
     assert bounded.parameters == ("kq_stride", "nwarps", "min_waves")
     assert bounded.baseline("128-16-f16") == (256, 4, 1)
     legal = bounded.legal("128-16-f16")

@@ -1,3 +1,5 @@
+"""Each way that apt fails has its error."""
+
 from __future__ import annotations
 
 from pathlib import Path

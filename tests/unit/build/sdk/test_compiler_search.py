@@ -1,3 +1,5 @@
+"""Which installed clang is taken, and why others are not."""
+
 from __future__ import annotations
 
 from pathlib import Path

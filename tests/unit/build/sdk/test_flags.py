@@ -1,3 +1,5 @@
+"""The compiler's arguments for one GPU and pass."""
+
 from __future__ import annotations
 
 from pathlib import Path

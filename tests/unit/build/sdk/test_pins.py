@@ -1,3 +1,5 @@
+"""The pins of the SDK: whole as shipped, and errors where they are not."""
+
 from __future__ import annotations
 
 import re

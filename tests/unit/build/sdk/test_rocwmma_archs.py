@@ -1,3 +1,5 @@
+"""rocWMMA is told about GPUs that it does not name."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The sources that the machine's apt is set up with."""
+
 from __future__ import annotations
 
 from pathlib import Path

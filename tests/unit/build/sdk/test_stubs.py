@@ -1,3 +1,5 @@
+"""Stub libraries: which are needed, and what is in them."""
+
 from __future__ import annotations
 
 from pathlib import Path

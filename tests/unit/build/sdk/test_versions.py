@@ -1,3 +1,5 @@
+"""Versions of HIP, clang and device libs, and which go together."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from patchkit.base.jobs import cores, run_parallel
 from patchkit.base.process import ToolStopped, run_tool
 from patchkit.base.reporter import NullReporter
-from patchkit.build.jobs import run_parallel, workers
 
 
 def _run(items, work, stop=None):
@@ -23,7 +23,7 @@ def test_results_come_in_the_order_of_the_items() -> None:
 
     assert _run([1, 2, 3, 4], work) == [1, 4, 9, 16]
     assert _run([], work) == []
-    assert workers() >= 1
+    assert cores() >= 1
 
 
 def test_the_first_error_stops_tools_that_run_and_drops_the_rest() -> None:
@@ -45,7 +45,7 @@ def test_the_first_error_stops_tools_that_run_and_drops_the_rest() -> None:
         ended.append(f"item {item} ran")
 
     items = [0, 1, *range(2, 40)]
-    if workers() < 2:
+    if cores() < 2:
         pytest.skip("needs two workers")
     with pytest.raises(LookupError):
         _run(items, work, stop)

@@ -1,0 +1,83 @@
+"""The builds that ``bench run`` compares: upstream's, for HIP with and without rocWMMA, and the candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patchkit.base.errors import Location, ToolchainError
+from patchkit.build.parts import BackendName
+from patchkit.build.sides import BuiltSide
+from patchkit.build.toolchain import rocwmma_for
+from patchkit.candidate.build import build_sides, build_tree
+from patchkit.candidate.subject import Subject
+from patchkit.edits.tree import OPTIONS_FILE, declares_option
+
+_PROGRAMS = ("llama-bench",)
+_ROCWMMA_OPTION = "GGML_HIP_ROCWMMA_FATTN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchArm:
+    """``side`` is ready to run; ``what`` says in words what was built."""
+
+    label: str
+    what: str
+    side: BuiltSide
+
+    def as_json(self) -> dict[str, str]:
+        """What makes two measurements of the label comparable."""
+        return {"what": self.what, "tree": self.side.tree, "build": self.side.identity}
+
+
+def build_arms(subject: Subject, backend: BackendName) -> tuple[BenchArm, ...]:
+    """Build what is missing of every arm.
+
+    Raises:
+        ROCWMMA_MISSING: upstream has a kernel on rocWMMA, and there is no rocWMMA to measure it with.
+        CandidateBuildFailed: the candidate does not build, the baseline does.
+        The errors of :func:`patchkit.build.machine.build_side`.
+    """
+    two_baselines = backend == "hip" and _offers_rocwmma(subject)
+    if two_baselines:
+        _check_rocwmma(subject)
+    sides = build_sides(subject, backend, _PROGRAMS)
+    upstream = f"build {subject.build}"
+    candidate = BenchArm(label="candidate", what=f"{upstream} with the patches", side=sides.after)
+    if not two_baselines:
+        label = "HIP" if backend == "hip" else "baseline"
+        return BenchArm(label=label, what=upstream, side=sides.before), candidate
+    subject.reporter.step("building the baseline without rocWMMA")
+    plain = build_tree(
+        subject, subject.baseline, subject.baseline_tree, backend, _PROGRAMS, with_rocwmma=False
+    )
+    return (
+        BenchArm(label="HIP", what=f"{upstream} without rocWMMA", side=plain),
+        BenchArm(label="rocWMMA", what=f"{upstream} with rocWMMA", side=sides.before),
+        candidate,
+    )
+
+
+def _offers_rocwmma(subject: Subject) -> bool:
+    """Whether the baseline can be built with rocWMMA: upstream dropped the option after build 10068."""
+    path = subject.baseline / OPTIONS_FILE
+    return path.is_file() and declares_option(_ROCWMMA_OPTION, path.read_bytes())
+
+
+def _check_rocwmma(subject: Subject) -> None:
+    toolchain = subject.toolchain
+    if toolchain is None:
+        return  # building says what is missing
+    lacking = [arch for arch in subject.archs if not _is_real(subject, arch)]
+    if lacking:
+        raise ToolchainError(
+            f"there is no rocWMMA for {' and '.join(lacking)} to measure with",
+            code="ROCWMMA_MISSING",
+            where=Location(path=str(toolchain.root)),
+            why="patchkit's stand-in header is for compiling and counting, not for speed",
+            hint="install rocWMMA of your ROCm (package rocwmma-dev or rocwmma-devel)",
+        )
+
+
+def _is_real(subject: Subject, arch: str) -> bool:
+    found = rocwmma_for(subject.toolchain, arch) if subject.toolchain is not None else None
+    return found is not None and found.kind != "stand-in"
