@@ -12,7 +12,7 @@ from pathlib import Path
 from patchkit.base.errors import ConfigError, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.reporter import Reporter
-from patchkit.series.folder import SeriesDir
+from patchkit.series.folder import PARTS, SeriesDir
 from patchkit.series.lock import Lock, write_lock
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.refs import delete_ref, read_ref, update_ref
@@ -20,7 +20,6 @@ from patchkit.upstream.repository import Repository
 
 _JOURNAL = "bump.journal"
 _PREFIX = "bump-"
-_PARTS = ("patches", "templates", "arch_profiles")
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
     with working_folder(cache.root, _PREFIX, "making room for the bump") as folder:
         try:
             with disk_errors(folder, "making room for the bump"):
-                for name in _PARTS:
+                for name in PARTS:
                     if (series.root / name).is_dir():
                         shutil.copytree(series.root / name, folder / name)
                 (folder / "templates").mkdir(exist_ok=True)
@@ -130,7 +129,7 @@ def put_back_ref(repository: Repository, name: str, old: str | None) -> None:
 
 def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
     changed = [] if series.lock.read_bytes() == before else [series.lock]
-    for name in _PARTS:
+    for name in PARTS:
         for path in sorted((stage.root / name).rglob("*")):
             original = series.root / path.relative_to(stage.root)
             if path.is_file() and original != series.lock:

@@ -148,17 +148,13 @@ def _part(
 ) -> PatchPart:
     trailers = repository.git.run("log", "-1", _PROFILES, made.commit, "--").decode("utf-8", "replace")
     targets = [profiles[line.split()[0]] for line in trailers.splitlines() if line.strip()]
-    out = repository.git.run(
-        "diff-tree", "-r", "-z", "--no-renames", "--name-status", f"{made.commit}^", made.commit
-    )
-    fields = out.decode("utf-8", "surrogateescape").split("\0")
-    changes = list(zip(fields[0::2], fields[1::2], strict=False))
+    changes = repository.git.changes(f"{made.commit}^", made.commit)
     return PatchPart(
         id=patch.id,
         commit=made.commit,
         guard=make_guard(patch.guard.macros, targets),
-        touched=tuple(path for state, path in changes if state != "A"),
-        new_files=tuple(path for state, path in changes if state == "A"),
+        touched=tuple(change.path for change in changes if change.letter != "A"),
+        new_files=tuple(change.path for change in changes if change.letter == "A"),
         resources=patch.resources,
         bench=patch.bench,
         moves=patch.moves,

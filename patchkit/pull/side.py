@@ -1,4 +1,4 @@
-"""The series of one commit as files of our own, and errors that point into the commit and not at them."""
+"""One commit's series, written to a folder and loaded; errors name its files as the commit has them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path, PurePosixPath
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, retell
 from patchkit.base.files import disk_errors
 from patchkit.series.catalogue import Series, load_series
-from patchkit.series.folder import SeriesDir
+from patchkit.series.folder import PARTS, SeriesDir
 from patchkit.series.lock import Lock, load_lock
 from patchkit.series.profile import ArchProfile, list_profiles, load_profile
 from patchkit.upstream.repository import Repository, TreeEntry
 
-_PARTS = ("patches", "templates", "arch_profiles")
 _MODES = frozenset({"100644", "100755"})
 # Ours: the whole series has about 60 files and 0.3 MB.
 _MOST_FILES = 2000
@@ -41,11 +40,11 @@ def read_side(repository: Repository, commit: str, folder: Path) -> Side:
         ConfigError: a file is not what it must be; an ErrorGroup for several.
         CacheError, GitError: the disk or git refused.
     """
-    entries = [entry for part in _PARTS for entry in repository.list_files(commit, f"{part}/")]
+    entries = [entry for part in PARTS for entry in repository.list_files(commit, f"{part}/")]
     _refuse(entries, repository, commit)
     blobs = repository.read_blobs(commit, [entry.path for entry in entries])
     with disk_errors(folder, "writing the series of a pull request"):
-        for part in _PARTS:
+        for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
         for path, data in blobs.items():
             place = folder / path

@@ -148,11 +148,7 @@ def finish_update(git: Git, note: Note) -> list[str]:
 
 def _changed_blobs(git: Git, note: Note) -> dict[str, tuple[str, str]]:
     """Old and new object id of every file the update changes."""
-    fields = git.run("diff-tree", "-r", "-z", "--no-renames", note.old, note.new).split(b"\0")
-    return {
-        path.decode("utf-8", "surrogateescape"): (head.split()[2].decode(), head.split()[3].decode())
-        for head, path in zip(fields[0::2], fields[1::2], strict=False)
-    }
+    return {change.path: change.ids for change in git.changes(note.old, note.new)}
 
 
 def _is_ours(git: Git, place: Path, shas: tuple[str, str]) -> bool:

@@ -79,8 +79,7 @@ def verify_range(repository: Repository, base: str, tip: str) -> None:
         ObjectDamaged: an object is not what its id says.
     """
     listed = repository.git.run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}")
-    fields = repository.git.run("diff-tree", "-r", "-z", "--no-renames", base, tip).split(b"\0")
-    before = [head.split()[2].decode() for head in fields[0::2] if head]
+    before = [change.ids[0] for change in repository.git.changes(base, tip)]
     heads = [sha for sha in repository.resolve(base, tip) if sha is not None]
     verify_objects(repository, [*heads, *listed.decode().split(), *(sha for sha in before if sha.strip("0"))])
 

@@ -1,4 +1,4 @@
-"""A gate that raises ends the run: what was proven before it is kept, and nothing older pretends."""
+"""What verify makes of its gates: order, stopping, evidence; with gates that only answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from refusing import refused
 
-from patchkit.base.errors import CacheError, ToolchainError
+from patchkit.base.errors import CacheError, GateError, ToolchainError
 from patchkit.base.process import ToolCrashed
 from patchkit.base.reporter import NullReporter
 from patchkit.build.toolchain import RocWmma, Toolchain
@@ -22,6 +22,8 @@ from patchkit.gates.registry import entries
 from patchkit.series.folder import SeriesDir
 
 ROOT = Path(__file__).resolve().parents[3]
+TREE = "c" * 40
+CRASH = ToolCrashed("clang++ was ended by SIGSEGV", why="a stack", hint="the command was: clang++")
 
 
 class Seen(Evidence):
@@ -30,19 +32,27 @@ class Seen(Evidence):
 
 @dataclass(frozen=True)
 class Gate:
+    """A gate that gives ``answer``, a verdict, or raises it."""
+
     name: str
-    error: BaseException | None = None
+    answer: str | BaseException
 
     def run(self, subject: object) -> GateResult:
         del subject
-        if self.error is not None:
-            raise self.error
-        return GateResult(gate=self.name, verdict="passed", summary="said", evidence=Seen(seen=self.name))
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return GateResult(
+            gate=self.name,
+            verdict=self.answer,
+            summary="said",
+            problems=(GateError("wrong", hint="look"),) if self.answer == "failed" else (),
+            evidence=Seen(seen=self.name),
+        )
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Runs verify with gates that only answer, over a candidate that is only described."""
+    """Runs verify; gates pass but for one whose answer is given; the candidate is only described."""
     clang = tmp_path / "clang++"
     clang.write_text("#!/bin/sh\necho '  gfx1151'\n")
     clang.chmod(0o755)
@@ -53,57 +63,105 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     candidate = SimpleNamespace(
         branch="candidate/gfx1151/b6900", archs=("gfx1151",), base="b" * 40, tip="t" * 40, commits=("one",)
     )
-    subject = SimpleNamespace(candidate_tree="c" * 40, reporter=NullReporter())
+    repository = SimpleNamespace(tree_of=lambda _: TREE)
     monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)
-    monkeypatch.setattr(verify, "make_subject", lambda *_: subject)
+    monkeypatch.setattr(verify, "make_subject", lambda *_: SimpleNamespace(reporter=NullReporter()))
+    monkeypatch.setattr(verify, "find_candidate", lambda *_: (repository, candidate))
     series = SeriesDir(root=ROOT, origin="checkout")
     workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
 
     def start(
-        compile_error: BaseException | None = None,
+        *,
+        only: tuple[str, ...] = (),
         archs: tuple[str, ...] = ("gfx1151",),
         then: Callable[[Path], None] | None = None,
+        **answers: str | BaseException,
     ) -> verify.Report:
         candidate.archs = archs
-        monkeypatch.setattr(verify, "find_candidate", lambda *_: (None, candidate))
         names = {entry.gate: entry.name for entry in entries("anywhere")}
 
         def load(reference: str) -> SimpleNamespace:
             name = names[reference]
-            return SimpleNamespace(make=lambda _: Gate(name, compile_error if name == "compile" else None))
+            return SimpleNamespace(make=lambda _: Gate(name, answers.get(name, "passed")))
 
         monkeypatch.setattr(verify, "load", load)
         return verify.run_verify(
-            workspace, archs=archs, upstream=None, only=(), full=False, environ={}, then=then
+            workspace, archs=archs, upstream=None, only=only, full=False, environ={}, then=then
         )
 
     return start
 
 
 def _document(tmp_path: Path, name: str) -> dict:
-    return json.loads((tmp_path / "cache/evidence" / ("c" * 40) / name).read_text())
+    return json.loads((tmp_path / "cache/evidence" / TREE / name).read_text())
 
 
-def test_what_was_proven_before_is_kept_and_the_rest_is_not_run(run, tmp_path: Path) -> None:
-    assert run().as_json()["ok"] is True
-    assert _document(tmp_path, "report.json")["ok"] is True
-    crash = ToolCrashed("clang++ was ended by SIGSEGV", why="a stack", hint="the command was: clang++")
+def _rows(tmp_path: Path) -> dict[str, tuple[str, str]]:
+    gates = _document(tmp_path, "report.json")["gates"]
+    return {row["gate"]: (row["verdict"], row["summary"]) for row in gates}
+
+
+def test_what_passed_leaves_evidence_and_gates_that_need_a_gpu_are_never_passed(run, tmp_path: Path) -> None:
+    assert not run().failed
+    report = _document(tmp_path, "report.json")
+    assert report["ok"] is True
+    assert report["gates"][0]["evidence"] == str(tmp_path / "cache/evidence" / TREE / "anchors.json")
+    assert _document(tmp_path, "anchors.json")["evidence"] == {"seen": "anchors"}
+    rows = _rows(tmp_path)
+    assert rows["launch"] == ("passed", "said")
+    for name in ("numerics", "backend-ops", "logits", "bench"):
+        assert rows[name][0] == "not run"
+        assert "GPU" in rows[name][1]
+
+
+def test_a_failure_stops_and_the_rest_is_not_passed(run, tmp_path: Path) -> None:
+    report = run(isolation="failed")
+    assert report.failed
+    assert [problem.message for problem in verify.failures(report)] == ["wrong"]
+    assert _document(tmp_path, "report.json")["ok"] is False
+    assert _rows(tmp_path)["compile"] == ("not run", "gate isolation failed")
+    assert _document(tmp_path, "isolation.json")["problems"][0]["code"] == "GATE"
+    assert not (tmp_path / "cache/evidence" / TREE / "compile.json").exists()
+
+
+def test_a_gate_that_could_not_run_does_not_stop_the_others(run, tmp_path: Path) -> None:
+    run(isolation="not run")
+    rows = _rows(tmp_path)
+    assert (rows["isolation"][0], rows["compile"][0]) == ("not run", "passed")
+
+
+def test_what_is_not_asked_for_is_listed(run, tmp_path: Path) -> None:
+    run(only=("compile",))
+    rows = _rows(tmp_path)
+    assert rows["anchors"] == rows["bench"] == ("not run", "not asked for")
+    assert rows["compile"][0] == "passed"
+
+
+@pytest.mark.parametrize(("name", "says"), [("bench", "cannot run here"), ("isolat", "there is no gate")])
+def test_an_unknown_gate_is_refused(run, name: str, says: str) -> None:
+    with pytest.raises(verify.UnknownGate, match=says) as caught:
+        run(only=("isolation", name))
+    assert "isolation" in (caught.value.hint or "")
+
+
+def test_what_was_proven_before_a_gate_broke_is_kept_and_the_rest_is_not_run(run, tmp_path: Path) -> None:
     with pytest.raises(ToolchainError) as caught:
-        run(crash)
-    assert caught.value is crash
+        run(compile=CRASH)
+    assert caught.value is CRASH
     report = _document(tmp_path, "report.json")
     assert (report["ok"], report["stopped"]) == (False, "TOOL_CRASHED")
-    rows = {row["gate"]: (row["verdict"], row["summary"]) for row in report["gates"]}
+    rows = _rows(tmp_path)
     assert rows["isolation"][0] == "passed"
     assert rows["compile"] == ("not run", "clang++ was ended by SIGSEGV")
     assert rows["resources"] == ("not run", "gate compile could not run")
-    assert rows["bench"][0] == "not run"
     assert _document(tmp_path, "compile.json")["problems"][0]["why"] == "a stack"
     assert _document(tmp_path, "isolation.json")["evidence"] == {"seen": "isolation"}
 
 
-@pytest.mark.parametrize("error", [ToolCrashed("clang++ was ended by SIGSEGV"), KeyboardInterrupt()])
-def test_reports_are_made_of_a_run_that_ended_in_the_middle(run, error: BaseException) -> None:
+@pytest.mark.parametrize("error", [CRASH, KeyboardInterrupt()])
+def test_reports_are_made_of_a_run_that_ended_in_the_middle(
+    run, tmp_path: Path, error: BaseException
+) -> None:
     seen: list[tuple[bool, str | None]] = []
 
     def look(folder: Path) -> None:
@@ -112,19 +170,20 @@ def test_reports_are_made_of_a_run_that_ended_in_the_middle(run, error: BaseExce
 
     run(then=look)
     with pytest.raises(type(error)):
-        run(error, then=look)
-    code = "INTERRUPTED" if isinstance(error, KeyboardInterrupt) else "TOOL_CRASHED"
-    assert seen == [(True, None), (False, code)]
+        run(compile=error, then=look)
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    assert seen == [(True, None), (False, "INTERRUPTED" if is_interrupted else "TOOL_CRASHED")]
+    told = _document(tmp_path, "compile.json")["summary"]
+    assert told == ("interrupted in the middle" if is_interrupted else CRASH.message)
 
 
 def test_a_report_that_cannot_be_written_does_not_hide_why_the_run_ended(run) -> None:
     def refuse(folder: Path) -> None:
         raise CacheError(f"no room beside {folder}", code="DISK_FULL")
 
-    crash = ToolCrashed("clang++ was ended by SIGSEGV")
     with pytest.raises(ToolCrashed) as caught:
-        run(crash, then=refuse)
-    assert caught.value is crash
+        run(compile=CRASH, then=refuse)
+    assert caught.value is CRASH
     with refused("DISK_FULL"):
         run(then=refuse)
 
@@ -142,7 +201,7 @@ def test_a_full_disk_is_told_even_when_the_evidence_of_it_finds_no_room(
 
     monkeypatch.setattr(verify, "_write", refuse)
     with refused("DISK_FULL") as caught:
-        run(full)
+        run(compile=full)
     assert caught.value is full
 
 
@@ -165,13 +224,3 @@ def test_a_compiler_that_lacks_the_gpu_ends_it_before_the_first_gate(run, tmp_pa
     with refused("SDK_COMPILER_LACKS_ARCH", match="makes no code for gfx1201"):
         run(archs=("gfx1201",))
     assert not (tmp_path / "cache/evidence").exists()
-
-
-def test_ctrl_c_leaves_a_report_that_says_so(run, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(KeyboardInterrupt())
-    report = _document(tmp_path, "report.json")
-    assert (report["ok"], report["stopped"]) == (False, "INTERRUPTED")
-    verdicts = {gate["gate"]: gate["verdict"] for gate in report["gates"]}
-    assert (verdicts["anchors"], verdicts["compile"], verdicts["launch"]) == ("passed", "not run", "not run")
-    assert "interrupted" in _document(tmp_path, "compile.json")["summary"]
