@@ -170,6 +170,23 @@ def hip_toolchain(test_cache: Path):
     return find_toolchain(folder, {}, NullReporter())
 
 
+@pytest.fixture(scope="session")
+def gates_cache(test_cache: Path, warm_cache: Path, hip_toolchain) -> Path:
+    """A cache with the pin and the SDK, kept between runs: what gates compile in it is compiled once.
+
+    Tests move the candidate's branch there: whoever needs it takes the FileLock ``gates.lock`` beside it.
+    """
+    folder = test_cache / "gates"
+    with FileLock(test_cache / "gates.lock"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "upstream.git").is_dir():
+            shutil.copytree(warm_cache / "upstream.git", folder / "upstream.git.partial")
+            (folder / "upstream.git.partial").rename(folder / "upstream.git")
+        if hip_toolchain.kind == "sdk" and not (folder / "sdk").exists():
+            (folder / "sdk").symlink_to(test_cache / "sdk" / "sdk")
+    return folder
+
+
 @pytest.fixture
 def pin_cache(warm_cache: Path, tmp_path: Path) -> Path:
     """A private copy of the warm cache; git never rewrites an object, so those are linked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -59,16 +60,24 @@ def export_tree(repository: Repository, commit: str, directory: Path) -> Exporte
     return ExportedTree(root=root, tree=tree)
 
 
-def overlay_tree(base: Path, changes: Mapping[str, bytes], name: str, *, below: str) -> Path:
-    """A tree beside ``base`` that differs from it in some files: ``<base>+<name>``.
+def files_digest(files: Mapping[str, bytes]) -> str:
+    """sha256 over paths and bytes, as 64 hex digits."""
+    digest = hashlib.sha256()
+    for path, data in sorted(files.items()):
+        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
-    Only the folder ``below`` is carried over; unchanged files are hard links. ``name`` must name the
-    content of ``changes`` (a digest): a folder that is there is taken as it is.
+
+def overlay_tree(base: Path, changes: Mapping[str, bytes], what: str, *, below: str) -> Path:
+    """A tree beside ``base`` that differs from it in some files: ``<base>+<what>-<digest of changes>``.
+
+    Only the folder ``below`` is carried over; unchanged files are hard links. A folder that is there is taken
+    as it is.
 
     Raises:
         CacheError: the disk refused.
     """
-    root = base.with_name(f"{base.name}+{name}")
+    root = base.with_name(f"{base.name}+{what}-{files_digest(changes)[:12]}")
     if root.is_dir():
         return root
     with disk_errors(base.parent, "making a variant of a tree"):

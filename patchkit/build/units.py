@@ -78,11 +78,6 @@ _OFF = re.compile(r"^(GGML_CUDA_FA_ALL_QUANTS|GGML_MUSA_MUDNN_COPY)$")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+(?:"([^"\n]+)"|(<[^>\n]+>)|(\w+))', re.MULTILINE)
 
 
-def hip_units(tree: Path) -> tuple[str, ...]:
-    """The units that upstream's CMake compiles for HIP with its default options, sorted."""
-    return platform_units(tree, "hip")
-
-
 def platform_units(tree: Path, platform: Platform) -> tuple[str, ...]:
     """The units of one backend: what its CMake list globs and adds with default options.
 

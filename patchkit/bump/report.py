@@ -144,8 +144,7 @@ def _candidate(bump: Bump, made: Successor) -> Iterator[str]:
             archs = "".join(f" --arch {arch}" for arch in made.variant.archs)
             yield f"    next: patchkit verify{archs} --upstream {bump.new.name} --no-gpu"
         return
-    for gate in made.report.gates:
-        result = gate.result
+    for result in made.report.gates:
         yield f"  {result.verdict:<8} {result.gate}: {result.summary}"
 
 
@@ -176,8 +175,8 @@ def bump_message(bump: Bump) -> str:
         named = [f"{loss.id} ({loss.how})" for loss in made.losses if loss.how != "proven"]
         lines += ["", *_wrapped(f"Left out: {', '.join(named)}.")] if named else []
         gates = made.report.gates if made.report is not None else ()
-        passed = [gate.result.gate for gate in gates if gate.result.verdict == "passed"]
-        others = [gate.result.gate for gate in gates if gate.result.verdict != "passed"]
+        passed = [gate.gate for gate in gates if gate.verdict == "passed"]
+        others = [gate.gate for gate in gates if gate.verdict != "passed"]
         if made.patches:
             lines += ["", f"Passed: {', '.join(passed) or 'no gate was run'}."]
             lines += [f"Not run: {', '.join(others)}."] if others else []

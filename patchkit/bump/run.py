@@ -131,7 +131,7 @@ def _problems(bump: Bump) -> Iterator[PatchkitError]:
         for verdict in made.verdicts:
             yield from verdict.problems
         for gate in made.report.gates if made.report is not None else ():
-            yield from gate.result.problems
+            yield from gate.problems
 
 
 def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, tuple[Successor, ...], Lock]:

@@ -64,10 +64,10 @@ class Proof:
             return [f"b{self.build}  not run  {line}" for line in _told(self.error)]
         lines: list[str] = []
         for gate in self.report.gates:
-            if gate.result.gate in _gates():
-                verdict = f"{gate.result.verdict:<8} {gate.result.gate}"
-                lines.append(f"b{self.build}  {verdict}: {gate.result.summary}")
-                lines += [f"    {line}" for problem in gate.result.problems for line in _told(problem)]
+            if gate.gate in _gates():
+                verdict = f"{gate.verdict:<8} {gate.gate}"
+                lines.append(f"b{self.build}  {verdict}: {gate.summary}")
+                lines += [f"    {line}" for problem in gate.problems for line in _told(problem)]
         return lines
 
 

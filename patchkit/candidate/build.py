@@ -50,11 +50,11 @@ class Machine:
         return f"{name}@cpu" if self.is_cpu else name
 
     @property
-    def note(self) -> str:
-        """What a run on the CPU proves, and what it does not; empty for a GPU."""
+    def not_proven(self) -> tuple[str, ...]:
+        """What a run on the CPU does not prove; nothing for a GPU."""
         if not self.is_cpu:
-            return ""
-        return "on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven"
+            return ()
+        return ("on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

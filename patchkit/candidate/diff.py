@@ -11,7 +11,7 @@ from patchkit.base.plain import fields_of
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.record import Candidate
 from patchkit.candidate.workspace import Workspace
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 from patchkit.upstream.export import format_patches
 from patchkit.upstream.repository import Repository
 
@@ -61,8 +61,7 @@ def make_diff(
         CANDIDATE_PATCH_MISSING: it has no commit of that patch.
         ConfigError: the lock has no such pin.
     """
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin)
+    repository, candidate = find_candidate(workspace, archs, upstream)
     return difference(repository, candidate, patch)
 
 
@@ -124,8 +123,7 @@ def run_export(
         GitError: the folder holds what patchkit did not write.
         CacheError: the disk refused.
     """
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin)
+    repository, candidate = find_candidate(workspace, archs, upstream)
     kept = workspace.series.folders
     files = format_patches(repository, candidate.base, candidate.tip, directory, kept=kept)
     return Exported(

@@ -20,7 +20,7 @@ from patchkit.candidate.record import (
 )
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.catalogue import load_series
-from patchkit.series.lock import Pin, load_lock
+from patchkit.series.lock import Pin, PinWanted, load_lock
 from patchkit.series.profile import load_profiles
 from patchkit.series.selection import select_patches
 from patchkit.upstream.cache import open_cache
@@ -36,13 +36,17 @@ _FORMAT = (
 _FIELDS = 4
 
 
-def find_candidate(workspace: Workspace, archs: Sequence[str], pin: Pin) -> tuple[Repository, Candidate]:
-    """The candidate of these GPUs on this pin, and the repository that holds it.
+def find_candidate(
+    workspace: Workspace, archs: Sequence[str], upstream: PinWanted
+) -> tuple[Repository, Candidate]:
+    """The candidate of these GPUs on a pin of the lock, or on one that is given, and its repository.
 
     Raises:
+        ConfigError: the lock is no lock, or has no such pin.
         CANDIDATE_MISSING: ``apply`` has not made it.
         CANDIDATE_BROKEN: it does not stand on its pin.
     """
+    pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
     ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
     named = [f"--arch {shlex.quote(arch)}" for arch in archs]
     return _open(workspace, ref, lambda: " ".join(named + _pin_option(workspace, pin)))

@@ -126,6 +126,14 @@ class Plan(Choice):
         """The patches of the steps."""
         return tuple(selected.patch.id for selected, _ in self.steps)
 
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What the steps make of the files that they change."""
+        made: dict[str, bytes] = {}
+        for _, placed in self.steps:
+            made |= placed.changes
+        return made
+
     def check(self) -> None:
         """Raise one ErrorGroup of everything that was found, if anything was."""
         if self.errors:

@@ -140,13 +140,13 @@ def _part(
 ) -> PatchPart:
     trailers = repository.git.run("log", "-1", _PROFILES, made.commit, "--").decode("utf-8", "replace")
     targets = [profiles[line.split()[0]] for line in trailers.splitlines() if line.strip()]
-    changes = repository.list_changes(f"{made.commit}^", made.commit)
+    changes = repository.git.changes(f"{made.commit}^", made.commit)
     return PatchPart(
         patch=patch,
         commit=made.commit,
         guard=make_guard(patch.guard.macros, targets),
-        touched=tuple(each.path for each in changes if each.letter != "A"),
-        new_files=tuple(each.path for each in changes if each.letter == "A"),
+        touched=tuple(change.path for change in changes if change.letter != "A"),
+        new_files=tuple(change.path for change in changes if change.letter == "A"),
     )
 
 

@@ -132,7 +132,7 @@ class ReportFiles:
         Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one
         that is named twice, and STDOUT_TAKEN.
         """
-        from patchkit.report.write import ReportPlan, check_apart, check_writable
+        from patchkit.report.write import check_apart, check_writable, write_reports
 
         files = {name: path for name, path in self.files.items() if path is not None}
         summary = [self.summary] if self.summary is not None else []
@@ -141,8 +141,10 @@ class ReportFiles:
         for at, path in enumerate(places):
             check_apart(path, places[:at])
             check_writable(path, appends=path in summary)
-        plan = ReportPlan(files=files, summary=self.summary)
-        return lambda folder: plan.write(workspace, folder, os.environ, version_of("patchkit"))
+        version = version_of("patchkit")
+        return lambda folder: write_reports(
+            workspace, folder, os.environ, files=files, summary=self.summary, version=version
+        )
 
 
 def _make_files(summary: Path | None, **files: Path | None) -> ReportFiles:

@@ -50,9 +50,12 @@ ARCHS = click.option(
     metavar="GFX",
     help="A GPU, as gfx1151; give it again for more.",
 )
+_UPSTREAM = click.option(
+    "--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."
+)
 _WHICH = options(
     ARCHS,
-    click.option("--upstream", type=TEXT, metavar="PIN", help="A pin of the lock: b6900 or a commit prefix."),
+    _UPSTREAM,
     click.option(
         "--onto",
         type=TEXT,
@@ -176,7 +179,7 @@ def _make_onto(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What apply, plan and lock are asked for; ``wanted`` has the GPUs that were named, if any were."""
+    """What apply and plan are asked for; ``wanted`` has the GPUs that were named, if any were."""
 
     wanted: Request
     onto: str | None
@@ -217,22 +220,18 @@ class Asked:
 def _make_asked(
     *, onto: str | None, repo: Path | None, as_build: int | None, drop_conflicts: bool, **wanted: Any
 ) -> Asked:
-    from patchkit.candidate.plan import Request
-
     return Asked(
-        wanted=Request(**wanted), onto=onto, repo=repo, as_build=as_build, drop_conflicts=drop_conflicts
+        wanted=_make_wanted(**wanted), onto=onto, repo=repo, as_build=as_build, drop_conflicts=drop_conflicts
     )
 
 
-_REQUEST = options(
-    _WHICH,
-    click.option(
-        "--as-build",
-        type=TEXT,
-        callback=_build_number,
-        metavar="N",
-        help="The upstream build below --onto, where your clone does not tell.",
-    ),
+def _make_wanted(**wanted: Any) -> Request:
+    from patchkit.candidate.plan import Request
+
+    return Request(**wanted)
+
+
+_SOURCE = options(
     click.option(
         "--source",
         type=click.Choice(["auto", "git", "sdist"]),
@@ -243,19 +242,30 @@ _REQUEST = options(
     click.option(
         "--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to take the pin from."
     ),
+)
+_ALL_PATCHES = options(
     _PATCHES,
     click.option("--with-opt-in", is_flag=True, help="Add every patch that is opt-in for these GPUs."),
-    click.option(
-        "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
-    ),
 )
 
-# Of lock, which writes what the others hold their inputs against.
-lock_options = packed("asked", _make_asked, _REQUEST)
+# Of lock, which records pins, and writes what the others hold their inputs against.
+lock_options = packed("wanted", _make_wanted, ARCHS, _UPSTREAM, _SOURCE, _ALL_PATCHES)
 request_options = packed(
     "asked",
     _make_asked,
-    _REQUEST,
+    _WHICH,
+    click.option(
+        "--as-build",
+        type=TEXT,
+        callback=_build_number,
+        metavar="N",
+        help="The upstream build below --onto, where your clone does not tell.",
+    ),
+    _SOURCE,
+    _ALL_PATCHES,
+    click.option(
+        "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
+    ),
     click.option(
         "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
     ),

@@ -1,4 +1,4 @@
-"""Gate ``anchors``: planned again, the series puts every edit where the candidate has it."""
+"""Gate ``anchors``: planned again now, the series still gives what the candidate has."""
 
 from __future__ import annotations
 
@@ -177,9 +177,7 @@ def _is_on(profile: ArchProfile, patch: str) -> bool:
 
 
 def _stale(plan: Plan, subject: Subject) -> list[GateError]:
-    expected: dict[str, bytes] = {}
-    for _, placed in plan.steps:
-        expected |= placed.changes
+    expected = plan.files
     found = []
     for path in sorted({*expected, *subject.changed_files}):
         file = subject.candidate / path

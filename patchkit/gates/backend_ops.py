@@ -1,4 +1,4 @@
-"""The gate ``backend-ops``: test-backend-ops on both sides, and cases of ours where it has holes."""
+"""Gate ``backend-ops``: upstream's test-backend-ops on both sides, and our cases of what it leaves out."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from patchkit.candidate.build import (
 )
 from patchkit.candidate.subject import Subject
 from patchkit.device.attention import Measured, gate_cases, run_attention
-from patchkit.device.backend_ops import Choice, Row, Stage, make_stage, parse_rows, run_mode
+from patchkit.device.backend_ops import Choice, Mode, Row, Stage, make_stage, parse_rows, run_mode
 from patchkit.device.driver_build import build_driver
 from patchkit.device.program import Elsewhere, Place, Ran
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Table, columns
 from patchkit.gates.blocks import Row as TableRow
-from patchkit.gates.sides import BuiltSides, built_sides
+from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides
 from patchkit.gpu.cases import Case
 
 
@@ -69,12 +69,7 @@ class OpsRun:
     runs: tuple[Ran, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnRun:
-    """Our cases, in the same order on both sides."""
-
-    before: tuple[Measured, ...]
-    after: tuple[Measured, ...]
+OwnPair = tuple[Measured, Measured]  # one of our cases, on the baseline and on the candidate
 
 
 def ops_of(changed: Sequence[str]) -> tuple[str, ...]:
@@ -92,13 +87,6 @@ def ops_of(changed: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def blame_candidate(error: ToolchainError) -> BackendOpsBroken:
-    """The same error as a finding of the gate."""
-    return BackendOpsBroken(
-        f"only on the candidate: {error.message}", where=error.where, why=error.why, hint=error.hint
-    )
-
-
 def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     """Upstream's cases.
 
@@ -111,54 +99,53 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))
     if tools.machine.is_cpu:
         return _run_on_cpu(tools, after, choice)
-    support_before = _mode(tools, before, "support", "baseline", choice)
-    tests_before = _mode(tools, before, "test", "baseline", choice)
-    _whole(tests_before, support_before)
+    old_support, old_known = _mode(tools, before, "support", "baseline", choice)
+    old_tests, old_rows = _tests(tools, before, "baseline", choice, len(old_known))
     try:
-        support_after = _mode(tools, after, "support", "candidate", choice)
-        tests_after = _mode(tools, after, "test", "candidate", choice)
-        _whole(tests_after, support_after)
+        new_support, new_known = _mode(tools, after, "support", "candidate", choice)
+        new_tests, new_rows = _tests(tools, after, "candidate", choice, len(new_known))
     except ToolchainError as error:
-        raise blame_candidate(error) from error
-    rows = [parse_rows(ran.text(), where=str(ran.stdout)) for ran in (tests_before, tests_after)]
-    supported = [parse_rows(ran.text(), where=str(ran.stdout)) for ran in (support_before, support_after)]
+        raise blame_candidate(error, BackendOpsBroken) from error
     return OpsRun(
-        support=(supported[0], supported[1]),
-        tests=(rows[0], rows[1]),
-        status=tests_after.status,
-        runs=(support_before, tests_before, support_after, tests_after),
+        support=(old_known, new_known),
+        tests=(old_rows, new_rows),
+        status=new_tests.status,
+        runs=(old_support, old_tests, new_support, new_tests),
     )
 
 
 def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
-    support = _mode(tools, stage, "support", "both", choice)
-    supported = _halves(parse_rows(support.text(), where=str(support.stdout)), support)
+    """One program runs both sides, one after the other."""
+    support, known = _mode(tools, stage, "support", "both", choice)
+    supported = _halves(known, support)
     try:
-        tests = _mode(tools, stage, "test", "both", choice)
-        _whole(tests, support)
+        tests, rows = _tests(tools, stage, "both", choice, len(known))
     except ToolchainError as error:
         # Whose fault it was is not in the output: what a crashed program had not written out is lost.
         _mode(tools, _stage(tools, tools.sides.before), "test", "baseline", choice)
-        raise blame_candidate(error) from error
-    rows = _halves(parse_rows(tests.text(), where=str(tests.stdout)), tests)
-    return OpsRun(support=supported, tests=rows, status=tests.status, runs=(support, tests))
+        raise blame_candidate(error, BackendOpsBroken) from error
+    return OpsRun(support=supported, tests=_halves(rows, tests), status=tests.status, runs=(support, tests))
 
 
-def run_own(tools: Tools, cases: Sequence[Case]) -> OwnRun:
-    """Our cases on both sides.
+def run_own(tools: Tools, cases: Sequence[Case]) -> list[OwnPair]:
+    """Our cases on both sides; once where both are the same files, and so the same numbers.
 
     Raises:
         BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
         DRIVER_NOT_BUILT, and the errors of a run: on the baseline.
     """
     before = _own(tools, tools.sides.before, tools.subject.baseline, "baseline", cases)
-    if tools.sides.after.identity == tools.sides.before.identity:
-        return OwnRun(before=before, after=before)  # the same files: the same numbers
+    if _is_same(tools.sides):
+        return list(zip(before, before, strict=True))
     try:
         after = _own(tools, tools.sides.after, tools.subject.candidate, "candidate", cases)
     except ToolchainError as error:
-        raise blame_candidate(error) from error
-    return OwnRun(before=before, after=after)
+        raise blame_candidate(error, BackendOpsBroken) from error
+    return list(zip(before, after, strict=True))
+
+
+def _is_same(sides: Sides) -> bool:
+    return sides.after.identity == sides.before.identity
 
 
 def _own(tools: Tools, side: BuiltSide, tree: Path, name: str, cases: Sequence[Case]) -> tuple[Measured, ...]:
@@ -183,10 +170,11 @@ def _stage(tools: Tools, side: BuiltSide) -> Stage:
     return make_stage(side, tools.sides.before, folder)
 
 
-def _mode(tools: Tools, stage: Stage, mode: str, side: str, choice: Choice) -> Ran:
+def _mode(tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
+    """A run of upstream's program and its table, which has rows."""
     ran = run_mode(
         stage,
-        "test" if mode == "test" else "support",
+        mode,
         name=f"{mode}-{side}",
         choice=choice,
         device=tools.machine.device,
@@ -194,7 +182,8 @@ def _mode(tools: Tools, stage: Stage, mode: str, side: str, choice: Choice) -> R
         place=tools.place,
     )
     check_device(tools.machine, ran.talk(), tools.subject.archs, ran.stderr)
-    if not parse_rows(ran.text(), where=str(ran.stdout)):
+    rows = parse_rows(ran.text(), where=str(ran.stdout))
+    if not rows:
         raise ToolchainError(
             f"test-backend-ops {mode} printed no row for the device {tools.machine.device}",
             code="DEVICE_MISSING",
@@ -202,20 +191,21 @@ def _mode(tools: Tools, stage: Stage, mode: str, side: str, choice: Choice) -> R
             why="it skips devices of another name and operations it does not know, and reports success",
             hint=f"its own list of devices: {stage.program} support -o {_ATTENTION}",
         )
-    return ran
+    return ran, rows
 
 
-def _whole(tests: Ran, support: Ran) -> None:
-    """As many rows ran as there are: what a program printed may be cut off at the end of a line."""
-    ran, known = (len(parse_rows(one.text(), where=str(one.stdout))) for one in (tests, support))
-    if ran != known:
+def _tests(tools: Tools, stage: Stage, side: str, choice: Choice, known: int) -> tuple[Ran, tuple[Row, ...]]:
+    """As many rows as are ``known``: what a program printed may be cut off at the end of a line."""
+    ran, rows = _mode(tools, stage, "test", side, choice)
+    if len(rows) != known:
         raise ToolchainError(
-            f"test-backend-ops ran {ran} of {known} cases",
+            f"test-backend-ops ran {len(rows)} of {known} cases",
             code="PROGRAM_OUTPUT_GARBLED",
-            where=Location(path=str(tests.stdout)),
-            why=f"it ended with status {tests.status}; the rest of its output is missing",
+            where=Location(path=str(ran.stdout)),
+            why=f"it ended with status {ran.status}; the rest of its output is missing",
             hint="run the command again",
         )
+    return ran, rows
 
 
 def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
@@ -239,8 +229,7 @@ UPSTREAM_LIMIT = 5e-4
 _FLOOR, _FACTOR = 1e-4, 3.0
 _TIMEOUT_S = 2 * 3600.0
 _SHOWN = 8
-_OPS_ATTENTION = "FLASH_ATTN_EXT"
-_ON_CPU = (_OPS_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours there
+_ON_CPU = (_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours there
 # By the names of both ends of the corpus (builds 6900 and 11549).
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 
@@ -361,7 +350,7 @@ class BackendOpsGate:
         try:
             sides = build_sides(subject, self.machine.backend)
         except CandidateBuildFailed as error:
-            return _failed(self.name, error)
+            return GateResult.ended_by(self.name, error)
         place = Place(
             folder=runs_folder(subject, NAME, self.machine),
             reporter=subject.reporter,
@@ -378,81 +367,86 @@ class BackendOpsGate:
             subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
             own = run_own(tools, self.cases)
         except BackendOpsBroken as error:
-            return _failed(self.name, error)
-        problems = [*judge_ops(upstream), *judge_own(own)]
-        return self._result(problems, ops, sides, upstream, own)
-
-    def _pattern(self, ops: Sequence[str]) -> str | None:
-        if self.pattern is None and self.machine.is_cpu and tuple(ops) == (_OPS_ATTENTION,):
-            return _CPU_SAMPLE
-        return self.pattern
-
-    def _result(
-        self,
-        problems: Sequence[PatchkitError],
-        ops: Sequence[str],
-        sides: Sides,
-        upstream: OpsRun,
-        own: OwnRun,
-    ) -> GateResult:
-        before, after = upstream.tests
-        ran = sum(row.is_supported for row in after)
-        measured = [one for one in own.after if one.is_supported]
-        pattern = self._pattern(ops)
-        unsupported = [one.case for one in own.after if not one.is_supported]
+            return GateResult.ended_by(self.name, error)
+        problems = (*judge_ops(upstream), *judge_own(own))
+        evidence = self._evidence(ops, sides, upstream, own)
+        unsupported = sum(not new.is_supported for _, new in own)
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else "passed",
             summary=(
-                f"{ran} cases of upstream and {len(measured)} of ours ran on {self.machine.device}, "
-                f"both sides; {len(problems)} problems"
+                f"{evidence.tests_run} cases of upstream and {len(own) - unsupported} of ours ran on "
+                f"{self.machine.device}, both sides; {len(problems)} problems"
             ),
-            problems=tuple(problems),
-            evidence=BackendOpsEvidence(
-                device=self.machine.device,
-                backend=self.machine.backend,
-                operations=tuple(ops),
-                pattern=pattern,
-                reference="upstream's cases: the CPU backend of the baseline, loaded first in the same "
-                "process; ours: the definition of attention in double precision",
-                sides=built_sides(sides),
-                commands=tuple(run.command for run in upstream.runs),
-                own_runs="once: both sides are the same files" if own.before is own.after else "each side",
-                tests_run=ran,
-                tests_passed=sum(row.has_passed for row in after),
-                baseline_tests_run=sum(row.is_supported for row in before),
-                baseline_tests_passed=sum(row.has_passed for row in before),
-                failing_on_both=tuple(_failing_on_both(before, after)),
-                limits=OpsLimits(nmse=UPSTREAM_LIMIT, floor=_FLOOR, factor_of_baseline=_FACTOR),
-                own=tuple(_own_case(old, new) for old, new in zip(own.before, own.after, strict=True)),
-            ),
+            problems=problems,
+            evidence=evidence,
             not_run=(
-                *((self.machine.note,) if self.machine.note else ()),
-                *((f"upstream's cases that do not match {pattern}: a sample ran",) if pattern else ()),
-                *((f"{len(unsupported)} of our cases: not supported by the backend",) if unsupported else ()),
+                *self.machine.not_proven,
+                *(
+                    (f"upstream's cases that do not match {evidence.pattern}: a sample ran",)
+                    if evidence.pattern
+                    else ()
+                ),
+                *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
             ),
-            lines=tuple(_lines(ops, upstream, own)),
+            lines=tuple(_lines(evidence, len(upstream.tests[1]), own)),
+        )
+
+    def _pattern(self, ops: Sequence[str]) -> str | None:
+        if self.pattern is None and self.machine.is_cpu and tuple(ops) == (_ATTENTION,):
+            return _CPU_SAMPLE
+        return self.pattern
+
+    def _evidence(
+        self, ops: Sequence[str], sides: Sides, upstream: OpsRun, own: Sequence[OwnPair]
+    ) -> BackendOpsEvidence:
+        before, after = upstream.tests
+        return BackendOpsEvidence(
+            device=self.machine.device,
+            backend=self.machine.backend,
+            operations=tuple(ops),
+            pattern=self._pattern(ops),
+            reference="upstream's cases: the CPU backend of the baseline, loaded first in the same "
+            "process; ours: the definition of attention in double precision",
+            sides=built_sides(sides),
+            commands=tuple(run.command for run in upstream.runs),
+            own_runs="once: both sides are the same files" if _is_same(sides) else "each side",
+            tests_run=sum(row.is_supported for row in after),
+            tests_passed=sum(row.has_passed for row in after),
+            baseline_tests_run=sum(row.is_supported for row in before),
+            baseline_tests_passed=sum(row.has_passed for row in before),
+            failing_on_both=tuple(_failing_on_both(before, after)),
+            limits=OpsLimits(nmse=UPSTREAM_LIMIT, floor=_FLOOR, factor_of_baseline=_FACTOR),
+            own=tuple(
+                OwnCase(
+                    case=str(new.case),
+                    supported=(old.is_supported, new.is_supported),
+                    rows=new.rows,
+                    nmse=(old.nmse, new.nmse),
+                    worst_row=(old.worst, new.worst),
+                    finite=new.is_finite,
+                )
+                for old, new in own
+            ),
         )
 
 
-def _lines(ops: Sequence[str], upstream: OpsRun, own: OwnRun) -> Iterator[str]:
-    """What a person reads below the summary."""
-    before, after = upstream.tests
-    ran = sum(row.is_supported for row in after)
+def _lines(found: BackendOpsEvidence, listed: int, own: Sequence[OwnPair]) -> Iterator[str]:
+    """What a person reads below the summary; ``listed`` counts upstream's cases."""
     yield (
-        f"test-backend-ops {', '.join(ops) or 'all operations'}: "
-        f"{sum(row.has_passed for row in after)} of {ran} cases pass, "
-        f"baseline {sum(row.has_passed for row in before)} of {sum(row.is_supported for row in before)}; "
-        f"{len(after) - ran} not supported"
+        f"test-backend-ops {', '.join(found.operations) or 'all operations'}: "
+        f"{found.tests_passed} of {found.tests_run} cases pass, "
+        f"baseline {found.baseline_tests_passed} of {found.baseline_tests_run}; "
+        f"{listed - found.tests_run} not supported"
     )
-    theirs = _failing_on_both(before, after)
+    theirs = found.failing_on_both
     if theirs:
         yield f"upstream's own: {len(theirs)} cases fail on both sides, as {theirs[0]}"
-    measured = [one for one in own.after if one.is_supported]
+    measured = [new for _, new in own if new.is_supported]
     worst = max(measured, key=lambda one: one.nmse, default=None)
     if worst is not None:
         yield (
-            f"ours against double precision: {len(measured)} of {len(own.after)} cases ran, "
+            f"ours against double precision: {len(measured)} of {len(own)} cases ran, "
             f"largest NMSE {worst.nmse:.1e} ({worst.case})"
         )
 
@@ -503,9 +497,8 @@ def judge_ops(run: OpsRun) -> Iterator[PatchkitError]:
         )
 
 
-def judge_own(run: OwnRun) -> Iterator[PatchkitError]:
+def judge_own(pairs: Sequence[OwnPair]) -> Iterator[PatchkitError]:
     """Every rule over our cases."""
-    pairs = list(zip(run.before, run.after, strict=True))
     if not any(new.is_supported for _, new in pairs):
         yield GateError(
             "no case of ours ran on the candidate", code="BACKEND_OPS_NOTHING_RUN", why="none is supported"
@@ -567,18 +560,3 @@ def _lost(sides: tuple[tuple[Row, ...], tuple[Row, ...]]) -> list[str]:
 
 def _told(row: Row) -> str:
     return f"{row.case}: {row.said or row.error}"
-
-
-def _own_case(old: Measured, new: Measured) -> OwnCase:
-    return OwnCase(
-        case=str(new.case),
-        supported=(old.is_supported, new.is_supported),
-        rows=new.rows,
-        nmse=(old.nmse, new.nmse),
-        worst_row=(old.worst, new.worst),
-        finite=new.is_finite,
-    )
-
-
-def _failed(gate: str, error: PatchkitError) -> GateResult:
-    return GateResult(gate=gate, verdict="failed", summary=error.message, problems=(error,))

@@ -1,4 +1,4 @@
-"""What a gate is, what it looks at, and what it answers."""
+"""What every gate has in common: what it is made with, its result, and the base of its evidence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.plain import fields_of
 from patchkit.gates.blocks import Block
 
 if TYPE_CHECKING:  # reading evidence needs none of these
@@ -28,6 +29,8 @@ _T = TypeVar("_T")
 
 Many = Annotated[tuple[_T, ...], Field(strict=False)]
 """A list in JSON, which strict models would not take for a tuple."""
+Both = Annotated[tuple[_T, _T], Field(strict=False)]
+"""The same of both sides, or both ends of an interval."""
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 MeasuredNumber = Annotated[float, Field(allow_inf_nan=True)]
@@ -54,7 +57,7 @@ class Evidence(Record):
         yield from ()
 
     def as_json(self) -> dict[str, object]:
-        """Plain data, with the keys that were filled in."""
+        """As it is written; what was not filled in has no key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -88,7 +91,7 @@ class DeviceEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What one gate found.
+    """What one gate found, in ``seconds``.
 
     ``summary`` is one line; ``lines`` are the rows a person reads below it. ``not_run`` names what was not
     proven, each with its reason.
@@ -101,26 +104,29 @@ class GateResult:
     evidence: Evidence | None = None
     not_run: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @classmethod
+    def without_compiler(cls, gate: str) -> GateResult:
+        """Of a gate that has nothing to compile with."""
+        return cls(gate=gate, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",))
+
+    @classmethod
+    def ended_by(cls, gate: str, error: PatchkitError) -> GateResult:
+        """Of a gate that failed with one error, before there was anything else to tell."""
+        return cls(gate=gate, verdict="failed", summary=error.message, problems=(error,))
 
     def as_json(self) -> dict[str, object]:
-        """Plain data, the evidence included."""
-        return {
-            "gate": self.gate,
-            "verdict": self.verdict,
-            "summary": self.summary,
+        """The document of the gate's own file; how long it took stands in the report."""
+        return fields_of(self, "problems", "evidence", "seconds") | {
             "problems": [
                 {
-                    "code": problem.code,
-                    "message": problem.message,
+                    **{name: getattr(problem, name) for name in ("code", "message", "why", "hint")},
                     "where": [str(place) for place in problem.where],
                     "places": [asdict(place) for place in problem.where],
-                    "why": problem.why,
-                    "hint": problem.hint,
                 }
                 for problem in self.problems
             ],
-            "not_run": list(self.not_run),
-            "lines": list(self.lines),
             "evidence": {} if self.evidence is None else self.evidence.as_json(),
         }
 

@@ -1,4 +1,4 @@
-"""The gate ``bench`` on a backend: both sides built, a model chosen, then measured.
+"""Gate ``bench``: both sides are built and measured in turns with llama-bench; the candidate is not slower.
 
 Without a model of the user's a small one with random weights is measured: enough to see a loss, but the gains
 that patches promise were measured with real models, so none is asked of it.
@@ -25,13 +25,11 @@ from patchkit.device.bench.rows import BenchTest
 from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.device.bench.statistics import Verdict, bootstrap_median
 from patchkit.device.runner import Runner
-from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
+from patchkit.gates.base import Both, Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
 from patchkit.gates.blocks import (
     Block,
     Change,
-    Changes,
     Curve,
-    Curves,
     Point,
     Row,
     Table,
@@ -61,8 +59,8 @@ class JudgedTest(Record):
     baseline_tokens_per_second: Number
     candidate_tokens_per_second: Number
     change: Number
-    interval: Annotated[tuple[Number, Number], Field(strict=False)]
-    baseline_against_itself: Annotated[tuple[Number, Number], Field(strict=False)]
+    interval: Both[Number]
+    baseline_against_itself: Both[Number]
     margin: Number
     smallest_loss_seen: Number
     rounds: Count
@@ -142,8 +140,8 @@ class BenchEvidence(DeviceEvidence):
 
     def blocks(self) -> Iterator[Block]:
         """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
-        yield Changes(tests=tuple(one.shown for one in self.tests))
-        yield Curves(curves=tuple(self._curves()))
+        yield from (one.shown for one in self.tests)
+        yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
         yield Table(
             name="bench",
@@ -363,7 +361,7 @@ class BenchOnDevice:
         try:
             sides = build_sides(subject, self.machine.backend, PROGRAMS)
         except CandidateBuildFailed as error:
-            return GateResult(gate=self.name, verdict="failed", summary=error.message, problems=(error,))
+            return GateResult.ended_by(self.name, error)
         small = _CPU_MODEL if self.machine.is_cpu else _GPU_MODEL
         model = self.model or model_file(small, subject.cache_root, subject.reporter)
         setup = BenchSetup(
@@ -384,10 +382,10 @@ class BenchOnDevice:
             backend=self.machine.backend,
             sides=built_sides(sides),
         ).run(subject)
-        extra = (self.machine.note,) if self.machine.note else ()
+        not_run = [*result.not_run, *self.machine.not_proven]
         if self.model is None and not self.machine.is_cpu:
-            extra = (*extra, "the gains that patches promise: they are of real models (--model GGUF)")
-        return replace(result, not_run=(*result.not_run, *extra))
+            not_run.append("the gains that patches promise: they are of real models (--model GGUF)")
+        return replace(result, not_run=tuple(not_run))
 
     def _plan(self) -> BenchPlan:
         if self.plan is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """``numeric`` columns are aligned to the right; those of ``prose`` may be broken into lines."""
+    """A column that is ``numeric`` is aligned to the right; one of ``prose`` may be broken into lines."""
 
     title: str
     numeric: bool = False
@@ -17,7 +17,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One text per column."""
+    """One text per column; a reader can filter rows by their ``state``."""
 
     cells: tuple[str, ...]
     state: str = ""
@@ -25,7 +25,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """``label`` says what comes first; ``rows`` are all indexes."""
+    """One order of a table's rows: ``label`` says what comes first, ``rows`` has the index of each."""
 
     label: str
     rows: tuple[int, ...]
@@ -33,7 +33,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """``name`` is unique in a report and fit for an address; ``note`` is a sentence below the table.
+    """Rows of texts; ``name`` is unique in a report and fit for an address, ``note`` a sentence below.
 
     ``is_detail``: a reader asks for it; the short formats leave it out.
     """
@@ -66,13 +66,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """The changes of all tests, on one scale."""
-
-    tests: tuple[Change, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """Tokens per second at a depth; ``low`` and ``high`` are None without an interval."""
 
@@ -92,14 +85,7 @@ class Curve:
     points: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
-    """Curves of every kind of test and setting."""
-
-    curves: tuple[Curve, ...]
-
-
-Block = Table | Changes | Curves
+Block = Table | Change | Curve
 
 
 def columns(*titles: str) -> tuple[Column, ...]:

@@ -155,9 +155,7 @@ class CompileGate:
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees. Raises what the compiler and the disk raise."""
         if subject.toolchain is None:
-            return GateResult(
-                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
-            )
+            return GateResult.without_compiler(self.name)
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         pairs = compile_touched(subject, compiler, ("device", "host"))
         problems: list[PatchkitError] = list(_problems(pairs, subject))

@@ -1,4 +1,4 @@
-"""JSON that may be hostile, read strictly: a complaint names the file and the path in it."""
+"""Strict reading of JSON that strangers may have written: an error names the file and the path in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EvidenceContradicts(UsageError):
 FILE_BYTES = 32 * 1024 * 1024
 """As publishing allows; the largest evidence so far, launch of build 6900, has 0.6 MB."""
 TEXT_LENGTH = 20_000
-"""Characters of one text; the longest of the no-GPU ladder at build 6900 has 300."""
+"""Characters of one text; the longest of the gates without a GPU at build 6900 has 300."""
 _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
 _SHOWN_VALUE = 60
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -27,7 +27,7 @@ from patchkit.gpu.operations import OperationCase, operation_cases, precision_of
 from patchkit.gpu.runtime import RecordedBackend, build_backend
 from patchkit.gpu.selection import Decision, Selection, select
 from patchkit.gpu.session import CaseRecord, Session
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 from patchkit.series.profile import load_profile
 
 
@@ -129,8 +129,7 @@ class _Asked:
 def _ask(workspace: Workspace, arch: str, upstream: PinWanted, environ: Mapping[str, str]) -> _Asked:
     """Raises what :func:`explain_case` and :func:`explain_paths` raise."""
     load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, (arch,), pin)
+    repository, candidate = find_candidate(workspace, (arch,), upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     rocwmma = rocwmma_for(toolchain, arch)
     told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"

@@ -30,7 +30,7 @@ def proven_where(passed: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """``gates`` can run here; ``not_here`` says of every other one of the ladder why it cannot."""
+    """``gates`` can run here; ``not_here`` says of every other one why it cannot."""
 
     backend: BackendName | None
     gates: tuple[Gate, ...]

@@ -1,9 +1,10 @@
-"""The result of a gate as it is kept in a file, read back from anybody."""
+"""A gate's result as it is kept in a file, which strangers may have changed."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
@@ -58,6 +59,12 @@ class Problem(Record):
     places: Many[Place]
     why: str | None = None
     hint: str | None = None
+
+    def lines(self, arrow: str = "--> ") -> Iterator[str]:
+        """What it says, its places behind an ``arrow``, why, and what to do next."""
+        yield f"{self.code}: {self.message}"
+        yield from (f"  {arrow}{place}{f': {place.label}' if place.label else ''}" for place in self.places)
+        yield from (f"{name}: {text}" for name, text in (("why", self.why), ("hint", self.hint)) if text)
 
     @property
     def fingerprint(self) -> str:

@@ -164,11 +164,6 @@ def variant_of(name: str) -> str:
     return text
 
 
-def figures_text(figures: Sequence[int]) -> str:
-    """``245 -> 187``, or one number when nothing changed."""
-    return str(figures[0]) if len(set(figures)) == 1 else " -> ".join(str(value) for value in figures)
-
-
 def _figures(kernel: CompiledKernel, limits: HardwareLimits) -> Figures:
     seen = kernel.figures
     return Figures(
@@ -274,9 +269,7 @@ class ResourcesGate:
     def run(self, subject: Subject) -> GateResult:
         """Compile both trees (or take them from the cache) and compare. Raises what the compiler raises."""
         if subject.toolchain is None:
-            return GateResult(
-                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
-            )
+            return GateResult.without_compiler(self.name)
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         pairs = compile_touched(subject, compiler, ("device",))
         rows = _rows(pairs, subject)
@@ -431,4 +424,4 @@ def _row_text(row: KernelRow) -> str:
         ("waves", [one.waves for one in sides]),
         ("in whole blocks", [one.resident_waves for one in sides]),
     )
-    return ", ".join(f"{name} {figures_text(values)}" for name, values in parts if values)
+    return ", ".join(f"{name} {was_is(values[0], values[-1])}" for name, values in parts if values)

@@ -1,9 +1,14 @@
-"""Which built parts a result on a device rests on, and which of them both sides share."""
+"""What gates on a device do with the two sides: say what was built of each, and blame the candidate."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from patchkit.base.errors import GateError, ToolchainError
 from patchkit.candidate.build import Sides
 from patchkit.gates.base import Many, Record
+
+_Broken = TypeVar("_Broken", bound=GateError)
 
 
 class BuiltPart(Record):
@@ -35,3 +40,9 @@ def built_sides(sides: Sides) -> BuiltSides:
         )
         for name, side in (("baseline", sides.before), ("candidate", sides.after))
     }
+
+
+def blame_candidate(error: ToolchainError, kind: type[_Broken], doing: str = "") -> _Broken:
+    """The error of a run as a finding: the same run of the baseline came to its end."""
+    what = f"only on the candidate, {doing}" if doing else "only on the candidate"
+    return kind(f"{what}: {error.message}", where=error.where, why=error.why, hint=error.hint)

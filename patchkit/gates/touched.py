@@ -1,4 +1,4 @@
-"""The units a candidate touches, compiled for its GPUs from both trees; shared by compile and resources."""
+"""The units a candidate touches, and compiling them for its GPUs from both trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompiledUnit, CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler
 from patchkit.build.toolchain import rocwmma_for
-from patchkit.build.units import SourceTree, hip_units, units_including
+from patchkit.build.units import Platform, SourceTree, platform_units, units_including
 from patchkit.candidate.subject import Subject
 
 _Which = Literal["host", "device"]
@@ -27,12 +27,12 @@ class Pair:
     after: CompiledUnit | CompileFailed
 
 
-def touched_units(subject: Subject) -> tuple[str, ...]:
-    """Units for HIP that include a changed file, in the baseline or in the candidate, sorted."""
+def touched_units(subject: Subject, platform: Platform = "hip") -> tuple[str, ...]:
+    """Units of a backend that include a changed file, in the baseline or in the candidate, sorted."""
     found = {
         unit
         for root in (subject.baseline, subject.candidate)
-        for unit in units_including(root, subject.changed_files, hip_units(root))
+        for unit in units_including(root, subject.changed_files, platform_units(root, platform))
     }
     return tuple(sorted(found))
 

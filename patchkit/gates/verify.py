@@ -6,11 +6,12 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import CacheError, PatchkitError, UsageError
 from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.plain import fields_of, plain
 from patchkit.build.toolchain import Toolchain, check_archs, find_toolchain, rocwmma_for
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.listing import Available, find_available
@@ -20,7 +21,7 @@ from patchkit.candidate.workspace import Workspace
 from patchkit.gates.base import Gate, GateResult, RunSetup
 from patchkit.gates.hardware import Hardware, choose_hardware
 from patchkit.gates.registry import cpu_names, entries, gate_names, load
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 from patchkit.upstream.repository import Repository
 
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
@@ -30,14 +31,6 @@ class UnknownGate(UsageError):
     """``--gate`` names no gate."""
 
     code = "UNKNOWN_GATE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """One gate's result and how long it took, in seconds."""
-
-    result: GateResult
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,37 +46,29 @@ class Report:
     base: str
     tip: str
     tree: str
-    proven_with: tuple[str, ...]
-    gates: tuple[Timed, ...]
     folder: Path
+    proven_with: tuple[str, ...] = ()
+    gates: tuple[GateResult, ...] = ()
     stopped: str | None = None
     nothing: Available | None = None
 
     @property
     def failed(self) -> bool:
         """Whether a gate failed."""
-        return any(gate.result.verdict == "failed" for gate in self.gates)
+        return any(gate.verdict == "failed" for gate in self.gates)
 
     def as_json(self) -> dict[str, object]:
-        """Plain data; the evidence of each gate stands in its own file."""
+        """The document ``report.json``: of each gate's evidence it says in which file that is."""
         gates: list[dict[str, object]] = []
         for gate in self.gates:
-            row = gate.result.as_json()
-            del row["evidence"]
-            evidence = self.folder / f"{gate.result.gate}.json"
-            row |= {"seconds": gate.seconds, "evidence": str(evidence) if gate.result.evidence else None}
-            gates.append(row)
+            evidence = str(self.folder / f"{gate.gate}.json") if gate.evidence else None
+            gates.append(gate.as_json() | {"seconds": gate.seconds, "evidence": evidence})
         return {
             "ok": not self.failed and self.stopped is None and self.nothing is None,
             "nothing_to_prove": self.nothing is not None,
-            "available": None if self.nothing is None else self.nothing.as_json(),
+            "available": plain(self.nothing),
             "stopped": self.stopped,
-            "branch": self.branch,
-            "archs": list(self.archs),
-            "base": self.base,
-            "tip": self.tip,
-            "tree": self.tree,
-            "proven_with": list(self.proven_with),
+            **fields_of(self, "folder", "gates", "stopped", "nothing"),
             "gates": gates,
         }
 
@@ -116,87 +101,72 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware)
-    repository, candidate = _candidate(workspace, archs, upstream, candidate)
-    if not candidate.commits:
-        return _nothing(workspace, repository, candidate, hardware, then)
-    toolchain = None
-    without_compiler = {entry.name for entry in entries() if not entry.compiles} | set(cpu_names())
-    if not only or set(only) - without_compiler:
-        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
-        check_archs(toolchain, candidate.archs, workspace.reporter)
-    subject = make_subject(workspace, repository, candidate, toolchain)
-    folder = workspace.cache_root / "evidence" / subject.candidate_tree
-    setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
-    gates = (*(load(entry.gate).make(setup) for entry in entries("anywhere")), *hardware.gates)
-    not_here = _not_here(only, hardware)
-    results: list[Timed] = []
-    try:
-        for made in _run(gates, subject, only, folder):
-            results.append(made)  # noqa: PERF402 - kept when the next one raises
-    except (PatchkitError, KeyboardInterrupt) as error:
-        # What an earlier run proved must not stand beside a run that ended in the middle.
-        results += _cut_short(gates[len(results) :], error, folder)
-        report = _report(candidate, subject, toolchain, [*results, *not_here], folder, _code(error))
-        with contextlib.suppress(PatchkitError):  # a full disk is being told already
-            _write(folder / "report.json", report.as_json())
-            if then is not None:
-                then(folder)
-        raise
-    return _told(_report(candidate, subject, toolchain, [*results, *not_here], folder), then)
-
-
-def _told(report: Report, then: Callable[[Path], None] | None) -> Report:
-    _write(report.folder / "report.json", report.as_json())
-    if then is not None:
-        then(report.folder)
-    return report
-
-
-def _nothing(
-    workspace: Workspace,
-    repository: Repository,
-    candidate: Candidate,
-    hardware: Hardware,
-    then: Callable[[Path], None] | None,
-) -> Report:
-    """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
+    if candidate is None:
+        repository, candidate = find_candidate(workspace, archs, upstream)
+    else:
+        repository = Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter)
     tree = repository.tree_of(candidate.tip)
-    folder = workspace.cache_root / "evidence" / tree
-    names = dict.fromkeys(
-        (*gate_names("anywhere"), *(gate.name for gate in hardware.gates), *hardware.not_here)
-    )
     report = Report(
         branch=candidate.branch,
         archs=candidate.archs,
         base=candidate.base,
         tip=candidate.tip,
         tree=tree,
-        proven_with=(),
-        gates=tuple(_skipped(name, NOTHING) for name in names),
-        folder=folder,
-        nothing=find_available(workspace.series, candidate.archs, candidate.build),
+        folder=workspace.cache_root / "evidence" / tree,
     )
-    _write(folder / "report.json", report.as_json())
-    # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
-    # written first: an older one must not lose what it names.
-    with disk_errors(folder, "removing old evidence"):
-        for name in (*gate_names(), *cpu_names()):
-            (folder / f"{name}.json").unlink(missing_ok=True)
+    if not candidate.commits:
+        available = find_available(workspace.series, candidate.archs, candidate.build)
+        return _nothing(replace(report, nothing=available), hardware, then)
+    toolchain = None
+    without_compiler = {entry.name for entry in entries() if not entry.compiles} | set(cpu_names())
+    if not only or set(only) - without_compiler:
+        toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+        check_archs(toolchain, candidate.archs, workspace.reporter)
+        report = replace(report, proven_with=_tools(toolchain, candidate))
+    subject = make_subject(workspace, repository, candidate, toolchain)
+    setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
+    gates = (*(load(entry.gate).make(setup) for entry in entries("anywhere")), *hardware.gates)
+    not_here = _not_here(only, hardware)
+    results: list[GateResult] = []
+    try:
+        for made in _run(gates, subject, only, report.folder):
+            results.append(made)  # noqa: PERF402 - kept when the next one raises
+    except (PatchkitError, KeyboardInterrupt) as error:
+        # What an earlier run proved must not stand beside a run that ended in the middle.
+        results += _cut_short(gates[len(results) :], error, report.folder)
+        code = error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
+        with contextlib.suppress(PatchkitError):  # a full disk is being told already
+            _finish(replace(report, gates=(*results, *not_here), stopped=code), then)
+        raise
+    return _finish(replace(report, gates=(*results, *not_here)), then)
+
+
+def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
+    _write(report.folder / "report.json", report.as_json())
     if then is not None:
-        then(folder)
+        then(report.folder)
     return report
 
 
-def _candidate(
-    workspace: Workspace, archs: Sequence[str], upstream: PinWanted, given: Candidate | None
-) -> tuple[Repository, Candidate]:
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    if given is None:
-        return find_candidate(workspace, archs, pin)
-    return Repository(path=workspace.cache_root / "upstream.git", reporter=workspace.reporter), given
+def _nothing(report: Report, hardware: Hardware, then: Callable[[Path], None] | None) -> Report:
+    """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
+    names = dict.fromkeys(
+        (*gate_names("anywhere"), *(gate.name for gate in hardware.gates), *hardware.not_here)
+    )
+    report = _finish(replace(report, gates=tuple(_skipped(name, NOTHING) for name in names)), None)
+    # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
+    # written first: an older one must not lose what it names.
+    with disk_errors(report.folder, "removing old evidence"):
+        for name in (*gate_names(), *cpu_names()):
+            (report.folder / f"{name}.json").unlink(missing_ok=True)
+    if then is not None:
+        then(report.folder)
+    return report
 
 
-def _cut_short(gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, folder: Path) -> list[Timed]:
+def _cut_short(
+    gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, folder: Path
+) -> list[GateResult]:
     """The gate that ``error`` ended, with its evidence, and those behind it."""
     told = "interrupted in the middle"
     problems: tuple[PatchkitError, ...] = ()
@@ -205,36 +175,10 @@ def _cut_short(gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, 
     broken = GateResult(gate=gates[0].name, verdict="not run", summary=told, problems=problems)
     with contextlib.suppress(CacheError):  # as above
         _write(folder / f"{broken.gate}.json", broken.as_json())
-    behind = [_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:]]
-    return [Timed(result=broken, seconds=0.0), *behind]
+    return [broken, *(_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:])]
 
 
-def _code(error: PatchkitError | KeyboardInterrupt) -> str:
-    return error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
-
-
-def _report(
-    candidate: Candidate,
-    subject: Subject,
-    toolchain: Toolchain | None,
-    results: Sequence[Timed],
-    folder: Path,
-    stopped: str | None = None,
-) -> Report:
-    return Report(
-        branch=candidate.branch,
-        archs=candidate.archs,
-        base=candidate.base,
-        tip=candidate.tip,
-        tree=subject.candidate_tree,
-        proven_with=_tools(toolchain, candidate),
-        gates=tuple(results),
-        folder=folder,
-        stopped=stopped,
-    )
-
-
-def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path) -> Iterator[Timed]:
+def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: Path) -> Iterator[GateResult]:
     stopped: str | None = None
     for gate in gates:
         if only and gate.name not in only:
@@ -246,18 +190,17 @@ def _run(gates: Sequence[Gate], subject: Subject, only: Sequence[str], folder: P
         subject.reporter.step(f"gate {gate.name}")
         began = time.monotonic()
         result = gate.run(subject)
-        seconds = round(time.monotonic() - began, 2)
         _write(folder / f"{gate.name}.json", result.as_json())
-        yield Timed(result=result, seconds=seconds)
+        yield replace(result, seconds=round(time.monotonic() - began, 2))
         if result.verdict == "failed":
             stopped = gate.name
 
 
-def _skipped(name: str, why: str) -> Timed:
-    return Timed(result=GateResult(gate=name, verdict="not run", summary=why), seconds=0.0)
+def _skipped(name: str, why: str) -> GateResult:
+    return GateResult(gate=name, verdict="not run", summary=why)
 
 
-def _not_here(only: Sequence[str], hardware: Hardware) -> list[Timed]:
+def _not_here(only: Sequence[str], hardware: Hardware) -> list[GateResult]:
     return [_skipped(name, "not asked for" if only else why) for name, why in hardware.not_here.items()]
 
 
@@ -276,9 +219,7 @@ def _refuse_unknown(only: Sequence[str], hardware: Hardware) -> None:
         raise UnknownGate(f"there is no gate '{name}'", hint=hint)
 
 
-def _tools(toolchain: Toolchain | None, candidate: Candidate) -> tuple[str, ...]:
-    if toolchain is None:
-        return ()
+def _tools(toolchain: Toolchain, candidate: Candidate) -> tuple[str, ...]:
     rocwmma = {arch: rocwmma_for(toolchain, arch) for arch in candidate.archs}
     told = [
         f"clang {toolchain.clang_version} ({toolchain.clang})",
@@ -297,4 +238,4 @@ def _write(path: Path, document: object) -> None:
 
 def failures(report: Report) -> list[PatchkitError]:
     """Every problem of every gate."""
-    return [problem for gate in report.gates for problem in gate.result.problems]
+    return [problem for gate in report.gates for problem in gate.problems]

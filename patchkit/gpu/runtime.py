@@ -15,7 +15,7 @@ from patchkit.build.compile import CompiledUnit, Job, compile_unit
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
-from patchkit.build.units import SourceTree, hip_units
+from patchkit.build.units import SourceTree, platform_units
 from patchkit.gpu.cases import CASE_READER
 from patchkit.gpu.programs import Programs, build_programs
 
@@ -165,7 +165,7 @@ def build_host_library(
         RECORDER_LACKS_CALLS, HOST_LINK_FAILED: the objects do not link against the stub.
         CacheError: the disk refused.
     """
-    units = hip_units(tree.root)
+    units = platform_units(tree.root, "hip")
     markers = _markers(units, compiler)
     done = run_parallel(
         [_job(tree, unit, arch, markers) for unit in units],

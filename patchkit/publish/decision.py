@@ -53,7 +53,7 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
             why="it is upstream's own tree, and what is published is patches and what was proven of them",
             hint=report.nothing.sentence,
         )
-    results = {gate.result.gate: gate.result for gate in report.gates}
+    results = {gate.gate: gate for gate in report.gates}
     if report.stopped is not None:
         raise GateError(
             f"the run ended in the middle ({report.stopped}); nothing was published",

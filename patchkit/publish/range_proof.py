@@ -134,7 +134,7 @@ def stray_lines(path: str, base: bytes, tip: bytes, functions: Iterable[str]) ->
 def _side(repository: Repository, series: Series, candidate: Candidate) -> SideProof:
     patches = [patch for made in candidate.commits if (patch := series.patch(made.id)) is not None]
     added = {file.path for patch in patches for file in patch.files}
-    changed = {each.path: each.letter for each in repository.list_changes(candidate.base, candidate.tip)}
+    changed = {each.path: each.letter for each in repository.git.changes(candidate.base, candidate.tip)}
     kept = [path for path, state in changed.items() if state == "M"]
     before = repository.read_blobs(candidate.base, kept)
     after = repository.read_blobs(candidate.tip, kept)

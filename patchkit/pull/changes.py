@@ -1,8 +1,7 @@
-"""What a changed path of this repository is a part of."""
+"""What a pull request changes, and which part of the project each changed path belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -10,24 +9,13 @@ from typing import Literal
 from patchkit.base.errors import GitError, Location, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.series.folder import is_editors
-from patchkit.upstream.git import Git
+from patchkit.upstream.git import Change, Git
 from patchkit.upstream.repository import Repository
 
 RepositoryKind = Literal["patchkit", "fork"]
-Status = Literal["added", "changed", "removed"]
 
 _SERIES_MARKS = ("patches/upstream.lock", "arch_profiles")
 _UPSTREAM_MARKS = ("ggml/CMakeLists.txt", "ggml/src/ggml-cuda")
-_STATUSES: dict[str, Status] = {"A": "added", "D": "removed"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One path; ``mode`` is git's of the head (of the fork point for a removed one)."""
-
-    path: str
-    status: Status
-    mode: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +53,7 @@ def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
         head=commits[1],
         fork_point=point,
         behind=int(count),
-        changes=_changes(repository, point, commits[1]),
+        changes=repository.git.changes(point, commits[1]),
     )
 
 
@@ -124,15 +112,6 @@ def _kind(repository: Repository, head: str) -> RepositoryKind:
     )
 
 
-def _changes(repository: Repository, before: str, after: str) -> tuple[Change, ...]:
-    found = []
-    for each in repository.list_changes(before, after):
-        status = _STATUSES.get(each.letter, "changed")
-        mode = each.before.mode if status == "removed" else each.after.mode
-        found.append(Change(path=each.path, status=status, mode=mode))
-    return tuple(sorted(found, key=lambda change: change.path))
-
-
 Part = Literal["profile", "patch", "template", "rules", "lock", "catalogue", "docs", "code"]
 
 SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rules", "lock"})
@@ -140,11 +119,6 @@ SERIES_PARTS: frozenset[Part] = frozenset({"profile", "patch", "template", "rule
 _PLAIN_FILES = frozenset({"100644", "100755"})
 _TEXTS = (".md", ".rst", ".txt", ".png", ".svg")
 _DOCUMENTS = ("LICENSE", "NOTICE", "AUTHORS")
-
-
-def parts_of(changes: Iterable[Change]) -> dict[str, Part]:
-    """The part of every changed path."""
-    return {change.path: part_of(change) for change in changes}
 
 
 def part_of(change: Change) -> Part:
@@ -157,7 +131,8 @@ def part_of(change: Change) -> Part:
         return "profile" if path.suffix == ".toml" else "code"
     if top == "patches":
         return _of_patches(path)
-    if change.mode in _PLAIN_FILES and _is_document(path):
+    mode = change.modes[0 if change.letter == "D" else 1]
+    if mode in _PLAIN_FILES and _is_document(path):
         return "docs"
     return "code"
 

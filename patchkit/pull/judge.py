@@ -1,4 +1,4 @@
-"""One target: its candidate, the gates it needs, and what came of each."""
+"""Judging one target: its candidate is made, and the gates run whose answer may have changed."""
 
 from __future__ import annotations
 
@@ -56,15 +56,12 @@ def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
             return plan
         candidate, tree = write_plan(plan, repository)
         result = make_result(plan, read_inputs(plan, workspace.series), tree=tree, commit=candidate.tip)
-    files: dict[str, bytes] = {}
-    for _, placed in plan.steps:
-        files |= placed.changes
-    return Made(plan=plan, candidate=candidate, result=result, files=files)
+    return Made(plan=plan, candidate=candidate, result=result, files=plan.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """The rows of the ladder and the problems, each with the evidence of its gate."""
+    """What came of each gate, and the problems, each with the evidence of its gate."""
 
     rows: tuple[GateRow, ...]
     problems: tuple[tuple[PatchkitError, Evidence | None], ...] = ()
@@ -104,9 +101,7 @@ def run_needed(
             rows=not_run(needs, f"the gates ended with {error.code}"),
             problems=tuple((one, None) for one in members_of(error)),
         )
-    problems = tuple(
-        (problem, gate.result.evidence) for gate in report.gates for problem in gate.result.problems
-    )
+    problems = tuple((problem, gate.evidence) for gate in report.gates for problem in gate.problems)
     return Ran(rows=_rows(needs, report, hardware), problems=problems, evidence=report.folder)
 
 
@@ -129,20 +124,19 @@ def _rows(needs: Sequence[GateRow], report: Report | None, hardware: Hardware) -
 def _row(name: str, need: GateRow, report: Report | None, hardware: Hardware) -> GateRow:
     if need.state == "not needed":
         return replace(need, gate=name)
-    found = next((gate for gate in report.gates if gate.result.gate == name), None) if report else None
+    found = next((gate for gate in report.gates if gate.gate == name), None) if report else None
     if name in hardware.not_here or found is None:
         entry = find_entry(name)
         needs_gpu = entry.needs if entry is not None and entry.name == name else ""
         why = hardware.not_here.get(name, needs_gpu or "it does not run here")
         return GateRow(gate=name, state="not run", why=why)
-    result = found.result
     return GateRow(
         gate=name,
-        state=result.verdict,
-        why=result.summary if result.verdict == "not run" else need.why,
-        summary=result.summary,
+        state=found.verdict,
+        why=found.summary if found.verdict == "not run" else need.why,
+        summary=found.summary,
         seconds=found.seconds,
-        not_proven=result.not_run,
+        not_proven=found.not_run,
     )
 
 

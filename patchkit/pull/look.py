@@ -1,4 +1,4 @@
-"""The first look at a pull request, at what git says of it: often that no candidate has to be judged."""
+"""The first look at a pull request, by git alone: often it shows that no candidate has to be judged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
 from patchkit.base.reporter import Reporter
-from patchkit.pull.changes import SERIES_PARTS, Part, Pull, parts_of, read_pull
+from patchkit.pull.changes import SERIES_PARTS, Part, Pull, part_of, read_pull
 from patchkit.pull.verdict import Finding, Judged, Verdict
 
 _OWN_TESTS = ".ci/run"
@@ -77,7 +77,8 @@ def look_first(request: GateRequest, reporter: Reporter) -> FirstLook:
         GitError: git refused.
     """
     pull = read_pull(request.repository, request.base, request.head, reporter)
-    return FirstLook(request=request, pull=pull, parts={} if pull.kind == "fork" else parts_of(pull.changes))
+    changes = () if pull.kind == "fork" else pull.changes
+    return FirstLook(request=request, pull=pull, parts={each.path: part_of(each) for each in changes})
 
 
 def _own_tests_needed(code: Sequence[str], told: str, head: str) -> GateError:

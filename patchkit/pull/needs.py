@@ -14,7 +14,7 @@ from patchkit.pull.verdict import GateRow, RowState
 def find_needs(
     target: Target, before: Side, after: Side, *, tree: str, foreign: Sequence[str]
 ) -> tuple[GateRow, ...]:
-    """The whole ladder for one target: what would run, and why the rest need not.
+    """Every gate for one target: what would run, and why the rest need not.
 
     Args:
         target: what is judged.
@@ -43,7 +43,7 @@ def find_needs(
 
 
 def every_gate(state: RowState, why: str) -> tuple[GateRow, ...]:
-    """The whole ladder, for one reason."""
+    """Every gate in that state, for one reason."""
     return tuple(GateRow(gate=gate, state=state, why=why) for gate in gate_names())
 
 

@@ -18,62 +18,57 @@ from patchkit.pull.text import gate_markdown
 from patchkit.pull.verdict import Finding, Verdict
 from patchkit.report.registry import FORMATS
 from patchkit.report.sarif import Result, location, sarif_text
-from patchkit.report.write import ReportPlan
+from patchkit.report.write import append_report, write_reports
 
 _OF_HEAD = re.compile(r"(patches|templates|arch_profiles|patchkit|docs|tests|ci)/|[^/]+$")
 
 
-def append_summary(verdict: Verdict, path: Path) -> None:
-    """Add the markdown to the end of a file, which several steps share.
-
-    Raises:
-        CacheError: the disk refused.
-    """
-    with disk_errors(path, "writing the summary", OTHER_FILE), path.open("a", encoding="utf-8") as stream:
-        stream.write(gate_markdown(verdict))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole, or not at all.
-
-    Raises:
-        CacheError: the disk refused.
-    """
-    with disk_errors(path, "writing a report", OTHER_FILE):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_output(path, text.encode("utf-8"), "writing a report")
-
-
-def write_reports(
+def write_outputs(
     verdict: Verdict,
-    folder: Path,
-    *,
     workspace: Workspace,
+    *,
+    summary: Path | None,
+    sarif: Path | None,
+    reports: Path | None,
     environ: Mapping[str, str],
     version: str,
-) -> tuple[Path, ...]:
-    """Write verdict.json, verdict.md, findings.sarif, and every report of each candidate's evidence.
+) -> None:
+    """Write what was asked for.
+
+    Args:
+        verdict: what is told.
+        workspace: whose cache has the evidence.
+        summary: a file to add the Markdown to, which several steps share.
+        sarif: a file for the findings.
+        reports: a folder for verdict.json, verdict.md, findings.sarif, and every report of each candidate's
+            evidence.
+        environ: says which paths are this machine's own.
+        version: of patchkit.
 
     Raises:
         CacheError: the disk refused.
         UsageError: evidence cannot be read.
     """
-    texts = {
-        "verdict.json": json.dumps(verdict.as_json(), indent=1) + "\n",
-        "verdict.md": gate_markdown(verdict),
-        "findings.sarif": gate_sarif(verdict, version),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    written = [folder / name for name in texts]
+    if summary is not None:
+        append_report(summary, gate_markdown(verdict))
+    if sarif is not None:
+        _write(sarif, gate_sarif(verdict, version))
+    if reports is None:
+        return
+    _write(reports / "verdict.json", json.dumps(verdict.as_json(), indent=1) + "\n")
+    _write(reports / "verdict.md", gate_markdown(verdict))
+    _write(reports / "findings.sarif", gate_sarif(verdict, version))
     for one in verdict.judged:
-        if one.evidence is None:
-            continue
-        stem = f"{'+'.join(one.archs)}-b{one.build}-{(one.tree or '')[:12]}"
-        files = {form.name: folder / f"{stem}.{form.ending}" for form in FORMATS if form.ending}
-        ReportPlan(files=files).write(workspace, one.evidence, environ, version)
-        written += files.values()
-    return tuple(written)
+        if one.evidence is not None:
+            stem = f"{'+'.join(one.archs)}-b{one.build}-{(one.tree or '')[:12]}"
+            files = {form.name: reports / f"{stem}.{form.ending}" for form in FORMATS if form.ending}
+            write_reports(workspace, one.evidence, environ, files=files, version=version)
+
+
+def _write(path: Path, text: str) -> None:
+    with disk_errors(path, "writing a report", OTHER_FILE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_output(path, text.encode("utf-8"), "writing a report")
 
 
 def gate_sarif(verdict: Verdict, version: str) -> str:

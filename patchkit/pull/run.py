@@ -1,4 +1,4 @@
-"""``patchkit gate`` from the two names to the verdict.
+"""The work of ``patchkit gate``, from two commits to the verdict.
 
 The order is that of cost: what changed (git), what the head's own data says (TOML), where its edits go
 (planning), what the gates say (compiling). A lock that does not describe the head's series is found in its

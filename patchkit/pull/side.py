@@ -1,4 +1,4 @@
-"""The series of one commit as files of our own, and errors that point into the commit and not at them."""
+"""One commit's series, written to a folder and loaded; errors name its files as the commit has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which candidates a change of the series can affect."""
+"""Which candidates a change of the series can affect, and what of it a person should look at."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patchkit.series.selection import opted_in, select_patches
 
 
 def find_attention(before: Side, after: Side) -> Iterator[str]:
-    """One sentence each."""
+    """What a person should look at, though nothing is wrong with it: one sentence each."""
     old, new = before.series, after.series
     if set(old.gates.required) - set(new.gates.required):
         gone = ", ".join(name for name in old.gates.required if name not in new.gates.required)

@@ -1,4 +1,4 @@
-"""What the gate answers, as data."""
+"""The verdict on a pull request, as data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.pull.changes import Part, Pull
 
 RowState = Literal["passed", "failed", "not run", "not needed", "would run"]
+_STATUS = {"A": "added", "D": "removed"}  # by git's letter
 Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained"]
 
 
@@ -24,7 +25,7 @@ class Finding:
     leaks: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "code": self.problem.code,
             "message": self.problem.message,
@@ -72,7 +73,7 @@ class Judged:
     nothing_to_prove: bool = False
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         document = asdict(self)
         document["gates"] = document.pop("rows")
         document["evidence"] = None if self.evidence is None else str(self.evidence)
@@ -112,7 +113,7 @@ class Verdict:
 
     @property
     def ran(self) -> tuple[str, ...]:
-        """The gates that ran, each once, in order of the ladder."""
+        """The gates that ran, each once, in order of cost."""
         rows = [row for one in self.judged for row in one.rows if row.state in ("passed", "failed")]
         return tuple(dict.fromkeys(row.gate for row in rows))
 
@@ -123,7 +124,7 @@ class Verdict:
         return tuple(dict.fromkeys(row.gate.partition("@")[0] for row in rows))
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
+        """As ``--json`` shows it."""
         return {
             "ok": not self.findings,
             "verdict": self.word,
@@ -134,7 +135,11 @@ class Verdict:
             "fork_point": self.pull.fork_point,
             "behind": self.pull.behind,
             "changes": [
-                {"path": one.path, "status": one.status, "part": self.parts.get(one.path)}
+                {
+                    "path": one.path,
+                    "status": _STATUS.get(one.letter, "changed"),
+                    "part": self.parts.get(one.path),
+                }
                 for one in self.pull.changes
             ],
             "own_tests": self.own_tests,

@@ -19,7 +19,7 @@ from patchkit.gates.record import GateReport, read_gate
 from patchkit.report.model import EvidenceFile, Run, RunFile
 
 REPORT = "report.json"
-_MOST_FILES = 200  # the whole ladder on two backends has 17
+_MOST_FILES = 200  # all gates, those of a device on two backends, have 12
 _HEAD = 1000  # bytes; the name is the first field of a gate's file
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jinja2
 
-from patchkit.gates.blocks import Change, Changes, Curve, Curves, Order, Point, Row, Table, figure, percent
+from patchkit.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
 from patchkit.gates.record import GateReport
 from patchkit.report.model import Run
 
@@ -281,8 +281,8 @@ def _state(run: Run) -> str:
 def _section(number: int, gate: GateReport) -> _Section:
     key = f"gate-{number}"
     blocks = gate.blocks  # the intervals of bench take some computing
-    changes = [test for block in blocks if isinstance(block, Changes) for test in block.tests]
-    curves = [curve for block in blocks if isinstance(block, Curves) for curve in block.curves]
+    changes = [block for block in blocks if isinstance(block, Change)]
+    curves = [block for block in blocks if isinstance(block, Curve)]
     tables = [block for block in blocks if isinstance(block, Table) and block.rows]
     return _Section(
         key=key,

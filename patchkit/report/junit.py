@@ -61,14 +61,8 @@ def _case(suite: ET.Element, gate: GateReport, archs: str) -> None:
 
 
 def _outcome(case: ET.Element, kind: str, gate: GateReport, problems: Iterable[Problem]) -> None:
-    blocks = ["\n".join(_block(problem)) for problem in problems]
+    blocks = ["\n".join(problem.lines(arrow="")) for problem in problems]
     first = next(iter(problems), None)
     code = first.code if first is not None else "GATE_FAILED"
     found = ET.SubElement(case, kind, {"type": code, "message": gate.summary})
     found.text = "\n\n".join(blocks) or gate.summary
-
-
-def _block(problem: Problem) -> Iterable[str]:
-    yield f"{problem.code}: {problem.message}"
-    yield from (f"  {place}{f': {place.label}' if place.label else ''}" for place in problem.places)
-    yield from (f"{name}: {text}" for name, text in (("why", problem.why), ("hint", problem.hint)) if text)

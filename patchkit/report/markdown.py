@@ -94,10 +94,7 @@ def _problems(run: Run) -> Iterator[str]:
 
 
 def _fenced(gate: GateReport, problem: Problem) -> Iterator[str]:
-    lines = [f"{problem.code}: {problem.message}"]
-    lines += [f"  --> {place}{f': {place.label}' if place.label else ''}" for place in problem.places]
-    lines += [f"{name}: {text}" for name, text in (("why", problem.why), ("hint", problem.hint)) if text]
-    body = "\n".join(lines)
+    body = "\n".join(problem.lines())
     fence = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(body)), default=0))
     yield f"**{escaped(gate.name)}**"
     yield ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from patchkit.base.text import one_line
 from patchkit.gates.blocks import Table
@@ -65,7 +65,9 @@ def _table(table: Table) -> Iterator[str]:
     yield f"  {table.caption}"
     numeric = [column.numeric for column in table.columns]
     head = tuple(column.title for column in table.columns)
-    shown = [tuple(_cell(cell) for cell in cells) for cells in (head, *_first(table))]
+    shown = [
+        tuple(_cell(cell) for cell in cells) for cells in (head, *(row.cells for row in table.rows[:_ROWS]))
+    ]
     widths = [max(len(cells[at]) for cells in shown) for at in range(len(head))]
     for cells in shown:
         parts = [
@@ -75,10 +77,6 @@ def _table(table: Table) -> Iterator[str]:
         yield f"  {'  '.join(parts)}".rstrip()
     if len(table.rows) > _ROWS:
         yield f"  {len(table.rows) - _ROWS} more rows: --format html shows them"
-
-
-def _first(table: Table) -> Sequence[tuple[str, ...]]:
-    return [row.cells for row in table.rows[:_ROWS]]
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Reports from the evidence that lies in the cache, or in any folder."""
+"""Finding evidence, in the cache or in any folder, and writing reports of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
@@ -22,27 +21,31 @@ from patchkit.report.evidence import load_evidence
 from patchkit.report.model import Run
 from patchkit.report.registry import FORMATS, find_format
 from patchkit.report.sweep import sweep_tables
-from patchkit.series.lock import PinWanted, load_lock
+from patchkit.series.lock import PinWanted
 
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportPlan:
-    """Files to write after a run: ``summary`` is appended to, the others are replaced."""
+def write_reports(
+    workspace: Workspace,
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    files: Mapping[str, Path],
+    summary: Path | None = None,
+    version: str,
+) -> None:
+    """Make the reports of the evidence in ``folder``: ``files`` by format; ``summary`` is appended to.
 
-    files: Mapping[str, Path]
-    summary: Path | None = None
-
-    def write(self, workspace: Workspace, folder: Path, environ: Mapping[str, str], version: str) -> None:
-        """Make every report of the evidence in ``folder``; raises what its parts raise."""
-        if not self.files and self.summary is None:
-            return
-        evidence = read_evidence(workspace, folder, environ)
-        for form, path in self.files.items():
-            write_report(path, make_report(evidence, form, version=version))
-        if self.summary is not None:
-            append_report(self.summary, make_report(evidence, "markdown", version=version))
+    Raises what reading evidence and writing a report raise.
+    """
+    if not files and summary is None:
+        return
+    evidence = read_evidence(workspace, folder, environ)
+    for form, path in files.items():
+        write_report(path, make_report(evidence, form, version=version))
+    if summary is not None:
+        append_report(summary, "\n" + make_report(evidence, "markdown", version=version))
 
 
 def find_evidence(
@@ -70,8 +73,7 @@ def find_evidence(
     if branch is not None:
         repository, candidate = named_candidate(workspace, branch[0])
     else:
-        pin = load_lock(workspace.series.lock).pin(upstream)
-        repository, candidate = find_candidate(workspace, tuple(archs), pin)
+        repository, candidate = find_candidate(workspace, archs, upstream)
     tree = repository.git.run("rev-parse", "--verify", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
     return workspace.cache_root / "evidence" / tree, candidate.branch
 
@@ -143,9 +145,9 @@ def write_report(path: Path, text: str) -> None:
 
 
 def append_report(path: Path, text: str) -> None:
-    """Append to a file that others write to, too, such as the summary of a step. Raises CacheError."""
+    """Append to a file that other steps of a CI job write to, too. Raises CacheError."""
     with disk_errors(path, "writing the summary", OTHER_FILE), path.open("ab") as stream:
-        stream.write(b"\n" + text.encode("utf-8", "backslashreplace"))
+        stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 def check_writable(path: Path, *, appends: bool = False) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -138,14 +137,6 @@ def write_record(profiles: Path, record: Record) -> bool:
             return False
     write_whole(path, made, "writing the record")
     return True
-
-
-def sources_digest(files: Mapping[str, bytes]) -> str:
-    """sha256 over the paths and bytes of an overlay's own files."""
-    digest = hashlib.sha256()
-    for path, data in sorted(files.items()):
-        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
-    return digest.hexdigest()
 
 
 def merge(

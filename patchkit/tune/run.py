@@ -13,7 +13,7 @@ from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import Toolchain, find_toolchain
-from patchkit.build.tree import export_tree, overlay_tree
+from patchkit.build.tree import export_tree, files_digest, overlay_tree
 from patchkit.build.units import GPU_SOURCES, SourceTree
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.lock import Pin, load_lock
@@ -29,7 +29,6 @@ from patchkit.tune.record import (
     merge,
     record_path,
     same_figures,
-    sources_digest,
     write_record,
 )
 from patchkit.tune.registry import tunable
@@ -152,7 +151,7 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         profile=profile,
     )
     verdicts, compiled = _search(run, settings)
-    report = _report(run, pin, toolchain, verdicts, compiled, settings, sources_digest(files))
+    report = _report(run, pin, toolchain, verdicts, compiled, settings, files_digest(files))
     write_report(workspace.cache_root, report)
     return report
 
@@ -164,8 +163,7 @@ def _overlay(site: Site, files: Mapping[str, bytes]) -> SourceTree:
         TREE_ENTRY_REFUSED, CacheError: exporting failed.
     """
     exported = export_tree(site.repository, site.base, site.workspace.cache_root / "trees")
-    name = f"tune-{sources_digest(files)[:12]}"
-    return SourceTree(overlay_tree(exported.root, files, name, below=GPU_SOURCES))
+    return SourceTree(overlay_tree(exported.root, files, "tune", below=GPU_SOURCES))
 
 
 def _report(
@@ -210,7 +208,7 @@ def _record(workspace: Workspace, request: TuneRequest, build: int) -> Record | 
 
 
 def _check_record(workspace: Workspace, record: Record, files: Mapping[str, bytes]) -> None:
-    if record.sources == sources_digest(files):
+    if record.sources == files_digest(files):
         return
     path = record_path(workspace.series.profiles, record.arch, record.kernel, record.build)
     raise ConfigError(

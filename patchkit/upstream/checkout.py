@@ -17,10 +17,10 @@ from pathlib import Path
 
 from patchkit.base.errors import GitError, InternalError, Location
 from patchkit.base.files import disk_errors, usable_place, write_whole
-from patchkit.upstream.git import object_id
+from patchkit.upstream.git import Change, object_id
 from patchkit.upstream.packs import carry
 from patchkit.upstream.refs import list_refs
-from patchkit.upstream.repository import ATTRIBUTES, Repository, TreeChange, TreeEntry, git_path
+from patchkit.upstream.repository import ATTRIBUTES, Repository, TreeEntry, git_path
 
 _NAME = "patchkit-update"
 _NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)\n")
@@ -69,7 +69,7 @@ def finish_update(work: Repository, directory: Path, note: Note) -> list[str]:
 
     When that list is not empty, nothing was changed.
     """
-    changes = {each.path: each for each in work.list_changes(note.old, note.new)}
+    changes = {each.path: each for each in work.git.changes(note.old, note.new)}
     touched = [path for path, each in changes.items() if not _is_ours(work, directory / path, each)]
     with disk_errors(work.path, "repairing the checkout"):
         (work.path / "index.lock").unlink(missing_ok=True)
@@ -85,14 +85,11 @@ def _changed_paths(work: Repository) -> list[str]:
     return [entry[3:] for entry in out.decode("utf-8", "surrogateescape").split("\0") if entry]
 
 
-def _is_ours(work: Repository, place: Path, change: TreeChange) -> bool:
+def _is_ours(work: Repository, place: Path, change: Change) -> bool:
     if not place.is_file() or place.is_symlink():
         return not place.exists()
     data = place.read_bytes()
-    old, new = (
-        work.git.run("cat-file", "blob", entry.sha) if entry.sha.strip("0") else b""
-        for entry in (change.before, change.after)
-    )
+    old, new = (work.git.run("cat-file", "blob", sha) if sha.strip("0") else b"" for sha in change.ids)
     return data == old or new.startswith(data)
 
 

@@ -166,6 +166,16 @@ class StoredObject:
         return object_id(self.kind, self.data) == self.id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One path that differs between two trees: git's letter for how (A, D, M, T), modes and object ids."""
+
+    path: str
+    letter: str
+    modes: tuple[str, str]
+    ids: tuple[str, str]
+
+
 def object_id(kind: str, data: bytes) -> str:
     """Git's name for an object; nothing rests on SHA-1 being hard to forge but what rests on git."""
     head = f"{kind} {len(data)}\0".encode()
@@ -224,6 +234,19 @@ class Git:
                 case _:
                     at = end + 1
                     yield None
+
+    def changes(self, before: str, after: str) -> tuple[Change, ...]:
+        """What differs between two commits, by path; a file that moved is one gone and one new.
+
+        Raises what :meth:`run` raises.
+        """
+        out = self.run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
+        fields = out.decode("utf-8", "surrogateescape").split("\0")
+        found = []
+        for head, path in zip(fields[0::2], fields[1::2], strict=False):
+            old_mode, new_mode, old, new, letter = head.removeprefix(":").split(" ")
+            found.append(Change(path=path, letter=letter, modes=(old_mode, new_mode), ids=(old, new)))
+        return tuple(sorted(found, key=lambda change: change.path))
 
     def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
         """Run a git command whose failure means something to the caller."""

@@ -28,19 +28,6 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeChange:
-    """One file that differs between two trees. ``letter`` is git's: A, D, M, or T for another type of file.
-
-    ``before`` and ``after`` have zeros for mode and id where there is no such file.
-    """
-
-    path: str
-    letter: str
-    before: TreeEntry
-    after: TreeEntry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
     """A repository at ``path``; the other fields as in :class:`patchkit.upstream.git.Git`."""
 
@@ -110,18 +97,6 @@ class Repository:
         listed = self._list_tree("-t", treeish, "--", *paths)
         return {entry.path: entry for entry in listed if entry.path in wanted}
 
-    def list_changes(self, old: str, new: str) -> tuple[TreeChange, ...]:
-        """The files in which two commits or trees differ, in git's order; one that was renamed is two."""
-        out = self.git.run("diff-tree", "-r", "-z", "--no-renames", old, new)
-        fields = out.decode("utf-8", "surrogateescape").split("\0")
-        found = []
-        for head, path in zip(fields[0::2], fields[1::2], strict=False):
-            old_mode, new_mode, old_sha, new_sha, letter = head.removeprefix(":").split(" ")
-            before = TreeEntry(mode=old_mode, sha=old_sha, path=path)
-            after = TreeEntry(mode=new_mode, sha=new_sha, path=path)
-            found.append(TreeChange(path=path, letter=letter, before=before, after=after))
-        return tuple(found)
-
     def read_blobs(self, treeish: str, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of files of one tree, read by one process.
 
@@ -190,7 +165,7 @@ def verify_range(repository: Repository, base: str, tip: str) -> None:
         ObjectDamaged: an object is not what its id says.
     """
     added = repository.git.run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}").decode()
-    replaced = [each.before.sha for each in repository.list_changes(base, tip) if each.letter != "A"]
+    replaced = [each.ids[0] for each in repository.git.changes(base, tip) if each.letter != "A"]
     heads = [sha for sha in repository.resolve(base, tip) if sha is not None]
     verify_objects(repository, [*heads, *added.split(), *replaced])
 

@@ -1,14 +1,13 @@
 """What mutations are made of: a copy of the series, and the good candidate, ready for gates.
 
-Vocabulary: a mutation of the *series* changes patches or profiles before planning; a mutation of the
-*candidate* changes the files that gates look at, as if planning had let it through. The caches of compiled
-units live in the test cache, so a second run compiles nothing.
+A mutation of the series changes patches or profiles before planning; a mutation of the candidate changes the
+files that gates look at, as if planning had let it through. What is compiled is kept in the test cache, so a
+second run compiles nothing.
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -16,35 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+from gate_subject import subject_for
 
-from patchkit.base.reporter import NullReporter
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import overlay_tree
-from patchkit.candidate.apply import run_apply
-from patchkit.candidate.find import find_candidate
-from patchkit.candidate.plan import Request
-from patchkit.candidate.subject import PatchPart, Subject, make_subject
-from patchkit.candidate.workspace import Workspace
+from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.series.folder import SeriesDir
-from patchkit.series.lock import load_lock
 
 ROOT = Path(__file__).resolve().parents[2]
-ARCH = "gfx1151"
 # Enough GPUs to see a leak: the target, its nearest relative, one without matrix units, one with wave64.
 _ARCHS = ("gfx1030", "gfx1100", "gfx1151", "gfx906")
-
-
-@pytest.fixture(scope="session")
-def gate_cache(test_cache: Path, warm_cache: Path) -> Path:
-    """A cache folder of its own with the pin, kept between runs."""
-    folder = test_cache / "gates"
-    with FileLock(test_cache / "gates.lock"):
-        if not (folder / "upstream.git").is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(warm_cache / "upstream.git", folder / "upstream.git.partial")
-            (folder / "upstream.git.partial").rename(folder / "upstream.git")
-    return folder
 
 
 @pytest.fixture
@@ -59,20 +39,9 @@ def series(tmp_path: Path) -> SeriesDir:
 
 
 @pytest.fixture(scope="session")
-def subject_of(
-    gate_cache: Path, hip_toolchain: Toolchain, test_cache: Path
-) -> Callable[[SeriesDir], Subject]:
+def subject_of(gates_cache: Path, hip_toolchain: Toolchain) -> Callable[[SeriesDir], Subject]:
     """The candidate that a series gives, ready for gates."""
-
-    def make(series: SeriesDir) -> Subject:
-        workspace = Workspace(series=series, cache_root=gate_cache, reporter=NullReporter())
-        with FileLock(test_cache / "gates.lock"):
-            run_apply(Request(archs=(ARCH,), unlocked=True), workspace, checkout=None)
-            repository, candidate = find_candidate(workspace, (ARCH,), load_lock(series.lock).pin(6900))
-            subject = make_subject(workspace, repository, candidate, hip_toolchain)
-        return replace(subject, profiles={arch: subject.profiles[arch] for arch in _ARCHS})
-
-    return make
+    return lambda series: subject_for(series, gates_cache, hip_toolchain, _ARCHS)
 
 
 @pytest.fixture(scope="session")
@@ -86,8 +55,7 @@ def edited() -> Callable[..., Subject]:
     """A subject with some of the candidate's files changed; new lines are the patch ``author``'s."""
 
     def make(subject: Subject, changes: Mapping[str, bytes], author: str) -> Subject:
-        digest = hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
-        root = overlay_tree(subject.candidate, changes, f"mutant-{digest}", below="ggml")
+        root = overlay_tree(subject.candidate, changes, "mutant", below="ggml")
         authors = dict(subject.authors)
         for path, data in changes.items():
             file = subject.candidate / path

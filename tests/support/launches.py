@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from patchkit.build.compile import CompiledKernel
 from patchkit.build.remarks import ResourceRemark
+from patchkit.gates.launch.runs import Bench, Comparison
+from patchkit.gpu.cases import Case, OpRow
+from patchkit.gpu.device import device_of
 from patchkit.gpu.log import Kernel, Launch, Triple
 from patchkit.gpu.names import read_name
 from patchkit.gpu.session import RecordedRun
+from patchkit.series.profile import load_profile
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # A mark of the log, or a launch: mangled name, unit, grid and block.
 Event = str | tuple[str, str, Triple, Triple]
@@ -46,3 +52,22 @@ def recorded(tmp_path: Path, events: Iterable[Event]) -> RecordedRun:
     folder.mkdir()
     (folder / "log.jsonl").write_text(text, "utf-8")
     return RecordedRun(folder=folder, digest=str(hash(text)))
+
+
+def comparison_of(
+    cases: tuple[RecordedRun, RecordedRun],
+    benches: Sequence[Bench],
+    *,
+    asked: Sequence[Case] = (),
+    arch: str = "gfx1151",
+) -> Comparison:
+    """What was recorded as one GPU, whose upstream supports one operation on both sides."""
+    row = OpRow(params="x", is_supported=True)
+    return Comparison(
+        device=device_of(load_profile(ROOT / "arch_profiles", arch)),
+        support=((row,), (row,)),
+        asked=tuple(asked),
+        not_understood=(),
+        cases=cases,
+        benches=tuple(benches),
+    )

@@ -14,8 +14,7 @@ from patchkit.cli.gate_options import HardwareChoice, check_beside_document, har
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
 
 if TYPE_CHECKING:
-    from patchkit.candidate.workspace import Workspace
-    from patchkit.pull.verdict import Verdict
+    pass
 
 
 @verb(
@@ -81,6 +80,7 @@ def command(
     says with --own-tests that its tests passed.
     """
     from patchkit.pull.look import GateRequest, look_first
+    from patchkit.pull.outputs import write_outputs
     from patchkit.pull.text import gate_lines
 
     hardware.check()
@@ -97,7 +97,15 @@ def command(
         )
     else:
         verdict = look.verdict()
-    _write(verdict, workspace, summary, sarif, reports)
+    write_outputs(
+        verdict,
+        workspace,
+        summary=summary,
+        sarif=sarif,
+        reports=reports,
+        environ=os.environ,
+        version=version_of("patchkit"),
+    )
     settings.show(verdict.as_json(), gate_lines(verdict))
     if verdict.findings and not settings.json:
         problems = [finding.problem for finding in verdict.findings]
@@ -117,18 +125,3 @@ def _check_outputs(summary: Path | None, sarif: Path | None, reports: Path | Non
     for path in (sarif, reports / "verdict.json" if reports is not None else None):
         if path is not None and path.parent.exists():
             check_output(path, "preparing a report")
-
-
-def _write(
-    verdict: Verdict, workspace: Workspace, summary: Path | None, sarif: Path | None, reports: Path | None
-) -> None:
-    """The files that were asked for."""
-    from patchkit.pull.outputs import append_summary, gate_sarif, write_reports, write_text
-
-    version = version_of("patchkit")
-    if summary is not None:
-        append_summary(verdict, summary)
-    if sarif is not None:
-        write_text(sarif, gate_sarif(verdict, version))
-    if reports is not None:
-        write_reports(verdict, reports, workspace=workspace, environ=os.environ, version=version)

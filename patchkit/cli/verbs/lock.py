@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.cli.request import Asked, lock_options
+from patchkit.cli.request import choose_archs, lock_options
 from patchkit.cli.settings import Settings, verb
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--all", "every", is_flag=True, help="Every result of the lock anew, for all its GPUs, pins and patches."
 )
-def command(settings: Settings, asked: Asked, *, every: bool) -> None:
+def command(settings: Settings, wanted: Request, *, every: bool) -> None:
     """Record what the series gives at the pin, after a patch, a template or a profile was changed.
 
     Rewrites the result in patches/upstream.lock; look at what changed with git diff before you commit it.
@@ -33,14 +34,14 @@ def command(settings: Settings, asked: Asked, *, every: bool) -> None:
     from patchkit.candidate.lock import relock, relock_all
 
     if every:
-        _refuse_narrowing(asked.wanted)
+        _refuse_narrowing(wanted)
     workspace = settings.workspace()
     lock = workspace.series.lock
     if every:
-        done = relock_all(workspace, source=asked.wanted.source, upstream_url=asked.wanted.upstream_url)
+        done = relock_all(workspace, source=wanted.source, upstream_url=wanted.upstream_url)
         settings.show({"lock": str(lock), **done.as_json()}, _lines(done, lock))
     else:
-        one = relock(asked.request(workspace), workspace)
+        one = relock(replace(wanted, archs=choose_archs(workspace, wanted.archs)), workspace)
         told = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
         settings.show({"lock": str(lock), **one.as_json()}, [told])
 

@@ -14,7 +14,7 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
-    from patchkit.gates.numerics.command import Measurement
+    from patchkit.gates.base import GateResult
     from patchkit.gates.numerics.manifest import Manifest
 
 Action = Literal["build", "run", "judge"]
@@ -50,7 +50,7 @@ def command(
     'sh run.sh' in it there, and copy it back: 'judge' says what its results prove. 'run' does all of that on
     this machine. Exit code 1 when the numbers are wrong or the measurement is not complete.
     """
-    from patchkit.gates.numerics.command import build_numerics, judge_numerics_bundle, run_numerics_bundle
+    from patchkit.gates.numerics.command import build_numerics, measure_numerics
 
     if action != "build" and (all_legal or no_isolation):
         raise UsageError(
@@ -72,28 +72,31 @@ def command(
         document = {"ok": True, "folder": str(folder), **manifest.model_dump(mode="json")}
         settings.show(document, _bundle_lines(folder, manifest))
         return ExitCode.OK
-    if action == "run":
-        found = run_numerics_bundle(
-            workspace, archs=chosen.archs, upstream=chosen.upstream, folder=folder, environ=os.environ
-        )
-    else:
-        found = judge_numerics_bundle(workspace, archs=chosen.archs, upstream=chosen.upstream, folder=folder)
-    settings.show(found.as_json(), _lines(found))
-    if found.problems and not settings.json:
-        settings.terminal.complain(ErrorGroup("the numbers are not proven", found.problems))
-    return ExitCode.OK if found.result.verdict == "passed" else ExitCode.GATE_FAILED
+    result, evidence = measure_numerics(
+        workspace,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
+        folder=folder,
+        run_in=os.environ if action == "run" else None,
+    )
+    passed = result.verdict == "passed"
+    settings.show(
+        {"ok": passed, **result.as_json(), "evidence_file": str(evidence)}, _lines(result, evidence)
+    )
+    if result.problems and not settings.json:
+        settings.terminal.complain(ErrorGroup("the numbers are not proven", result.problems))
+    return ExitCode.OK if passed else ExitCode.GATE_FAILED
 
 
 def _bundle_lines(folder: Path, manifest: Manifest) -> Iterator[str]:
-    points = sum(len(program.points) for program in manifest.programs if not program.is_planted)
+    points = sum(len(program.points) for program in manifest.programs if not program.planted)
     yield f"{folder}: {points} settings in {len(manifest.programs)} programs, {len(manifest.jobs)} jobs"
     yield "next, where the NVIDIA GPU is: sh run.sh"
     yield f"then: patchkit numerics judge {folder} --arch {' --arch '.join(manifest.archs)}"
 
 
-def _lines(found: Measurement) -> Iterator[str]:
-    result = found.result
+def _lines(result: GateResult, evidence: Path) -> Iterator[str]:
     yield f"numerics {result.verdict}: {result.summary}"
     yield from result.lines
     yield from (f"not run: {line}" for line in result.not_run)
-    yield f"evidence: {found.evidence}"
+    yield f"evidence: {evidence}"

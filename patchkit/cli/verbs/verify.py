@@ -19,7 +19,8 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import TEXT, Settings, packed, verb
 
 if TYPE_CHECKING:
-    from patchkit.gates.verify import Report, Timed
+    from patchkit.gates.base import GateResult
+    from patchkit.gates.verify import Report
     from patchkit.publish.run import Published, PublishRequest
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
@@ -193,7 +194,7 @@ def _lines(report: Report) -> Iterator[str]:
 
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
     yield from (f"with {told}" for told in report.proven_with)
-    width = max(len(gate.result.gate) for gate in report.gates) + 1
+    width = max(len(gate.gate) for gate in report.gates) + 1
     for gate in report.gates:
         yield from _gate(gate, width)
     yield from ("", f"evidence: {report.folder}")
@@ -202,17 +203,16 @@ def _lines(report: Report) -> Iterator[str]:
     elif report.failed:
         yield "FAILED: this candidate must not be published."
     else:
-        ran = [gate.result.gate for gate in report.gates if gate.result.verdict == "passed"]
+        ran = [gate.gate for gate in report.gates if gate.verdict == "passed"]
         yield f"{proven_where(ran)} What is not listed as ok is not proven."
 
 
-def _gate(gate: Timed, width: int) -> Iterator[str]:
-    result = gate.result
+def _gate(result: GateResult, width: int) -> Iterator[str]:
     head = f"{_MARKS[result.verdict]:<7}{result.gate:<{width}}"
     if result.verdict == "not run":
         yield f"{head}not run: {result.summary}"
     else:
-        yield from ("", f"{head}{result.summary} ({gate.seconds:.1f} s)")
+        yield from ("", f"{head}{result.summary} ({result.seconds:.1f} s)")
     # A gate that was not run may have measured something all the same, and not have come to an end.
     yield from (f"{'':7}{line}" for line in result.lines)
     still = "open" if result.verdict == "not run" else "not proven"

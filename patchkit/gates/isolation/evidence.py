@@ -29,6 +29,11 @@ class Reading(Record):
     baseline: str | Unreadable
     candidate: str | Unreadable
 
+    @property
+    def agrees(self) -> bool:
+        """Whether both trees were read, and alike."""
+        return isinstance(self.baseline, str) and self.baseline == self.candidate
+
 
 class Compared(Record):
     """Assembly of one unit for one GPU from both trees; ``difference`` names the first line that differs."""

@@ -9,7 +9,7 @@ time where a guard is live; :mod:`patchkit.gates.isolation.host_branch` says wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -18,18 +18,21 @@ from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompileFailed, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.preprocess import PreprocessFailed
 from patchkit.build.toolchain import rocwmma_for
-from patchkit.build.units import Platform, SourceTree, platform_units, units_including
+from patchkit.build.units import Platform, SourceTree, platform_units
 from patchkit.candidate.subject import PatchPart, Subject
 from patchkit.gates.base import GateResult, RunSetup
-from patchkit.gates.isolation.errors import HostBranchLeaks
-from patchkit.gates.isolation.evidence import Compared, HostBranch, IsolationEvidence, Reading, Unreadable
-from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
+from patchkit.gates.isolation.evidence import Compared, HostBranch, IsolationEvidence
+from patchkit.gates.isolation.host_branch import (
+    HostBranchLeaks,
+    HostExpressionForeign,
+    closed_tree,
+    dead_tree,
+)
 from patchkit.gates.isolation.readings import (
     ROCWMMA_MACRO,
-    Case,
     Configuration,
+    ReadUnit,
     compare,
     cuda_configurations,
     explain,
@@ -37,126 +40,69 @@ from patchkit.gates.isolation.readings import (
     musa_configurations,
     rocwmma_flags,
     stand_in_headers,
-    units_for,
 )
+from patchkit.gates.touched import touched_units
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostProof:
-    """Units whose host tokens differ; all units with the regions closed; those with the branch dead."""
-
-    differing: tuple[str, ...] = ()
-    closed: tuple[Case, ...] = ()
-    assembly: tuple[Compared, ...] = ()
-
-    @property
-    def wanted(self) -> int:
-        """How many assemblies have to be equal: one per unit, or two where rocWMMA makes a difference."""
-        return max(len(self.assembly), len(self.differing))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """Everything the gate looked at. ``partly``: GPUs that only some of the patches are for."""
-
-    cases: Sequence[Case]
-    host: HostProof
-    device_code: Sequence[Compared]
-    touched: Mapping[Platform, tuple[str, ...]]
-    stand_ins: Sequence[str]
-    problems: Sequence[PatchkitError]
-    has_rocwmma: bool
-    partly: Sequence[str]
-
-
-def isolation_result(subject: Subject, found: Findings) -> GateResult:
-    """Put everything together; failed when there is a problem."""
-    read = [case for case in found.cases if not case.is_unread]
-    agreeing = sum(case.agrees for case in read)
-    configurations = len({case.configuration.name for case in read})
-    proven = sum(one.equal for one in found.host.assembly)
-    summary = (
-        f"{agreeing} of {len(read)} readings identical ({len({case.unit for case in read})} units, "
-        f"{configurations} configurations); host branch of HIP proven on {proven} of "
-        f"{found.host.wanted} units"
-    )
-    return GateResult(
-        gate="isolation",
-        verdict="failed" if found.problems else "passed",
-        summary=summary,
-        problems=tuple(found.problems),
-        evidence=IsolationEvidence(
-            changed_files=tuple(subject.changed_files),
-            units=found.touched,
-            stand_in_headers=tuple(found.stand_ins),
-            readings=tuple(map(_reading, found.cases)),
-            host_branch=HostBranch(
-                differing_units=found.host.differing,
-                regions_closed=tuple(map(_reading, found.host.closed)),
-                branch_dead_assembly=found.host.assembly,
-            ),
-            device_code=tuple(found.device_code),
-        ),
-        not_run=tuple(_not_run(found)),
-        lines=tuple(_lines(found)),
+def _summary(reads: Sequence[ReadUnit], host: HostBranch) -> str:
+    read = [each for each in reads if not each.is_unread]
+    configurations = len({each.configuration.name for each in read})
+    return (
+        f"{sum(each.agrees for each in read)} of {len(read)} readings identical "
+        f"({len({each.unit for each in read})} units, {configurations} configurations); "
+        f"host branch of HIP proven on {_proven(host)} units"
     )
 
 
-def _lines(found: Findings) -> Iterator[str]:
-    host = found.host
+def _proven(host: HostBranch) -> str:
+    """One assembly per unit has to be equal, or two where rocWMMA makes a difference."""
+    assembly = host.branch_dead_assembly
+    return f"{sum(one.equal for one in assembly)} of {max(len(assembly), len(host.differing_units))}"
 
-    def kind(case: Case) -> tuple[str, bool, str]:
-        return case.configuration.platform, case.configuration.rocwmma, case.configuration.which
 
-    for (platform, rocwmma, which), group in groupby(sorted(found.cases, key=kind), key=kind):
-        rows = [case for case in group if not case.is_unread]
-        good = [case for case in rows if case.agrees]
-        archs = list(dict.fromkeys(case.configuration.arch for case in rows))
+def _lines(reads: Sequence[ReadUnit], found: IsolationEvidence) -> Iterator[str]:
+    def kind(each: ReadUnit) -> tuple[str, bool, str]:
+        return each.configuration.platform, each.configuration.rocwmma, each.configuration.which
+
+    for (platform, rocwmma, which), group in groupby(sorted(reads, key=kind), key=kind):
+        rows = [each for each in group if not each.is_unread]
+        good = [each for each in rows if each.agrees]
+        archs = list(dict.fromkeys(each.configuration.arch for each in rows))
         state = (", rocWMMA on" if rocwmma else ", rocWMMA off") if platform == "hip" else ""
         told = "identical tokens" if len(good) == len(rows) else f"{len(rows) - len(good)} DIFFER"
         where = "one for all GPUs" if archs == ["all"] else f"{len(archs)} GPUs ({' '.join(archs)})"
         yield f"{platform}{state}, {which} pass, {where}: {len(rows)} readings, {told}"
-    if host.differing:
-        names = ", ".join(name.rpartition("/")[2] for name in host.differing)
-        same = sum(case.agrees for case in host.closed)
-        proven = sum(one.equal for one in host.assembly)
+    host = found.host_branch
+    if host.differing_units:
+        names = ", ".join(name.rpartition("/")[2] for name in host.differing_units)
+        same = sum(reading.agrees for reading in host.regions_closed)
         yield (
             f"hip, host pass, one for all GPUs: {names} differ by the branch at run time; "
-            f"with the generated regions closed {same} of {len(host.closed)} readings are the baseline's, "
-            f"with the branch dead the assembly of {proven} of {host.wanted} is"
+            f"with the generated regions closed {same} of {len(host.regions_closed)} readings are the "
+            f"baseline's, with the branch dead the assembly of {_proven(host)} is"
         )
     for one in found.device_code:
         state = "does not compile in either tree" if one.is_uncompiled else "code differs"
         told = f"same code ({one.lines} lines)" if one.equal and not one.is_uncompiled else state
         yield f"device code of {one.unit.rpartition('/')[2]} for {one.arch}: {told}"
-    if found.stand_ins:
-        yield f"empty stand-ins of ours for: {', '.join(found.stand_ins)}"
+    if found.stand_in_headers:
+        yield f"empty stand-ins of ours for: {', '.join(found.stand_in_headers)}"
 
 
-def _not_run(found: Findings) -> Iterator[str]:
-    if not found.has_rocwmma:
+def _not_run(
+    subject: Subject, reads: Sequence[ReadUnit], device_code: Sequence[Compared], *, has_rocwmma: bool
+) -> Iterator[str]:
+    if not has_rocwmma:
         yield "everything with rocWMMA on: no rocWMMA header is there"
-    unread = sorted({case.configuration.name for case in found.cases if case.is_unread})
+    unread = sorted({each.configuration.name for each in reads if each.is_unread})
     if unread:
         yield f"{', '.join(unread)}: upstream's own units cannot be read there with these headers"
-    for one in found.device_code:
+    for one in device_code:
         if one.is_uncompiled:
             yield f"device code of {one.unit} for {one.arch}: upstream's own unit does not compile there"
-    for arch in found.partly:
+    for arch in _partly_guarded(subject):
         yield f"{arch} is guarded by some patches only: what the others do to it is not told apart"
     yield "CUDA and MUSA are read by clang with empty vendor headers, not by nvcc and mcc"
-
-
-def _reading(case: Case) -> Reading:
-    def told(side: str | PreprocessFailed) -> str | Unreadable:
-        return side if isinstance(side, str) else Unreadable(error=side.message)
-
-    return Reading(
-        configuration=case.configuration.name,
-        unit=case.unit,
-        baseline=told(case.before),
-        candidate=told(case.after),
-    )
 
 
 _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
@@ -184,9 +130,7 @@ class IsolationGate:
         """Compare candidate and baseline. Raises what the compiler and the disk raise."""
         toolchain = subject.toolchain
         if toolchain is None:
-            return GateResult(
-                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
-            )
+            return GateResult.without_compiler(self.name)
         compiler = open_compiler(toolchain, subject.cache_root, subject.reporter)
         trees = (SourceTree(subject.baseline), SourceTree(subject.candidate))
         problems = list(_lists(subject, trees))
@@ -197,64 +141,45 @@ class IsolationGate:
                 summary="the set of compiled files changed",
                 problems=tuple(problems),
             )
-        touched = {platform: _touched(subject, trees, platform) for platform in _PLATFORMS}
+        touched = {platform: touched_units(subject, platform) for platform in _PLATFORMS}
         problems += _unreached(subject, trees, touched)
         headers, stand_ins = stand_in_headers(
             (name for tree in trees for unit in touched["cuda"] for name in tree.system_headers(unit)),
             subject.cache_root / "stand-in",
         )
-        wanted = rocwmma_for(toolchain, subject.archs[0])
         configurations = [
             *cuda_configurations(headers),
             *musa_configurations(headers),
             *hip_configurations(toolchain, sorted(subject.profiles), host_arch=subject.archs[0]),
         ]
         closed = [one for one in configurations if not _is_open(subject, one)]
-        jobs = [case for one in closed for case in units_for(touched[one.platform], [one])]
-        cases = compare(jobs, trees, compiler)
-        problems += explain(cases, trees, compiler, subject)
-        host = [one for one in configurations if _is_branch(subject, one)]
-        proof, found = self._host_branch(subject, trees, compiler, host, touched["hip"])
-        problems += found
-        compared, found = self._device_code(subject, trees, compiler, touched["hip"])
-        problems += found
-        findings = Findings(
-            cases=cases,
-            host=proof,
-            device_code=compared,
-            touched=touched,
-            stand_ins=stand_ins,
-            problems=problems,
-            has_rocwmma=wanted is not None,
-            partly=_partly_guarded(subject),
+        reads = compare([(one, unit) for one in closed for unit in touched[one.platform]], trees, compiler)
+        problems += explain(reads, trees, compiler, subject)
+        branches = [one for one in configurations if _is_branch(subject, one)]
+        host, found = _host_branch(
+            subject, trees, compiler, [(one, unit) for one in branches for unit in touched["hip"]]
         )
-        return isolation_result(subject, findings)
-
-    def _host_branch(
-        self,
-        subject: Subject,
-        trees: tuple[SourceTree, SourceTree],
-        compiler: Compiler,
-        host: Sequence[Configuration],
-        units: Sequence[str],
-    ) -> tuple[HostProof, list[PatchkitError]]:
-        if not host:
-            return HostProof(), []
-        differing = [case for case in compare(units_for(units, host), trees, compiler) if not case.agrees]
-        closed = (trees[0], SourceTree(closed_tree(subject)))
-        cases = compare(units_for(units, host), closed, compiler)
-        problems = explain(cases, closed, compiler, subject, HostBranchLeaks)
-        try:
-            dead = SourceTree(dead_tree(subject))
-        except HostExpressionForeign as error:
-            return HostProof(closed=tuple(cases)), [*problems, error]
-        names = tuple(sorted({case.unit for case in differing}))
-        pairs = [(case.unit, subject.archs[0], case.configuration.rocwmma) for case in _distinct(differing)]
-        compared = _compile_both(pairs, (trees[0], dead), compiler, "host", host_arch=subject.archs[0])
-        for one in compared:
-            if not one.equal:
-                problems.append(_host_leak(one, subject))
-        return HostProof(differing=names, closed=tuple(cases), assembly=tuple(compared)), problems
+        problems += found
+        device_code, found = self._device_code(subject, trees, compiler, touched["hip"])
+        problems += found
+        evidence = IsolationEvidence(
+            changed_files=subject.changed_files,
+            units=touched,
+            stand_in_headers=stand_ins,
+            readings=tuple(each.reading for each in reads),
+            host_branch=host,
+            device_code=tuple(device_code),
+        )
+        has_rocwmma = rocwmma_for(toolchain, subject.archs[0]) is not None
+        return GateResult(
+            gate=self.name,
+            verdict="failed" if problems else "passed",
+            summary=_summary(reads, host),
+            problems=tuple(problems),
+            evidence=evidence,
+            not_run=tuple(_not_run(subject, reads, device_code, has_rocwmma=has_rocwmma)),
+            lines=tuple(_lines(reads, evidence)),
+        )
 
     def _device_code(
         self,
@@ -283,6 +208,35 @@ class IsolationGate:
         ]
 
 
+def _host_branch(
+    subject: Subject,
+    trees: tuple[SourceTree, SourceTree],
+    compiler: Compiler,
+    wanted: Sequence[tuple[Configuration, str]],
+) -> tuple[HostBranch, list[PatchkitError]]:
+    """What is proven of the ``wanted`` host passes, in which a guard is live."""
+    nothing = HostBranch(differing_units=(), regions_closed=(), branch_dead_assembly=())
+    if not wanted:
+        return nothing, []
+    differing = [each for each in compare(wanted, trees, compiler) if not each.agrees]
+    closed = (trees[0], SourceTree(closed_tree(subject)))
+    reads = compare(wanted, closed, compiler)
+    readings = tuple(each.reading for each in reads)
+    problems = explain(reads, closed, compiler, subject, HostBranchLeaks)
+    try:
+        dead = SourceTree(dead_tree(subject))
+    except HostExpressionForeign as error:
+        return nothing.model_copy(update={"regions_closed": readings}), [*problems, error]
+    pairs = [(each.unit, subject.archs[0], each.configuration.rocwmma) for each in _distinct(differing)]
+    compared = _compile_both(pairs, (trees[0], dead), compiler, "host", host_arch=subject.archs[0])
+    problems += [_host_leak(one, subject) for one in compared if not one.equal]
+    return HostBranch(
+        differing_units=tuple(sorted({each.unit for each in differing})),
+        regions_closed=readings,
+        branch_dead_assembly=tuple(compared),
+    ), problems
+
+
 def _lists(subject: Subject, trees: tuple[SourceTree, SourceTree]) -> Iterator[PatchkitError]:
     for platform in _PLATFORMS:
         before, after = (set(platform_units(tree.root, platform)) for tree in trees)
@@ -295,12 +249,6 @@ def _lists(subject: Subject, trees: tuple[SourceTree, SourceTree]) -> Iterator[P
                 why="every GPU's build would change, with no guard that could help",
                 hint="put the code into a header that is included under the guard",
             )
-
-
-def _touched(subject: Subject, trees: tuple[SourceTree, SourceTree], platform: Platform) -> tuple[str, ...]:
-    units = platform_units(trees[0].root, platform)
-    found = {unit for tree in trees for unit in units_including(tree.root, subject.changed_files, units)}
-    return tuple(sorted(found))
 
 
 def _unreached(
@@ -341,9 +289,9 @@ def _is_open(subject: Subject, configuration: Configuration) -> bool:
     )
 
 
-def _distinct(cases: Sequence[Case]) -> list[Case]:
-    """One case for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
-    return list({(case.unit, str(case.before), str(case.after)): case for case in cases}.values())
+def _distinct(reads: Sequence[ReadUnit]) -> list[ReadUnit]:
+    """One for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
+    return list({(each.unit, str(each.before), str(each.after)): each for each in reads}.values())
 
 
 def _partly_guarded(subject: Subject) -> tuple[str, ...]:

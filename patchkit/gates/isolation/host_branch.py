@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location
 from patchkit.build.tree import overlay_tree
 from patchkit.build.units import GPU_SOURCES
 from patchkit.candidate.subject import Subject
-from patchkit.edits.guard import Guard
 
 _DEAD = b"(false)"
 _TEST = re.compile(rb" == GGML_CUDA_CC_OFFSET_AMD \+ 0x([0-9a-f]+)")
+
+
+class HostBranchLeaks(GateError):
+    """The host pass of HIP changes by more than the branch at run time."""
+
+    code = "ISOLATION_HOST"
 
 
 class HostExpressionForeign(GateError):
@@ -32,7 +36,7 @@ def closed_tree(subject: Subject) -> Path:
         lines = (subject.candidate / path).read_bytes().split(b"\n")
         closed = [b"#if 0" if line.rstrip(b"\r") in conditions else line for line in lines]
         changes[path] = b"\n".join(closed)
-    return _overlay(subject, changes, "closed")
+    return overlay_tree(subject.candidate, changes, "closed", below=GPU_SOURCES)
 
 
 def dead_tree(subject: Subject) -> Path:
@@ -47,14 +51,15 @@ def dead_tree(subject: Subject) -> Path:
         data = (subject.candidate / path).read_bytes()
         pieces, at = [], 0
         for start, end in host_expressions(data):
+            if not _is_ours(subject, path, data, start):
+                continue
             for found in _TEST.finditer(data, start, end):
-                if int(found[1], 16) not in allowed and _is_ours(subject, path, data, start):
+                if int(found[1], 16) not in allowed:
                     raise _foreign(subject, path, data, found.start(), int(found[1], 16))
-            if _is_ours(subject, path, data, start):
-                pieces += [data[at:start], _DEAD]
-                at = end
+            pieces += [data[at:start], _DEAD]
+            at = end
         changes[path] = b"".join([*pieces, data[at:]])
-    return _overlay(subject, changes, "dead")
+    return overlay_tree(subject.candidate, changes, "dead", below=GPU_SOURCES)
 
 
 def host_expressions(data: bytes) -> Iterator[tuple[int, int]]:
@@ -70,8 +75,8 @@ def host_expressions(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _guarded(subject: Subject) -> Mapping[int, str]:
-    guards: Sequence[Guard] = [patch.guard for patch in subject.patches]
-    return {target.cc: target.arch for guard in guards for target in guard.targets}
+    """The GPUs that patches are for, by upstream's number."""
+    return {target.cc: target.arch for patch in subject.patches for target in patch.guard.targets}
 
 
 def _is_ours(subject: Subject, path: str, data: bytes, offset: int) -> bool:
@@ -117,10 +122,3 @@ def _foreign(subject: Subject, path: str, data: bytes, offset: int, cc: int) -> 
         why=f"the guards name {', '.join(sorted(_guarded(subject).values()))}",
         hint="use @{ guard.host('cc') }@ in the patch's text",
     )
-
-
-def _overlay(subject: Subject, changes: Mapping[str, bytes], name: str) -> Path:
-    digest = hashlib.sha256()
-    for path, data in sorted(changes.items()):
-        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
-    return overlay_tree(subject.candidate, changes, f"{name}-{digest.hexdigest()[:12]}", below=GPU_SOURCES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,20 @@ from patchkit.base.jobs import run_parallel
 from patchkit.base.source import SourceText
 from patchkit.build.compile import hip_definitions
 from patchkit.build.compiler import Compiler
-from patchkit.build.preprocess import PreprocessFailed, Reading, reading_digest, reading_text
+from patchkit.build.preprocess import PreprocessFailed, reading_digest, reading_text
+from patchkit.build.preprocess import Reading as Job
 from patchkit.build.toolchain import RocWmma, Toolchain, hip_flags, rocwmma_for
 from patchkit.build.units import Platform, SourceTree, kv_definitions
 from patchkit.candidate.subject import Subject
 from patchkit.cpp.lexer import TokenKind, lex
-from patchkit.gates.isolation.errors import TokensDiffer
+from patchkit.gates.isolation.evidence import Reading, Unreadable
+
+
+class TokensDiffer(GateError):
+    """A unit reads differently in a configuration that no patch is for."""
+
+    code = "ISOLATION_TOKENS"
+
 
 # One per generation whose paths differ in upstream's conditions: Volta, Ampere, Hopper.
 CUDA_ARCHS = ("sm_70", "sm_80", "sm_90")
@@ -263,26 +272,16 @@ def _place(
     _, end, found = marker
     # The marker names the line that follows it.
     line = int(found[1]) + source.line_of(offset) - source.line_of(end) - 1
-    return Location(path=_fold(found[2].decode("utf-8", "replace")), line=line)
+    return Location(path=posixpath.normpath(found[2].decode("utf-8", "replace")), line=line)
 
 
-def _fold(path: str) -> str:
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == ".." and parts and parts[-1] not in {"", ".."}:
-            parts.pop()
-        else:
-            parts.append(part)
-    return "/".join(parts)
-
-
-_EXPLAINED = 6  # differing cases whose tokens are looked at; the others are counted
-_RUNS = 3  # runs shown of one case
+_EXPLAINED = 6  # differing units whose tokens are looked at; the others are counted
+_RUNS = 3  # runs shown of one unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One unit in one configuration: the digests of both trees, or why one has none."""
+class ReadUnit:
+    """One unit read in one configuration: the digests of both trees, or why one has none."""
 
     configuration: Configuration
     unit: str
@@ -299,29 +298,40 @@ class Case:
         """Whether neither tree can be read: these headers do not support the configuration."""
         return isinstance(self.before, PreprocessFailed) and isinstance(self.after, PreprocessFailed)
 
+    @property
+    def reading(self) -> Reading:
+        """As evidence."""
+        before, after = (
+            side if isinstance(side, str) else Unreadable(error=side.message)
+            for side in (self.before, self.after)
+        )
+        return Reading(
+            configuration=self.configuration.name, unit=self.unit, baseline=before, candidate=after
+        )
+
 
 def compare(
-    cases: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
-) -> list[Case]:
-    """Read both trees in every case."""
+    wanted: Sequence[tuple[Configuration, str]], trees: tuple[SourceTree, SourceTree], compiler: Compiler
+) -> list[ReadUnit]:
+    """Read every unit in its configuration, in both trees."""
 
     def read(configuration: Configuration, unit: str, tree: SourceTree) -> str | PreprocessFailed:
         try:
-            return reading_digest(_reading(configuration, unit, tree), compiler)
+            return reading_digest(_job(configuration, unit, tree), compiler)
         except PreprocessFailed as error:
             return error
 
-    def work(case: tuple[Configuration, str]) -> Case:
-        before, after = (read(*case, tree) for tree in trees)
-        return Case(configuration=case[0], unit=case[1], before=before, after=after)
+    def work(one: tuple[Configuration, str]) -> ReadUnit:
+        before, after = (read(*one, tree) for tree in trees)
+        return ReadUnit(configuration=one[0], unit=one[1], before=before, after=after)
 
     return run_parallel(
-        cases, work, reporter=compiler.reporter, what="reading units", unit="cases", stop=compiler.stop
+        wanted, work, reporter=compiler.reporter, what="reading units", unit="cases", stop=compiler.stop
     )
 
 
 def explain(
-    cases: Sequence[Case],
+    reads: Sequence[ReadUnit],
     trees: tuple[SourceTree, SourceTree],
     compiler: Compiler,
     subject: Subject,
@@ -329,58 +339,51 @@ def explain(
 ) -> list[PatchkitError]:
     """One problem per distinct difference, with its tokens, both places and the patch it comes from."""
     problems: dict[tuple[str, str, str], PatchkitError] = {}
-    differing = [case for case in cases if not case.agrees and not case.is_unread]
-    for case in _spread(differing):
-        for run in _runs(case, trees, compiler):
+    differing = [each for each in reads if not each.agrees and not each.is_unread]
+    for each in _spread(differing):
+        for run in _runs(each, trees, compiler):
             key = (str(run.new), run.before, run.after)
             if key not in problems:
-                problems[key] = _problem(case, run, differing, subject, kind)
-        if isinstance(case.after, PreprocessFailed):
-            key = (case.after.message, "", "")
-            problems.setdefault(key, _unreadable(case, case.after, subject))
+                problems[key] = _problem(each, run, differing, subject, kind)
+        if isinstance(each.after, PreprocessFailed):
+            key = (each.after.message, "", "")
+            problems.setdefault(key, _unreadable(each, each.after, subject))
     return list(problems.values())
 
 
-def units_for(
-    units: Sequence[str], configurations: Sequence[Configuration]
-) -> list[tuple[Configuration, str]]:
-    """Every unit in every configuration, the configurations in order."""
-    return [(configuration, unit) for configuration in configurations for unit in units]
-
-
-def _reading(configuration: Configuration, unit: str, tree: SourceTree) -> Reading:
+def _job(configuration: Configuration, unit: str, tree: SourceTree) -> Job:
     flags = (*configuration.flags, *kv_definitions(tree.root))
-    return Reading(tree=tree, unit=unit, flags=flags, name=configuration.name)
+    return Job(tree=tree, unit=unit, flags=flags, name=configuration.name)
 
 
-def _spread(cases: Sequence[Case]) -> Iterator[Case]:
-    """A few cases that differ from each other as much as possible: one per unit and backend first."""
+def _spread(reads: Sequence[ReadUnit]) -> Iterator[ReadUnit]:
+    """A few that differ from each other as much as possible: one per unit and backend first."""
     seen: set[tuple[str, str]] = set()
     chosen = 0
-    for case in cases:
-        kind = (case.unit.rpartition("/")[2].split("-instance")[0], case.configuration.platform)
+    for each in reads:
+        kind = (each.unit.rpartition("/")[2].split("-instance")[0], each.configuration.platform)
         if kind not in seen and chosen < _EXPLAINED:
             seen.add(kind)
             chosen += 1
-            yield case
+            yield each
 
 
-def _runs(case: Case, trees: tuple[SourceTree, SourceTree], compiler: Compiler) -> tuple[Run, ...]:
-    if isinstance(case.after, PreprocessFailed) or isinstance(case.before, PreprocessFailed):
+def _runs(read: ReadUnit, trees: tuple[SourceTree, SourceTree], compiler: Compiler) -> tuple[Run, ...]:
+    if isinstance(read.after, PreprocessFailed) or isinstance(read.before, PreprocessFailed):
         return ()
-    before, after = (reading_text(_reading(case.configuration, case.unit, tree), compiler) for tree in trees)
+    before, after = (reading_text(_job(read.configuration, read.unit, tree), compiler) for tree in trees)
     return differing_runs(before, after, most=_RUNS)
 
 
 def _problem(
-    case: Case, run: Run, differing: Sequence[Case], subject: Subject, kind: type[GateError]
+    read: ReadUnit, run: Run, differing: Sequence[ReadUnit], subject: Subject, kind: type[GateError]
 ) -> PatchkitError:
-    place = run.new or Location(path=case.unit)
+    place = run.new or Location(path=read.unit)
     patches = ", ".join(subject.patches_of(place.path, place.line)) or "no patch"
-    names = sorted({other.configuration.name for other in differing if other.unit == case.unit})
+    names = sorted({other.configuration.name for other in differing if other.unit == read.unit})
     others = f" and {len(names) - 1} more configurations" if len(names) > 1 else ""
     return kind(
-        f"{case.unit} reads differently for {case.configuration.name}{others}: "
+        f"{read.unit} reads differently for {read.configuration.name}{others}: "
         f"'{run.before}' became '{run.after}'",
         where=[
             Location(path=place.path, line=place.line, label=f"candidate, patch {patches}"),
@@ -391,11 +394,11 @@ def _problem(
     )
 
 
-def _unreadable(case: Case, error: PreprocessFailed, subject: Subject) -> PatchkitError:
-    place = error.where[0] if error.where else Location(path=case.unit)
+def _unreadable(read: ReadUnit, error: PreprocessFailed, subject: Subject) -> PatchkitError:
+    place = error.where[0] if error.where else Location(path=read.unit)
     patches = ", ".join(subject.patches_of(place.path, place.line)) or "no patch"
     return GateError(
-        f"{error.message}",
+        error.message,
         code="ISOLATION_UNREADABLE",
         where=[Location(path=place.path, line=place.line, label=f"candidate, patch {patches}")],
         why=f"the baseline can be read there. {error.why or ''}".strip(),

@@ -1,4 +1,4 @@
-"""Tells what was recorded of a GPU: as evidence, and as the rows that a person reads."""
+"""What was recorded of a GPU, as evidence and as lines for a person."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def guarded_evidence(compared: Comparison, pairs: Sequence[CasePair], own: Seque
         **other_evidence(compared).model_dump(exclude_unset=True),
         transitions=tuple(
             Transition(phase=phase, before=before, after=after, cases=count)
-            for (phase, before, after), count in sorted(transitions(pairs).items())
+            for (phase, before, after), count in sorted(_transitions(pairs).items())
         ),
         kernels=Kernels(
             before=_kernels([pair.before for pair in pairs]), after=_kernels([pair.after for pair in pairs])
@@ -66,7 +66,7 @@ def guarded_evidence(compared: Comparison, pairs: Sequence[CasePair], own: Seque
             Sample(
                 case=str(pair.case), before=_rows(pair.before.attention), after=_rows(pair.after.attention)
             )
-            for pair in samples(pairs)
+            for pair in _samples(pairs)
         ),
         models=tuple(
             ModelRun(run=str(run), before=_rows(last_step(before)), after=_rows(last_step(after)))
@@ -99,12 +99,12 @@ def _kernels(records: Sequence[CaseRecord[Case]]) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-def transitions(pairs: Sequence[CasePair]) -> Counter[tuple[str, str, str]]:
+def _transitions(pairs: Sequence[CasePair]) -> Counter[tuple[str, str, str]]:
     """How many cases of each phase went from which kind of kernel to which."""
     return Counter((_phase(pair.case), _family(pair.before), _family(pair.after)) for pair in pairs)
 
 
-def samples(pairs: Sequence[CasePair]) -> list[CasePair]:
+def _samples(pairs: Sequence[CasePair]) -> list[CasePair]:
     """One decode and one prefill per head size: grouped queries, f16, deep."""
     return [
         pair
@@ -176,7 +176,7 @@ def aborting_lines(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _transition_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
     counted: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
-    for (phase, before, after), count in transitions(pairs).most_common():
+    for (phase, before, after), count in _transitions(pairs).most_common():
         counted[phase].append((before, after, count))
     known = [f"{what} {kind}" for what in ("decode", "prefill") for kind in _PHASES]
     yield "which kernel, before -> after, in how many cases (grouped: query heads share K and V):"
@@ -189,7 +189,7 @@ def _transition_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
 
 
 def _sample_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
-    chosen = samples(pairs)
+    chosen = _samples(pairs)
     if not chosen:
         return
     yield f"at {_SAMPLE_KV} KV rows, gqa {_SAMPLE_GQA}, f16: kernel, grid of blocks:"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from patchkit.gates.base import Count, Evidence, Many, Record
+from patchkit.gates.base import Both, Count, Evidence, Many, Record
 from patchkit.gates.blocks import Block, Row, Table, columns, group
 
 _ATTENTION = "flash_attn"
@@ -15,7 +15,6 @@ _MOST_GPUS = 64  # each has tables of its own; a profile is there for 16 GPUs
 _CHANGED, _SAME = "changed", "as before"
 
 _Triple = Annotated[tuple[Count, Count, Count], Field(strict=False)]
-_BothSides = Annotated[tuple[str, str], Field(strict=False)]
 
 
 class LaunchRow(Record):
@@ -33,7 +32,7 @@ class BenchRow(Record):
 
     run: str
     identical: bool
-    logs: _BothSides
+    logs: Both[str]
 
 
 class Transition(Record):
@@ -81,11 +80,11 @@ class GpuRecord(Record):
     ``supported`` counts upstream's own cases before and after, of so many ``operations``.
     """
 
-    supported: Annotated[tuple[Count, Count], Field(strict=False)]
+    supported: Both[Count]
     operations: Count
     cases: Count
     cases_identical: bool
-    logs: _BothSides
+    logs: Both[str]
     benches: Many[BenchRow]
     transitions: Many[Transition] | None = None
     kernels: Kernels | None = None

@@ -75,9 +75,7 @@ class LaunchGate:
                 summary="the candidate is upstream's tree: no patch changes a launch, nothing was recorded",
             )
         if subject.toolchain is None:
-            return GateResult(
-                gate=self.name, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",)
-            )
+            return GateResult.without_compiler(self.name)
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         touched = compile_touched(subject, compiler, ("device",))
         broken = [pair.after for pair in touched if isinstance(pair.after, CompileFailed)]

@@ -1,4 +1,4 @@
-"""The rules about one launch: is it legal, does it fit the code, does it fit the parameter table."""
+"""The rules about one launch: the GPU allows it, its kernel is compiled for it, the table says so."""
 
 from __future__ import annotations
 

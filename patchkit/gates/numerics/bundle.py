@@ -336,7 +336,7 @@ def _program(program: Program, tables: Sequence[Table], root: Path) -> Iterator[
     folder = root / "rows" / program.name
     folder.mkdir(parents=True)
     (folder / ROWS_FILE).write_text(rows_text(program), "utf-8")
-    if program.is_planted:
+    if program.planted:
         # One process each: a wrong setting may take the whole context with it.
         for number, point in enumerate(program.points):
             few = cases_for(frozenset({point.variant}), cases)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import PatchkitError
 from patchkit.base.files import write_whole
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.subject import Subject, make_subject
@@ -16,28 +14,7 @@ from patchkit.gates.base import GateResult
 from patchkit.gates.numerics.bundle import make_bundle
 from patchkit.gates.numerics.gate import judge_bundle, run_bundle
 from patchkit.gates.numerics.manifest import Manifest
-from patchkit.series.lock import PinWanted, load_lock
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """``result`` is the gate's answer, ``evidence`` the file it was written to."""
-
-    result: GateResult
-    evidence: Path
-
-    @property
-    def problems(self) -> tuple[PatchkitError, ...]:
-        """What speaks against the candidate, or against the measurement."""
-        return self.result.problems
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data, the evidence included."""
-        return {
-            "ok": self.result.verdict == "passed",
-            **self.result.as_json(),
-            "evidence_file": str(self.evidence),
-        }
+from patchkit.series.lock import PinWanted
 
 
 def build_numerics(
@@ -55,35 +32,28 @@ def build_numerics(
     return make_bundle(subject, folder, all_legal=all_legal, isolation=isolation)
 
 
-def run_numerics_bundle(
+def measure_numerics(
     workspace: Workspace,
     *,
     archs: Sequence[str],
     upstream: PinWanted,
     folder: Path,
-    environ: Mapping[str, str],
-) -> Measurement:
-    """Build and run a bundle on this machine, then judge it."""
+    run_in: Mapping[str, str] | None,
+) -> tuple[GateResult, Path]:
+    """What the results in a bundle prove, and the file of evidence that was written.
+
+    ``run_in`` is the environment to build and run it in on this machine first; None: the results are those
+    that it brought back. Raises what running and judging a bundle raise.
+    """
     subject = _subject(workspace, archs, upstream)
-    run_bundle(folder, subject, environ)
-    return _judged(workspace, subject, folder)
-
-
-def judge_numerics_bundle(
-    workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, folder: Path
-) -> Measurement:
-    """Judge the results that a bundle brought back from another machine."""
-    return _judged(workspace, _subject(workspace, archs, upstream), folder)
-
-
-def _subject(workspace: Workspace, archs: Sequence[str], upstream: PinWanted) -> Subject:
-    pin = load_lock(workspace.series.lock).pin(upstream)
-    repository, candidate = find_candidate(workspace, archs, pin)
-    return make_subject(workspace, repository, candidate, None)
-
-
-def _judged(workspace: Workspace, subject: Subject, folder: Path) -> Measurement:
+    if run_in is not None:
+        run_bundle(folder, subject, run_in)
     result = judge_bundle(folder, subject)
     path = workspace.cache_root / "evidence" / subject.candidate_tree / "numerics.json"
     write_whole(path, json.dumps(result.as_json(), indent=1) + "\n", "writing evidence")
-    return Measurement(result=result, evidence=path)
+    return result, path
+
+
+def _subject(workspace: Workspace, archs: Sequence[str], upstream: PinWanted) -> Subject:
+    repository, candidate = find_candidate(workspace, archs, upstream)
+    return make_subject(workspace, repository, candidate, None)

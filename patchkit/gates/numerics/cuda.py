@@ -12,6 +12,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
+from patchkit.gates.base import Record
 
 _HEADER = "cublas_v2.h"
 _DEFAULT = Path("/usr/local/cuda")
@@ -31,18 +32,17 @@ class Cuda:
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvidiaGpu:
-    """One GPU as nvidia-smi names it; ``capability`` is ``9.0``."""
+class NvidiaGpu(Record):
+    """One GPU as nvidia-smi names it; ``compute_capability`` is ``9.0``."""
 
     name: str
     driver: str
-    capability: str
+    compute_capability: str
 
     @property
     def arch(self) -> str:
         """What nvcc compiles for: ``sm_90``."""
-        return f"sm_{self.capability.replace('.', '')}"
+        return f"sm_{self.compute_capability.replace('.', '')}"
 
 
 def find_cuda(environ: Mapping[str, str], reporter: Reporter, *, roots: Sequence[Path] | None = None) -> Cuda:
@@ -103,7 +103,7 @@ def parse_gpus(text: str) -> tuple[NvidiaGpu, ...]:
     """What nvidia-smi printed, a line per GPU; other lines are left out."""
     lines = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
     return tuple(
-        NvidiaGpu(name=cells[0], driver=cells[1], capability=cells[2])
+        NvidiaGpu(name=cells[0], driver=cells[1], compute_capability=cells[2])
         for cells in lines
         if len(cells) == 3 and re.fullmatch(r"\d+\.\d+", cells[2])  # noqa: PLR2004  # what was asked for
     )

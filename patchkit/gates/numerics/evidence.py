@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 from patchkit.gates.base import Count, Evidence, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Row, Table, columns
-
-
-class Gpu(Record):
-    """The NVIDIA GPU that was measured on."""
-
-    name: str
-    driver: str
-    compute_capability: str
+from patchkit.gates.numerics.cuda import NvidiaGpu
 
 
 class Limits(Record):
@@ -105,7 +98,7 @@ class NumericsEvidence(Evidence):
     candidate_tree: str
     baseline_tree: str
     build: Count
-    gpu: Gpu
+    gpu: NvidiaGpu
     nvcc: str
     limits: Limits
     counts: Counts

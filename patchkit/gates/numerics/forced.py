@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -66,14 +65,11 @@ def forced_tree(subject: Subject, patch: PatchPart) -> Path:
     changes[table] = _rows_outside(table, changes[table], _TABLE + arch)
     changes[WMMA_UNIT] = _without_cuda_variant(changes[WMMA_UNIT])
     changes[SELECTION] = _selection_forced((subject.candidate / SELECTION).read_bytes())
-    digest = hashlib.sha256()
-    for path, data in sorted(changes.items()):
-        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
-    return overlay_tree(subject.candidate, changes, f"forced-{digest.hexdigest()[:12]}", below=GPU_SOURCES)
+    return overlay_tree(subject.candidate, changes, "forced", below=GPU_SOURCES)
 
 
 def _opened(root: Path, path: str, patch: PatchPart) -> bytes:
-    """Step 1 for one file. A file that shows nothing of the guard is taken as it is."""
+    """One file with the guard's conditions as they hold in a CUDA build; the same where it has none."""
     guard = patch.guard
     reading = {
         _tokens(guard.device): b"defined(__CUDA_ARCH__)",

@@ -1,4 +1,4 @@
-"""Whether the patched attention kernel computes right: run on an NVIDIA GPU, where its interface exists too.
+"""Gate ``numerics``: the patched attention kernel computes right, as measured on an NVIDIA GPU.
 
 The kernel is forced on in a CUDA build (:mod:`patchkit.gates.numerics.forced`), compiled once per setting
 of its table, and run over upstream's cases and ours against sums in double precision. The same bundle
@@ -75,7 +75,7 @@ def judge_bundle(folder: Path, subject: Subject) -> GateResult:
     manifest = load_manifest(folder)
     foreign = _foreign(manifest, folder, subject)
     if foreign is not None:
-        return GateResult(gate="numerics", verdict="failed", summary=foreign.message, problems=(foreign,))
+        return GateResult.ended_by("numerics", foreign)
     return judge_numerics(manifest, load_results(folder))
 
 
@@ -97,7 +97,7 @@ class NumericsGate:
 
     @property
     def name(self) -> str:
-        """``numerics``."""
+        """The gate's name."""
         return "numerics"
 
     def run(self, subject: Subject) -> GateResult:

@@ -1,4 +1,4 @@
-"""What the results of a bundle prove: pure, from the manifest and what came back.
+"""What the results of a bundle prove; nothing is read from disk or run here.
 
 Limits. Upstream allows an NMSE of 5e-4 against sums that the CPU rounds too. Ours are against double
 precision, where upstream's own parameters (stride 256, 4 warps) had at most 2.8e-6 over a result and
@@ -12,13 +12,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.base import GateResult
 from patchkit.gates.numerics.evidence import (
     Counts,
     CudaSides,
-    Gpu,
     JobEnd,
     Limits,
     NumericsEvidence,
@@ -52,6 +52,18 @@ class Figure:
     nmse: float = 0.0
     row: float = 0.0
     examples: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    """The figures of every point that ran, and how many cases the backend does not support."""
+
+    figures: dict[Point, Figure] = field(default_factory=dict)
+    unsupported: int = 0
+
+    def sum(self, name: Literal["own", "upstream", "failed"]) -> int:
+        """Cases of all points."""
+        return sum(getattr(figure, name) for figure in self.figures.values())
 
 
 def _illegal_points(manifest: Manifest) -> tuple[str, ...]:
@@ -96,7 +108,7 @@ def _table_row(table: Table, figures: Mapping[Point, Figure]) -> TableRow:
 
 
 def _lines(evidence: NumericsEvidence) -> Iterator[str]:
-    """One line per table, and how many of the runs that must fail were noticed."""
+    """What a person reads below the summary: tables, runs that must fail, both sides on CUDA."""
     for row in evidence.tables:
         yield (
             f"{row.name}: {row.passed} of {row.settings - len(row.not_run)} settings pass, "
@@ -104,6 +116,22 @@ def _lines(evidence: NumericsEvidence) -> Iterator[str]:
         )
     noticed = sum(bool(row.failed) or row.crashed for row in evidence.planted)
     yield f"planted: {noticed} of {len(evidence.planted)} runs with broken rules noticed"
+    if evidence.isolation is not None:
+        yield from _cuda_lines(evidence.isolation)
+
+
+def _cuda_lines(sides: CudaSides) -> Iterator[str]:
+    ratios = [row.ratio for row in sides.timings.values()]
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}" if ratios else "not measured"
+    unsteady = ", ".join(sides.unsteady_objects)
+    again = f", after building again where nvcc made more than one: {unsteady}" if unsteady else ""
+    what = "one file on both sides" if sides.programs_equal else "two files"
+    yield f"CUDA: {sides.equal_objects} of {sides.units} touched units compile to equal objects{again}"
+    yield f"CUDA: upstream's test program is {what}"
+    yield (
+        f"CUDA: FLASH_ATTN_EXT passes {sides.counts['baseline']} before and {sides.counts['candidate']} after"
+    )
+    yield f"CUDA: time after to before, medians of {len(ratios)} tests: {spread}"
 
 
 # Of the time. One program, byte for byte the same on both sides, differed from itself by up to 3.7 % in the
@@ -113,15 +141,12 @@ _SIDES = ("baseline", "candidate")
 _SHOWN = 6
 
 
-def _judge_isolation(
-    manifest: Manifest, results: RunResults
-) -> tuple[CudaSides | None, tuple[str, ...], list[PatchkitError]]:
-    """Evidence, lines for a person, and problems; nothing of all that where the bundle does not compare."""
+def _judge_isolation(manifest: Manifest, results: RunResults) -> tuple[CudaSides | None, list[PatchkitError]]:
+    """Evidence and problems; neither where the bundle does not compare the sides."""
     if not manifest.touched:
-        return None, (), []
+        return None, []
     problems: list[PatchkitError] = []
     equal, differing, missing = _objects(manifest, results)
-    unsteady = sorted(name for name, sums in results.objects.items() if len(sums) > 1)
     if missing:
         problems.append(
             GateError(
@@ -155,26 +180,17 @@ def _judge_isolation(
                 f"{len(slower)} tests are slower on CUDA", code="CUDA_SLOWER", why="; ".join(slower[:_SHOWN])
             )
         )
-    evidence = CudaSides(
+    return CudaSides(
         units=len(manifest.touched),
         equal_objects=len(equal),
         differing=tuple(differing),
-        unsteady_objects={name: tuple(sorted(results.objects[name])) for name in unsteady},
+        unsteady_objects={
+            name: tuple(sorted(sums)) for name, sums in sorted(results.objects.items()) if len(sums) > 1
+        },
         programs_equal=same,
         counts=counts,
         timings=timings,
-    )
-    ratios = [row.ratio for row in timings.values()]
-    spread = f"{min(ratios):.3f} to {max(ratios):.3f}" if ratios else "not measured"
-    again = f", after building again where nvcc made more than one: {', '.join(unsteady)}" if unsteady else ""
-    what = "one file on both sides" if same else "two files"
-    told = (
-        f"CUDA: {len(equal)} of {len(manifest.touched)} touched units compile to equal objects{again}",
-        f"CUDA: upstream's test program is {what}",
-        f"CUDA: FLASH_ATTN_EXT passes {counts['baseline']} before and {counts['candidate']} after",
-        f"CUDA: time after to before, medians of {len(ratios)} tests: {spread}",
-    )
-    return evidence, told, problems
+    ), problems
 
 
 def _objects(manifest: Manifest, results: RunResults) -> tuple[list[str], list[str], list[str]]:
@@ -232,8 +248,8 @@ def _timings(results: RunResults) -> dict[str, Timing]:
         kind, _, rest = name.partition("-")
         side = rest.rpartition("-")[0]
         if kind == "perf" and side in rounds:
-            for timing in parse_perf(output.stdout):
-                rounds[side][timing.params].append(timing.microseconds)
+            for params, microseconds in parse_perf(output.stdout).items():
+                rounds[side][params].append(microseconds)
     timings = {}
     for params, before in rounds["baseline"].items():
         after = rounds["candidate"].get(params)
@@ -259,20 +275,20 @@ _LOST = ("CUDA error", "no device", "GPU is lost", "fallen off the bus", "uncorr
 def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
     """The gate's answer. Every problem of every job is told, and what did run is in the evidence."""
     problems: list[PatchkitError] = []
-    figures: dict[Point, Figure] = {}
-    counts = {"own": 0, "upstream": 0, "failed": 0, "unsupported": 0}
+    tally = _Tally()
     planted: list[PlantedRow] = []
     by_name = {program.name: program for program in manifest.programs}
     for job in manifest.jobs:
         output = results.outputs.get(job.name)
         program = by_name.get(job.program)
-        if program is not None and program.is_planted:
+        if program is not None and program.planted:
             planted += _planted(job, program, output, problems)
         elif program is not None:
-            problems += _measured(job, program, output, figures, counts)
+            problems += _measured(job, program, output, tally)
+    figures = dict(sorted(tally.figures.items()))
     for table in manifest.tables:
         problems += _complete(table, figures)
-    problems += [_wrong(point, figure) for point, figure in sorted(figures.items()) if figure.failed]
+    problems += [_wrong(point, figure) for point, figure in figures.items() if figure.failed]
     if not results.is_gpu_there_after:
         problems.append(
             GateError(
@@ -281,7 +297,7 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
                 hint="nvidia-smi; dmesg | grep -i xid",
             )
         )
-    isolation, told, found = _judge_isolation(manifest, results)
+    isolation, found = _judge_isolation(manifest, results)
     problems += found
     not_run = _illegal_points(manifest)
     gpu = results.gpus[0]
@@ -289,11 +305,16 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
         candidate_tree=manifest.candidate_tree,
         baseline_tree=manifest.baseline_tree,
         build=manifest.build,
-        gpu=Gpu(name=gpu.name, driver=gpu.driver, compute_capability=gpu.capability),
+        gpu=gpu,
         nvcc=results.nvcc,
         limits=Limits(nmse=NMSE_LIMIT, row_nmse=ROW_LIMIT),
-        counts=Counts.model_validate(counts),
-        points=tuple(_point_row(point, figure) for point, figure in sorted(figures.items())),
+        counts=Counts(
+            own=tally.sum("own"),
+            upstream=tally.sum("upstream"),
+            failed=tally.sum("failed"),
+            unsupported=tally.unsupported,
+        ),
+        points=tuple(_point_row(point, figure) for point, figure in figures.items()),
         tables=tuple(_table_row(table, figures) for table in (*manifest.tables, *manifest.extra)),
         planted=tuple(planted),
         isolation=isolation,
@@ -301,17 +322,17 @@ def judge_numerics(manifest: Manifest, results: RunResults) -> GateResult:
             name: JobEnd(status=each.status, seconds=each.seconds) for name, each in results.outputs.items()
         },
     )
-    ran = counts["own"] + counts["upstream"]
+    ran = evidence.counts.own + evidence.counts.upstream
     worst = max((figure.nmse for figure in figures.values()), default=0.0)
     return GateResult(
         gate="numerics",
         verdict="failed" if problems else "passed",
-        summary=f"{ran} cases over {len(figures)} settings on {gpu.name}, {counts['failed']} failed, "
+        summary=f"{ran} cases over {len(figures)} settings on {gpu.name}, {evidence.counts.failed} failed, "
         f"NMSE at most {worst:.1e}",
         problems=tuple(problems),
         evidence=evidence,
         not_run=not_run,
-        lines=(*_lines(evidence), *told),
+        lines=tuple(_lines(evidence)),
     )
 
 
@@ -363,55 +384,46 @@ def _again(job: Job) -> str:
     return f"run it by hand in the bundle: {' '.join(job.argv)}"
 
 
-def _measured(
-    job: Job, program: Program, output: Output | None, figures: dict[Point, Figure], counts: dict[str, int]
-) -> Iterator[PatchkitError]:
+def _measured(job: Job, program: Program, output: Output | None, tally: _Tally) -> Iterator[PatchkitError]:
     problem = job_problem(job, output)
     if problem is not None:
         yield problem
     if output is None:
         return
+    points = {point.variant: point for point in program.points}
     try:
-        if job.kind == "check":
-            yield from _own(job, program, output, figures, counts)
-        else:
-            yield from _upstream(job, program, output, figures, counts)
+        yield from (_own if job.kind == "check" else _upstream)(job, points, output, tally)
     except ResultsUnreadable as error:
         yield error
 
 
-def _own(
-    job: Job, program: Program, output: Output, figures: dict[Point, Figure], counts: dict[str, int]
-) -> Iterator[PatchkitError]:
+_Points = Mapping[WmmaVariant, Point]
+
+
+def _own(job: Job, points: _Points, output: Output, tally: _Tally) -> Iterator[PatchkitError]:
     run = parse_check(output.stdout, f"results/{job.name}.out")
-    points = {point.variant: point for point in program.points}
     for check in run.checks:
         if not check.supported:
-            counts["unsupported"] += 1
+            tally.unsupported += 1
             continue
         point, why = _point_of(check.launches, points)
         if point is None:
             yield _other(job, check.case, why)
             continue
-        figure = figures.setdefault(point, Figure())
+        figure = tally.figures.setdefault(point, Figure())
         figure.own += 1
-        counts["own"] += 1
         if check.finite:
             figure.nmse = max(figure.nmse, check.nmse or 0.0)
             figure.row = max(figure.row, check.row or 0.0)
         if _fails(check):
             figure.failed += 1
-            counts["failed"] += 1
             figure.examples.append(f"{job.name} {check.case}")
     if not run.is_complete or len(run.checks) != job.cases:
         yield _unfinished(job, f"{len(run.checks)} of {job.cases} cases")
 
 
-def _upstream(
-    job: Job, program: Program, output: Output, figures: dict[Point, Figure], counts: dict[str, int]
-) -> Iterator[PatchkitError]:
+def _upstream(job: Job, points: _Points, output: Output, tally: _Tally) -> Iterator[PatchkitError]:
     run = parse_ops(output.stdout, f"results/{job.name}.out")
-    points = {point.variant: point for point in program.points}
     for case in run.cases:
         if case.verdict == "not supported":
             continue
@@ -422,12 +434,10 @@ def _upstream(
         if point is None:
             yield _other(job, case.params, why)
             continue
-        figure = figures.setdefault(point, Figure())
+        figure = tally.figures.setdefault(point, Figure())
         figure.upstream += 1
-        counts["upstream"] += 1
         if case.verdict == "FAIL":
             figure.failed += 1
-            counts["failed"] += 1
             figure.examples.append(f"{job.name} {case.params}")
     if not run.is_complete:
         yield _unfinished(job, f"{len(run.cases)} cases, and its own count is {run.passed} of {run.total}")
@@ -473,7 +483,7 @@ def _fails(check: Check) -> bool:
     return check.nmse > NMSE_LIMIT or check.row > ROW_LIMIT
 
 
-def _point_of(launches: Sequence[Launch], points: Mapping[WmmaVariant, Point]) -> tuple[Point | None, str]:
+def _point_of(launches: Sequence[Launch], points: _Points) -> tuple[Point | None, str]:
     kernels = [launch for launch in launches if launch.variant is not None]
     if len(kernels) != 1 or len(launches) != 1:
         return None, f"{len(launches)} attention kernels were launched, {len(kernels)} of them WMMA"

@@ -1,15 +1,16 @@
-"""What a bundle says about itself: a JSON file, read strictly."""
+"""The manifest of a bundle: a JSON file that says what the bundle measures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
-from patchkit.gates.numerics.sets import Program, StoredModel, Table
+from patchkit.gates.base import Record
+from patchkit.gates.numerics.sets import Program, Table
 
 MANIFEST = "numerics.json"
 JobKind = Literal["check", "ops", "perf"]
@@ -21,7 +22,7 @@ class NotABundle(UsageError):
     code = "NOT_A_BUNDLE"
 
 
-class Job(StoredModel):
+class Job(Record):
     """One run of one program; ``cases`` counts those of a case file, ``limit_s`` is in seconds."""
 
     name: str
@@ -32,10 +33,10 @@ class Job(StoredModel):
     cases: int = 0
 
 
-class Manifest(StoredModel):
+class Manifest(Record):
     """The bundle. ``touched`` are units whose objects must be equal on both sides; empty: not compared."""
 
-    format: Literal[1] = Field(default=1)
+    format: Literal[1] = 1
     candidate_tree: str
     baseline_tree: str
     archs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What came back from a bundle: its folder ``results``."""
+"""Reading what the programs of a bundle wrote into its folder ``results``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _WMMA = re.compile(r"flash_attn_ext_f16ILi(\d+)ELi(\d+)ELi\d+ELi\d+E(f|6__half)Lb([01])E")
 # The figures of a failed comparison stand before the case, on its line.
 _CASE = re.compile(r"FLASH_ATTN_EXT\((?P<params>[^()]*)\): ?(?P<rest>.*)$")
-_RUNS = re.compile(r"^\s*(?P<runs>\d+) runs -\s*(?P<us>[0-9.]+) us/run")
+_RUNS = re.compile(r"^\s*\d+ runs -\s*(?P<us>[0-9.]+) us/run")
 _TOTAL = re.compile(r"^\s*(\d+)/(\d+) tests passed$")
 _SHOWN = 120  # characters of a line in a message
 
@@ -129,15 +129,6 @@ class OpsRun:
         return self.total is not None and (self.passed, self.total) == (good, len(ran))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """One line of test-backend-ops perf: microseconds per run, over ``runs`` runs."""
-
-    params: str
-    runs: int
-    microseconds: float
-
-
 def parse_check(text: str, path: str = "output") -> CheckRun:
     """The output of native/attention_check.cpp.
 
@@ -190,18 +181,18 @@ def parse_ops(text: str, path: str = "output") -> OpsRun:
     return OpsRun(cases=tuple(cases), passed=passed, total=of)
 
 
-def parse_perf(text: str) -> tuple[Timing, ...]:
-    """The timings of ``test-backend-ops perf``."""
-    found: list[Timing] = []
+def parse_perf(text: str) -> dict[str, float]:
+    """What ``test-backend-ops perf`` timed: microseconds per run, by the case's variables."""
+    found: dict[str, float] = {}
     waiting: str | None = None
     for raw in text.splitlines():
         line = _COLOUR.sub("", raw)
         if case := _CASE.search(line):
             waiting, line = case["params"], case["rest"]
         if waiting is not None and (figures := _RUNS.match(line)):
-            found.append(Timing(params=waiting, runs=int(figures["runs"]), microseconds=float(figures["us"])))
+            found[waiting] = float(figures["us"])
             waiting = None
-    return tuple(found)
+    return found
 
 
 def _verdict(line: str) -> OpsVerdict | None:

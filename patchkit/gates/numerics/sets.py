@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer
 
+from patchkit.gates.base import Record
 from patchkit.kernels.occupancy import HardwareLimits
 from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, lds_bytes, legal_params
 
@@ -46,12 +47,6 @@ class Point:
         return f"{self.variant}: stride {self.kq_stride}, {self.nwarps} warps"
 
 
-class StoredModel(BaseModel):
-    """Base of what a bundle's manifest holds: frozen, and read back with the types it was written with."""
-
-    model_config = ConfigDict(frozen=True, strict=True, validate_by_name=True, serialize_by_alias=True)
-
-
 def _point_of_row(row: object) -> object:
     if not isinstance(row, list):
         return row
@@ -69,19 +64,19 @@ def _row_of_point(point: Point) -> list[int | str]:
 _Stored = Annotated[Point, BeforeValidator(_point_of_row), PlainSerializer(_row_of_point)]
 
 
-class Table(StoredModel):
+class Table(Record):
     """The points somebody needs: ``name`` is a GPU, or says what they are."""
 
     name: str
     points: tuple[_Stored, ...]
 
 
-class Program(StoredModel):
-    """One program: ``points`` are what it measures."""
+class Program(Record):
+    """One program: ``points`` are what it measures; ``planted``: they break the kernel's rules."""
 
     name: str
     points: tuple[_Stored, ...]
-    is_planted: bool = Field(default=False, validation_alias="planted", serialization_alias="planted")
+    planted: bool = False
 
     @property
     def variants(self) -> frozenset[WmmaVariant]:
@@ -127,7 +122,7 @@ def legal_table(limits: HardwareLimits) -> Table:
 
 def planted_program() -> Program:
     """The program that must fail."""
-    return Program(name="planted", points=PLANTED, is_planted=True)
+    return Program(name="planted", points=PLANTED, planted=True)
 
 
 def make_programs(tables: Iterable[Table]) -> tuple[Program, ...]:
@@ -154,7 +149,7 @@ def rows_text(program: Program) -> str:
     for variant in VARIANTS:
         point = points.get(variant)
         size = _ACC_BYTES[variant.acc]
-        if point is not None and program.is_planted:
+        if point is not None and program.planted:
             test = f"D == {variant.head_size} && ncols == {variant.ncols} && acc_bytes == {size}"
             lines.append(
                 f"    if ({test}) {{ return ({point.kq_stride} << 0) | ({point.nwarps} << 9) | (1 << 14); }}"

@@ -27,7 +27,7 @@ def _verify(world, *archs: str):
     report = run_verify(
         workspace, archs=archs, upstream=None, only=("anchors",), full=False, environ=os.environ
     )
-    return report.gates[0].result
+    return report.gates[0]
 
 
 def _told(result) -> list[str]:

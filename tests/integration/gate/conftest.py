@@ -1,9 +1,4 @@
-"""A small clone of this project with pull requests against it, on the real pin.
-
-Vocabulary: a *project* is a git repository with the shipped series, its lock cut down to one pin, and a few
-files of each other part. A *pull request* is one commit on a branch of its own; it can be relocked, as its
-author would do.
-"""
+"""A small clone of this project with pull requests against it, on the real pin."""
 
 from __future__ import annotations
 
@@ -18,7 +13,6 @@ from typing import Any
 import pytest
 from command_line import run_patchkit
 from demo_world import git
-from filelock import FileLock
 
 from patchkit.series.lock import GitSource, format_lock, load_lock
 
@@ -47,7 +41,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Project:
-    """``root`` is the clone, ``cache`` a folder with the pin."""
+    """A git repository with the shipped series, a lock of one pin, and a few files of each other part.
+
+    ``cache`` is a folder with the pin.
+    """
 
     root: Path
     cache: Path
@@ -59,7 +56,7 @@ class Project:
         return run_patchkit(*args, cwd=self.root)
 
     def pull(self, name: str, changes: Mapping[str, str | None], *, relock: bool = False) -> str:
-        """A branch with one commit: texts by path, None removes."""
+        """A branch with one commit: texts by path, None removes; ``relock``: with the lock of its series."""
         self.git("checkout", "-q", "-f", "-B", name, "main")
         for path, text in changes.items():
             place = self.root / path
@@ -175,16 +172,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Proje
 
 
 @pytest.fixture(scope="module")
-def compiling_project(
-    tmp_path_factory: pytest.TempPathFactory, warm_cache: Path, test_cache: Path, hip_toolchain
-) -> Project:
+def compiling_project(tmp_path_factory: pytest.TempPathFactory, gates_cache: Path) -> Project:
     """For pull requests that go through the gates, with the cache of compiled units that all tests share."""
-    cache = test_cache / "gates"
-    with FileLock(test_cache / "gates.lock"):
-        if not (cache / "upstream.git").is_dir():
-            cache.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(warm_cache / "upstream.git", cache / "upstream.git.partial")
-            (cache / "upstream.git.partial").rename(cache / "upstream.git")
-        if not (cache / "sdk").exists():
-            (cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")
-    return make_project(tmp_path_factory.mktemp("gate") / "project", cache)
+    return make_project(tmp_path_factory.mktemp("gate") / "project", gates_cache)

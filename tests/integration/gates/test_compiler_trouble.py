@@ -1,8 +1,4 @@
-"""Compilers that crash, hang or are too old, and disks without room, met by the real thing.
-
-Vocabulary: a *front* is a script in the compiler's place that misbehaves for some command lines and hands
-all others to the real compiler.
-"""
+"""Compilers that crash, hang or are too old, and disks without room, met by the real thing."""
 
 from __future__ import annotations
 
@@ -50,7 +46,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rocm_of(hip_toolchain: Toolchain, tmp_path: Path) -> Callable[[str], Path]:
-    """A ROCm whose compiler is a front with these lines before the real one is called."""
+    """A ROCm whose compiler is a script: these lines, which may misbehave, then the real compiler."""
 
     def make(lines: str) -> Path:
         root = tmp_path / "rocm"

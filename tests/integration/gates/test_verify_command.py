@@ -8,28 +8,22 @@ from pathlib import Path
 
 import pytest
 from adopted import adopt
+from command_line import run_patchkit
 from filelock import FileLock
 
 from patchkit.base.errors import ExitCode
-from patchkit.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[3]
 TREE = "5bd24ab7fe6661af4cb8137b8c1993ce8a55d9e6"  # what the lock records for gfx1151 at build 6900
 
 
-@pytest.fixture
-def patchkit(capsys):
-    """Runs one command; gives its exit code, its document or text, and what it said."""
-
-    def run(*argv: str, cache: Path) -> tuple[int, str, str]:
-        returned = main([*argv, "--cache-dir", str(cache)])
-        out, err = capsys.readouterr()
-        return returned, out, err
-
-    return run
+def patchkit(*argv: str, cache: Path) -> tuple[int, str, str]:
+    """The exit code of a command, its document or text, and what it said."""
+    done = run_patchkit(*argv, "--cache-dir", cache)
+    return done.returncode, done.stdout, done.stderr
 
 
-def test_gates_of_a_gpu_are_not_pretended(candidate_cache: Path, patchkit, monkeypatch) -> None:
+def test_gates_of_a_gpu_are_not_pretended(candidate_cache: Path, monkeypatch) -> None:
     monkeypatch.setattr("patchkit.gates.hardware.detect_gpus", lambda: ("gfx1100",))
     argv = ("verify", "--arch", "gfx1151")
     code, out, err = patchkit(*argv, "--json", "--gate", "anchors", cache=candidate_cache)
@@ -41,14 +35,14 @@ def test_gates_of_a_gpu_are_not_pretended(candidate_cache: Path, patchkit, monke
     assert "gate 'logits' cannot run here: it needs gfx1151; this machine has gfx1100" in err
 
 
-def test_no_gpu_and_a_backend_contradict_each_other(pin_cache: Path, patchkit) -> None:
+def test_no_gpu_and_a_backend_contradict_each_other(pin_cache: Path) -> None:
     code, _, err = patchkit("verify", "--no-gpu", "--backend", "cpu", "--arch", "gfx1151", cache=pin_cache)
     assert code == ExitCode.USAGE
     assert "error[HARDWARE_REFUSED]" in err
 
 
 def test_there_must_be_a_candidate_and_a_compiler(
-    pin_cache: Path, candidate_cache: Path, patchkit, monkeypatch
+    pin_cache: Path, candidate_cache: Path, monkeypatch
 ) -> None:
     code, _, err = patchkit("verify", "--no-gpu", "--arch", "gfx1151", cache=pin_cache)
     assert code == ExitCode.GIT
@@ -59,7 +53,7 @@ def test_there_must_be_a_candidate_and_a_compiler(
     assert "patchkit sdk install" in err
 
 
-def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path, patchkit) -> None:
+def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> None:
     argv = ("verify", "--no-gpu", "--arch", "gfx1151", "--gate", "anchors")
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == 0, err
@@ -74,7 +68,7 @@ def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path, patc
     assert [gate["gate"] for gate in document["gates"]][:2] == ["anchors", "isolation"]
 
 
-def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, patchkit, tmp_path: Path) -> None:
+def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path: Path) -> None:
     series = tmp_path / "series"
     for name in ("patches", "arch_profiles"):
         shutil.copytree(ROOT / name, series / name)
@@ -95,22 +89,16 @@ def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, patchkit,
 @pytest.mark.hip
 @pytest.mark.slow
 def test_the_shipped_candidate_passes_and_a_second_run_compiles_nothing(
-    test_cache: Path, warm_cache: Path, hip_toolchain, patchkit
+    gates_cache: Path, hip_toolchain
 ) -> None:
-    cache = test_cache / "gates"
-    with FileLock(test_cache / "gates.lock"):
-        cache.mkdir(parents=True, exist_ok=True)
-        if not (cache / "upstream.git").is_dir():
-            shutil.copytree(warm_cache / "upstream.git", cache / "upstream.git")
-        if hip_toolchain.kind == "sdk" and not (cache / "sdk").exists():
-            (cache / "sdk").symlink_to(test_cache / "sdk" / "sdk")
-        assert patchkit("apply", "--arch", "gfx1151", cache=cache)[0] == 0
+    with FileLock(gates_cache.with_name("gates.lock")):
+        assert patchkit("apply", "--arch", "gfx1151", cache=gates_cache)[0] == 0
         argv = ["verify", "--no-gpu", "--arch", "gfx1151"]
         for gate in ("anchors", "isolation", "compile", "resources"):
             argv += ["--gate", gate]
-        code, out, err = patchkit(*argv, cache=cache)
+        code, out, err = patchkit(*argv, cache=gates_cache)
         assert code == 0, err
-        code, out, err = patchkit(*argv, cache=cache)
+        code, out, err = patchkit(*argv, cache=gates_cache)
     assert code == 0, err
     assert "440 of 440 readings identical (11 units, 40 configurations)" in out
     assert "host branch of HIP proven on 2 of 2 units" in out

@@ -6,30 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 from filelock import FileLock
-
-from patchkit.build.toolchain import Toolchain
-from patchkit.cli.app import main
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 
 @pytest.fixture
-def document(
-    recorder_cache: Path, hip_toolchain: Toolchain, test_cache: Path, capsys: pytest.CaptureFixture[str]
-) -> dict:
+def document(gates_cache: Path) -> dict:
     """What the command says. Other tests move the branch: hence the lock."""
-    cache = ("--cache-dir", str(recorder_cache))
-    with FileLock(test_cache / "gates.lock"):
-        place = recorder_cache / "sdk"
-        if hip_toolchain.kind == "sdk" and not place.exists():
-            place.symlink_to(test_cache / "sdk" / "sdk")
-        assert main(["apply", "--arch", "gfx1151", "--unlocked", *cache]) == 0
-        capsys.readouterr()
-        code = main(["explain", "--arch", "gfx1151", "--path", "--gpu", "gfx1030", "--json", *cache])
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return json.loads(out)
+    cache = ("--cache-dir", gates_cache)
+    with FileLock(gates_cache.with_name("gates.lock")):
+        assert run_patchkit("apply", "--arch", "gfx1151", "--unlocked", *cache).returncode == 0
+        done = run_patchkit("explain", "--arch", "gfx1151", "--path", "--gpu", "gfx1030", "--json", *cache)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_every_operation_has_its_kernels_by_type_and_batch(document: dict) -> None:

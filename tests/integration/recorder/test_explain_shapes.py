@@ -10,32 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import run_patchkit
 from filelock import FileLock
-
-from patchkit.build.toolchain import Toolchain
-from patchkit.cli.app import main
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 
 @pytest.fixture
-def explain(
-    recorder_cache: Path, hip_toolchain: Toolchain, test_cache: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def explain(gates_cache: Path) -> Callable[..., str]:
     """Applies and runs the command; gives what it printed. Other tests move the branch: hence the lock."""
-    cache = ("--cache-dir", str(recorder_cache))
+    cache = ("--cache-dir", gates_cache)
 
     def run(*options: str) -> str:
-        with FileLock(test_cache / "gates.lock"):
-            place = recorder_cache / "sdk"
-            if hip_toolchain.kind == "sdk" and not place.exists():
-                place.symlink_to(test_cache / "sdk" / "sdk")
-            assert main(["apply", "--arch", "gfx1151", "--unlocked", *cache]) == 0
-            capsys.readouterr()
-            code = main(["explain", "--arch", "gfx1151", *options, *cache])
-        out, err = capsys.readouterr()
-        assert code == 0, err
-        return out
+        with FileLock(gates_cache.with_name("gates.lock")):
+            assert run_patchkit("apply", "--arch", "gfx1151", "--unlocked", *cache).returncode == 0
+            done = run_patchkit("explain", "--arch", "gfx1151", *options, *cache)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return run
 

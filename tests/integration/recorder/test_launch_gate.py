@@ -6,7 +6,6 @@ host code that loses support, aborts, does not compile or does not end. Everythi
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,10 +47,7 @@ def broken(subject: Subject) -> Callable[[Edits], Subject]:
             text = (subject.candidate / path).read_text("utf-8")
             assert old in text, f"{path} no longer has: {old}"
             changes[path] = text.replace(old, new, 1).encode()
-        digest = hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
-        return replace(
-            subject, candidate=overlay_tree(subject.candidate, changes, f"mutant-{digest}", below="ggml")
-        )
+        return replace(subject, candidate=overlay_tree(subject.candidate, changes, "mutant", below="ggml"))
 
     return make
 

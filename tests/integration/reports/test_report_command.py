@@ -13,25 +13,18 @@ from pathlib import Path
 
 import pytest
 from adopted import adopt
-from command_line import process_environment, process_start
+from command_line import process_environment, process_start, run_patchkit
 
 from patchkit.base.errors import ExitCode
-from patchkit.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs one command; gives its exit code, and what it wrote and said."""
-
-    def start(*argv: str) -> tuple[int, str, str]:
-        code = main(list(argv))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return start
+def run(*argv: str) -> tuple[int, str, str]:
+    """The exit code of a command, and what it wrote and said."""
+    done = run_patchkit(*argv)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -44,7 +37,7 @@ def run(capsys):
         ("html", "<!DOCTYPE html>"),
     ],
 )
-def test_each_format_goes_to_stdout_or_to_a_file(run, tmp_path: Path, form: str, begin: str) -> None:
+def test_each_format_goes_to_stdout_or_to_a_file(tmp_path: Path, form: str, begin: str) -> None:
     code, out, err = run("report", str(WHOLE), "--format", form)
     assert (code, err) == (0, "")
     assert out.lstrip().startswith(begin)
@@ -55,7 +48,7 @@ def test_each_format_goes_to_stdout_or_to_a_file(run, tmp_path: Path, form: str,
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_json_tells_what_is_in_the_evidence(run, tmp_path: Path) -> None:
+def test_json_tells_what_is_in_the_evidence(tmp_path: Path) -> None:
     page = tmp_path / "r.html"
     code, out, _ = run("report", str(WHOLE), "--json", "--format", "html", "--out", str(page))
     document = json.loads(out)
@@ -82,7 +75,7 @@ def sweep(tmp_path: Path) -> Path:
         ("terminal", "  b6900  clean*\n  A star: the edited function changed upstream."),
     ],
 )
-def test_the_matrix_of_a_sweep_is_part_of_the_report(run, sweep: Path, form: str, row: str) -> None:
+def test_the_matrix_of_a_sweep_is_part_of_the_report(sweep: Path, form: str, row: str) -> None:
     code, out, _ = run("report", str(WHOLE), "--format", form, "--sweep", str(sweep))
     assert code == 0
     assert "Patches on 1 upstreams, for gfx1151" in out
@@ -90,7 +83,7 @@ def test_the_matrix_of_a_sweep_is_part_of_the_report(run, sweep: Path, form: str
 
 
 @pytest.mark.parametrize("options", [("--format", "junit"), ("--format", "sarif"), ("--json",)])
-def test_a_matrix_is_never_left_out_in_silence(run, sweep: Path, tmp_path: Path, options: tuple) -> None:
+def test_a_matrix_is_never_left_out_in_silence(sweep: Path, tmp_path: Path, options: tuple) -> None:
     code, out, err = run("report", str(WHOLE), "--sweep", str(sweep), *options)
     assert code == ExitCode.USAGE
     assert "REPORT_SWEEP" in out + err
@@ -101,7 +94,7 @@ def test_a_matrix_is_never_left_out_in_silence(run, sweep: Path, tmp_path: Path,
     assert "Patches on 1 upstreams" in page.read_text()
 
 
-def test_a_matrix_that_is_none(run, sweep: Path, tmp_path: Path) -> None:
+def test_a_matrix_that_is_none(sweep: Path, tmp_path: Path) -> None:
     argv = ("report", str(WHOLE), "--format", "html", "--sweep", str(sweep))
     sweep.write_text("[]")
     code, out, err = run(*argv)
@@ -122,16 +115,14 @@ def test_a_matrix_that_is_none(run, sweep: Path, tmp_path: Path) -> None:
         (f"candidate/gfx1151/b{'9' * 5000}", ExitCode.USAGE, "EVIDENCE_ABSENT"),
     ],
 )
-def test_evidence_that_is_not_there_is_said_with_the_next_command(
-    run, where: str, code: int, error: str
-) -> None:
+def test_evidence_that_is_not_there_is_said_with_the_next_command(where: str, code: int, error: str) -> None:
     returned, out, err = run("report", where)
     assert (returned, out) == (code, "")
     assert f"error[{error}]" in err
     assert "hint: " in err
 
 
-def test_broken_evidence_leaves_an_earlier_report_alone(run, tmp_path: Path) -> None:
+def test_broken_evidence_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
     folder = shutil.copytree(WHOLE, tmp_path / "evidence")
     (folder / "launch.json").write_text((folder / "launch.json").read_text()[:-50])
     page = tmp_path / "page.html"
@@ -145,7 +136,7 @@ def test_broken_evidence_leaves_an_earlier_report_alone(run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("option", ["--html", "--junit", "--sarif", "--summary"])
-def test_a_report_that_cannot_be_written_is_told_before_the_run(run, tmp_path: Path, option: str) -> None:
+def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path: Path, option: str) -> None:
     missing = tmp_path / "no" / "report"
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(missing))
     assert code == ExitCode.CACHE
@@ -170,7 +161,7 @@ def test_a_folder_that_may_not_be_read_is_the_disks_refusal(tmp_path: Path) -> N
     assert "error[DISK_DENIED]: reading the evidence failed: Permission denied" in done.stderr
 
 
-def test_no_report_is_written_over_what_it_is_made_of(run, tmp_path: Path) -> None:
+def test_no_report_is_written_over_what_it_is_made_of(tmp_path: Path) -> None:
     folder = shutil.copytree(WHOLE, tmp_path / "evidence")
     before = (folder / "launch.json").read_bytes()
     (tmp_path / "link").symlink_to(folder / "launch.json")
@@ -181,25 +172,29 @@ def test_no_report_is_written_over_what_it_is_made_of(run, tmp_path: Path) -> No
     assert (folder / "launch.json").read_bytes() == before
 
 
+_REPORT = ("report", str(WHOLE), "--out")
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "place"),
     [
-        ("report", str(WHOLE), "--out", "{stdout}"),
-        ("verify", "--no-gpu", "--arch", "gfx1151", "--html", "{stdout}"),
-        ("gate", "--base", "a", "--head", "b", "--summary", "{stdout}"),
-        ("bench", "compare", "a.jsonl", "--plot", "{stdout}"),
+        (_REPORT, "/dev/stdout"),
+        (_REPORT, "/proc/self/fd/1"),
+        (_REPORT, "out"),
+        (_REPORT, "link.svg"),
+        (("verify", "--no-gpu", "--arch", "gfx1151", "--html"), "/dev/stdout"),
+        (("gate", "--base", "a", "--head", "b", "--summary"), "/dev/stdout"),
+        (("bench", "compare", "a.jsonl", "--plot"), "link.svg"),
     ],
 )
-def test_a_document_on_stdout_is_alone_there(command: tuple[str, ...], tmp_path: Path) -> None:
-    named, link = tmp_path / "out", tmp_path / "link.svg"
-    link.symlink_to(named)
-    for place in ("/dev/stdout", "/proc/self/fd/1", str(named), str(link)):
-        argv = [part.format(stdout=place) for part in command]
-        with named.open("wb") as stdout:
-            start = [*process_start(), *argv, "--json"]
-            done = subprocess.run(start, stdout=stdout, check=False, cwd=tmp_path, env=process_environment())
-        assert done.returncode == ExitCode.USAGE
-        assert json.loads(named.read_text())["error"]["code"] == "STDOUT_TAKEN"
+def test_a_document_on_stdout_is_alone_there(command: tuple[str, ...], place: str, tmp_path: Path) -> None:
+    named = tmp_path / "out"
+    (tmp_path / "link.svg").symlink_to(named)
+    with named.open("wb") as stdout:
+        start = [*process_start(), *command, place, "--json"]
+        done = subprocess.run(start, stdout=stdout, check=False, cwd=tmp_path, env=process_environment())
+    assert done.returncode == ExitCode.USAGE
+    assert json.loads(named.read_text())["error"]["code"] == "STDOUT_TAKEN"
 
 
 def test_a_document_and_a_report_may_both_be_thrown_away() -> None:
@@ -207,14 +202,14 @@ def test_a_document_and_a_report_may_both_be_thrown_away() -> None:
     assert subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def test_two_reports_of_one_run_need_two_files(run, tmp_path: Path) -> None:
+def test_two_reports_of_one_run_need_two_files(tmp_path: Path) -> None:
     one = str(tmp_path / "report")
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", "--html", one, "--summary", one)
     assert code == ExitCode.USAGE
     assert "error[REPORT_FILE_TAKEN]" in err
 
 
-def test_a_pipe_is_written_to_and_stays_one(run, tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     got: list[str] = []
@@ -227,7 +222,7 @@ def test_a_pipe_is_written_to_and_stays_one(run, tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(run, tmp_path: Path, monkeypatch) -> None:
+def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(tmp_path: Path, monkeypatch) -> None:
     cache, home = tmp_path / "cache", tmp_path / "me"
     monkeypatch.setenv("HOME", str(home))
     folder = shutil.copytree(WHOLE, tmp_path / "evidence")
@@ -251,7 +246,7 @@ def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(run, tmp_path: 
 
 @pytest.mark.upstream
 @pytest.mark.slow
-def test_verify_writes_all_reports_of_its_own_run(run, candidate_cache: Path, tmp_path: Path) -> None:
+def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_path: Path) -> None:
     cache = ("--cache-dir", str(candidate_cache))
     names = {name: tmp_path / name for name in ("html", "junit", "sarif", "summary")}
     names["summary"].write_text("before\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.build.units import hip_units, kv_definitions, kv_units
+from patchkit.build.units import kv_definitions, kv_units, platform_units
 
 _GPU = "ggml/src/ggml-cuda"
 _CALL = 'file(GLOB SRCS "../ggml-cuda/*.cu")\nggml_cuda_fattn_vec_instances(${DIR}/../ggml-cuda SRCS)\n'
@@ -43,7 +43,7 @@ def test_the_units_are_those_of_the_combinations(tree: Path) -> None:
         f"{_GPU}/template-instances/fattn-vec-instance-{c}.cu" for c in ("f16-f16", "q8_0-f16", "q8_0-q8_0")
     ]
     assert list(kv_units(tree, _CALL)) == names
-    assert list(hip_units(tree)) == [f"{_GPU}/fattn.cu", *names]
+    assert list(platform_units(tree, "hip")) == [f"{_GPU}/fattn.cu", *names]
 
 
 def test_a_tree_without_the_option_has_neither(tree: Path) -> None:

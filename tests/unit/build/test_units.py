@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.build.units import SourceTree, hip_units, platform_units, units_including
+from patchkit.build.units import SourceTree, platform_units, units_including
 
 _CMAKE = """
 if (FOO)
@@ -43,7 +43,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_units_are_those_of_the_default_options(tree: Path) -> None:
-    assert hip_units(tree) == (
+    assert platform_units(tree, "hip") == (
         "ggml/src/ggml-cuda/a.cu",
         "ggml/src/ggml-cuda/b.cu",
         "ggml/src/ggml-cuda/template-instances/some-1.cu",
@@ -63,7 +63,9 @@ def test_the_closure_ignores_conditions_and_follows_relative_names(tree: Path) -
 
 def test_units_that_reach_a_file(tree: Path) -> None:
     def reaching(file: str) -> list[str]:
-        return [unit.rpartition("/")[2] for unit in units_including(tree, [file], hip_units(tree))]
+        return [
+            unit.rpartition("/")[2] for unit in units_including(tree, [file], platform_units(tree, "hip"))
+        ]
 
     assert reaching("ggml/src/ggml-cuda/deep/c.cuh") == ["b.cu"]
     assert reaching("ggml/include/ggml.h") == ["a.cu", "b.cu"]
@@ -76,7 +78,7 @@ def test_a_missing_or_empty_list_is_an_error(tree: Path) -> None:
     assert caught.value.where[0].path == "ggml/src/ggml-musa/CMakeLists.txt"
     (tree / "ggml/src/ggml-hip/CMakeLists.txt").write_text("# nothing\n")
     with refused("BUILD_LIST_MISSING"):
-        hip_units(tree)
+        platform_units(tree, "hip")
 
 
 def test_an_include_by_macro_is_an_error_with_its_line(tree: Path) -> None:
@@ -103,5 +105,5 @@ endif()
 """
     (tmp_path / "ggml/src/ggml-hip").mkdir()
     (tmp_path / "ggml/src/ggml-hip/CMakeLists.txt").write_text(text)
-    names = [unit.rpartition("/")[2] for unit in hip_units(tmp_path)]
+    names = [unit.rpartition("/")[2] for unit in platform_units(tmp_path, "hip")]
     assert names == ["tile.cu", "vec-a.cu", "vec-b.cu"]

@@ -51,7 +51,7 @@ def look(tmp_path: Path):
 
 
 def test_the_gpu_of_the_candidate_is_taken(look) -> None:
-    ran = look(HEADER + ROW)
+    ran, _ = look(HEADER + ROW)
     assert "-b ROCm0 --output csv" in ran.command
     assert "GGML_BACKEND_PATH=" in ran.command
 

@@ -11,7 +11,7 @@ from refusing import refused
 from patchkit.candidate.build import Machine, check_device
 from patchkit.device.attention import Measured, gate_cases
 from patchkit.device.backend_ops import Row
-from patchkit.gates.backend_ops import OpsRun, OwnRun, allowed_nmse, judge_ops, judge_own, ops_of
+from patchkit.gates.backend_ops import OpsRun, allowed_nmse, judge_ops, judge_own, ops_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")
@@ -34,7 +34,7 @@ def codes(problems) -> list[str]:
 
 def test_equal_sides_pass() -> None:
     assert codes(judge_ops(run([ROW, OTHER], [ROW, OTHER]))) == []
-    assert codes(judge_own(OwnRun(before=(MEASURED,), after=(MEASURED,)))) == []
+    assert codes(judge_own([(MEASURED, MEASURED)])) == []
 
 
 def test_a_case_that_only_the_candidate_fails_is_its_fault() -> None:
@@ -64,7 +64,7 @@ def test_nothing_run_is_a_failure() -> None:
     assert codes(judge_ops(run([none], [none]))) == ["BACKEND_OPS_NOTHING_RUN"]
     assert codes(judge_ops(run([], []))) == ["BACKEND_OPS_NOTHING_RUN"]
     refused = replace(MEASURED, is_supported=False)
-    assert codes(judge_own(OwnRun(before=(refused,), after=(refused,)))) == ["BACKEND_OPS_NOTHING_RUN"]
+    assert codes(judge_own([(refused, refused)])) == ["BACKEND_OPS_NOTHING_RUN"]
 
 
 def test_a_status_without_a_failed_row_is_not_passed_over() -> None:
@@ -82,7 +82,7 @@ def test_a_status_without_a_failed_row_is_not_passed_over() -> None:
     ],
 )
 def test_a_case_too_far_from_the_definition_fails(worse) -> None:
-    (problem,) = judge_own(OwnRun(before=(MEASURED,), after=(replace(MEASURED, **worse),)))
+    (problem,) = judge_own([(MEASURED, replace(MEASURED, **worse))])
     assert problem.code == "BACKEND_OPS_INEXACT"
     assert str(CASE) in (problem.why or "")
 

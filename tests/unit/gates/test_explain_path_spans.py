@@ -1,3 +1,5 @@
+"""Spans of batches with one route, as text and as JSON."""
+
 from __future__ import annotations
 
 from launches import launch_of

@@ -12,13 +12,14 @@ from patchkit.gates.isolation import gate as isolation
 from patchkit.gates.isolation.evidence import Compared
 from patchkit.gates.isolation.host_branch import HostExpressionForeign, closed_tree, dead_tree
 from patchkit.gates.isolation.readings import (
-    Case,
     Configuration,
+    ReadUnit,
     cuda_configurations,
     hip_configurations,
     musa_configurations,
     stand_in_headers,
 )
+from patchkit.gates.touched import touched_units
 
 UNIT = "ggml/src/ggml-cuda/k.cu"
 _REGION = "#if defined(GGML_USE_HIP) && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))"
@@ -42,7 +43,7 @@ def test_a_changed_file_that_nothing_includes_is_a_problem(make_subject) -> None
     files = {**_LISTS, UNIT: '#include "k.cuh"\n', "ggml/src/ggml-cuda/k.cuh": "", "ggml/src/ggml.c": ""}
     subject = make_subject(files, files, touched=("ggml/src/ggml-cuda/k.cuh", "ggml/src/ggml.c"))
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
-    touched = {"hip": isolation._touched(subject, trees, "hip")}
+    touched = {"hip": touched_units(subject)}
     assert touched == {"hip": (UNIT,)}
     (problem,) = isolation._unreached(subject, trees, touched)
     assert problem.where[0].path == "ggml/src/ggml.c"
@@ -76,11 +77,11 @@ def test_readings_that_rocwmma_does_not_change_are_compiled_once() -> None:
         for rocwmma in (True, False)
     )
 
-    def case(configuration: Configuration, before: str, after: str) -> Case:
-        return Case(configuration=configuration, unit="a.cu", before=before, after=after)
+    def read(configuration: Configuration, before: str, after: str) -> ReadUnit:
+        return ReadUnit(configuration=configuration, unit="a.cu", before=before, after=after)
 
-    assert len(isolation._distinct([case(on, "1", "2"), case(off, "1", "2")])) == 1
-    assert len(isolation._distinct([case(on, "1", "2"), case(off, "3", "4")])) == 2
+    assert len(isolation._distinct([read(on, "1", "2"), read(off, "1", "2")])) == 1
+    assert len(isolation._distinct([read(on, "1", "2"), read(off, "3", "4")])) == 2
 
 
 def test_stand_ins_are_for_vendor_headers_only(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from launches import Event, recorded
+from launches import Event, comparison_of, recorded
 
 from patchkit.gates.launch.account import (
     aborting_lines,
@@ -13,17 +13,14 @@ from patchkit.gates.launch.account import (
     guarded_lines,
     other_evidence,
     other_lines,
-    transitions,
 )
 from patchkit.gates.launch.evidence import GpuRecord
 from patchkit.gates.launch.rules import Broken
 from patchkit.gates.launch.runs import Comparison
-from patchkit.gpu.cases import Case, OpRow
-from patchkit.gpu.device import device_of
+from patchkit.gpu.cases import Case
 from patchkit.gpu.models import SmallModel
 from patchkit.gpu.names import read_name
 from patchkit.gpu.session import BenchRun, RecordedRun
-from patchkit.series.profile import load_profile
 
 _WMMA = ("_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0EEvPKc", "a/fattn-wmma-f16.cu")
 _TILE = ("_ZL15flash_attn_tileILi128ELi128ELi1ELi4ELb0EEvPKc", "a/tile.cu")
@@ -43,7 +40,7 @@ def _launched(kernel: tuple[str, str]) -> Event:
 
 
 @pytest.fixture
-def compared(tmp_path, checkout):
+def compared(tmp_path):
     def side(decode: tuple[str, str]) -> RecordedRun:
         events: list[Event] = []
         for case, kernel in zip(_CASES, (decode, _WMMA, _VEC), strict=False):
@@ -55,15 +52,8 @@ def compared(tmp_path, checkout):
         return test, *(recorded(tmp_path, [_launched(side)]) for side in (before, after))
 
     def make(before: tuple[str, str], after: tuple[str, str], arch: str = "gfx1151") -> Comparison:
-        row = OpRow(params="x", is_supported=True)
-        return Comparison(
-            device=device_of(load_profile(checkout / "arch_profiles", arch)),
-            support=((row,), (row,)),
-            asked=_CASES,
-            not_understood=(),
-            cases=(side(before), side(after)),
-            benches=(bench(252, before, after), bench(4092, before, after)),
-        )
+        benches = [bench(252, before, after), bench(4092, before, after)]
+        return comparison_of((side(before), side(after)), benches, asked=_CASES, arch=arch)
 
     return make
 
@@ -132,15 +122,11 @@ def test_many_gpus_are_wrapped(compared):
     assert max(len(row) for row in rows) <= 100
 
 
-def test_transitions_count_every_case_once(compared):
-    assert sum(transitions(compared(_VEC, _TILE).pairs()).values()) == len(_CASES)
-
-
 def test_the_evidence_of_a_gpu_is_read_back_as_it_was_written(compared):
     one = compared(_VEC, _TILE)
     written = guarded_evidence(one, one.pairs(), [])
     assert GpuRecord.model_validate(written.model_dump(mode="json", exclude_unset=True)) == written
-    assert written.cases == len(_CASES)
+    assert written.cases == sum(each.cases for each in written.transitions) == len(_CASES)
     assert [run.identical for run in written.benches] == [False, False]
     (sample, *_) = written.samples
     assert (sample.before[0].kernel, sample.after[0].grid) == (

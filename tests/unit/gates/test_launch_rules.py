@@ -99,8 +99,16 @@ def test_what_the_series_promises_breaks_no_rule(rules):
     assert _codes(good, rules) == []
 
 
-def test_decode_on_wmma_is_found(rules):
-    assert _codes([_pair(_DECODE, _vec(), _wmma())], rules) == ["LAUNCH_DECODE_WMMA"]
+@pytest.mark.parametrize(
+    ("pair", "codes"),
+    [
+        (_pair(_DECODE, _vec(), _wmma()), ["LAUNCH_DECODE_WMMA"]),
+        (_pair(_PREFILL, _old_wmma(), _tile()), ["LAUNCH_PREFILL_NOT_WMMA", "LAUNCH_FAMILY_CHANGED"]),
+    ],
+    ids=["decode on WMMA", "prefill that leaves WMMA"],
+)
+def test_a_promise_that_is_broken_is_found(rules, pair, codes):
+    assert _codes([pair], rules) == codes
 
 
 @pytest.mark.parametrize(
@@ -128,33 +136,23 @@ def test_decode_may_change_only_with_the_patch_that_says_so(rules, checkout):
 _LEAVES = KernelMove(origin="wmma", to=("mma", "tile"), head_sizes=(), why="a test")
 
 
-def test_a_declared_move_is_no_change(rules):
-    moved = replace(rules, promises=(), rows={}, moves=(_LEAVES,))
-    assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], moved) == []
-    assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], replace(moved, moves=())) == [
-        "LAUNCH_FAMILY_CHANGED"
-    ]
-
-
-def test_a_move_is_about_its_families_and_head_sizes_only(rules):
-    moved = replace(rules, promises=(), rows={}, moves=(_LEAVES,))
-    assert _codes([_pair(_PREFILL, _old_wmma(), _vec())], moved) == ["LAUNCH_FAMILY_CHANGED"]
-    assert _codes([_pair(_PREFILL, _vec(), _tile())], moved) == ["LAUNCH_FAMILY_CHANGED"]
-    other = replace(moved, moves=(replace(_LEAVES, head_sizes=(256,)),))
-    assert _codes([_pair(_PREFILL, _old_wmma(), _tile())], other) == ["LAUNCH_FAMILY_CHANGED"]
-
-
-def test_a_case_that_stays_where_the_patch_leaves_is_found(rules):
+@pytest.mark.parametrize(
+    ("move", "before", "after", "codes"),
+    [
+        (_LEAVES, _old_wmma(), _tile(), []),
+        (None, _old_wmma(), _tile(), ["LAUNCH_FAMILY_CHANGED"]),
+        (replace(_LEAVES, head_sizes=(256,)), _old_wmma(), _tile(), ["LAUNCH_FAMILY_CHANGED"]),
+        (_LEAVES, _old_wmma(), _vec(), ["LAUNCH_FAMILY_CHANGED"]),
+        (_LEAVES, _vec(), _tile(), ["LAUNCH_FAMILY_CHANGED"]),
+        (_LEAVES, _old_wmma(), _old_wmma(), ["LAUNCH_FAMILY_KEPT"]),
+        (replace(_LEAVES, may_stay=True), _old_wmma(), _old_wmma(), []),
+    ],
+    ids=["declared", "not declared", "of other head sizes", "to others", "from others", "kept", "may stay"],
+)
+def test_a_move_is_about_its_families_and_head_sizes_only(rules, move, before, after, codes):
     old_table = {_WMMA_UNIT: {_WMMA: compiled_kernel(_WMMA, 128)}}
-    moved = replace(rules, promises=(), rows={}, code=old_table, moves=(_LEAVES,))
-    assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], moved) == ["LAUNCH_FAMILY_KEPT"]
-    some = replace(moved, moves=(replace(_LEAVES, may_stay=True),))
-    assert _codes([_pair(_PREFILL, _old_wmma(), _old_wmma())], some) == []
-
-
-def test_prefill_that_leaves_wmma_breaks_two_rules(rules):
-    codes = _codes([_pair(_PREFILL, _old_wmma(), _tile())], rules)
-    assert codes == ["LAUNCH_PREFILL_NOT_WMMA", "LAUNCH_FAMILY_CHANGED"]
+    moved = replace(rules, promises=(), rows={}, code=old_table, moves=() if move is None else (move,))
+    assert _codes([_pair(_PREFILL, before, after)], moved) == codes
 
 
 def test_a_trap_is_found_even_when_the_baseline_never_launched_it(rules):
@@ -270,17 +268,18 @@ def test_a_baseline_without_support_proves_nothing():
     assert problem.code == "LAUNCH_NOTHING"
 
 
-def test_a_finding_shows_cases_that_read_the_same_once(rules):
-    pairs = [_pair(replace(_DECODE, id=str(n), permute=f"021{n}"), _vec(), _wmma()) for n in range(3)]
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ([{"permute": f"021{n}"} for n in range(3)], 1),
+        ([{"kv": 256 * n} for n in range(1, 6)], 3),
+    ],
+    ids=["cases that read the same once", "a few of many"],
+)
+def test_a_finding_counts_all_cases_and_shows_a_few(rules, changes, shown):
+    pairs = [_pair(replace(_DECODE, id=str(n), **each), _vec(), _wmma()) for n, each in enumerate(changes)]
     problem = next(each for each in check_guarded(pairs, rules) if each.code == "LAUNCH_DECODE_WMMA")
-    assert problem.message.endswith("(3 cases)")
-    assert (problem.why or "").count("D=128") == 1
-    assert (problem.why or "").endswith("and 2 more")
-
-
-def test_a_finding_counts_all_and_shows_a_few(rules):
-    pairs = [_pair(replace(_DECODE, id=str(n), kv=256 * n), _vec(), _wmma()) for n in range(1, 6)]
-    problem = next(each for each in check_guarded(pairs, rules) if each.code == "LAUNCH_DECODE_WMMA")
-    assert problem.message.endswith("(5 cases)")
+    assert problem.message.endswith(f"({len(changes)} cases)")
+    assert (problem.why or "").count("D=128") == shown
     assert (problem.why or "").endswith("and 2 more")
     assert problem.hint

@@ -1,112 +1,226 @@
-"""Order, stopping and evidence of gates, with gates that only answer."""
+"""What verify makes of its gates: order, stopping, evidence; with gates that only answer."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from refusing import refused
 
-from patchkit.base.errors import GateError
+from patchkit.base.errors import CacheError, GateError, ToolchainError
+from patchkit.base.process import ToolCrashed
 from patchkit.base.reporter import NullReporter
+from patchkit.build.toolchain import RocWmma, Toolchain
+from patchkit.candidate.workspace import Workspace
 from patchkit.gates import verify
 from patchkit.gates.base import Evidence, GateResult
-from patchkit.gates.hardware import choose_hardware
+from patchkit.gates.registry import entries
+from patchkit.series.folder import SeriesDir
+
+ROOT = Path(__file__).resolve().parents[3]
+TREE = "c" * 40
+CRASH = ToolCrashed("clang++ was ended by SIGSEGV", why="a stack", hint="the command was: clang++")
 
 
 class Seen(Evidence):
-    seen: int
+    seen: str
 
 
 @dataclass(frozen=True)
-class Answer:
+class Gate:
+    """A gate that gives ``answer``, a verdict, or raises it."""
+
     name: str
-    verdict: str
-    ran: list
+    answer: str | BaseException
 
     def run(self, subject: object) -> GateResult:
         del subject
-        self.ran.append(self.name)
-        problem = GateError("wrong", hint="look")
-        failed = self.verdict == "failed"
+        if isinstance(self.answer, BaseException):
+            raise self.answer
         return GateResult(
             gate=self.name,
-            verdict=self.verdict,
+            verdict=self.answer,
             summary="said",
-            problems=(problem,) if failed else (),
-            evidence=Seen(seen=1),
+            problems=(GateError("wrong", hint="look"),) if self.answer == "failed" else (),
+            evidence=Seen(seen=self.name),
         )
 
 
-def _run(folder: Path, verdicts: dict[str, str], only: tuple[str, ...] = ()):
-    ran: list[str] = []
-    gates = [Answer(name, verdict, ran) for name, verdict in verdicts.items()]
-    done = verify._run(gates, SimpleNamespace(reporter=NullReporter()), only, folder)
-    return ran, [(one.result.gate, one.result.verdict, one.result.summary) for one in done]
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs verify; gates pass but for one whose answer is given; the candidate is only described."""
+    clang = tmp_path / "clang++"
+    clang.write_text("#!/bin/sh\necho '  gfx1151'\n")
+    clang.chmod(0o755)
+    toolchain = Toolchain(
+        kind="rocm", root=tmp_path, clang=clang, clang_version="22.1.8", hip_version="7.1.0",
+        device_libs=tmp_path, rocwmma=None,
+    )  # fmt: skip
+    candidate = SimpleNamespace(
+        branch="candidate/gfx1151/b6900", archs=("gfx1151",), base="b" * 40, tip="t" * 40, commits=("one",)
+    )
+    repository = SimpleNamespace(tree_of=lambda _: TREE)
+    monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)
+    monkeypatch.setattr(verify, "make_subject", lambda *_: SimpleNamespace(reporter=NullReporter()))
+    monkeypatch.setattr(verify, "find_candidate", lambda *_: (repository, candidate))
+    series = SeriesDir(root=ROOT, origin="checkout")
+    workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
+
+    def start(
+        *,
+        only: tuple[str, ...] = (),
+        archs: tuple[str, ...] = ("gfx1151",),
+        then: Callable[[Path], None] | None = None,
+        **answers: str | BaseException,
+    ) -> verify.Report:
+        candidate.archs = archs
+        names = {entry.gate: entry.name for entry in entries("anywhere")}
+
+        def load(reference: str) -> SimpleNamespace:
+            name = names[reference]
+            return SimpleNamespace(make=lambda _: Gate(name, answers.get(name, "passed")))
+
+        monkeypatch.setattr(verify, "load", load)
+        return verify.run_verify(
+            workspace, archs=archs, upstream=None, only=only, full=False, environ={}, then=then
+        )
+
+    return start
 
 
-def test_a_failure_stops_and_the_rest_is_not_passed(tmp_path: Path) -> None:
-    ran, results = _run(tmp_path, {"a": "passed", "b": "failed", "c": "passed"})
-    assert ran == ["a", "b"]
-    assert results[2] == ("c", "not run", "gate b failed")
-    assert json.loads((tmp_path / "b.json").read_text())["problems"][0]["code"] == "GATE"
-    assert not (tmp_path / "c.json").exists()
+def _document(tmp_path: Path, name: str) -> dict:
+    return json.loads((tmp_path / "cache/evidence" / TREE / name).read_text())
 
 
-def test_a_gate_that_could_not_run_does_not_stop_the_others(tmp_path: Path) -> None:
-    ran, results = _run(tmp_path, {"a": "not run", "b": "passed"})
-    assert ran == ["a", "b"]
-    assert results[0][1] == "not run"
+def _rows(tmp_path: Path) -> dict[str, tuple[str, str]]:
+    gates = _document(tmp_path, "report.json")["gates"]
+    return {row["gate"]: (row["verdict"], row["summary"]) for row in gates}
 
 
-def test_what_is_not_asked_for_is_listed(tmp_path: Path) -> None:
-    ran, results = _run(tmp_path, {"a": "passed", "b": "passed"}, only=("b",))
-    assert ran == ["b"]
-    assert results[0] == ("a", "not run", "not asked for")
+def test_what_passed_leaves_evidence_and_gates_that_need_a_gpu_are_never_passed(run, tmp_path: Path) -> None:
+    assert not run().failed
+    report = _document(tmp_path, "report.json")
+    assert report["ok"] is True
+    assert report["gates"][0]["evidence"] == str(tmp_path / "cache/evidence" / TREE / "anchors.json")
+    assert _document(tmp_path, "anchors.json")["evidence"] == {"seen": "anchors"}
+    rows = _rows(tmp_path)
+    assert rows["launch"] == ("passed", "said")
+    for name in ("numerics", "backend-ops", "logits", "bench"):
+        assert rows[name][0] == "not run"
+        assert "GPU" in rows[name][1]
 
 
-def test_gates_that_need_a_gpu_are_never_passed() -> None:
-    nothing = choose_hardware(("gfx1151",), None, model=None, no_gpu=True)
-    rows = [timed.result for timed in verify._not_here((), nothing)]
-    assert [row.gate for row in rows] == ["numerics", "backend-ops", "logits", "bench"]
-    assert {row.verdict for row in rows} == {"not run"}
-    assert all("GPU" in row.summary for row in rows)
+def test_a_failure_stops_and_the_rest_is_not_passed(run, tmp_path: Path) -> None:
+    report = run(isolation="failed")
+    assert report.failed
+    assert [problem.message for problem in verify.failures(report)] == ["wrong"]
+    assert _document(tmp_path, "report.json")["ok"] is False
+    assert _rows(tmp_path)["compile"] == ("not run", "gate isolation failed")
+    assert _document(tmp_path, "isolation.json")["problems"][0]["code"] == "GATE"
+    assert not (tmp_path / "cache/evidence" / TREE / "compile.json").exists()
+
+
+def test_a_gate_that_could_not_run_does_not_stop_the_others(run, tmp_path: Path) -> None:
+    run(isolation="not run")
+    rows = _rows(tmp_path)
+    assert (rows["isolation"][0], rows["compile"][0]) == ("not run", "passed")
+
+
+def test_what_is_not_asked_for_is_listed(run, tmp_path: Path) -> None:
+    run(only=("compile",))
+    rows = _rows(tmp_path)
+    assert rows["anchors"] == rows["bench"] == ("not run", "not asked for")
+    assert rows["compile"][0] == "passed"
 
 
 @pytest.mark.parametrize(("name", "says"), [("bench", "cannot run here"), ("isolat", "there is no gate")])
-def test_an_unknown_gate_is_refused(name: str, says: str) -> None:
+def test_an_unknown_gate_is_refused(run, name: str, says: str) -> None:
     with pytest.raises(verify.UnknownGate, match=says) as caught:
-        verify._refuse_unknown(
-            ("isolation", name), choose_hardware(("gfx1151",), None, model=None, no_gpu=True)
-        )
+        run(only=("isolation", name))
     assert "isolation" in (caught.value.hint or "")
 
 
-def test_a_report_fails_with_any_gate_and_leaves_evidence_in_its_files(tmp_path: Path) -> None:
-    timed = [
-        verify.Timed(
-            result=GateResult(gate="a", verdict="passed", summary="", evidence=Seen(seen=1)), seconds=1.0
-        ),
-        verify.Timed(
-            result=GateResult(gate="b", verdict="failed", summary="", problems=(GateError("bad"),)),
-            seconds=2.0,
-        ),
-    ]
-    report = verify.Report(
-        branch="candidate/gfx1151/b6900",
-        archs=("gfx1151",),
-        base="b",
-        tip="t",
-        tree="c",
-        proven_with=(),
-        gates=tuple(timed),
-        folder=tmp_path,
-    )
-    assert report.failed
-    document = report.as_json()
-    assert document["ok"] is False
-    assert document["gates"][0]["evidence"] == str(tmp_path / "a.json")
-    assert "seen" not in json.dumps(document["gates"])
-    assert [problem.message for problem in verify.failures(report)] == ["bad"]
+def test_what_was_proven_before_a_gate_broke_is_kept_and_the_rest_is_not_run(run, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError) as caught:
+        run(compile=CRASH)
+    assert caught.value is CRASH
+    report = _document(tmp_path, "report.json")
+    assert (report["ok"], report["stopped"]) == (False, "TOOL_CRASHED")
+    rows = _rows(tmp_path)
+    assert rows["isolation"][0] == "passed"
+    assert rows["compile"] == ("not run", "clang++ was ended by SIGSEGV")
+    assert rows["resources"] == ("not run", "gate compile could not run")
+    assert _document(tmp_path, "compile.json")["problems"][0]["why"] == "a stack"
+    assert _document(tmp_path, "isolation.json")["evidence"] == {"seen": "isolation"}
+
+
+@pytest.mark.parametrize("error", [CRASH, KeyboardInterrupt()])
+def test_reports_are_made_of_a_run_that_ended_in_the_middle(
+    run, tmp_path: Path, error: BaseException
+) -> None:
+    seen: list[tuple[bool, str | None]] = []
+
+    def look(folder: Path) -> None:
+        report = json.loads((folder / "report.json").read_text())
+        seen.append((report["ok"], report["stopped"]))
+
+    run(then=look)
+    with pytest.raises(type(error)):
+        run(compile=error, then=look)
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    assert seen == [(True, None), (False, "INTERRUPTED" if is_interrupted else "TOOL_CRASHED")]
+    told = _document(tmp_path, "compile.json")["summary"]
+    assert told == ("interrupted in the middle" if is_interrupted else CRASH.message)
+
+
+def test_a_report_that_cannot_be_written_does_not_hide_why_the_run_ended(run) -> None:
+    def refuse(folder: Path) -> None:
+        raise CacheError(f"no room beside {folder}", code="DISK_FULL")
+
+    with pytest.raises(ToolCrashed) as caught:
+        run(compile=CRASH, then=refuse)
+    assert caught.value is CRASH
+    with refused("DISK_FULL"):
+        run(then=refuse)
+
+
+def test_a_full_disk_is_told_even_when_the_evidence_of_it_finds_no_room(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = CacheError("compiling failed: No space left on device", code="DISK_FULL")
+    write = verify._write
+
+    def refuse(path: Path, document: object) -> None:
+        if path.name in {"compile.json", "report.json"}:
+            raise CacheError(full.message, code="DISK_FULL", hint="another one")
+        write(path, document)
+
+    monkeypatch.setattr(verify, "_write", refuse)
+    with refused("DISK_FULL") as caught:
+        run(compile=full)
+    assert caught.value is full
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "told"),
+    [
+        ("git", "1.6.0 (git fa7e8ee6f1ad)", "rocWMMA for gfx1151: 1.6.0 (git fa7e8ee6f1ad)"),
+        ("rocm", "2.2.1", "rocWMMA for gfx1151: 2.2.1 (rocm)"),
+    ],
+)
+def test_the_report_says_which_rocwmma_was_used(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: str, told: str
+) -> None:
+    chosen = RocWmma(kind=kind, include=tmp_path, version=version)
+    monkeypatch.setattr(verify, "rocwmma_for", lambda *_: chosen)
+    assert run().proven_with[-1] == told
+
+
+def test_a_compiler_that_lacks_the_gpu_ends_it_before_the_first_gate(run, tmp_path: Path) -> None:
+    with refused("SDK_COMPILER_LACKS_ARCH", match="makes no code for gfx1201"):
+        run(archs=("gfx1201",))
+    assert not (tmp_path / "cache/evidence").exists()

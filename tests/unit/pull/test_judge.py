@@ -1,3 +1,5 @@
+"""What became of gates in a pull request, and whom a problem leaks into."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,10 +9,11 @@ import pytest
 from patchkit.base.errors import ConfigError, GateError
 from patchkit.gates.base import GateResult
 from patchkit.gates.hardware import Hardware
-from patchkit.gates.isolation.errors import HostBranchLeaks, TokensDiffer
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading
+from patchkit.gates.isolation.host_branch import HostBranchLeaks
+from patchkit.gates.isolation.readings import TokensDiffer
 from patchkit.gates.registry import gate_names
-from patchkit.gates.verify import Report, Timed
+from patchkit.gates.verify import Report
 from patchkit.pull.blame import leaks_of
 from patchkit.pull.judge import _rows
 from patchkit.pull.verdict import GateRow
@@ -28,8 +31,7 @@ def report(*gates: GateResult) -> Report:
         base="1",
         tip="2",
         tree="3",
-        proven_with=(),
-        gates=tuple(Timed(result=gate, seconds=1.0) for gate in gates),
+        gates=gates,
         folder=Path("evidence"),
     )
 

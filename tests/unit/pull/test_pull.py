@@ -1,27 +1,18 @@
+"""What git says of a pull request, and the series of its head, read without running anything of it."""
+
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from demo_world import git
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.pull.changes import Change, part_of, read_pull
+from patchkit.pull.changes import part_of, read_pull
 from patchkit.pull.side import read_side
+from patchkit.upstream.git import Change
 from patchkit.upstream.repository import Repository
-
-_WHO = {
-    "GIT_AUTHOR_NAME": "who", "GIT_AUTHOR_EMAIL": "who@localhost",
-    "GIT_COMMITTER_NAME": "who", "GIT_COMMITTER_EMAIL": "who@localhost",
-}  # fmt: skip
-
-
-def git(at: Path, *args: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(at), *args], env={**os.environ, **_WHO}, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 @pytest.fixture
@@ -52,10 +43,10 @@ def test_it_lists_what_the_head_changes_and_not_what_the_base_did_since(clone: P
     (clone / "arch_profiles" / "gfx1.toml").write_text("two\n")
     commit(clone)
     pull = read_pull(clone, "main", "pr", NullReporter())
-    assert [(one.path, one.status) for one in pull.changes] == [
-        ("README.md", "removed"),
-        ("new file", "added"),
-        ("patches/upstream.lock", "changed"),
+    assert [(one.path, one.letter) for one in pull.changes] == [
+        ("README.md", "D"),
+        ("new file", "A"),
+        ("patches/upstream.lock", "M"),
     ]
     assert (pull.kind, pull.behind) == ("patchkit", 1)
     assert pull.fork_point == git(clone, "rev-parse", "main~1")
@@ -136,6 +127,10 @@ def test_no_hook_or_filter_of_the_pull_request_runs(clone: Path, tmp_path: Path)
     assert not ran.exists()
 
 
+def change(path: str, letter: str, mode: str) -> Change:
+    return Change(path=path, letter=letter, modes=("000000" if letter == "A" else mode, mode), ids=("", ""))
+
+
 @pytest.mark.parametrize(
     ("path", "part"),
     [
@@ -165,8 +160,8 @@ def test_no_hook_or_filter_of_the_pull_request_runs(clone: Path, tmp_path: Path)
     ],
 )
 def test_a_path_belongs_to_one_part(path: str, part: str) -> None:
-    assert part_of(Change(path=path, status="changed", mode="100644")) == part
+    assert part_of(change(path, "M", "100644")) == part
 
 
 def test_a_link_among_the_documents_is_no_document() -> None:
-    assert part_of(Change(path="docs/how.md", status="added", mode="120000")) == "code"
+    assert part_of(change("docs/how.md", "A", "120000")) == "code"

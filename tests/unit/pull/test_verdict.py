@@ -1,3 +1,5 @@
+"""The verdict: its word, its exit code, and how it is told."""
+
 from __future__ import annotations
 
 import json
@@ -7,12 +9,15 @@ import pytest
 
 from patchkit.base.errors import ConfigError, ExitCode, GateError, Location
 from patchkit.base.reporter import NullReporter
-from patchkit.gates.isolation.errors import TokensDiffer
-from patchkit.pull.changes import Change, Pull
-from patchkit.pull.outputs import append_summary, gate_sarif
+from patchkit.candidate.workspace import Workspace
+from patchkit.gates.isolation.readings import TokensDiffer
+from patchkit.pull.changes import Pull
+from patchkit.pull.outputs import gate_sarif, write_outputs
 from patchkit.pull.run import in_order
 from patchkit.pull.text import gate_lines, gate_markdown
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
+from patchkit.series.folder import SeriesDir
+from patchkit.upstream.git import Change
 from patchkit.upstream.repository import Repository
 
 LEAK = Finding(
@@ -34,6 +39,10 @@ ROWS = (
     GateRow(gate="bench", state="not needed", why="tree abc is as it was"),
 )
 
+WORKSPACE = Workspace(
+    series=SeriesDir(root=Path("s"), origin="named"), cache_root=Path("c"), reporter=NullReporter()
+)
+
 
 def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object) -> Verdict:
     path = "arch_profiles/gfx1151.toml"
@@ -44,7 +53,7 @@ def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object
         head="c" * 40,
         fork_point="a" * 40,
         behind=0,
-        changes=(Change(path=path, status="changed", mode="100644"),),
+        changes=(Change(path=path, letter="M", modes=("100644", "100644"), ids=("", "")),),
     )
     judged = Judged(
         name="gfx1151 on b6900",
@@ -79,7 +88,11 @@ def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
     made: Verdict, word: str, code: ExitCode
 ) -> None:
     assert (made.word, made.exit_code) == (word, code)
-    assert made.as_json()["verdict"] == word
+    document = made.as_json()
+    assert document["verdict"] == word
+    assert document["changes"] == [
+        {"path": "arch_profiles/gfx1151.toml", "status": "changed", "part": "profile"}
+    ]
 
 
 def test_a_lock_that_is_behind_hides_nothing() -> None:
@@ -151,8 +164,8 @@ def test_a_finding_in_sarif_lies_at_the_line_of_the_patch() -> None:
 def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
     path.write_text("before\n")
-    append_summary(verdict(), path)
-    append_summary(verdict(LEAK), path)
+    for made in (verdict(), verdict(LEAK)):
+        write_outputs(made, WORKSPACE, summary=path, sarif=None, reports=None, environ={}, version="1")
     text = path.read_text()
     assert text.startswith("before\n## patchkit gate: passed")
     assert "## patchkit gate: blocked" in text

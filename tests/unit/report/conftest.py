@@ -1,22 +1,18 @@
-"""Evidence to make reports of.
-
-Vocabulary: *whole* is evidence of real runs, shortened: the no-GPU ladder of build 6900 for gfx1151, gates
-on the CPU backend of an earlier candidate, and the numbers from an NVIDIA GPU, which are not of that run.
-*failing* is written by the gates' own classes, with problems of every kind.
-"""
+"""Evidence to make reports of: of real runs, of a run that failed, and of one that ended in the middle."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from evidence_files import files_of
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.anchors import AnchorsEvidence
 from patchkit.gates.base import GateResult
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
-from patchkit.gates.verify import Report, Timed
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.model import Run
 
@@ -34,12 +30,29 @@ class Stopped(PatchkitError):
 
 @pytest.fixture(scope="session")
 def whole_files() -> dict[str, bytes]:
+    """Of real runs, shortened, by name.
+
+    The gates that need no GPU, of build 6900 for gfx1151; gates on the CPU backend, of an earlier candidate;
+    the numbers from an NVIDIA GPU, which are of another run than the report.
+    """
     return {path.name: path.read_bytes() for path in sorted(WHOLE.glob("*.json"))}
 
 
 @pytest.fixture(scope="session")
 def whole(whole_files: dict[str, bytes]) -> Run:
     return parse_evidence(whole_files, "evidence")
+
+
+@pytest.fixture
+def whole_but(whole_files: dict[str, bytes]) -> Callable[[str, Callable[[dict], None]], Run]:
+    """The run of real gates with one file of evidence changed."""
+
+    def read(name: str, change: Callable[[dict], None]) -> Run:
+        document = json.loads(whole_files[name])
+        change(document)
+        return parse_evidence({**whole_files, name: json.dumps(document).encode()}, "e")
+
+    return read
 
 
 LEAK = Leaks(
@@ -54,33 +67,13 @@ LEAK = Leaks(
 NOWHERE = Leaks("the candidate has another order of patches", hint="patchkit apply --arch gfx1151")
 
 
-def folder_of(results: list[GateResult], folder: Path, stopped: str | None = None) -> Path:
-    """The evidence of a run with these results, as ``verify`` writes it."""
-    report = Report(
-        branch="candidate/gfx1151/b6900",
-        archs=("gfx1151",),
-        base="b" * 40,
-        tip="c" * 40,
-        tree="d" * 40,
-        proven_with=("clang 22.1.8",),
-        gates=tuple(Timed(result=result, seconds=1.5) for result in results),
-        folder=folder,
-        stopped=stopped,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(report.as_json()))
-    for result in results:
-        if result.evidence or result.problems:
-            (folder / f"{result.gate}.json").write_text(json.dumps(result.as_json()))
-    return folder
-
-
 def _reading(configuration: str, candidate: str | Unreadable) -> Reading:
     return Reading(configuration=configuration, unit="fattn.cu", baseline="a" * 64, candidate=candidate)
 
 
 @pytest.fixture(scope="session")
-def failing_folder(tmp_path_factory) -> Path:
+def failing_files() -> dict[str, bytes]:
+    """Of a run in which isolation found something."""
     results = [
         GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(
@@ -105,22 +98,35 @@ def failing_folder(tmp_path_factory) -> Path:
         ),
         GateResult(gate="compile", verdict="not run", summary="gate isolation failed"),
     ]
-    return folder_of(results, tmp_path_factory.mktemp("failing") / "evidence")
+    return files_of(results)
 
 
 @pytest.fixture(scope="session")
-def failing(failing_folder: Path) -> Run:
-    files = {path.name: path.read_bytes() for path in failing_folder.glob("*.json")}
-    return parse_evidence(files, "evidence")
+def failing(failing_files: dict[str, bytes]) -> Run:
+    return parse_evidence(failing_files, "evidence")
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Run:
+def with_problem(failing: Run) -> Callable[..., Run]:
+    """The failed run with one gate, isolation, whose only problem and place are changed as given."""
+    isolation = next(gate for gate in failing.gates if gate.name == "isolation")
+
+    def make(*, place: dict[str, str] | None = None, gate: dict | None = None, **problem: str) -> Run:
+        first = isolation.problems[0]
+        places = first.places if place is None else (first.places[0].model_copy(update=place),)
+        changed = first.model_copy(update={"places": places, **problem})
+        one = isolation.model_copy(update={"problems": (changed,), **(gate or {})})
+        return failing.model_copy(update={"gates": (one,)})
+
+    return make
+
+
+@pytest.fixture
+def stopped() -> Run:
     """A run that ended in the middle: the compiler was not there."""
     results = [
         GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(gate="isolation", verdict="not run", summary="no clang", problems=(Stopped("no clang"),)),
         GateResult(gate="compile", verdict="not run", summary="gate isolation could not run"),
     ]
-    folder = folder_of(results, tmp_path / "evidence", stopped="TOOLCHAIN")
-    return parse_evidence({path.name: path.read_bytes() for path in folder.glob("*.json")}, "evidence")
+    return parse_evidence(files_of(results, ok=False, stopped="TOOLCHAIN"), "evidence")

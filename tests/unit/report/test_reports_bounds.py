@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 
@@ -15,7 +14,6 @@ from patchkit.gates.document import (
     parse_model,
 )
 from patchkit.gates.record import Place, Problem
-from patchkit.report.evidence import parse_evidence
 from patchkit.report.html import html_report
 from patchkit.report.model import Run
 from patchkit.report.sweep import sweep_tables
@@ -28,36 +26,33 @@ def test_a_key_repeated_among_very_many_is_found() -> None:
     assert "'199999' comes twice" in (caught.value.why or "")
 
 
-def test_a_run_has_a_bounded_number_of_gates_and_each_once(whole_files: dict[str, bytes]) -> None:
-    report = json.loads(whole_files["report.json"])
-    row = report["gates"][-1]
-    report["gates"] = [{**row, "gate": f"gate-{number}"} for number in range(101)]
+def test_a_run_has_a_bounded_number_of_gates_and_each_once(whole_but: Callable[..., Run]) -> None:
+    def gates(names: list[str]) -> Callable[[dict], None]:
+        return lambda report: report.update(gates=[{**report["gates"][-1], "gate": name} for name in names])
+
     with pytest.raises(EvidenceMalformed) as caught:
-        parse_evidence({"report.json": json.dumps(report).encode()}, "e")
+        whole_but("report.json", gates([f"gate-{number}" for number in range(101)]))
     assert "$.gates is not a list of at most 100" in caught.value.message
-    report["gates"] = [row, row]
     with pytest.raises(EvidenceContradicts) as again:
-        parse_evidence({"report.json": json.dumps(report).encode()}, "e")
+        whole_but("report.json", gates(["bench", "bench"]))
     assert again.value.where[0].label == "$.gates[1]"
 
 
-def _more_rounds(evidence: dict) -> None:
-    for arms in (test["samples_ns"] for test in evidence["samples"]["tests"]):
-        arms["baseline"] = [[1000]] * 101
+def _more_rounds(tests: list[dict]) -> None:
+    for test in tests:
+        test["samples_ns"]["baseline"] = [[1000]] * 101
 
 
-def _more_tests(evidence: dict) -> None:
-    evidence["samples"]["tests"] = evidence["samples"]["tests"][:1] * 51
+def _more_tests(tests: list[dict]) -> None:
+    tests[:] = tests[:1] * 51
 
 
 @pytest.mark.parametrize("change", [_more_rounds, _more_tests])
 def test_a_measurement_has_bounded_rounds_and_tests(
-    whole_files: dict[str, bytes], change: Callable[[dict], None]
+    whole_but: Callable[..., Run], change: Callable[[list[dict]], None]
 ) -> None:
-    document = json.loads(whole_files["bench@cpu.json"])
-    change(document["evidence"])
     with pytest.raises(EvidenceMalformed) as caught:
-        parse_evidence({**whole_files, "bench@cpu.json": json.dumps(document).encode()}, "e")
+        whole_but("bench@cpu.json", lambda document: change(document["evidence"]["samples"]["tests"]))
     assert ".samples" in (caught.value.where[0].label or "")
 
 
@@ -73,13 +68,12 @@ def test_a_path_longer_than_any_is_no_file_of_the_tree() -> None:
     assert Place(path=f"{'a/' * 100}x.cu").side == "upstream"
 
 
-def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_files: dict[str, bytes]) -> None:
-    document = json.loads(whole_files["launch.json"])
-    archs = document["evidence"]["archs"]
-    small = copy.deepcopy(archs["gfx1151"]) | {"transitions": [], "samples": [], "models": []}
-    document["evidence"]["archs"] = {f"gfx{number}": small for number in range(300)}
-    evidence = parse_evidence({**whole_files, "launch.json": json.dumps(document).encode()}, "e")
-    (gate,) = (gate for gate in evidence.gates if gate.name == "launch")
+def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_but: Callable[..., Run]) -> None:
+    def many(document: dict) -> None:
+        small = document["evidence"]["archs"]["gfx1151"] | {"transitions": [], "samples": [], "models": []}
+        document["evidence"]["archs"] = {f"gfx{number}": small for number in range(300)}
+
+    (gate,) = (gate for gate in whole_but("launch.json", many).gates if gate.name == "launch")
     assert len(gate.blocks) == 3 * 64
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 
 import pytest
 
-from patchkit.gates.blocks import Change, Changes, Curve, Curves, Point
-from patchkit.report.evidence import parse_evidence
+from patchkit.gates.blocks import Change, Curve, Point
 from patchkit.report.html import curve_charts, strip_chart
 from patchkit.report.model import Run
 
 
-def _drawn(evidence: Run) -> tuple[Changes, Curves]:
+def _drawn(evidence: Run, kind: type[Change | Curve]) -> list:
     (gate,) = (gate for gate in evidence.gates if gate.name == "bench@cpu")
-    (changes,) = (block for block in gate.blocks if isinstance(block, Changes))
-    (curves,) = (block for block in gate.blocks if isinstance(block, Curves))
-    return changes, curves
+    return [block for block in gate.blocks if isinstance(block, kind)]
 
 
 def _strip(change: float, low: float, high: float) -> Change:
@@ -70,23 +67,24 @@ def test_curves_stay_inside_and_higher_is_faster(speed: float) -> None:
     assert second.low >= second.y >= second.high
 
 
-def test_a_single_round_has_no_interval(whole_files: dict[str, bytes]) -> None:
-    document = json.loads(whole_files["bench@cpu.json"])
-    for test in document["evidence"]["samples"]["tests"]:
-        test["samples_ns"] = {arm: rounds[:1] for arm, rounds in test["samples_ns"].items()}
-    _, speeds = _drawn(parse_evidence({**whole_files, "bench@cpu.json": json.dumps(document).encode()}, "e"))
-    points = [point for curve in speeds.curves for point in curve.points]
+def test_a_single_round_has_no_interval(whole_but: Callable[..., Run]) -> None:
+    def one_round(document: dict) -> None:
+        for test in document["evidence"]["samples"]["tests"]:
+            test["samples_ns"] = {arm: rounds[:1] for arm, rounds in test["samples_ns"].items()}
+
+    run = whole_but("bench@cpu.json", one_round)
+    points = [point for curve in _drawn(run, Curve) for point in curve.points]
     assert len(points) == 8
     assert {(point.low, point.high) for point in points} == {(None, None)}
 
 
 def test_the_recorded_measurement_gives_both_sides_at_each_depth(whole: Run) -> None:
-    changes, speeds = _drawn(whole)
-    assert [one.test for one in changes.tests] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
-    assert [(curve.title, curve.arm, len(curve.points)) for curve in speeds.curves] == [
+    assert [one.test for one in _drawn(whole, Change)] == ["tg16@d0", "tg16@d128", "pp128@d0", "pp128@d128"]
+    curves = _drawn(whole, Curve)
+    assert [(curve.title, curve.arm, len(curve.points)) for curve in curves] == [
         ("text generation, 16 tokens", "baseline", 2),
         ("text generation, 16 tokens", "candidate", 2),
         ("prompt processing, 128 tokens", "baseline", 2),
         ("prompt processing, 128 tokens", "candidate", 2),
     ]
-    assert all(point.low <= point.speed <= point.high for curve in speeds.curves for point in curve.points)
+    assert all(point.low <= point.speed <= point.high for curve in curves for point in curve.points)

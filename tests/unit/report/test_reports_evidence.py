@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from refusing import refused
+from evidence_files import files_of
 
 from patchkit.gates.base import Evidence, GateResult
 from patchkit.gates.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
@@ -91,24 +91,16 @@ def test_a_run_that_ended_in_the_middle_is_no_pass(stopped: Run) -> None:
     assert stopped.strays == ()
 
 
-def test_a_finding_keeps_its_fingerprint_when_lines_move(failing_folder: Path) -> None:
-    files = {path.name: path.read_bytes() for path in failing_folder.glob("*.json")}
-    moved = {name: data.replace(b'"line": 42', b'"line": 50') for name, data in files.items()}
-    first, second = (next(iter(parse_evidence(each, "e").problems))[1] for each in (files, moved))
+def test_a_finding_keeps_its_fingerprint_when_lines_move(failing_files: dict[str, bytes]) -> None:
+    moved = {name: data.replace(b'"line": 42', b'"line": 50') for name, data in failing_files.items()}
+    first, second = (next(iter(parse_evidence(each, "e").problems))[1] for each in (failing_files, moved))
     assert first.places != second.places
     assert first.fingerprint == second.fingerprint
 
 
-def test_a_folder_without_a_report_is_absent_evidence(tmp_path: Path) -> None:
-    with refused("EVIDENCE_ABSENT") as caught:
-        load_evidence(tmp_path)
-    assert "patchkit verify" in (caught.value.hint or "")
-
-
-def test_the_file_of_a_gate_must_be_of_the_same_run(whole_files: dict[str, bytes]) -> None:
-    changed = whole_files["anchors.json"].replace(b"12 edits", b"13 edits")
+def test_the_file_of_a_gate_must_be_of_the_same_run(whole_but: Callable[..., Run]) -> None:
     with pytest.raises(EvidenceContradicts) as caught:
-        parse_evidence({**whole_files, "anchors.json": changed}, "e")
+        whole_but("anchors.json", lambda file: file.update(summary="13 edits"))
     assert caught.value.where[0].path == "e/anchors.json"
 
 
@@ -116,25 +108,16 @@ class Seen(Evidence):
     x: int
 
 
-def test_a_gate_that_is_unknown_is_shown_without_tables(whole_files: dict[str, bytes]) -> None:
-    report = json.loads(whole_files["report.json"])
+def test_a_gate_that_is_unknown_is_shown_without_tables() -> None:
     result = GateResult(gate="new-one", verdict="passed", summary="fine", evidence=Seen(x=1))
-    report["gates"].append({**result.as_json(), "seconds": 1, "evidence": "somewhere"})
-    files = {
-        "report.json": json.dumps(report).encode(),
-        "new-one.json": json.dumps(result.as_json()).encode(),
-    }
-    (gate,) = (each for each in parse_evidence(files, "e").gates if each.name == "new-one")
+    (gate,) = parse_evidence(files_of([result]), "e").gates
     assert gate.evidence is not None
     assert gate.tables == ()
 
 
-def test_a_broken_detail_names_file_and_path(whole_files: dict[str, bytes]) -> None:
-    document = json.loads(whole_files["resources.json"])
-    document["evidence"]["rows"][3]["after"]["vgprs"] = "many"
-    files = {**whole_files, "resources.json": json.dumps(document).encode()}
+def test_a_broken_detail_names_file_and_path(whole_but: Callable[..., Run]) -> None:
     with pytest.raises(EvidenceMalformed) as caught:
-        parse_evidence(files, "e")
+        whole_but("resources.json", lambda file: file["evidence"]["rows"][3]["after"].update(vgprs="many"))
     assert caught.value.message.startswith(
         "e/resources.json: $.evidence.rows[3].after.vgprs is not a whole number"
     )

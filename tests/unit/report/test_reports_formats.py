@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 
 from patchkit.report.junit import junit_report
 from patchkit.report.model import Run
@@ -122,12 +123,7 @@ def test_a_run_that_ended_in_the_middle_was_not_successful(stopped: Run, failing
     assert _run(failing)["invocations"][0]["executionSuccessful"] is True
 
 
-def test_odd_paths_become_addresses(failing: Run) -> None:
-    (isolation,) = (gate for gate in failing.gates if gate.name == "isolation")
-    place = isolation.problems[0].places[0].model_copy(update={"path": "$PATCHKIT_SERIES/a b/ü#%?.cu"})
-    problem = isolation.problems[0].model_copy(update={"places": (place,)})
-    (result,) = _run(
-        failing.model_copy(update={"gates": (isolation.model_copy(update={"problems": (problem,)}),)})
-    )["results"]
+def test_odd_paths_become_addresses(with_problem: Callable[..., Run]) -> None:
+    (result,) = _run(with_problem(place={"path": "$PATCHKIT_SERIES/a b/ü#%?.cu"}))["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri == "a%20b/%C3%BC%23%25%3F.cu"

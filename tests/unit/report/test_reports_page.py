@@ -11,6 +11,7 @@ from pathlib import Path
 
 import html5lib
 import pytest
+from evidence_files import files_of
 
 import patchkit.report
 from patchkit.base.errors import GateError
@@ -90,7 +91,7 @@ def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whol
     assert state(failing_page) == "headline failed"
     passed = [gate for gate in whole.gates if gate.verdict == "passed"]
     all_passed = parse_evidence(
-        _report([GateResult(gate=one.name, verdict="passed", summary="") for one in passed]), "e"
+        files_of([GateResult(gate=one.name, verdict="passed", summary="") for one in passed]), "e"
     )
     assert state(parse(html_report(all_passed))) == "headline passed"
 
@@ -222,23 +223,6 @@ _HOSTILE = (
 )
 
 
-def _report(results: list[GateResult], **changes: object) -> dict[str, bytes]:
-    document = {
-        "ok": True,
-        "stopped": None,
-        "branch": "candidate/gfx1151/b6900",
-        "archs": ["gfx1151"],
-        "base": "b" * 40,
-        "tip": "c" * 40,
-        "tree": "d" * 40,
-        "proven_with": [],
-        "gates": [{**result.as_json(), "evidence": "x", "seconds": 1} for result in results],
-        **changes,
-    }
-    files = {f"{result.gate}.json": json.dumps(result.as_json()).encode() for result in results}
-    return {"report.json": json.dumps(document).encode(), **files}
-
-
 @pytest.mark.parametrize("text", _HOSTILE, ids=range(len(_HOSTILE)))
 def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
     class Hostile(GateError):
@@ -259,7 +243,7 @@ def test_hostile_text_is_text_wherever_it_stands(text: str) -> None:
         "proven_with": [text],
         "tip": f"tip {text}",  # where it is the base's commit, there is nothing to prove
     }
-    evidence = parse_evidence(_report([result], **changes), "e")
+    evidence = parse_evidence(files_of([result], **changes), "e")
     page = html_report(evidence)
     page.encode("utf-8")
     root = parse(page)
@@ -335,6 +319,6 @@ def test_the_style_sheet_knows_every_order_and_filter_that_a_page_may_have(whole
 def test_what_there_is_instead_of_a_patch_is_text_too(text: str) -> None:
     result = GateResult(gate="anchors", verdict="not run", summary=text)
     nothing = {"ok": False, "nothing_to_prove": True, "available": {"sentence": text}}
-    page = html_report(parse_evidence(_report([result], **nothing), "e"))
+    page = html_report(parse_evidence(files_of([result], **nothing), "e"))
     assert text not in page
     assert text in text_of(parse(page))

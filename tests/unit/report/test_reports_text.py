@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
 from patchkit.gates.blocks import Row, Table, columns
+from patchkit.gates.record import Problem
 from patchkit.report.markdown import cell, escaped, markdown_report, markdown_table
 from patchkit.report.model import Run
 from patchkit.report.terminal import terminal_report
@@ -32,17 +34,14 @@ def test_the_terminal_shows_a_problem_with_its_places(failing: Run) -> None:
     assert "unreadable: unterminated conditional directive" in text
 
 
-def test_no_text_of_the_evidence_goes_on_with_a_line_of_its_own(failing: Run) -> None:
+def test_no_text_of_the_evidence_goes_on_with_a_line_of_its_own(with_problem: Callable[..., Run]) -> None:
     evil = "a\nok     bench: 9 of 9 faster (1.0 s)\x1b[2J"
-    isolation = next(gate for gate in failing.gates if gate.name == "isolation")
-    problem = isolation.problems[0].model_copy(update={"message": evil, "why": evil, "hint": evil})
-    problem = problem.model_copy(
-        update={"places": (problem.places[0].model_copy(update={"path": evil, "label": evil}),)}
+    run = with_problem(
+        place={"path": evil, "label": evil},
+        gate={"summary": evil, "not_run": (evil,)},
+        **dict.fromkeys(("message", "why", "hint"), evil),
     )
-    gates = (isolation.model_copy(update={"summary": evil, "problems": (problem,), "not_run": (evil,)}),)
-    text = terminal_report(
-        failing.model_copy(update={"gates": gates, "branch": evil, "folder": evil, "proven_with": (evil,)})
-    )
+    text = terminal_report(run.model_copy(update={"branch": evil, "folder": evil, "proven_with": (evil,)}))
     assert not [line for line in text.splitlines() if line.startswith("ok ")]
     assert "\x1b" not in text
     assert text.count("ok     bench") == 10  # nothing is left out for it
@@ -100,18 +99,13 @@ def test_a_cell_is_one_line_and_short() -> None:
     assert cell("x" * 1000) == "x" * 300 + "..."
 
 
-def test_a_fence_is_longer_than_what_it_holds(failing: Run) -> None:
-
-    (isolation,) = (gate for gate in failing.gates if gate.name == "isolation")
-    problem = isolation.problems[0].model_copy(update={"why": "```\n</details>\n````` # not a heading"})
-    gates = (isolation.model_copy(update={"problems": (problem,)}),)
-    text = markdown_report(failing.model_copy(update={"gates": gates}))
+def test_a_fence_is_longer_than_what_it_holds(with_problem: Callable[..., Run]) -> None:
+    text = markdown_report(with_problem(why="```\n</details>\n````` # not a heading"))
     assert text.count("``````") == 2
     assert "``````text\n" in text
 
 
 def test_the_summary_stays_below_what_github_takes(whole: Run) -> None:
-
     (isolation,) = (gate for gate in whole.gates if gate.name == "isolation")
     problem_texts = ["é" * 19_000] * 200
     gates = tuple(
@@ -120,8 +114,6 @@ def test_the_summary_stays_below_what_github_takes(whole: Run) -> None:
     )
     short = markdown_report(whole.model_copy(update={"gates": gates}))
     assert len(short.encode()) < 1_000_000
-    from patchkit.gates.record import Problem
-
     huge = isolation.model_copy(
         update={
             "problems": tuple(Problem(code="X", message=text, where=(), places=()) for text in problem_texts)

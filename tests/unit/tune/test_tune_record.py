@@ -11,6 +11,7 @@ from refusing import refused
 from strix_halo import LOOP
 
 from patchkit.base.reporter import NullReporter
+from patchkit.build.tree import files_digest
 from patchkit.candidate.workspace import Workspace
 from patchkit.series.folder import SeriesDir
 from patchkit.tune.cost import Judged
@@ -26,7 +27,6 @@ from patchkit.tune.record import (
     record_path,
     render_record,
     same_figures,
-    sources_digest,
     write_record,
 )
 from patchkit.tune.report import Basis, TuneReport
@@ -119,7 +119,7 @@ def test_figures_are_the_same_whatever_time_they_took() -> None:
 
 
 def test_a_digest_covers_names_and_bytes() -> None:
-    digests = {sources_digest(files) for files in ({"a": b"x"}, {"a": b"y"}, {"b": b"x"}, {})}
+    digests = {files_digest(files) for files in ({"a": b"x"}, {"a": b"y"}, {"b": b"x"}, {})}
     assert len(digests) == 4
 
 

@@ -68,8 +68,7 @@ def test_upstreams_failures_stand_behind_their_figures(recorded: Path) -> None:
 def test_timings(recorded: Path) -> None:
     timings = parse_perf((recorded / "results" / "perf-baseline-0.out").read_text())
     assert len(timings) == 12
-    assert timings[0].microseconds == 8.48
-    assert timings[0].runs == 122850
+    assert next(iter(timings.values())) == 8.48
 
 
 @pytest.mark.parametrize(

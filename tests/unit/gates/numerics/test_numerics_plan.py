@@ -123,7 +123,7 @@ def test_a_program_gets_the_cases_of_its_variants(recorded: Path) -> None:
     cases = check_cases()
     counted = {job.name: job.cases for job in manifest.jobs}
     for program in manifest.programs:
-        if not program.is_planted:
+        if not program.planted:
             assert counted[f"check-{program.name}"] == len(cases_for(program.variants, cases))
 
 

@@ -29,11 +29,24 @@ def codes(folder: Path) -> set[str]:
     return {problem.code for problem in result.problems}
 
 
-def edit(bundle: Path, name: str, old: str, new: str, count: int = 1) -> None:
+def edit(bundle: Path, name: str, old: str, new: str) -> None:
+    """Replace the first ``old`` in a result."""
     path = bundle / "results" / name
     text = path.read_text()
     assert old in text
-    path.write_text(text.replace(old, new, count))
+    path.write_text(text.replace(old, new, 1))
+
+
+def line_of(bundle: Path, name: str, *words: str) -> str:
+    """The first line of a result that has these words."""
+    lines = (bundle / "results" / name).read_text().splitlines()
+    return next(line for line in lines if all(word in line for word in words))
+
+
+def edit_check(bundle: Path, **changes: object) -> None:
+    """Change what the first case of :data:`CHECK` measured."""
+    line = line_of(bundle, f"{CHECK}.out", '{"case"')
+    edit(bundle, f"{CHECK}.out", line, json.dumps({**json.loads(line), **changes}))
 
 
 def test_the_run_on_the_gpu_passed(recorded: Path) -> None:
@@ -70,50 +83,27 @@ def test_every_planted_setting_was_noticed(recorded: Path) -> None:
 
 
 def test_a_wrong_setting_is_told_with_its_figures(bundle: Path) -> None:
-    # The planted results of (128, 16, f16), stride 64 and 8 warps, in place of those of a good setting.
-    wrong = (bundle / "results" / "planted-4.out").read_text()
-    launch = next(line for line in wrong.splitlines() if line.startswith("PATCHKIT-LAUNCH"))
-    kernel = json.loads(launch.partition(" ")[2])["kernel"]
-    good = (bundle / "results" / f"{CHECK}.out").read_text().splitlines()
-    at = next(n for n, line in enumerate(good) if kernel in line)
-    row = json.loads(good[at + 1])
-    good[at + 1] = json.dumps({**row, "nmse": 1.0e3, "row": 3.5e3})
-    (bundle / "results" / f"{CHECK}.out").write_text("\n".join(good) + "\n")
-    problem = next(each for each in judged(bundle).problems if each.code == "NUMERICS_WRONG")
-    assert "head size 128, 16 columns, f16: stride 128, 8 warps" in problem.message
+    edit_check(bundle, nmse=1.0e3, row=3.5e3)
+    (problem,) = judged(bundle).problems
+    assert problem.code == "NUMERICS_WRONG"
+    assert "head size 64, 16 columns, f32: stride 128, 8 warps" in problem.message
     assert "NMSE up to 1.0e+03" in problem.why
-    assert codes(bundle) == {"NUMERICS_WRONG"}
 
 
-def test_an_error_in_a_single_row_is_noticed(bundle: Path) -> None:
-    path = bundle / "results" / f"{CHECK}.out"
-    lines = path.read_text().splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith('{"case"'))
-    lines[at] = json.dumps({**json.loads(lines[at]), "row": 4.0e-4})
-    path.write_text("\n".join(lines) + "\n")
-    assert codes(bundle) == {"NUMERICS_WRONG"}
-
-
-def test_not_a_number_is_wrong(bundle: Path) -> None:
-    path = bundle / "results" / f"{CHECK}.out"
-    lines = path.read_text().splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith('{"case"'))
-    lines[at] = json.dumps({**json.loads(lines[at]), "nmse": -1.0, "row": -1.0, "finite": False})
-    path.write_text("\n".join(lines) + "\n")
+@pytest.mark.parametrize(
+    "changes", [{"row": 4.0e-4}, {"nmse": -1.0, "row": -1.0, "finite": False}], ids=["one row", "no number"]
+)
+def test_an_error_in_a_single_row_and_a_value_that_is_no_number_are_wrong(
+    bundle: Path, changes: dict[str, object]
+) -> None:
+    edit_check(bundle, **changes)
     assert codes(bundle) == {"NUMERICS_WRONG"}
 
 
 def test_a_failure_of_upstreams_own_tests_counts(bundle: Path) -> None:
-    path = bundle / "results" / f"{OPS}.out"
-    lines = path.read_text().splitlines()
-    at = next(
-        n
-        for n, line in enumerate(lines)
-        if "hsk=128" in line and "nb=35" in line and "prec=f32" in line and "OK" in line
-    )
-    lines[at] = lines[at].replace("OK", "FAIL")
-    text = "\n".join(lines) + "\n"
-    path.write_text(text.replace("3488/3488 tests passed", "3487/3488 tests passed"))
+    line = line_of(bundle, f"{OPS}.out", "hsk=128", "nb=35", "prec=f32", "OK")
+    edit(bundle, f"{OPS}.out", line, line.replace("OK", "FAIL"))
+    edit(bundle, f"{OPS}.out", "3488/3488 tests passed", "3487/3488 tests passed")
     assert codes(bundle) == {"NUMERICS_WRONG"}
 
 
@@ -166,14 +156,14 @@ def test_how_a_program_may_end(bundle: Path, sample: str, code: str) -> None:
     assert {"NUMERICS_NOT_MEASURED", "NUMERICS_UNFINISHED"} <= found
 
 
-def test_killed_at_its_limit_is_a_timeout(bundle: Path) -> None:
-    (bundle / "results" / f"{CHECK}.status").write_text("137 1210\n")
-    assert codes(bundle) == {"NUMERICS_TIMEOUT"}
-
-
-def test_a_crash_of_another_kind_is_no_lost_gpu(bundle: Path) -> None:
-    (bundle / "results" / f"{CHECK}.status").write_text("139 5\n")
-    assert codes(bundle) == {"NUMERICS_CRASH"}
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("137 1210", "NUMERICS_TIMEOUT"), ("139 5", "NUMERICS_CRASH")],
+    ids=["killed at its limit", "a crash is no lost GPU"],
+)
+def test_how_a_program_ended_is_told_by_its_status(bundle: Path, status: str, code: str) -> None:
+    (bundle / "results" / f"{CHECK}.status").write_text(f"{status}\n")
+    assert codes(bundle) == {code}
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.999])
@@ -202,15 +192,6 @@ def test_a_gpu_that_does_not_answer_afterwards(bundle: Path) -> None:
     assert codes(bundle) == {"NVIDIA_GPU_LOST"}
 
 
-def test_cuda_objects_that_differ(bundle: Path) -> None:
-    path = bundle / "results" / "objects.txt"
-    lines = path.read_text().splitlines()
-    at = next(n for n, line in enumerate(lines) if line.endswith("candidate/fattn.cu.o"))
-    lines[at] = "0" * 64 + lines[at][64:]
-    path.write_text("\n".join(lines) + "\n")
-    assert codes(bundle) == {"CUDA_OBJECTS_DIFFER"}
-
-
 def test_an_unsteady_compiler_s_objects_are_equal_when_two_builds_agree(bundle: Path) -> None:
     path = bundle / "results" / "objects.txt"
     lines = path.read_text().splitlines()
@@ -233,11 +214,9 @@ def test_cuda_objects_that_are_missing(bundle: Path) -> None:
 
 
 def test_cuda_tests_that_differ(bundle: Path) -> None:
-    path = bundle / "results" / "ops-candidate.out"
-    text = path.read_text()
-    first = next(line for line in text.splitlines() if "OK" in line and "FLASH_ATTN_EXT" in line)
-    text = text.replace(first, first.replace("OK", "FAIL"), 1)
-    path.write_text(text.replace("5248/5248 tests passed", "5247/5248 tests passed"))
+    line = line_of(bundle, "ops-candidate.out", "FLASH_ATTN_EXT", "OK")
+    edit(bundle, "ops-candidate.out", line, line.replace("OK", "FAIL"))
+    edit(bundle, "ops-candidate.out", "5248/5248 tests passed", "5247/5248 tests passed")
     assert codes(bundle) == {"CUDA_COUNTS_DIFFER"}
 
 
@@ -245,10 +224,8 @@ def test_cuda_that_is_slower_counts_only_when_the_programs_differ(bundle: Path) 
     for path in (bundle / "results").glob("perf-candidate-*.out"):
         path.write_text(re.sub(r"([\d.]+) us/run", _half_as_long_again, path.read_text()))
     assert judged(bundle).verdict == "passed"
-    text = (bundle / "results" / "programs.txt").read_text().splitlines()
-    at = next(n for n, line in enumerate(text) if line.endswith("candidate-ops"))
-    text[at] = "1" * 64 + text[at][64:]
-    (bundle / "results" / "programs.txt").write_text("\n".join(text) + "\n")
+    line = line_of(bundle, "programs.txt", "candidate-ops")
+    edit(bundle, "programs.txt", line, "1" * 64 + line[64:])
     assert codes(bundle) == {"CUDA_SLOWER"}
 
 

@@ -1,0 +1,30 @@
+"""The candidate of a series for gfx1151 at build 6900, ready for gates that compile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.toolchain import Toolchain
+from patchkit.candidate.apply import run_apply
+from patchkit.candidate.find import find_candidate
+from patchkit.candidate.plan import Request
+from patchkit.candidate.subject import Subject, make_subject
+from patchkit.candidate.workspace import Workspace
+from patchkit.series.folder import SeriesDir
+
+ARCH = "gfx1151"
+
+
+def subject_for(series: SeriesDir, cache: Path, toolchain: Toolchain, archs: Sequence[str]) -> Subject:
+    """Apply the series in the cache that tests of gates share; ``archs`` are the GPUs that gates see."""
+    workspace = Workspace(series=series, cache_root=cache, reporter=NullReporter())
+    with FileLock(cache.with_name("gates.lock")):  # other tests move the branch
+        run_apply(Request(archs=(ARCH,), unlocked=True), workspace, checkout=None)
+        repository, candidate = find_candidate(workspace, (ARCH,), "b6900")
+        subject = make_subject(workspace, repository, candidate, toolchain)
+    return replace(subject, profiles={arch: subject.profiles[arch] for arch in archs})
