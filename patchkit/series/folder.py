@@ -10,8 +10,6 @@ from patchkit.base.errors import ConfigError, Location
 
 Origin = Literal["named", "checkout", "installed"]
 
-PARTS = ("patches", "templates", "arch_profiles")
-"""The folders of a series."""
 _FOLDERS = ("patches", "arch_profiles")
 
 
