@@ -18,8 +18,11 @@ from patchkit.kernels.occupancy import (
 from patchkit.kernels.wmma import (
     UPSTREAM,
     VARIANTS,
+    WmmaParams,
+    WmmaVariant,
     choose_params,
-    estimate_waves,
+    estimate_vgprs,
+    lds_bytes,
     legal_params,
     violations,
 )
@@ -63,6 +66,12 @@ def test_a_larger_register_file_never_holds_fewer_waves(gpu, vgprs, lds, threads
     assert resident_waves(vgprs, lds, threads, gpu) <= resident_waves(vgprs, lds, threads, larger)
 
 
+def _waves(variant: WmmaVariant, params: WmmaParams, gpu: HardwareLimits) -> int:
+    """Resident waves per SIMD at the estimated registers (spilling beyond the cap) and the exact LDS."""
+    vgprs = min(estimate_vgprs(variant, params), gpu.max_vgprs_per_wave)
+    return resident_waves(vgprs, lds_bytes(variant, params), params.nwarps * gpu.wave_size, gpu)
+
+
 @given(GPUS, st.sampled_from(VARIANTS))
 def test_chosen_parameters_are_legal_and_hold_no_fewer_waves_than_upstreams(gpu, variant) -> None:
     try:
@@ -73,7 +82,7 @@ def test_chosen_parameters_are_legal_and_hold_no_fewer_waves_than_upstreams(gpu,
     assert violations(variant, choice, gpu) == {}
     assert choice in legal_params(variant, gpu)
     if UPSTREAM in legal_params(variant, gpu):
-        assert estimate_waves(variant, choice, gpu) >= estimate_waves(variant, UPSTREAM, gpu)
+        assert _waves(variant, choice, gpu) >= _waves(variant, UPSTREAM, gpu)
 
 
 @given(GPUS, st.sampled_from(VARIANTS))

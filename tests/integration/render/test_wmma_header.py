@@ -15,7 +15,7 @@ import pytest
 
 from patchkit.edits.context import make_context, make_guard
 from patchkit.edits.templates import PatchRenderer
-from patchkit.kernels.wmma import wmma_table
+from patchkit.kernels.wmma import lds_bytes, wmma_table
 from patchkit.series.catalogue import load_series
 from patchkit.series.profile import load_profile
 
@@ -77,7 +77,7 @@ def _compare(rows, cc: int) -> str:
             lines.append(f"static_assert({getter}({call}) == {value});")
         lines.append(f"static_assert(ggml_cuda_fattn_wmma_get_min_waves({call}) == {params.min_waves});")
         lds = f"ggml_cuda_fattn_wmma_lds_bytes({call}, {params.kq_stride}, {params.nwarps})"
-        lines.append(f"static_assert({lds} == {row.lds_bytes});")
+        lines.append(f"static_assert({lds} == {lds_bytes(row.variant, params)});")
     lines.append("static_assert(ggml_cuda_fattn_wmma_get_config(72, 16, 2) == 0);")
     return "\n".join([*lines, "return bad;"])
 
