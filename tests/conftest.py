@@ -97,9 +97,8 @@ def isolated_environment(
     monkeypatch.setenv("HOME", str(home))
     for name, folder in (("CACHE_HOME", ".cache"), ("CONFIG_HOME", ".config"), ("DATA_HOME", ".local/share")):
         monkeypatch.setenv(f"XDG_{name}", str(home / folder))
-    # Programs that tests start find patchkit compiled, whether or not they may write beside the source.
+    # Or each program that a test starts compiles all of patchkit: half a second.
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(_TEST_CACHE / "bytecode"))
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.delenv("LANG", raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,6 +22,9 @@ _PRELUDE = "/patchkit/prelude.h"
 # libclang 18 (LLVM 18) predates these targets. Their parse runs as the named relative, with the
 # arch macro swapped: same instruction family, and only extents and syntax are read.
 _STAND_INS = {"gfx1152": "gfx1150", "gfx1153": "gfx1150", "gfx950": "gfx942"}
+
+# ``#include`` and ``__has_include``; the last group is what is neither in quotes nor in angles: a macro.
+_INCLUDE = re.compile(rb'(?:#[ \t]*|__has_)include(?:_next)?[ \t(]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w))')
 
 _KINDS = cindex.CursorKind
 _CONTAINERS = frozenset(
@@ -94,7 +98,39 @@ def parse_tree(
     without ``with_skipped`` the tree does not know what the preprocessor left out.
     Raises the errors of :func:`patchkit.cpp.libclang.parse_unit`.
     """
-    return _parse(path, tuple(files.items()), arch, which, tuple(defines), with_skipped=with_skipped)
+    read = tuple(sorted(_reachable(path, files).items()))
+    return _parse(path, read, arch, which, tuple(defines), with_skipped=with_skipped)
+
+
+def _reachable(path: str, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The files that a parse of one of them may read: whatever has the name of an include, in any branch.
+
+    Most files of a tree are none of it, and a change of theirs leaves the parse what it was.
+    """
+    named: dict[str, list[str]] = {}
+    for name in files:
+        named.setdefault(name.rpartition("/")[2], []).append(name)
+    found, waiting = set[str](), [path]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            includes = _included(files[name])
+            if includes is None:
+                return files
+            waiting += [each for base in includes for each in named.get(base, ())]
+    return {name: files[name] for name in found}
+
+
+@lru_cache(maxsize=1024)
+def _included(data: bytes) -> frozenset[str] | None:
+    """Names without folders of what a file includes or asks for; None when a macro says what."""
+    words = [quoted or angled for quoted, angled, _ in _INCLUDE.findall(data)]
+    return (
+        frozenset(word.rpartition(b"/")[2].decode("utf-8", "replace") for word in words)
+        if all(words)
+        else None
+    )
 
 
 # A bump parses the same versions of a file for every set of patches, the gates those of the candidate again.

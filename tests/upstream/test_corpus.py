@@ -90,9 +90,18 @@ def test_the_patch_for_rdna4_is_on_its_builds_and_alone(corpus_series, test_cach
     assert applied == (["mmvq-decode-warps"] if build >= 9586 else [])
 
 
-@pytest.mark.parametrize("asked", [("--arch=gfx1151", *WITH_ALL), RDNA4], ids=["gfx1151", "gfx1200"])
 @pytest.mark.parametrize("build", ordinary(BUILDS, (7551,)))
-def test_outside_its_era_an_edit_is_confirmed_or_refused(all_builds, test_cache, build, asked):
+def test_outside_its_era_an_edit_is_confirmed_or_refused(all_builds, test_cache, build):
+    confirmed_or_refused(all_builds, test_cache, build, RDNA4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("build", BUILDS)
+def test_outside_their_era_all_edits_are_confirmed_or_refused(all_builds, test_cache, build):
+    confirmed_or_refused(all_builds, test_cache, build, ("--arch=gfx1151", *WITH_ALL))
+
+
+def confirmed_or_refused(all_builds, test_cache, build, asked):
     code, report = plan(all_builds, test_cache, build, *asked)
     arch = asked[0].removeprefix("--arch=")
     if code == 0:

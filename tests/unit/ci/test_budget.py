@@ -54,11 +54,10 @@ def run(project: Path, budget: float, *more: str) -> tuple[list[str], str]:
     return ran, done.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "workers"])
-def test_what_passed_on_the_same_files_is_not_run_again(project: Path, workers: tuple[str, ...]) -> None:
-    ran, _ = run(project, 60, *workers)
+def test_what_passed_on_the_same_files_is_not_run_again(project: Path) -> None:
+    ran, _ = run(project, 60, "-n", "2")
     assert ran == ["test_quick", "test_slow", "test_weak"]
-    ran, said = run(project, 60, *workers)
+    ran, said = run(project, 60, "-n", "2")
     assert ran == []
     assert "not run: 3 tests that passed on these files on 20" in said
 

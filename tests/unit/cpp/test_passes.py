@@ -37,6 +37,27 @@ def test_headers_of_the_tree_are_read_but_only_the_main_file_is_listed():
     assert found.issues == ()
 
 
+FOLDER = "ggml/src/ggml-cuda"
+
+
+@pytest.mark.parametrize(
+    "include",
+    [
+        '#include "a.cuh"',
+        '#include "vendors/../a.cuh"',
+        "#  include <a.cuh>",
+        '#define NAME "a.cuh"\n#include NAME',
+        '#if __has_include("a.cuh")\n#include "a.cuh"\n#endif',
+        '#include "other.cuh"',
+    ],
+)
+def test_what_an_include_reaches_is_read_anew_when_it_changes(include):
+    files = {f"{FOLDER}/other.cuh": b'#include "a.cuh"\n', f"{FOLDER}/vendors/hip.h": b"\n"}
+    text = f"{include}\n#ifdef HERE\nvoid f() {{ }}\n#endif\n"
+    assert names(text, **files, **{f"{FOLDER}/a.cuh": b"\n"}) == []
+    assert names(text, **files, **{f"{FOLDER}/a.cuh": b"#define HERE\n"}) == ["f"]
+
+
 @pytest.mark.parametrize(
     "broken",
     [
