@@ -44,7 +44,6 @@ FOLDER = "ggml/src/ggml-cuda"
     "include",
     [
         '#include "a.cuh"',
-        '#include "vendors/../a.cuh"',
         "#  include <a.cuh>",
         '#define NAME "a.cuh"\n#include NAME',
         '#if __has_include("a.cuh")\n#include "a.cuh"\n#endif',
