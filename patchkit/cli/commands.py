@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "show": "Show one patch or one GPU in full.",
         "build": "Build the baseline and the candidate for this machine, side by side.",
         "verify": "Prove what can be proven of the candidate, and say what was not.",
-        "report": "Make a report of what verify found: text, Markdown, JUnit, SARIF or HTML.",
+        "report": "Make a report of what verify found, in one of several formats.",
         "gate": "Judge a pull request: run only the gates that its changes can affect.",
         "numerics": "Measure the patched kernel's numbers on an NVIDIA GPU, here or elsewhere.",
         "package": "Make a wheel of the candidate's programs.",

@@ -1,1 +1,1 @@
-"""What the gates found, for people and programs: text, Markdown, JUnit, SARIF and HTML."""
+"""What the gates found, in one format for each reader; ``registry`` lists them."""

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 class Format:
     """One format.
 
-    ``render`` names the function that makes the text of a :class:`patchkit.report.model.Run`, with its matrix
-    when ``has_tables``. ``ending`` is that of its files. ``option`` is the help of the option of ``verify``
-    that writes it beside a run; empty: there is none.
+    ``render`` names the function that makes the text of a :class:`patchkit.report.model.Run`: its headline,
+    all that is ``open`` in it, every problem, and where the format has a place for them each gate's tables.
+    The texts of a run have no control characters but line feeds, whoever wrote the evidence; what is made of
+    them must not have any either. ``shows_sweep``: it also shows the matrix of a sweep, else that is refused.
+    ``ending`` is that of its files, and ``patchkit gate --reports`` writes those that have one. ``option`` is
+    the help of the option of ``verify`` that writes it beside a run; empty: there is none.
     """
 
     name: str
@@ -19,7 +22,7 @@ class Format:
     ending: str
     about: str
     option: str = ""
-    has_tables: bool = False
+    shows_sweep: bool = False
 
 
 FORMATS: tuple[Format, ...] = (
@@ -28,14 +31,14 @@ FORMATS: tuple[Format, ...] = (
         render="patchkit.report.terminal:terminal_report",
         ending="",
         about="plain text, what was not proven first",
-        has_tables=True,
+        shows_sweep=True,
     ),
     Format(
         name="markdown",
         render="patchkit.report.markdown:markdown_report",
         ending="md",
         about="for the summary of a step of GitHub Actions",
-        has_tables=True,
+        shows_sweep=True,
     ),
     Format(
         name="junit",
@@ -57,7 +60,7 @@ FORMATS: tuple[Format, ...] = (
         ending="html",
         about="one page with sortable tables and drawings, without network or scripts",
         option="Write a page to read without network.",
-        has_tables=True,
+        shows_sweep=True,
     ),
 )
 

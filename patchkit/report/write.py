@@ -128,9 +128,9 @@ def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table
 
 def check_sweep_shown(form: str, *, is_made: bool) -> None:
     """Whether a matrix can be part of the report, if one is made at all. Raises REPORT_SWEEP."""
-    if is_made and find_format(form).has_tables:
+    if is_made and find_format(form).shows_sweep:
         return
-    *others, last = (each.name for each in FORMATS if each.has_tables)
+    *others, last = (each.name for each in FORMATS if each.shows_sweep)
     raise UsageError(
         f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone makes no report",
         code="REPORT_SWEEP",

@@ -12,7 +12,7 @@ from patchkit.base.errors import ExitCode
 from patchkit.cli.gate_options import check_beside_document
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
-from patchkit.report.registry import format_names
+from patchkit.report.registry import FORMATS, format_names
 
 if TYPE_CHECKING:
     from patchkit.report.model import Run
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     "--sweep",
     type=FOLDER,
     metavar="FILE",
-    help="Also show this matrix of patchkit sweep --json; not as junit or sarif.",
+    help="Also show this matrix of patchkit sweep --json; not as "
+    + " or ".join(form.name for form in FORMATS if not form.shows_sweep)
+    + ".",
 )
 @click.option("--out", type=FOLDER, metavar="FILE", help="Write there instead of to stdout.")
 def command(

@@ -126,7 +126,8 @@ def command(
     --publish the candidate becomes a branch under the name that people pull, if the gates that the series
     requires have passed; its last commit names every gate and the evidence.
 
-    --html, --junit, --sarif and --summary are written also when a gate fails, or could not be run.
+    The files of reports (--summary and one option for each format) are written also when a gate fails, or
+    could not be run.
     """
     from patchkit.gates.verify import failures, run_verify
 

@@ -16,6 +16,7 @@ from adopted import adopt
 from command_line import process_environment, process_start, run_patchkit
 
 from patchkit.base.errors import ExitCode
+from patchkit.report.registry import FORMATS
 
 ROOT = Path(__file__).resolve().parents[3]
 WHOLE = ROOT / "tests" / "corpus" / "evidence" / "whole"
@@ -87,7 +88,8 @@ def test_a_matrix_is_never_left_out_in_silence(sweep: Path, tmp_path: Path, opti
     code, out, err = run("report", str(WHOLE), "--sweep", str(sweep), *options)
     assert code == ExitCode.USAGE
     assert "REPORT_SWEEP" in out + err
-    assert "--format terminal, markdown or html" in out + err
+    *others, last = [form.name for form in FORMATS if form.shows_sweep]
+    assert f"--format {', '.join(others)} or {last}" in out + err
     page = tmp_path / "page"
     argv = ("report", str(WHOLE), "--sweep", str(sweep), "--json", "--format", "html", "--out", str(page))
     assert run(*argv)[0] == 0
@@ -135,7 +137,7 @@ def test_broken_evidence_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evidence", "page.html"]
 
 
-@pytest.mark.parametrize("option", ["--html", "--junit", "--sarif", "--summary"])
+@pytest.mark.parametrize("option", [*(f"--{form.name}" for form in FORMATS if form.option), "--summary"])
 def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path: Path, option: str) -> None:
     missing = tmp_path / "no" / "report"
     code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", option, str(missing))
@@ -233,7 +235,7 @@ def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(tmp_path: Path,
     problem |= {"where": [f"{path}:3"], "places": [{"path": path, "line": 3}]}
     report["gates"][-1]["problems"] = [problem]
     (folder / "report.json").write_text(json.dumps(report))
-    for form in ("markdown", "junit", "sarif", "html"):
+    for form in (form.name for form in FORMATS if form.name != "terminal"):
         code, out, err = run("report", str(folder), "--format", form, "--cache-dir", str(cache))
         assert code == 0, err
         assert str(tmp_path) not in out
