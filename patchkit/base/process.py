@@ -105,6 +105,8 @@ def run_tool(  # noqa: PLR0913 - the least that subprocess needs to be told
     environment = {**tool_environment(os.environ), **(env or {})}
     program = _find(argv[0], environment)
     reporter.command(shlex.join(argv))
+    if stop is not None and stop.is_set():
+        raise ToolStopped(f"{Path(argv[0]).name} was not started")
     began = time.monotonic()
     try:
         process = subprocess.Popen(  # noqa: S603  # no shell; the arguments are patchkit's own

@@ -71,12 +71,24 @@ def parse_kernels(
     )
 
 
-def _is_trap(assembly: str, name: str) -> bool:
+def kernel_code(assembly: str, name: str) -> str:
+    """The lines of one kernel, by its mangled name, from its label on.
+
+    Functions that it calls, because the compiler did not inline them, are not among them.
+
+    Raises:
+        ASSEMBLY_MALFORMED: there is no such kernel.
+    """
     start = assembly.find(f"\n{name}:")
     end = _BODY_END.search(assembly, start + 1)
     if start < 0 or end is None:
         raise _malformed(name, "there is no label of its name, or no section behind it")
-    return _END.search(assembly, start, end.start()) is None
+    return assembly[start + 1 : end.start()]
+
+
+def _is_trap(assembly: str, name: str) -> bool:
+    """Whether a kernel never ends: what upstream's NO_DEVICE_CODE compiles to."""
+    return _END.search(kernel_code(assembly, name)) is None
 
 
 def _metadata(assembly: str) -> dict[str, int]:

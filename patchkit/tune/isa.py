@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.base.errors import ToolchainError
+from patchkit.build.compile import kernel_code
 
 _LABEL = re.compile(r"^(?:\.L(?P<label>BB\d+_\d+):|; %bb\.\d+:)(?P<comment>.*)$")
 _HEADER = re.compile(r"Loop Header: Depth=1\b")
@@ -67,7 +67,7 @@ def loop_lines(assembly: str, kernel: str) -> list[str]:
     Raises:
         ASSEMBLY_MALFORMED: there is no such kernel.
     """
-    blocks = list(_blocks(_body(assembly, kernel)))
+    blocks = list(_blocks(kernel_code(assembly, kernel).splitlines()))
     loops: dict[str, list[str]] = {}
     for label, comment, lines in blocks:
         header = label if _HEADER.search(comment) else None
@@ -83,19 +83,6 @@ def loop_lines(assembly: str, kernel: str) -> list[str]:
 def _weight(lines: list[str]) -> tuple[int, int]:
     names = [found[1] for line in lines if (found := _INSTRUCTION.match(line))]
     return (sum(bool(_MATRIX.match(name)) for name in names), len(names))
-
-
-def _body(assembly: str, kernel: str) -> list[str]:
-    start = assembly.find(f"\n{kernel}:")
-    end = assembly.find("\n\t.section", start + 1)
-    if start < 0 or end < 0:
-        raise ToolchainError(
-            f"the assembly has no kernel {kernel}",
-            code="ASSEMBLY_MALFORMED",
-            why="there is no label of its name, or no section behind it",
-            hint="patchkit doctor shows the compiler",
-        )
-    return assembly[start + 1 : end].splitlines()
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, str, list[str]]]:

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from demo_world import FOLDER, git, make_upstream, pin_text
 
+from patchkit.gates.registry import gate_names
+
 WITHOUT = "gfx1030"  # no patch of the small series is for it
 ON = '[patches]\ndemo-twin = {{ default = "{default}", why = "for the test", source = "the test" }}\n\n'
 VERIFY = ("verify", "--no-gpu", "--arch", WITHOUT)
 _NO_ROCM = {"ROCM_PATH": "/nowhere"}
-LADDER = {
-    *("anchors", "isolation", "compile", "resources", "launch"),
-    *("numerics", "backend-ops", "logits", "bench"),
-}
+GATES = gate_names()
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_no_gate_runs_no_compiler_is_needed_and_the_answer_is_no_yes(empty) -> N
     told = empty.run(*VERIFY, "--json", env=_NO_ROCM)
     document = json.loads(told.stdout)
     assert (told.returncode, document["ok"], document["nothing_to_prove"]) == (10, False, True)
-    assert {row["gate"] for row in document["gates"]} == LADDER
+    assert {row["gate"] for row in document["gates"]} == set(GATES)
     assert {(row["verdict"], row["summary"], row["evidence"]) for row in document["gates"]} == {
         ("not run", "nothing to prove: the candidate has no patch, it is upstream's own tree", None)
     }
@@ -127,14 +126,14 @@ def test_a_report_for_programs_has_no_test_that_passed(empty) -> None:
     assert empty.run(*VERIFY, "--junit", str(junit), "--sarif", str(sarif)).returncode == 10
     (suite,) = ET.parse(junit).getroot()
     cases = list(suite.iter("testcase"))
-    assert {case.get("name") for case in cases} == LADDER
+    assert {case.get("name") for case in cases} == set(GATES)
     assert {case[0].tag for case in cases} == {"skipped"}
     assert all("nothing to prove" in (case[0].get("message") or "") for case in cases)
-    assert suite.get("skipped") == suite.get("tests") == str(len(LADDER))
+    assert suite.get("skipped") == suite.get("tests") == str(len(GATES))
     (run,) = json.loads(sarif.read_text())["runs"]
     told = run["invocations"][0]["toolExecutionNotifications"]
     assert told[0]["message"]["text"].startswith("Nothing to prove")
-    assert (len(told), run["results"]) == (1 + len(LADDER), [])
+    assert (len(told), run["results"]) == (1 + len(GATES), [])
     document = json.loads(empty.run("report", "--arch", WITHOUT, "--json").stdout)
     assert (document["ok"], document["nothing_to_prove"]) == (False, True)
 

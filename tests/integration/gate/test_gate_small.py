@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FIRST = "patches/0001-demo-launch-bounds/patch.toml"
 SECOND = "patches/0002-demo-twin/patch.toml"
 PROFILE = "arch_profiles/gfx1151.toml"
-LADDER = gate_names()
+GATES = gate_names()
 
 
 def judge_now(request: GateRequest, workspace: Workspace) -> Verdict:
@@ -171,7 +171,7 @@ def test_a_text_in_a_profile_needs_the_place_and_nothing_that_compiles(small: Sm
     verdict = small.judge(small.edited(PROFILE, 'why = "for the test"', 'why = "for two tests"'), lock=True)
     assert verdict.word == "passed"
     assert verdict.ran == ("anchors",)
-    assert states(verdict) == dict.fromkeys(LADDER, "not needed") | {"anchors": "passed"}
+    assert states(verdict) == dict.fromkeys(GATES, "not needed") | {"anchors": "passed"}
     assert verdict.judged[0].reasons[0] == PROFILE
 
 
@@ -234,7 +234,7 @@ def test_a_fact_of_the_target_needs_the_gates_that_count_with_it(small: Small) -
 def test_other_bytes_need_the_whole_ladder(small: Small) -> None:
     verdict = small.judge(small.edited(SECOND, "scale = 3", "scale = 4"), lock=True, explain=True)
     assert set(states(verdict).values()) == {"would run"}
-    assert verdict.needed == LADDER
+    assert verdict.needed == GATES
     assert verdict.word == "explained"
 
 
@@ -498,7 +498,7 @@ def test_a_new_pin_is_a_new_candidate(small: Small) -> None:
     (one,) = verdict.judged
     assert (one.build, one.tree_before) == (2, None)
     assert "patches/upstream.lock: b2 is a new pin" in one.reasons
-    assert verdict.needed == LADDER
+    assert verdict.needed == GATES
 
 
 def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None:
@@ -537,7 +537,7 @@ def test_a_patch_that_is_no_longer_on_makes_another_candidate(small: Small) -> N
     (one,) = verdict.judged
     assert (one.name, one.patches) == ("gfx1151 on b1", ("demo-launch-bounds",))
     assert "its patches are demo-launch-bounds instead of demo-launch-bounds, demo-twin" in one.reasons
-    assert verdict.needed == LADDER
+    assert verdict.needed == GATES
 
 
 def test_a_head_that_is_behind_is_told(small: Small) -> None:
@@ -629,7 +629,7 @@ def judged(fork: Small, base: str = "main", **options: object) -> Verdict:
 def test_a_fork_that_carries_what_the_series_gives_needs_the_ladder(fork: Small) -> None:
     verdict = judged(fork)
     assert (verdict.pull.kind, verdict.word) == ("fork", "explained")
-    assert verdict.needed == LADDER
+    assert verdict.needed == GATES
     assert verdict.judged[0].patches == ("demo-launch-bounds", "demo-twin")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from thorough import ordinary
 
+from patchkit.gates.registry import gate_names
 from patchkit.kernels.wmma import UPSTREAM, WmmaRow, wmma_table
 from patchkit.series.profile import load_profile
 
@@ -25,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[3]
 PROFILE = "arch_profiles/gfx1151.toml"
 DECODE = "patches/0003-fattn-decode-tile/patch.toml"
 FALLBACK = "patches/0004-tile-config-guard"
-LADDER = ("anchors", "isolation", "compile", "resources", "launch")
+GATES = gate_names("anywhere")
+UP_TO_ISOLATION = GATES[: GATES.index("isolation") + 1]
+UP_TO_RESOURCES = GATES[: GATES.index("resources") + 1]
 
 Changes = Mapping[str, "str | None"]
 
@@ -156,7 +159,7 @@ COMPILED = (
         make=profile_value,
         verdict="passed",
         exit_code=0,
-        ran=LADDER,
+        ran=GATES,
         relock=True,
     ),
     PullRequest(
@@ -164,7 +167,7 @@ COMPILED = (
         make=new_patch,
         verdict="passed",
         exit_code=0,
-        ran=LADDER,
+        ran=GATES,
         relock=True,
     ),
     PullRequest(
@@ -173,7 +176,7 @@ COMPILED = (
         verdict="blocked",
         exit_code=1,
         code="ISOLATION_HOST",
-        ran=LADDER[:2],
+        ran=UP_TO_ISOLATION,
         relock=True,
     ),
     PullRequest(
@@ -181,7 +184,7 @@ COMPILED = (
         make=lambda project: project.bumped(),
         verdict="passed",
         exit_code=0,
-        ran=LADDER,
+        ran=GATES,
         relock=True,
         candidate="gfx1151 on b6901",
     ),
@@ -191,7 +194,7 @@ COMPILED = (
         verdict="blocked",
         exit_code=1,
         code="ISOLATION_UNITS",
-        ran=LADDER[:2],
+        ran=UP_TO_ISOLATION,
         relock=True,
     ),
     PullRequest(
@@ -200,7 +203,7 @@ COMPILED = (
         verdict="blocked",
         exit_code=1,
         code="RESOURCES_WORSE",
-        ran=LADDER[:4],
+        ran=UP_TO_RESOURCES,
         relock=True,
     ),
 )
@@ -280,7 +283,7 @@ def test_a_fork_that_carries_the_candidate_goes_through_the_gates(
     project.git("update-ref", "refs/heads/pr", applied["commits"][-1]["commit"], at=fork)
     found = project.gate("pr", "--repo", str(fork), *where[:2])
     assert (found.document["repository"], found.document["verdict"], found.code) == ("fork", "passed", 0)
-    assert tuple(found.document["ran"]) == LADDER
+    assert tuple(found.document["ran"]) == GATES
 
 
 def test_the_document_has_the_table() -> None:
