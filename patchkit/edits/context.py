@@ -10,8 +10,6 @@ from patchkit.kernels.occupancy import HardwareLimits, limits_of
 from patchkit.kernels.wmma import WmmaRow, wmma_table
 from patchkit.series.profile import ArchProfile, TunedMmq, TunedMmvqBatch, TunedMmvqWarps, TunedTile
 
-_ACC_BYTES = {"f16": 2, "f32": 4}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchView:
@@ -31,19 +29,6 @@ class ArchView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WmmaRowView:
-    """One row of the tile table; ``acc_bytes`` is 2 for half accumulators, 4 for float."""
-
-    head_size: int
-    ncols: int
-    acc_bytes: int
-    kq_stride: int
-    nwarps: int
-    min_waves: int
-    origin: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaTableView:
     """All rows of one target; ``warp_size`` in lanes, ``lds_limit`` in bytes per block."""
 
@@ -51,7 +36,7 @@ class WmmaTableView:
     note: str
     warp_size: int
     lds_limit: int
-    rows: tuple[WmmaRowView, ...]
+    rows: tuple[WmmaRow, ...]
 
 
 def make_guard(macros: Sequence[str], targets: Sequence[ArchProfile]) -> Guard:
@@ -97,7 +82,7 @@ def _wmma(profile: ArchProfile) -> WmmaTableView:
         note=_note(limits),
         warp_size=limits.wave_size,
         lds_limit=limits.lds_per_workgroup_bytes,
-        rows=tuple(_row(row) for row in wmma_table(profile)),
+        rows=wmma_table(profile),
     )
 
 
@@ -105,16 +90,4 @@ def _note(limits: HardwareLimits) -> str:
     return (
         f"{limits.vgprs_per_simd} VGPRs per SIMD lane in steps of {limits.vgpr_granule}, "
         f"{limits.lds_pool_bytes // 1024} KiB of LDS shared by its blocks, wave{limits.wave_size}"
-    )
-
-
-def _row(row: WmmaRow) -> WmmaRowView:
-    return WmmaRowView(
-        head_size=row.variant.head_size,
-        ncols=row.variant.ncols,
-        acc_bytes=_ACC_BYTES[row.variant.acc],
-        kq_stride=row.params.kq_stride,
-        nwarps=row.params.nwarps,
-        min_waves=row.params.min_waves,
-        origin=row.origin,
     )

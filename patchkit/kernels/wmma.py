@@ -28,6 +28,11 @@ class WmmaVariant:
     ncols: int
     acc: Accumulator
 
+    @property
+    def acc_bytes(self) -> int:
+        """Size of KQ_acc_t in bytes, by which the C++ of the table tells the two apart."""
+        return {"f16": 2, "f32": 4}[self.acc]
+
     def __str__(self) -> str:
         return f"head size {self.head_size}, {self.ncols} columns, {self.acc}"
 
@@ -196,11 +201,21 @@ Origin = Literal["tuned", "model", "upstream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaRow:
-    """One row, and whether the profile, the model or build 6900 chose its params."""
+    """One row, and whether the profile, the model or build 6900 chose its params.
+
+    Templates read the numbers by the names that they have in upstream's kernel.
+    """
 
     variant: WmmaVariant
     params: WmmaParams
     origin: Origin
+
+    head_size = property(lambda row: row.variant.head_size)
+    ncols = property(lambda row: row.variant.ncols)
+    acc_bytes = property(lambda row: row.variant.acc_bytes)
+    kq_stride = property(lambda row: row.params.kq_stride)
+    nwarps = property(lambda row: row.params.nwarps)
+    min_waves = property(lambda row: row.params.min_waves)
 
 
 def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:

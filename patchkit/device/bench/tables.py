@@ -404,7 +404,7 @@ def csv_table(table: Table) -> str:
 
 
 def json_table(table: Table) -> dict[str, object]:
-    """Plain data: speeds in tokens per second, changes as fractions, intervals as pairs or null."""
+    """The table for ``--json``: tokens per second, changes as fractions, intervals as pairs or null."""
     return {
         "labels": list(table.labels),
         "base": table.labels[table.base],

@@ -16,7 +16,6 @@ from patchkit.kernels.wmma import UPSTREAM, VARIANTS, WmmaParams, WmmaVariant, l
 # 'Compute Capabilities').
 STATIC_LIMIT = 48 * 1024
 
-_ACC_BYTES = {"f16": 2, "f32": 4}
 _LANES = 32
 
 
@@ -148,7 +147,7 @@ def rows_text(program: Program) -> str:
     lines = [f"// Program '{program.name}'"]
     for variant in VARIANTS:
         point = points.get(variant)
-        size = _ACC_BYTES[variant.acc]
+        size = variant.acc_bytes
         if point is not None and program.planted:
             test = f"D == {variant.head_size} && ncols == {variant.ncols} && acc_bytes == {size}"
             lines.append(
