@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pickle
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -201,3 +205,55 @@ def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> N
     commit = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
     assert _get(pin, cache=cache, source="sdist") == (commit, "sdist")
     assert _get(pin, cache=cache) == (commit, "cache")
+
+
+def test_a_hostile_environment(
+    upstream, index, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trap = tmp_path / "trapped"
+    (tmp_path / "hooks").mkdir()
+    for name in ("reference-transaction", "post-checkout", "pre-auto-gc"):
+        (tmp_path / "hooks" / name).write_text(f"#!/bin/sh\ntouch {trap}\n")
+        (tmp_path / "hooks" / name).chmod(0o755)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path / "hooks"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(tmp_path / "hooks"))
+    monkeypatch.setenv("LC_ALL", "xx")
+    for source in ("git", "sdist"):
+        here = open_cache(tmp_path / source)
+        got = obtain(upstream.pin(), cache=here, source=source, index_url=index.url, reporter=REPORTER)
+        assert got == upstream.commit
+    assert not trap.exists()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+_OBTAIN = """
+import pickle, sys
+from pathlib import Path
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.base.reporter import NullReporter
+pin, root, source, url = pickle.loads(bytes.fromhex(sys.argv[1]))
+print(obtain(pin, cache=open_cache(root), source=source, index_url=url, reporter=NullReporter()))
+"""
+
+
+def test_two_processes_at_once(upstream, index, cache: Cache) -> None:
+    both = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                _OBTAIN,
+                pickle.dumps((upstream.pin(), cache.root, source, index.url)).hex(),
+            ],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for source in ("git", "sdist")
+    ]
+    assert [process.communicate()[0].strip() for process in both] == [upstream.commit] * 2
