@@ -389,7 +389,7 @@ def csv_table(table: Table) -> str:
         titles += [f"{label} {what}" for what in ("t/s", "low", "high", "repetitions")]
     for index in table.others:
         titles += [f"{table.labels[index]} {what}" for what in ("change_percent", "low", "high")]
-    writer.writerow(titles)
+    writer.writerow(map(_no_formula, titles))
     for line in table.lines:
         row: list[object] = [*asdict(line.model).values(), line.test, line.prompt, line.generated, line.depth]
         for cell in line.cells:
@@ -399,8 +399,13 @@ def csv_table(table: Table) -> str:
             change = line.change(table.base, index)
             low, high = _ends(line.change_interval(table.base, index), 100)
             row += ["" if change is None else 100 * change, low, high]
-        writer.writerow(row)
+        writer.writerow(map(_no_formula, row))
     return out.getvalue()
+
+
+def _no_formula(cell: object) -> object:
+    """What a spreadsheet would run as a formula, as a text: names of models come from strangers' files."""
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in {"=", "+", "-", "@"} else cell
 
 
 def json_table(table: Table) -> dict[str, object]:

@@ -248,6 +248,16 @@ def test_csv_has_unrounded_figures(series) -> None:
     assert (rows[0]["B low"], rows[0]["test"]) == ("", "pp64")
 
 
+def test_no_cell_is_a_formula(series) -> None:
+    table = compare_series(
+        [series("=A", model_type="+cmd|' /C calc'!A0"), series("B", model_type="+cmd|' /C calc'!A0")]
+    )
+    titles, first, *_ = csv.reader(io.StringIO(csv_table(table)))
+    assert "'=A t/s" in titles
+    assert first[0].startswith("'+cmd")
+    assert float(first[titles.index("B change_percent")]) == 0
+
+
 def test_the_document_has_every_figure_and_note(series) -> None:
     table = compare_series([series("A"), series("B", factor=2)])
     document = json.loads(json.dumps(json_table(table)))
