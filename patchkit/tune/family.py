@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -68,7 +69,7 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(ABC):
     """One kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
     ``name`` is the word for ``--kernel``, ``kernel`` the device function's, ``parameters`` are the names of a
@@ -93,17 +94,17 @@ class Family:
         """Upstream's setting."""
         return self.rows[variant]
 
+    @abstractmethod
     def legal(self, variant: str) -> tuple[Setting, ...]:
         """Every legal setting of a variant, sorted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def traits(self, candidate: Candidate) -> Traits:
         """What follows from the candidate alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def units(self, candidate: Candidate) -> tuple[str, ...]:
         """The paths, in the overlay, of every instantiation that reads the candidate's row."""
-        raise NotImplementedError
 
     def unit(self, candidate: Candidate) -> str:
         """The unit that a candidate is ranked by."""
@@ -123,13 +124,13 @@ class Family:
         del profile
         return {}
 
+    @abstractmethod
     def shared_sources(self) -> Mapping[str, bytes]:
         """The files of the overlay that units include; they do not depend on which units are asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def instances(self, candidate: Candidate) -> Iterator[tuple[str, bytes]]:
         """The path and bytes of each of the candidate's :meth:`units`."""
-        raise NotImplementedError
 
     def sources(self, settings: Mapping[str, Sequence[Setting]]) -> Mapping[str, bytes]:
         """The files of the overlay: units of these settings and of upstream's, and what they include."""
