@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 from patchkit.base.source import SourceText
 from patchkit.cpp.ast import Pass, Tree, parse_tree
@@ -23,10 +24,6 @@ _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 _PARSERS = 2
 
 
-_Key = tuple[str, bytes, Pass, str, tuple[str, ...]]
-"""What a tree is of: path, bytes, pass, GPU, and the macros that are defined."""
-
-
 class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
@@ -37,17 +34,14 @@ class UpstreamFiles:
         self._base = base
         self._others = frozenset(others)
         self._overlay: dict[str, bytes] = {}
-        self._trees: dict[_Key, Tree] = {}
 
     def read(self, path: str) -> bytes | None:
         """Current bytes of a file, None when there is none."""
         return self._overlay.get(path, self._base.get(path))
 
     def fresh(self) -> UpstreamFiles:
-        """The same upstream without what was written over it; what was parsed is shared."""
-        other = UpstreamFiles(self._base, self._others)
-        other._trees = self._trees
-        return other
+        """The same upstream without what was written over it."""
+        return UpstreamFiles(self._base, self._others)
 
     def upstream_scopes(self, path: str) -> ScopeMap:
         """Structure of a file as upstream has it."""
@@ -83,28 +77,24 @@ class UpstreamFiles:
 
         The host pass is the same for every arch, so it is parsed for the first one only.
         """
-        names = tuple(defines)
         passes: list[tuple[Pass, str]] = [("host", archs[0]), *(("device", arch) for arch in archs)]
-        keys: list[_Key] = [(each.path, each.data, *one, names) for each in sources for one in passes]
         files = {**self._base, **self._overlay, **added}
-        missing = [key for key in dict.fromkeys(keys) if key not in self._trees]
-        with ThreadPoolExecutor(_PARSERS) as pool:
-            parsed = pool.map(lambda key: self._parse(key, files), missing)
-            self._trees.update(zip(missing, parsed, strict=True))
-        return [{one: self._trees[(each.path, each.data, *one, names)] for one in passes} for each in sources]
 
-    def _parse(self, key: _Key, files: Mapping[str, bytes]) -> Tree:
-        path, data, which, arch, defines = key
-        # Only in an edited version of upstream's file does it matter what the preprocessor leaves out.
-        is_edited = path in self._base and self._base[path] != data
-        return parse_tree(
-            path,
-            {**files, path: data},
-            arch=arch,
-            which=which,
-            defines=defines,
-            with_skipped=is_edited,
-        )
+        def parse(job: tuple[SourceText, tuple[Pass, str]]) -> Tree:
+            source, (which, arch) = job
+            return parse_tree(
+                source.path,
+                {**files, source.path: source.data},
+                arch=arch,
+                which=which,
+                defines=defines,
+                # What the preprocessor leaves out matters only in an edited version of upstream's file.
+                with_skipped=source.path in self._base and self._base[source.path] != source.data,
+            )
+
+        with ThreadPoolExecutor(_PARSERS) as pool:
+            parsed = pool.map(parse, product(sources, passes))
+            return [{one: next(parsed) for one in passes} for _ in sources]
 
 
 def declares_option(name: str, cmake: bytes) -> bool:
