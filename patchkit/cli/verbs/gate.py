@@ -5,16 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.cli.gate_options import HardwareChoice, check_beside_document, hardware_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb(
