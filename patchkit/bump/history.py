@@ -18,7 +18,7 @@ from patchkit.edits.tree import read_upstream
 from patchkit.series.lock import Pin
 from patchkit.upstream.cache import Cache
 from patchkit.upstream.git import redacted
-from patchkit.upstream.history import Change, History, open_history
+from patchkit.upstream.history import ChangingCommit, History, open_history
 from patchkit.upstream.pin import obtain
 
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
@@ -30,11 +30,11 @@ class _Reader:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._changes: dict[tuple[str, ...], tuple[Change, ...]] = {}
+        self._changes: dict[tuple[str, ...], tuple[ChangingCommit, ...]] = {}
         self._bytes: dict[str, bytes] = {}
         self._digests: dict[tuple[str, str], Mapping[str, str]] = {}
 
-    def changes(self, paths: Sequence[str]) -> tuple[Change, ...]:
+    def changes(self, paths: Sequence[str]) -> tuple[ChangingCommit, ...]:
         """The commits that change one of the files, newest first; their contents are had at once."""
         key = tuple(sorted(paths))
         if key not in self._changes:
@@ -117,7 +117,7 @@ def _last(paths: Iterable[str], reader: _Reader, has: Callable[[str | None], boo
     return None
 
 
-def _commit(change: Change) -> UpstreamCommit:
+def _commit(change: ChangingCommit) -> UpstreamCommit:
     return UpstreamCommit(commit=change.commit, subject=change.subject)
 
 

@@ -23,7 +23,7 @@ _NO_BLOB = "0" * 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ChangingCommit:
     """One commit; ``blobs`` has for each path that it changed the object ids before and after, if any."""
 
     commit: str
@@ -39,7 +39,7 @@ class History:
     url: str
     span: str
 
-    def changes(self, paths: Sequence[str]) -> tuple[Change, ...]:
+    def changes(self, paths: Sequence[str]) -> tuple[ChangingCommit, ...]:
         """The commits of the span that change one of ``paths``, newest first, at most 300.
 
         A merge counts as what it brought to the main line. Raises GitError, CacheError.
@@ -143,7 +143,7 @@ def _fetch(git: Git, args: tuple[str, ...], url: str) -> None:
         )
 
 
-def _change(text: str) -> Change:
+def _change(text: str) -> ChangingCommit:
     head, *rows = text.splitlines()
     commit, _, subject = head.partition(" ")
     blobs: dict[str, tuple[str | None, str | None]] = {}
@@ -152,7 +152,7 @@ def _change(text: str) -> Change:
             fields, _, path = row.partition("\t")
             _, _, before, after, _ = fields.split(" ")
             blobs[path] = (_blob(before), _blob(after))
-    return Change(commit=commit, subject=subject, blobs=blobs)
+    return ChangingCommit(commit=commit, subject=subject, blobs=blobs)
 
 
 def _blob(sha: str) -> str | None:
