@@ -13,7 +13,7 @@ from pathlib import Path
 from patchkit.base.errors import ToolchainError
 
 # The C++ header that reads the lines of :func:`case_line`, for each of our programs that run attention.
-CASE_READER = Path(__file__).parent / "native" / "case_line.hpp"
+CASE_READER = Path(__file__).parent / "native" / "drivers" / "case_line.hpp"
 
 # D of K and V: the switch of ggml_cuda_get_best_fattn_kernel (build 6900), 576/512 is the DeepSeek MLA pair.
 HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
@@ -141,7 +141,7 @@ class OpRow:
 
 
 def case_line(case: Case) -> str:
-    """The line of a case file, as native/case_line.hpp reads it."""
+    """The line of a case file, as native/drivers/case_line.hpp reads it."""
     return (
         f"{case.id} hsk={case.head_size} hsv={case.head_size_v} nh={case.kv_heads} nr2={case.gqa} "
         f"nr3={case.sequences} kv={case.kv} nb={case.tokens} mask={case.mask:d} sinks={case.sinks:d} "

@@ -74,7 +74,7 @@ def _cases() -> Iterator[OperationCase]:
 
 
 def operation_line(case: OperationCase) -> str:
-    """The line of the case file of native/op_cases.cpp."""
+    """The line of the case file of native/drivers/op_cases.cpp."""
     return (
         f"{case.id} op={case.op} type={case.type} rows={case.rows} columns={case.columns} "
         f"tokens={case.tokens} experts={case.experts} used={case.used}\n"

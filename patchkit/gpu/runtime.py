@@ -20,10 +20,12 @@ from patchkit.gpu.cases import CASE_READER
 from patchkit.gpu.programs import Programs, build_programs
 
 _NATIVE = Path(__file__).parent / "native"
-_STUB_SOURCES = ("device.cpp", "launches.cpp", "memory.cpp", "streams.cpp", "runtime.cpp", "blas.cpp")
-_STUB_HEADERS = ("answers.hpp", "handles.hpp", "recorder.hpp")
-ATTENTION_DRIVER = "fattn_cases.cpp"
-OPERATIONS_DRIVER = "op_cases.cpp"
+_STUB_SOURCES = tuple(
+    f"runtime/{name}.cpp" for name in ("device", "launches", "memory", "streams", "runtime", "blas")
+)
+_STUB_HEADERS = tuple(f"runtime/{name}.hpp" for name in ("answers", "handles", "recorder"))
+ATTENTION_DRIVER = "drivers/fattn_cases.cpp"
+OPERATIONS_DRIVER = "drivers/op_cases.cpp"
 _TIMEOUT_S = 300.0
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
@@ -87,8 +89,8 @@ def build_driver(
         f"-Wl,-rpath-link,{programs.folder}",
     ]
     key = {"what": "driver", "ggml": programs.key, "stub": stub.name, "flags": compiler.portable(argv)}
-    name = source.removesuffix(".cpp")
-    return _built(compiler, key, [*argv, *places], (source, CASE_READER.name), name) / name
+    name = Path(source).stem
+    return _built(compiler, key, [*argv, *places], (source, f"drivers/{CASE_READER.name}"), name) / name
 
 
 def _built(
@@ -192,7 +194,7 @@ def _marker_name(unit: str) -> str:
 
 
 def _markers(units: Sequence[str], compiler: Compiler) -> Path:
-    """The folder of what stands where device code would be; native/launches.cpp reads it back."""
+    """The folder of what stands where device code would be; native/runtime/launches.cpp reads it back."""
     key = key_of({"what": "markers", "units": list(units)})
 
     def fill(folder: Path) -> None:

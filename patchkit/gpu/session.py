@@ -23,7 +23,7 @@ from patchkit.gpu.log import Launch, Recording, RecordingUnreadable, Section, pa
 from patchkit.gpu.models import SmallModel, model_file
 from patchkit.gpu.runtime import RecordedBackend
 
-# Marks of a case and of its end, native/fattn_cases.cpp.
+# Marks of a case and of its end, native/drivers/fattn_cases.cpp.
 _CASE = "case "
 _ENDS = ("done", "unsupported")
 
@@ -143,7 +143,7 @@ def case_records(cases: Sequence[C], recording: Recording) -> tuple[CaseRecord[C
 
 _FORMAT = 1  # of an entry; a change makes every old one unknown
 _TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
-_MISCONFIGURED = 86  # exit_misconfigured, native/recorder.hpp
+_MISCONFIGURED = 86  # exit_misconfigured, native/runtime/recorder.hpp
 
 
 class RecordedRunFailed(ToolchainError):

@@ -1,0 +1,109 @@
+// The emulated GPU: runs kernels of code objects on the CPU.
+//
+// The runtime loads the library and asks for an emulator by patchkit_make_emulator. Nothing here knows HIP.
+#pragma once
+
+#include "code_object.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace patchkit::gpu {
+
+// A kernel did what the GPU would not survive, or what is not emulated. The text names kernel, instruction and wave.
+struct kernel_fault : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Where memory begins and ends that kernels may touch; host code allocated it.
+struct memory_range {
+    uintptr_t begin = 0;
+    uintptr_t end   = 0;
+};
+
+// What the runtime provides.
+struct memory_map {
+    virtual ~memory_map() = default;
+
+    // The allocation that holds this address, an empty range when none does. Called by many threads at once.
+    virtual memory_range find(uintptr_t address) = 0;
+
+    // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
+    virtual void serve_host_calls() = 0;
+};
+
+struct configuration {
+    std::string arch;
+    std::string disassembler;          // path of libLLVM
+    unsigned threads           = 0;    // 0: one per core
+    uint64_t most_instructions = 0;    // of one wave before its kernel counts as endless; 0: no limit
+    bool counts                = false; // keep how often each instruction ran
+    // Blocks run in this order of their flat numbers, from 0 up when it is 0; another number shuffles them.
+    uint64_t shuffle_seed      = 0;
+};
+
+struct dimensions {
+    uint32_t x = 1, y = 1, z = 1;
+};
+
+struct launch {
+    code_object * code;
+    const kernel_code * kernel;
+    dimensions grid;  // blocks
+    dimensions block; // threads
+    uint32_t dynamic_lds; // bytes
+    std::vector<std::byte> kernarg;
+    bool is_cooperative;
+};
+
+// How often one instruction of one kernel ran, by waves.
+struct instruction_count {
+    std::string text; // as the disassembler writes it
+    uint64_t executed;
+    bool has_tolerance; // not exact by definition: exp, rcp, the order of sums in a dot product
+};
+
+struct kernel_count {
+    std::string name;
+    uint64_t launches;
+    uint64_t waves;
+    uint64_t instructions; // executed by waves
+    std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
+};
+
+// What one wave starts with and leaves, for running a few instructions by themselves.
+struct wave_registers {
+    std::vector<std::array<uint32_t, 32>> vgprs; // [register][lane]
+    std::array<uint32_t, 106> sgprs{};
+    uint32_t vcc = 0, exec = 0, m0 = 0;
+    bool scc = false;
+};
+
+class emulator {
+  public:
+    virtual ~emulator() = default;
+
+    // Runs all blocks. Throws kernel_fault, bad_code_object.
+    virtual void run(const launch & launch) = 0;
+
+    // Runs `code` from its start to its end on one wave; `lds` and `scratch` in bytes (scratch per lane), `mode` as
+    // the low byte of the MODE register. Throws kernel_fault.
+    virtual void run_alone(std::span<const std::byte> code, wave_registers & registers, uint32_t lds,
+                           uint32_t scratch, uint32_t mode) = 0;
+
+    virtual std::vector<kernel_count> counts() = 0;
+};
+
+using make_emulator = std::unique_ptr<emulator> (*)(const configuration &, memory_map &);
+
+} // namespace patchkit::gpu
+
+// Throws std::runtime_error when the configuration cannot be used.
+extern "C" std::unique_ptr<patchkit::gpu::emulator> patchkit_make_emulator(const patchkit::gpu::configuration & wanted,
+                                                                           patchkit::gpu::memory_map & memory);
