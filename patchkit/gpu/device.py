@@ -16,7 +16,9 @@ MEMORY_BYTES = 128 * 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedDevice:
-    """The lines of the device file. Registers are per lane, sizes in bytes; see native/runtime/recorder.hpp."""
+    """The lines of the device file. Registers are per lane, sizes in bytes; see
+    native/runtime/recorder.hpp.
+    """
 
     arch: str
     name: str
