@@ -16,9 +16,7 @@ MEMORY_BYTES = 128 * 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedDevice:
-    """The lines of the device file. Registers are per lane, sizes in bytes; see
-    native/runtime/recorder.hpp.
-    """
+    """The lines of the device file, see native/runtime/recorder.hpp. Registers per lane, sizes in bytes."""
 
     arch: str
     name: str
