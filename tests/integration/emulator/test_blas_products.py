@@ -44,7 +44,7 @@ def _holds(lines: list[tuple[str, str, int, int, float]]) -> None:
     assert "plain" in levels
     assert {(kind, level) for kind, level, *_ in lines} == {(k, level) for k in _KINDS for level in levels}
     assert [line for line in lines if line[3] != 0 or line[2] < 100_000] == []
-    # As exact as the types allow, and no more: a result of half a type's step off is what rounding once gives.
+    # As exact as the types allow, and no more: half a step of the type is what rounding once gives.
     assert all(worst > 0.9 for kind, *_, worst in lines if kind in {"f16 to f16", "bf16 to bf16"})
 
 
