@@ -100,10 +100,10 @@ class emulator {
     virtual std::vector<kernel_count> counts() = 0;
 };
 
-using make_emulator = std::unique_ptr<emulator> (*)(const configuration &, memory_map &);
+using make_emulator = emulator * (*)(const configuration &, memory_map &);
 
 } // namespace patchkit::gpu
 
-// Throws std::runtime_error when the configuration cannot be used.
-extern "C" std::unique_ptr<patchkit::gpu::emulator> patchkit_make_emulator(const patchkit::gpu::configuration & wanted,
-                                                                           patchkit::gpu::memory_map & memory);
+// The caller owns it. Throws std::runtime_error when the configuration cannot be used.
+extern "C" patchkit::gpu::emulator * patchkit_make_emulator(const patchkit::gpu::configuration & wanted,
+                                                            patchkit::gpu::memory_map & memory);
