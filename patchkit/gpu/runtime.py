@@ -24,7 +24,7 @@ _STUB_SOURCES = tuple(
     f"runtime/{name}.cpp"
     for name in (
         *("allocations", "arguments", "blas", "copies", "device", "emulation", "graphs", "host_calls"),
-        *("launches", "memory", "modules", "registry", "runtime", "schedule", "streams"),
+        *("launches", "memory", "modules", "products", "registry", "runtime", "schedule", "streams"),
     )
 )
 _STUB_HEADERS = (
@@ -32,8 +32,8 @@ _STUB_HEADERS = (
     *(
         f"runtime/{name}.hpp"
         for name in (
-            *("allocations", "answers", "arguments", "emulation", "handles", "host_calls", "launches"),
-            *("modules", "recorder", "registry", "schedule"),
+            *("allocations", "answers", "arguments", "blas", "emulation", "handles", "host_calls", "launches"),
+            *("modules", "products", "recorder", "registry", "schedule"),
         )
     ),
 )
@@ -74,6 +74,7 @@ def build_stub(compiler: Compiler) -> Path:
         "-O1",
         "-fPIC",
         "-shared",
+        "-pthread",
         *_WARNINGS,
         "-D__HIP_PLATFORM_AMD__",
         "-isystem",
