@@ -224,6 +224,11 @@ void streams_and_events() {
     row(CALL(hipStreamSynchronize), hipSuccess, stream(hipErrorInvalidHandle));
     row(CALL(hipStreamWaitEvent), hipSuccess, stream(hipErrorInvalidHandle), event("event", hipErrorInvalidHandle),
         plain(0u));
+    row(CALL(hipLaunchHostFunc), hipSuccess, stream(hipErrorContextIsDestroyed),
+        function_of_host<hipHostFn_t>([](void *) {}), place<void>("data", hipSuccess));
+    row(CALL(hipStreamAddCallback), hipSuccess, stream(hipErrorContextIsDestroyed),
+        function_of_host<hipStreamCallback_t>([](hipStream_t, hipError_t, void *) {}), place<void>("data", hipSuccess),
+        argument<unsigned>{0, {{"flags 1", hipErrorInvalidValue, 1u}}});
     row(CALL(hipEventCreate), hipSuccess, place<hipEvent_t>("event"));
     row(CALL(hipEventCreateWithFlags), hipSuccess, place<hipEvent_t>("event"), plain(2u));
     row(CALL(hipEventDestroy), hipSuccess, event("event", hipErrorContextIsDestroyed));

@@ -223,6 +223,11 @@ argument<const void *> function() {
             }};
 }
 
+// A function of the program that the call makes the runtime call.
+template <typename F> argument<F> function_of_host(F given) {
+    return {given, {{"function null", hipErrorInvalidValue, nullptr}}};
+}
+
 argument<handle_t> handle() {
     handle_t dead = new_handle();
     (void) hipblasDestroy(dead);
@@ -297,7 +302,7 @@ void try_wrongs(const char * name, const trial<Rest...> & all_well, const argume
     for (const wrong<T> & one : from.wrongs) {
         auto trial = all_well;
         std::get<I>(trial.given) = one.value;
-        if constexpr (std::is_pointer_v<T>) {
+        if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
             trial.freed = one.is_freed ? static_cast<const void *>(one.value) : nullptr;
         }
         print(name, one.what.c_str(), one.answer, trial.run, &trial);

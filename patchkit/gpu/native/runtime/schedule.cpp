@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <unordered_set>
 
 namespace patchkit {
 
@@ -218,20 +219,23 @@ class scheduler {
     }
 
   private:
-    // They and all that they come after, in an order in which they can run.
-    static std::vector<operation_ref> needed_for(const std::vector<operation_ref> & wanted) {
-        std::map<uint64_t, operation_ref> found;
-        std::vector<operation_ref> open = wanted;
-        while (!open.empty()) {
-            const operation_ref one = std::move(open.back());
-            open.pop_back();
-            if (!one->is_done && found.emplace(one->number, one).second) {
-                open.insert(open.end(), one->after.begin(), one->after.end());
-            }
-        }
+    // They and all that they come after, in an order in which they can run. What was asked for last comes first, with
+    // no more than it needs: of streams that nothing orders, the one that nobody expects.
+    static std::vector<operation_ref> needed_for(std::vector<operation_ref> open) {
         std::vector<operation_ref> result;
-        for (auto & [number, one] : found) {
-            result.push_back(std::move(one));
+        std::unordered_set<const operation *> seen, placed;
+        std::sort(open.begin(), open.end(), [](const auto & a, const auto & b) { return a->number < b->number; });
+        while (!open.empty()) {
+            const operation_ref one = open.back();
+            if (one->is_done || placed.count(one.get()) != 0) {
+                open.pop_back();
+            } else if (seen.insert(one.get()).second) {
+                open.insert(open.end(), one->after.begin(), one->after.end());
+            } else {
+                open.pop_back(); // all that it comes after is placed
+                placed.insert(one.get());
+                result.push_back(one);
+            }
         }
         return result;
     }

@@ -3,7 +3,8 @@
 // Every launch, copy, memset and host function is an operation of a stream. What HIP promises about their order is
 // kept as dependencies; within these the schedule is free (PATCHKIT_EMULATOR_SCHEDULE):
 //   in-order      each operation runs in the call that asks for it (the default, and what recording does)
-//   late          each runs when something waits for it, and no earlier
+//   late          each runs when something waits for it, and no earlier; of streams that nothing orders, the one
+//                 that was asked last comes first
 //   shuffle SEED  in any order that the dependencies allow, drawn from the seed
 // A program that relies on more than HIP promises fails under the last two as it would on a GPU on a bad day.
 #pragma once

@@ -29,6 +29,22 @@ hipError_t make(hipEvent_t * event, unsigned flags) {
     return hipSuccess;
 }
 
+// Functions of the program, called when the stream gets there.
+
+hipError_t add_function(hipStream_t stream, hipHostFn_t function, void * data) {
+    if (function == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    return patchkit::enqueue(stream, [function, data] { function(data); });
+}
+
+hipError_t add_callback(hipStream_t stream, hipStreamCallback_t function, void * data, unsigned flags) {
+    if (function == nullptr || flags != 0) {
+        return hipErrorInvalidValue;
+    }
+    return patchkit::enqueue(stream, [stream, function, data] { function(stream, hipSuccess, data); });
+}
+
 } // namespace
 
 extern "C" {
@@ -62,6 +78,14 @@ hipError_t hipDeviceSynchronize() { return answered(patchkit::wait_for_all()); }
 
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int /*flags*/) {
     return answered(patchkit::make_wait(stream, event));
+}
+
+hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t function, void * data) {
+    return answered(is_stream(stream) ? add_function(stream, function, data) : hipErrorContextIsDestroyed);
+}
+
+hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t function, void * data, unsigned int flags) {
+    return answered(is_stream(stream) ? add_callback(stream, function, data, flags) : hipErrorContextIsDestroyed);
 }
 
 hipError_t hipEventCreate(hipEvent_t * event) { return answered(make(event, hipEventDefault)); }

@@ -81,6 +81,9 @@ typedef struct ihipGraph * hipGraph_t;
 typedef struct hipGraphNode * hipGraphNode_t;
 typedef struct hipGraphExec * hipGraphExec_t;
 
+typedef void (*hipHostFn_t)(void *);
+typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
+
 #define hipStreamLegacy ((hipStream_t) 1)
 #define hipStreamPerThread ((hipStream_t) 2)
 #define hipStreamDefault 0x00
@@ -167,6 +170,8 @@ hipError_t hipStreamDestroy(hipStream_t);
 hipError_t hipStreamQuery(hipStream_t);
 hipError_t hipStreamSynchronize(hipStream_t);
 hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned);
+hipError_t hipLaunchHostFunc(hipStream_t, hipHostFn_t, void *);
+hipError_t hipStreamAddCallback(hipStream_t, hipStreamCallback_t, void *, unsigned);
 hipError_t hipStreamIsCapturing(hipStream_t, hipStreamCaptureStatus *);
 hipError_t hipStreamBeginCapture(hipStream_t, hipStreamCaptureMode);
 hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t *);
