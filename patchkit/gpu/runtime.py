@@ -24,7 +24,8 @@ _STUB_SOURCES = tuple(
     f"runtime/{name}.cpp"
     for name in (
         *("allocations", "arguments", "blas", "copies", "device", "emulation", "graphs", "host_calls"),
-        *("launches", "memory", "modules", "registry", "runtime", "schedule", "streams"),
+        *("kernel_facts", "launches", "memory", "module_calls", "modules", "registry", "runtime"),
+        *("schedule", "streams", "symbols"),
     )
 )
 _STUB_HEADERS = (
