@@ -64,7 +64,8 @@ int hipblasStrsmBatched(handle_t, int, int, int, int, int, int, const void *, vo
 namespace {
 
 // hipblasStatus_t
-constexpr int ok = 0, not_initialized = 1, invalid_value = 3, handle_is_nullptr = 9;
+constexpr int ok = 0, not_initialized = 1, invalid_value = 3, not_supported = 7, handle_is_nullptr = 9,
+              invalid_enum = 10;
 
 constexpr size_t bytes = 4096; // of every piece of memory here
 

@@ -2,6 +2,7 @@
 
 #include "../emulator/library.hpp"
 #include "allocations.hpp"
+#include "blas.hpp"
 #include "host_calls.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -9,11 +10,12 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <mutex>
+#include <thread>
 
 namespace patchkit {
 
@@ -60,7 +62,6 @@ struct emulation {
     kernel_memory memory;
     std::unique_ptr<gpu::emulator> emulator;
     std::mutex mutex;
-    std::map<std::string, uint64_t> on_cpu; // calls, by name
     std::string fault;
 };
 
@@ -119,13 +120,8 @@ void write_report() {
         }
         text += "]}";
     }
-    text += "],\"on_cpu\":{";
-    is_first = true;
-    for (const auto & [call, count] : all.on_cpu) {
-        text += std::string(is_first ? "" : ",") + quoted(call) + ":" + std::to_string(count);
-        is_first = false;
-    }
-    text += "},\"fault\":" + (all.fault.empty() ? "null" : quoted(all.fault)) + "}\n";
+    text += "],\"on_cpu\":" + products_as_json();
+    text += ",\"fault\":" + (all.fault.empty() ? "null" : quoted(all.fault)) + "}\n";
     std::fputs(text.c_str(), file);
     std::fclose(file);
 }
@@ -242,9 +238,9 @@ std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, s
     return found;
 }
 
-void report_on_cpu(const std::string & call) {
-    const std::lock_guard<std::mutex> guard(the_emulation().mutex);
-    ++the_emulation().on_cpu[call];
+unsigned number_of_threads() {
+    static const auto given = unsigned(number_of_variable("PATCHKIT_EMULATOR_THREADS"));
+    return given != 0 ? given : std::max(1u, std::thread::hardware_concurrency());
 }
 
 } // namespace patchkit

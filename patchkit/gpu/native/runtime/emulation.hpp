@@ -40,7 +40,7 @@ std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> el
 std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, std::vector<std::byte> & storage,
                                             std::vector<std::string> & held);
 
-// Something computed on the CPU in place of a library of the GPU, for the report.
-void report_on_cpu(const std::string & call);
+// Of the CPU, for what is computed in place of a kernel.
+unsigned number_of_threads();
 
 } // namespace patchkit

@@ -77,7 +77,8 @@ hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
     if (product(request.grid) == 0 || threads == 0) {
         return hipErrorInvalidValue;
     }
-    if (request.lds > dev.lds_per_block || threads > most_threads) {
+    const bool is_too_long = std::max({request.block.x, request.block.y, request.block.z}) > most_threads;
+    if (request.lds > dev.lds_per_block || is_too_long || threads > most_threads) {
         return hipErrorInvalidValue;
     }
     if (has_arguments(*kernel.kernel) && request.values == nullptr && request.segment == nullptr) {
