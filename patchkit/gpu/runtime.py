@@ -32,8 +32,8 @@ _STUB_HEADERS = (
     *(
         f"runtime/{name}.hpp"
         for name in (
-            *("allocations", "answers", "arguments", "blas", "emulation", "handles", "host_calls", "launches"),
-            *("modules", "products", "recorder", "registry", "schedule"),
+            *("allocations", "answers", "arguments", "blas", "emulation", "handles", "host_calls"),
+            *("launches", "modules", "products", "recorder", "registry", "schedule"),
         )
     ),
 )

@@ -75,7 +75,12 @@ def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) 
         }
         environment = {name: value for name, value in variables.items() if value is not None}
         return subprocess.run(
-            [str(program), *arguments], env=environment, capture_output=True, text=True, check=False, timeout=120
+            [str(program), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
 
     return start

@@ -82,6 +82,7 @@ def test_a_seed_gives_the_same_order_again(program, execute):
 def test_a_schedule_that_there_is_not_is_refused(program, execute, schedule):
     done = execute(program, "measures_time", PATCHKIT_EMULATOR_SCHEDULE=schedule)
     assert done.returncode == 86
-    assert f"PATCHKIT_EMULATOR_SCHEDULE is none of in-order, late, shuffle SEED (a positive number): {schedule}" in (
-        done.stderr
+    assert (
+        f"PATCHKIT_EMULATOR_SCHEDULE is none of in-order, late, shuffle SEED (a positive number): {schedule}"
+        in (done.stderr)
     )
