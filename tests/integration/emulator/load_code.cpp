@@ -1,6 +1,7 @@
 // Loads code objects for the tests and prints what it found, one JSON object per line.
 //
 //   load_code show FILE ARCH          the code for ARCH in FILE: kernels, variables, functions
+//   load_code extract FILE ARCH TO    writes the code for ARCH into another file
 //   load_code size FILE               what bundle_size says of it
 //   load_code truncate FILE ARCH      loads every beginning of it
 //   load_code flip FILE ARCH SEED N   loads it N times with a few bytes of its headers, tables and notes changed
@@ -76,21 +77,25 @@ void print_kernel(const kernel_code & kernel, const std::byte * base) {
                 field("dynamic_stack", kernel.has_dynamic_stack).c_str(), arguments_of(kernel).c_str());
 }
 
-// Variables with their first bytes, and where an 8-byte value in them points to.
-void print_variable(const std::string & name, const symbol & variable, std::span<std::byte> memory) {
-    std::string target;
-    if (variable.size >= 8) {
+// The address within the loaded memory that each 8 bytes of a variable hold, null where they hold something else.
+std::string targets_of(const symbol & variable, std::span<std::byte> memory) {
+    const auto base = reinterpret_cast<uintptr_t>(memory.data());
+    std::string all;
+    for (uint64_t at = 0; at + 8 <= std::min<uint64_t>(variable.size, 64); at += 8) {
         uintptr_t value;
-        std::memcpy(&value, variable.address, sizeof(value));
-        const auto base = reinterpret_cast<uintptr_t>(memory.data());
-        if (value >= base && value < base + memory.size()) {
-            target = field("points_to", value - base);
-        }
+        std::memcpy(&value, variable.address + at, sizeof(value));
+        const bool is_inside = value >= base && value - base < memory.size();
+        all += (at == 0 ? "" : ", ") + (is_inside ? std::to_string(value - base) : "null");
     }
-    std::printf("{\"variable\": %s%s%s, \"bytes\": \"%s\"%s}\n", quoted(name).c_str(),
+    return "[" + all + "]";
+}
+
+void print_variable(const std::string & name, const symbol & variable, std::span<std::byte> memory) {
+    std::printf("{\"variable\": %s%s%s, \"bytes\": \"%s\", \"points_to\": %s}\n", quoted(name).c_str(),
                 field("address", uint64_t(variable.address - memory.data())).c_str(),
                 field("size", variable.size).c_str(),
-                hex_of(variable.address, std::min<uint64_t>(variable.size, 64)).c_str(), target.c_str());
+                hex_of(variable.address, std::min<uint64_t>(variable.size, 64)).c_str(),
+                targets_of(variable, memory).c_str());
 }
 
 // Each function as function_at finds it by its first and last byte, and whether it is found right behind them.
@@ -123,7 +128,8 @@ int show(const std::vector<std::byte> & file, const char * arch) {
         return 0;
     }
     const auto code = code_object::load(elf);
-    std::printf("{\"arch\": %s%s}\n", quoted(code->arch()).c_str(), field("memory", code->memory().size()).c_str());
+    std::printf("{\"arch\": %s%s%s}\n", quoted(code->arch()).c_str(), field("memory", code->memory().size()).c_str(),
+                field("base", reinterpret_cast<uintptr_t>(code->memory().data())).c_str());
     for (const auto & [name, kernel] : code->kernels()) {
         if (code->kernel(name) != &kernel) {
             return 1;
@@ -137,6 +143,14 @@ int show(const std::vector<std::byte> & file, const char * arch) {
         print_variable(name, variable, code->memory());
     }
     print_functions(*code);
+    return 0;
+}
+
+int extract(const std::vector<std::byte> & file, const char * arch, const char * to) {
+    std::vector<std::byte> storage;
+    std::vector<std::string> held;
+    const auto elf = find_in_bundle(file, arch, storage, held);
+    std::ofstream(to, std::ios::binary).write(reinterpret_cast<const char *>(elf.data()), std::streamsize(elf.size()));
     return 0;
 }
 
@@ -256,6 +270,9 @@ int main(int argc, char ** argv) {
     try {
         if (what == "show" && argc == 4) {
             return show(file, argv[3]);
+        }
+        if (what == "extract" && argc == 5) {
+            return extract(file, argv[3], argv[4]);
         }
         if (what == "size" && argc == 3) {
             std::printf("{\"size\": %zu, \"file\": %zu}\n", bundle_size(file.data()), file.size());

@@ -468,7 +468,7 @@ class loaded final : public code_object {
         for (uint64_t i = 1; i < dynamic_table.size(); ++i) {
             const Elf64_Sym symbol = dynamic_table.at(i);
             if (!is_defined(symbol) && ELF64_ST_BIND(symbol.st_info) != STB_WEAK) {
-                refuse("symbol " + shown(dynamic_table.name(symbol, i)) + " is not defined");
+                refuse(dynamic_table.where(i).text() + ": " + shown(dynamic_table.name(symbol, i)) + " is not defined");
             }
         }
     }

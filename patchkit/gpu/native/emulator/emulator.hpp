@@ -92,9 +92,10 @@ class emulator {
     // Runs all blocks. Throws kernel_fault, bad_code_object.
     virtual void run(const launch & launch) = 0;
 
-    // Runs `code` from its start to its end on one wave; `lds` and `scratch` in bytes (scratch per lane), `mode` as
-    // the low byte of the MODE register. Throws kernel_fault.
-    virtual void run_alone(std::span<const std::byte> code, wave_registers & registers, uint32_t lds,
+    // Runs `code` from its start to its end by these waves of one block, and leaves their registers; `lds` and
+    // `scratch` in bytes (scratch per lane), both zeroed, `mode` as the low byte of the MODE register. Throws
+    // kernel_fault.
+    virtual void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, uint32_t lds,
                            uint32_t scratch, uint32_t mode) = 0;
 
     virtual std::vector<kernel_count> counts() = 0;

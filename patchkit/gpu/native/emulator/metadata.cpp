@@ -247,7 +247,7 @@ kernel_metadata read_kernel(packed & from) {
     };
     each_pair(from, "a kernel", [&](std::string_view key) {
         if (uint32_t * count = count_of(key)) {
-            *count = from.count("a size of a kernel");
+            *count = from.count(std::string(key).c_str());
         } else if (key == ".name") {
             result.name = from.text(".name");
         } else if (key == ".symbol") {
