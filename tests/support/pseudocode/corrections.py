@@ -64,7 +64,7 @@ D0.{t} = fma_scaled(S0.{t}, S1.{t}, S2.{t},
 CORRECTIONS = (
     Correction(
         "V_DIV_FMAS_(F32|F64)",
-        "the scale is 2**64 (2**128 for f64), and down where the quotient is small; not 2**32 (2**64) and only"
+        "the scale is 2**64 (2**128 for f64), down where the quotient is small; not 2**32 (2**64) and only"
         " up. Sum and scale are rounded once, or denormal quotients come out wrong",
         "hardware (div_fmas_f32_per_lane_vcc, div_fmas_f64_scale_down_vcc1_small_s2); IEEE division",
         text=_DIV_FMAS,

@@ -628,6 +628,15 @@ def _fma_scaled(frame: Frame, a: Value, b: Value, c: Value, exponent: Value) -> 
     return Value(a.kind, a.width, bits)
 
 
+def _exact_dot(frame: Frame, a: Value, b: Value, c: Value) -> Value:
+    """Of two pairs of 16-bit floats, with an addend, rounded once."""
+    source = BF16 if c.kind == "bf" else F16
+    low = floats.wide_product(a.bits & 0xFFFF, b.bits & 0xFFFF, source)
+    high = floats.wide_product(a.bits >> 16 & 0xFFFF, b.bits >> 16 & 0xFFFF, source)
+    total = floats.wide_sum(floats.wide_sum(low, high), floats.exact(c.bits, c.form))
+    return Value(c.kind, c.width, floats.rounded(total, c.form, frame.rounding_of(c.form)))
+
+
 def _exponent(_: Frame, value: Value) -> Value:
     return whole(value.bits >> value.form.fraction & value.form.top, "i", 32)
 
@@ -678,7 +687,7 @@ def _transcendental(compute: Callable[[float], float]) -> Callable[..., Value]:
 
 
 def _power_of_two(number: float) -> float:
-    return math.inf if number > 2000 else 0.0 if number < -2000 else 2.0**number
+    return math.inf if number >= 1024 else 0.0 if number < -1100 else 2.0**number
 
 
 def _logarithm(number: float) -> float:
@@ -740,6 +749,7 @@ def _inverse_tangent(of_one_over: int, places: int) -> int:
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "fma": _fma,
     "fma_scaled": _fma_scaled,
+    "exact_dot": _exact_dot,
     "abs": _abs,
     "sign": _test(floats.is_negative),
     "isNAN": _test(floats.is_nan),

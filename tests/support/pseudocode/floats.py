@@ -166,6 +166,16 @@ def _sum(left: Exact, right: Exact, rounding: Rounding) -> Exact:
     return Exact(rounding == "down", 0, power)
 
 
+def wide_product(left: int, right: int, form: Format) -> Exact:
+    """Of finite numbers, not rounded."""
+    a, b = exact(left, form), exact(right, form)
+    return Exact(a.negative != b.negative, a.count * b.count, a.power + b.power)
+
+
+def wide_sum(left: Exact, right: Exact) -> Exact:
+    return _sum(left, right, "even")
+
+
 def negated(bits: int, form: Format) -> int:
     return bits ^ form.sign
 

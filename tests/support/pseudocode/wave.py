@@ -425,7 +425,7 @@ def _run_vector(wave: Wave, instruction: Instruction) -> None:
     elif text.name.startswith("V_CMP"):
         _run_compare(wave, instruction, text)
     else:
-        _run_lanes(wave, instruction, text)
+        run_lanes(wave, instruction, text)
 
 
 @dataclass
@@ -455,7 +455,7 @@ def _shape(instruction: Instruction, text: Text) -> _Shape:
     return shape
 
 
-def _run_lanes(wave: Wave, instruction: Instruction, text: Text) -> None:
+def run_lanes(wave: Wave, instruction: Instruction, text: Text) -> None:
     shape = _shape(instruction, text)
     clamps = "clamp" in instruction.flags
     results: list[tuple[int, Frame]] = []
