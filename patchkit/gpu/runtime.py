@@ -21,9 +21,23 @@ from patchkit.gpu.programs import Programs, build_programs
 
 _NATIVE = Path(__file__).parent / "native"
 _STUB_SOURCES = tuple(
-    f"runtime/{name}.cpp" for name in ("device", "launches", "memory", "streams", "runtime", "blas")
+    f"runtime/{name}.cpp"
+    for name in (
+        *("allocations", "arguments", "blas", "copies", "device", "emulation", "graphs", "host_calls"),
+        *("launches", "memory", "modules", "products", "registry", "runtime", "schedule", "streams"),
+    )
 )
-_STUB_HEADERS = tuple(f"runtime/{name}.hpp" for name in ("answers", "handles", "recorder"))
+_STUB_HEADERS = (
+    *("emulator/code_object.hpp", "emulator/emulator.hpp", "emulator/library.hpp"),
+    *(
+        f"runtime/{name}.hpp"
+        for name in (
+            *("allocations", "answers", "arguments", "blas", "emulation", "handles", "host_calls", "launches"),
+            *("modules", "products", "recorder", "registry", "schedule"),
+        )
+    ),
+)
+STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"
 OPERATIONS_DRIVER = "drivers/op_cases.cpp"
 _TIMEOUT_S = 300.0
@@ -56,10 +70,11 @@ def build_stub(compiler: Compiler) -> Path:
     toolchain = compiler.toolchain
     argv = [
         *cxx_of(toolchain),
-        "-std=c++17",
+        STUB_STANDARD,
         "-O1",
         "-fPIC",
         "-shared",
+        "-pthread",
         *_WARNINGS,
         "-D__HIP_PLATFORM_AMD__",
         "-isystem",

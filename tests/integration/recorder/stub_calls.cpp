@@ -224,6 +224,11 @@ void streams_and_events() {
     row(CALL(hipStreamSynchronize), hipSuccess, stream(hipErrorInvalidHandle));
     row(CALL(hipStreamWaitEvent), hipSuccess, stream(hipErrorInvalidHandle), event("event", hipErrorInvalidHandle),
         plain(0u));
+    row(CALL(hipLaunchHostFunc), hipSuccess, stream(hipErrorContextIsDestroyed),
+        function_of_host<hipHostFn_t>([](void *) {}), place<void>("data", hipSuccess));
+    row(CALL(hipStreamAddCallback), hipSuccess, stream(hipErrorContextIsDestroyed),
+        function_of_host<hipStreamCallback_t>([](hipStream_t, hipError_t, void *) {}), place<void>("data", hipSuccess),
+        argument<unsigned>{0, {{"flags 1", hipErrorInvalidValue, 1u}}});
     row(CALL(hipEventCreate), hipSuccess, place<hipEvent_t>("event"));
     row(CALL(hipEventCreateWithFlags), hipSuccess, place<hipEvent_t>("event"), plain(2u));
     row(CALL(hipEventDestroy), hipSuccess, event("event", hipErrorContextIsDestroyed));
@@ -323,7 +328,9 @@ void launching() {
     row(CALL(__sanitizer_cov_trace_pc_guard), 0, place<uint32_t>("guard", 0));
 }
 
-constexpr int f32 = 151;
+constexpr int f16 = 150, f32 = 151, f64 = 152; // hipblasDatatype_t
+constexpr int n = 111, t = 112, gemm_default = 160;
+constexpr int right = 142, upper = 121, non_unit = 131;
 
 using product = int (*)(handle_t, const void *, const void *, const void *, const void *, void *);
 
@@ -341,24 +348,25 @@ void products() {
     const auto a = matrix("A"), b = matrix("B");
     const auto c = matrix<void *>("C");
     for (const auto & [name, call] : {
-             PRODUCT(hipblasSgemm, h, 0, 0, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4),
-             PRODUCT(hipblasSgemmBatched, h, 0, 0, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4, 4),
-             PRODUCT(hipblasSgemmStridedBatched, h, 0, 0, 4, 4, 4, alpha, a, 4, 16, b, 4, 16, beta, c, 4, 16, 4),
-             PRODUCT(hipblasGemmEx, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, f32, 0),
-             PRODUCT(hipblasGemmEx_v2, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, f32, 0),
-             PRODUCT(hipblasGemmBatchedEx, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, 4, f32, 0),
-             PRODUCT(hipblasGemmBatchedEx_v2, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, 4, f32,
-                     0),
-             PRODUCT(hipblasGemmStridedBatchedEx, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, 16, b, f32, 4, 16, beta, c, f32,
-                     4, 16, 4, f32, 0),
-             PRODUCT(hipblasGemmStridedBatchedEx_v2, h, 0, 0, 4, 4, 4, alpha, a, f32, 4, 16, b, f32, 4, 16, beta, c,
-                     f32, 4, 16, 4, f32, 0),
+             PRODUCT(hipblasSgemm, h, n, n, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4),
+             PRODUCT(hipblasSgemmBatched, h, n, n, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4, 4),
+             PRODUCT(hipblasSgemmStridedBatched, h, n, n, 4, 4, 4, alpha, a, 4, 16, b, 4, 16, beta, c, 4, 16, 4),
+             PRODUCT(hipblasGemmEx, h, n, n, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, f32, gemm_default),
+             PRODUCT(hipblasGemmEx_v2, h, n, n, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, f32, gemm_default),
+             PRODUCT(hipblasGemmBatchedEx, h, n, n, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, 4, f32,
+                     gemm_default),
+             PRODUCT(hipblasGemmBatchedEx_v2, h, n, n, 4, 4, 4, alpha, a, f32, 4, b, f32, 4, beta, c, f32, 4, 4, f32,
+                     gemm_default),
+             PRODUCT(hipblasGemmStridedBatchedEx, h, n, n, 4, 4, 4, alpha, a, f32, 4, 16, b, f32, 4, 16, beta, c, f32,
+                     4, 16, 4, f32, gemm_default),
+             PRODUCT(hipblasGemmStridedBatchedEx_v2, h, n, n, 4, 4, 4, alpha, a, f32, 4, 16, b, f32, 4, 16, beta, c,
+                     f32, 4, 16, 4, f32, gemm_default),
          }) {
         row(name, call, ok, handle(), alpha, a, b, beta, c);
     }
     row("hipblasStrsmBatched",
         +[](handle_t h, const void * alpha, void * a, void * b) {
-            return hipblasStrsmBatched(h, 0, 0, 0, 0, 4, 4, alpha, a, 4, b, 4, 4);
+            return hipblasStrsmBatched(h, right, upper, n, non_unit, 4, 4, alpha, a, 4, b, 4, 4);
         },
         ok, handle(), alpha, matrix<void *>("A"), matrix<void *>("B"));
 
@@ -367,31 +375,79 @@ void products() {
     const auto any_c = matrix<void *>("unread C", ok);
     const auto any_alpha = place_at<const void *>("unread alpha", ok);
     const auto any_beta = place_at<const void *>("unread beta", ok);
-    const auto whole = PRODUCT(hipblasSgemm, h, 0, 0, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4);
+    const auto whole = PRODUCT(hipblasSgemm, h, n, n, 4, 4, 4, alpha, a, 4, b, 4, beta, c, 4);
     row("hipblasSgemm", whole.second, ok, handle(), scalar("alpha of zero", -0.0f), any_a, any_b, beta, c);
-    const auto no_m = PRODUCT(hipblasSgemm, h, 0, 0, 0, 4, 4, alpha, a, 4, b, 4, beta, c, 4);
+    const auto no_m = PRODUCT(hipblasSgemm, h, n, n, 0, 4, 4, alpha, a, 4, b, 4, beta, c, 4);
     row("hipblasSgemm", no_m.second, ok, handle(), any_alpha, any_a, any_b, any_beta, any_c);
-    const auto no_k = PRODUCT(hipblasSgemm, h, 0, 0, 4, 4, 0, alpha, a, 4, b, 4, beta, c, 4);
+    const auto no_k = PRODUCT(hipblasSgemm, h, n, n, 4, 4, 0, alpha, a, 4, b, 4, beta, c, 4);
     row("hipblasSgemm", no_k.second, ok, handle(), any_alpha, any_a, any_b, beta, c);
     holds("hipblasSgemm", "a negative size is refused", [] {
         const float one = 1;
         void * c = allocated();
-        return hipblasSgemm(new_handle(), 0, 0, -1, 4, 4, &one, c, 4, c, 4, &one, c, 4) == invalid_value;
+        return hipblasSgemm(new_handle(), n, n, -1, 4, 4, &one, c, 4, c, 4, &one, c, 4) == invalid_value;
+    });
+    holds("hipblasSgemm", "columns that overlap are refused", [] {
+        const auto with = [](int op_a, int op_b, int ld_a, int ld_b, int ld_c) {
+            const float one = 1;
+            void * c = allocated();
+            return hipblasSgemm(new_handle(), op_a, op_b, 3, 4, 5, &one, c, ld_a, c, ld_b, &one, c, ld_c);
+        };
+        return with(n, n, 3, 5, 3) == ok && with(n, n, 2, 5, 3) == invalid_value &&
+               with(n, n, 3, 4, 3) == invalid_value && with(n, n, 3, 5, 2) == invalid_value &&
+               with(t, t, 5, 4, 3) == ok && with(t, t, 4, 4, 3) == invalid_value &&
+               with(t, t, 5, 3, 3) == invalid_value;
+    });
+    holds("hipblasSgemm", "an operation that there is not", [] {
+        const float one = 1;
+        void * c = allocated();
+        return hipblasSgemm(new_handle(), n, 0, 4, 4, 4, &one, c, 4, c, 4, &one, c, 4) == invalid_enum;
+    });
+    holds("hipblasStrsmBatched", "a side, a triangle, an operation, a diagonal that there is not", [] {
+        const auto with = [](int side, int fill, int op, int diagonal) {
+            const float one = 1;
+            void * b = allocated();
+            return hipblasStrsmBatched(new_handle(), side, fill, op, diagonal, 4, 4, &one, b, 4, b, 4, 1);
+        };
+        return with(right, upper, t, non_unit) == ok && with(143, upper, n, non_unit) == invalid_enum &&
+               with(right, 123, n, non_unit) == invalid_enum && with(right, upper, 0, non_unit) == invalid_enum &&
+               with(right, upper, n, 0) == invalid_enum;
     });
     holds("hipblasGemmEx", "alpha of half or double type, zero and one", [] {
-        const auto with_alpha = [](const void * alpha, int type) {
-            const float beta = 0;
+        const auto with_alpha = [](const void * alpha, int type, int compute) {
+            const double beta = 0;
             void * c = allocated();
-            return hipblasGemmEx(new_handle(), 0, 0, 4, 4, 4, alpha, nullptr, 0, 4, nullptr, 0, 4, &beta, c, 0, 4, type,
-                                 0);
+            return hipblasGemmEx(new_handle(), n, n, 4, 4, 4, alpha, nullptr, type, 4, nullptr, type, 4, &beta, c, type,
+                                 4, compute, gemm_default);
         };
         const uint16_t halves[] = {0x8000, 0x3c00};
         const double doubles[] = {-0.0, 1.0};
-        const int half_types[] = {150, 0, 1}, double_types[] = {152, 7, 8};
-        for (int i = 0; i < 3; ++i) {
-            if (with_alpha(&halves[0], half_types[i]) != ok || with_alpha(&halves[1], half_types[i]) != invalid_value ||
-                with_alpha(&doubles[0], double_types[i]) != ok ||
-                with_alpha(&doubles[1], double_types[i]) != invalid_value) {
+        const int half_types[][2] = {{f16, 150}, {2, 0}}, double_types[][2] = {{f64, 152}, {1, 7}};
+        for (int i = 0; i < 2; ++i) {
+            const auto [half, as_half] = half_types[i];
+            const auto [whole, as_whole] = double_types[i];
+            if (with_alpha(&halves[0], half, as_half) != ok || with_alpha(&halves[1], half, as_half) != invalid_value ||
+                with_alpha(&doubles[0], whole, as_whole) != ok ||
+                with_alpha(&doubles[1], whole, as_whole) != invalid_value) {
+                return false;
+            }
+        }
+        return true;
+    });
+    holds("hipblasGemmEx", "every choice of types that rocBLAS has, and no other", [] {
+        constexpr int both[][2] = {{150, 2}, {168, 14}, {151, 0}, {152, 1}, {160, 3}, {162, 10}};
+        constexpr int compute[][2] = {{150, 0}, {151, 2}, {152, 7}, {162, 9}};
+        const auto is_offered = [](int a, int b, int c, int as) {
+            const bool same = a == b && (a == c || (a < 2 && c == 2)); // 16 bits may become f32
+            return same && (a == 0 ? as == 1 || (as == 0 && c == 0) : a == 1 || a == 2 ? as == 1 : a == 3 && as == 2);
+        };
+        const double scalar = 0;
+        void * c_at = allocated();
+        const handle_t handle = new_handle();
+        for (int of = 0; of < 6 * 6 * 6 * 4 * 2; ++of) {
+            const int era = of & 1, a = of / 2 % 6, b = of / 12 % 6, c = of / 72 % 6, as = of / 432;
+            const int got = hipblasGemmEx(handle, n, n, 4, 4, 4, &scalar, c_at, both[a][era], 4, c_at, both[b][era], 4,
+                                          &scalar, c_at, both[c][era], 4, compute[as][era], gemm_default);
+            if (got != (is_offered(a, b, c, as) ? ok : not_supported)) {
                 return false;
             }
         }

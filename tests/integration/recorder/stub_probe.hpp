@@ -64,7 +64,8 @@ int hipblasStrsmBatched(handle_t, int, int, int, int, int, int, const void *, vo
 namespace {
 
 // hipblasStatus_t
-constexpr int ok = 0, not_initialized = 1, invalid_value = 3, handle_is_nullptr = 9;
+constexpr int ok = 0, not_initialized = 1, invalid_value = 3, not_supported = 7, handle_is_nullptr = 9,
+              invalid_enum = 10;
 
 constexpr size_t bytes = 4096; // of every piece of memory here
 
@@ -222,6 +223,11 @@ argument<const void *> function() {
             }};
 }
 
+// A function of the program that the call makes the runtime call.
+template <typename F> argument<F> function_of_host(F given) {
+    return {given, {{"function null", hipErrorInvalidValue, nullptr}}};
+}
+
 argument<handle_t> handle() {
     handle_t dead = new_handle();
     (void) hipblasDestroy(dead);
@@ -296,7 +302,7 @@ void try_wrongs(const char * name, const trial<Rest...> & all_well, const argume
     for (const wrong<T> & one : from.wrongs) {
         auto trial = all_well;
         std::get<I>(trial.given) = one.value;
-        if constexpr (std::is_pointer_v<T>) {
+        if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
             trial.freed = one.is_freed ? static_cast<const void *>(one.value) : nullptr;
         }
         print(name, one.what.c_str(), one.answer, trial.run, &trial);

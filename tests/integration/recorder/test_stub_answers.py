@@ -16,7 +16,15 @@ import pytest
 
 from patchkit.build.compiler import Compiler
 from patchkit.gpu.device import device_of, device_text
-from patchkit.gpu.runtime import _NATIVE, _STUB_SOURCES, _WARNINGS, STUB_NAMES, build_stub, cxx_of
+from patchkit.gpu.runtime import (
+    _NATIVE,
+    _STUB_SOURCES,
+    _WARNINGS,
+    STUB_NAMES,
+    STUB_STANDARD,
+    build_stub,
+    cxx_of,
+)
 from patchkit.series.profile import load_profile
 
 pytestmark = pytest.mark.slow
@@ -35,7 +43,7 @@ def _cxx() -> str:
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the stub, made with the machine's compiler and our own header."""
     folder = tmp_path_factory.mktemp("stub")
-    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", *_WARNINGS, "-isystem", str(_HERE / "headers")]
+    flags = [STUB_STANDARD, "-O1", "-fPIC", "-shared", *_WARNINGS, "-isystem", str(_HERE / "headers")]
     sources = [str(_NATIVE / name) for name in _STUB_SOURCES]
     library = ["-ldl", f"-Wl,-soname,{STUB_NAMES[0]}", "-o", str(folder / STUB_NAMES[0])]
     subprocess.run([_cxx(), *flags, *sources, *library], check=True)

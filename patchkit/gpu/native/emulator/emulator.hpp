@@ -92,18 +92,19 @@ class emulator {
     // Runs all blocks. Throws kernel_fault, bad_code_object.
     virtual void run(const launch & launch) = 0;
 
-    // Runs `code` from its start to its end on one wave; `lds` and `scratch` in bytes (scratch per lane), `mode` as
-    // the low byte of the MODE register. Throws kernel_fault.
-    virtual void run_alone(std::span<const std::byte> code, wave_registers & registers, uint32_t lds,
+    // Runs `code` from its start to its end by these waves of one block, and leaves their registers; `lds` and
+    // `scratch` in bytes (scratch per lane), both zeroed, `mode` as the low byte of the MODE register. Throws
+    // kernel_fault.
+    virtual void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, uint32_t lds,
                            uint32_t scratch, uint32_t mode) = 0;
 
     virtual std::vector<kernel_count> counts() = 0;
 };
 
-using make_emulator = std::unique_ptr<emulator> (*)(const configuration &, memory_map &);
+using make_emulator = emulator * (*)(const configuration &, memory_map &);
 
 } // namespace patchkit::gpu
 
-// Throws std::runtime_error when the configuration cannot be used.
-extern "C" std::unique_ptr<patchkit::gpu::emulator> patchkit_make_emulator(const patchkit::gpu::configuration & wanted,
-                                                                           patchkit::gpu::memory_map & memory);
+// The caller owns it. Throws std::runtime_error when the configuration cannot be used.
+extern "C" patchkit::gpu::emulator * patchkit_make_emulator(const patchkit::gpu::configuration & wanted,
+                                                            patchkit::gpu::memory_map & memory);

@@ -1,5 +1,6 @@
 // The device the recorder plays, what its kernels use, and the log.
 
+#include "emulation.hpp"
 #include "recorder.hpp"
 
 #include <unistd.h>
@@ -16,13 +17,13 @@
 
 namespace patchkit {
 
-namespace {
-
-[[noreturn]] void misconfigured(const std::string & what) {
-    std::fprintf(stderr, "launch recorder: %s\n", what.c_str());
+void misconfigured(const std::string & what) {
+    std::fprintf(stderr, "%s: %s\n", is_executing() ? "patchkit emulator" : "launch recorder", what.c_str());
     std::fflush(nullptr);
     _exit(exit_misconfigured);
 }
+
+namespace {
 
 const char * required_variable(const char * name) {
     const char * value = std::getenv(name);
@@ -145,7 +146,12 @@ int resident_blocks(const resources & used, int threads, size_t dynamic_lds) {
     return std::min(by_waves, by_lds);
 }
 
+// Who executes needs no log.
 void log_line(const std::string & json) {
+    static const bool is_silent = is_executing() && std::getenv("PATCHKIT_RECORDER_LOG") == nullptr;
+    if (is_silent) {
+        return;
+    }
     static std::mutex mutex;
     static FILE * file = open_log();
     const std::lock_guard<std::mutex> guard(mutex);

@@ -1,41 +1,29 @@
-// Registration of kernels and their launches: the part of the runtime that compiled host code calls by itself.
+// Launches and what is asked about kernels before them.
+
+#include "launches.hpp"
 
 #include "answers.hpp"
+#include "emulation.hpp"
 #include "recorder.hpp"
+#include "schedule.hpp"
 
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstring>
-#include <mutex>
-#include <unordered_map>
-#include <unordered_set>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <vector>
 
 namespace {
 
 using patchkit::answered;
+using patchkit::is_executing;
 using patchkit::is_stream;
+using patchkit::launch_request;
+using patchkit::loaded_kernel;
 using patchkit::log_line;
 using patchkit::quoted;
-
-// What the compiler hands to __hipRegisterFatBinary (clang, CGCUDANV.cpp: magic, version, pointer, unused).
-struct fat_binary_wrapper {
-    uint32_t magic;
-    uint32_t version;
-    const char * binary;
-    void * unused;
-};
-
-struct module {
-    std::string unit;
-};
-
-struct kernel {
-    std::string name;
-    std::vector<std::string> units;
-    int number = -1; // in the log, once launched
-};
 
 struct call_configuration {
     dim3 grid;
@@ -44,105 +32,123 @@ struct call_configuration {
     hipStream_t stream;
 };
 
-std::mutex & registry_mutex() {
-    static std::mutex mutex;
-    return mutex;
-}
-
-// Registration runs in constructors of other libraries: the table has to exist before any of them.
-std::unordered_map<const void *, kernel> & registry() {
-    static auto * table = new std::unordered_map<const void *, kernel>;
-    return *table;
-}
-
-std::unordered_set<const void *> & modules_alive() {
-    static auto * table = new std::unordered_set<const void *>;
-    return *table;
-}
-
 thread_local std::vector<call_configuration> configurations;
 
-// patchkit compiles the host pass alone and embeds the unit's path where device code would be.
-std::string unit_of(const char * binary) {
-    static const char marker[] = "PATCHKIT-UNIT\n";
-    if (binary == nullptr || std::strncmp(binary, marker, sizeof(marker) - 1) != 0) {
-        return "";
-    }
-    const char * begin = binary + sizeof(marker) - 1;
-    return std::string(begin, std::strcspn(begin, "\n"));
-}
+constexpr uint64_t most_threads = 1024; // per block, maxWorkGroupSize
+
+uint64_t threads_of(const dim3 & block) { return uint64_t(block.x) * block.y * block.z; }
 
 std::string triple(const dim3 & value) {
     return "[" + std::to_string(value.x) + "," + std::to_string(value.y) + "," + std::to_string(value.z) + "]";
 }
 
-// Number of a kernel in the log; its first launch writes a line that says what the number means.
-int number_of(kernel & launched) {
-    static int next = 0;
-    if (launched.number < 0) {
-        launched.number = next++;
-        std::string units;
-        for (const std::string & unit : launched.units) {
-            units += (units.empty() ? "" : ",") + quoted(unit);
-        }
-        log_line("{\"kernel\":" + std::to_string(launched.number) + ",\"name\":" + quoted(launched.name) +
-                 ",\"units\":[" + units + "]}");
-    }
-    return launched.number;
-}
-
-hipError_t record(const void * function, dim3 grid, dim3 block, size_t lds, bool cooperative) {
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    const auto found = registry().find(function);
-    if (found == registry().end()) {
-        log_line("{\"unregistered\":true}");
+hipError_t log_launch(const void * function, const launch_request & request) {
+    const int number = patchkit::number_in_log(function);
+    if (number < 0) {
         return hipErrorInvalidDeviceFunction;
     }
-    const int number = number_of(found->second);
-    log_line("{\"launch\":" + std::to_string(number) + ",\"grid\":" + triple(grid) + ",\"block\":" + triple(block) +
-             ",\"lds\":" + std::to_string(lds) + (cooperative ? ",\"cooperative\":true" : "") + "}");
+    log_line("{\"launch\":" + std::to_string(number) + ",\"grid\":" + triple(request.grid) + ",\"block\":" +
+             triple(request.block) + ",\"lds\":" + std::to_string(request.lds) +
+             (request.is_cooperative ? ",\"cooperative\":true" : "") + "}");
     return hipSuccess;
+}
+
+bool is_too_many(const dim3 & grid, const dim3 & block) {
+    constexpr uint64_t most = UINT32_MAX;
+    return uint64_t(grid.x) * block.x > most || uint64_t(grid.y) * block.y > most || uint64_t(grid.z) * block.z > most;
+}
+
+bool has_arguments(const patchkit::gpu::kernel_code & kernel) {
+    return std::any_of(kernel.arguments.begin(), kernel.arguments.end(),
+                       [](const auto & one) { return one.kind.rfind("hidden_", 0) != 0; });
+}
+
+// In the runtime's order (clr f9f995c6d, hip_platform.cpp: ihipLaunchKernel; hip_module.cpp:
+// ihipLaunchKernel_validate). Static and dynamic LDS that do not fit together are refused by the hardware queue only.
+hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
+    const patchkit::device & dev = patchkit::the_device();
+    const uint64_t threads = threads_of(request.block);
+    if (is_too_many(request.grid, request.block)) {
+        return hipErrorInvalidConfiguration;
+    }
+    if ((request.values != nullptr) && (request.segment != nullptr)) {
+        return hipErrorInvalidValue;
+    }
+    if (request.grid.x == 0 || request.grid.y == 0 || request.grid.z == 0) {
+        return hipErrorInvalidValue;
+    }
+    if (threads == 0) {
+        return hipErrorInvalidConfiguration;
+    }
+    if (request.lds > dev.lds_per_block || threads > most_threads) {
+        return hipErrorInvalidValue;
+    }
+    if (has_arguments(*kernel.kernel) && request.values == nullptr && request.segment == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    if (threads > kernel.kernel->max_threads) {
+        return hipErrorLaunchFailure;
+    }
+    if (request.lds + kernel.kernel->lds > dev.lds_per_block) {
+        return hipErrorInvalidValue;
+    }
+    if (request.values != nullptr && !patchkit::are_readable(*kernel.kernel, request.values)) {
+        return hipErrorInvalidValue;
+    }
+    return hipSuccess;
+}
+
+// All blocks of a cooperative launch have to be on the device at once.
+bool fits_at_once(const loaded_kernel & kernel, const launch_request & request) {
+    const int per_multiprocessor = patchkit::resident_blocks(patchkit::resources_of(*kernel.kernel),
+                                                             int(threads_of(request.block)), request.lds);
+    const uint64_t blocks = uint64_t(request.grid.x) * request.grid.y * request.grid.z;
+    return blocks <= uint64_t(per_multiprocessor) * uint64_t(patchkit::the_device().multiprocessors);
+}
+
+hipError_t launch_function(const void * function, const launch_request & request, hipStream_t stream) {
+    const hipError_t logged = log_launch(function, request);
+    if (logged != hipSuccess || !is_executing()) {
+        return logged;
+    }
+    loaded_kernel kernel;
+    const hipError_t error = patchkit::find_kernel(function, kernel);
+    return error == hipSuccess ? patchkit::launch(kernel, request, stream) : error;
 }
 
 } // namespace
 
+namespace patchkit {
+
+hipError_t launch(const loaded_kernel & kernel, const launch_request & request, hipStream_t stream) {
+    const hipError_t error = check(kernel, request);
+    if (error != hipSuccess) {
+        return error;
+    }
+    if (request.is_cooperative && !fits_at_once(kernel, request)) {
+        return hipErrorCooperativeLaunchTooLarge;
+    }
+    const launch_shape shape = {request.grid, request.block, uint32_t(request.lds), request.is_cooperative};
+    auto made = std::make_shared<gpu::launch>();
+    made->code           = kernel.code;
+    made->kernel         = kernel.kernel;
+    made->grid           = {request.grid.x, request.grid.y, request.grid.z};
+    made->block          = {request.block.x, request.block.y, request.block.z};
+    made->dynamic_lds    = shape.dynamic_lds;
+    made->is_cooperative = request.is_cooperative;
+    try {
+        made->kernarg = request.segment != nullptr ? pack_arguments(*kernel.kernel, shape, *request.segment)
+                                                   : pack_arguments(*kernel.kernel, shape, request.values);
+    } catch (const unknown_argument & wrong) {
+        std::fprintf(stderr, "patchkit emulator: %s\n", wrong.what());
+        return hipErrorLaunchFailure;
+    }
+    return enqueue(stream, [made] { run_kernel(*made); });
+}
+
+} // namespace patchkit
+
 extern "C" {
-
-void ** __hipRegisterFatBinary(const void * data) {
-    if (data == nullptr) {
-        return nullptr;
-    }
-    const auto * wrapper = static_cast<const fat_binary_wrapper *>(data);
-    auto * made = new module{unit_of(wrapper->binary)};
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    modules_alive().insert(made);
-    return reinterpret_cast<void **>(made);
-}
-
-void __hipUnregisterFatBinary(void ** modules) {
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    if (modules_alive().erase(modules) != 0) {
-        delete reinterpret_cast<module *>(modules);
-    }
-}
-
-void __hipRegisterFunction(void ** modules, const void * host, char * /*device_function*/, const char * name,
-                           unsigned int /*thread_limit*/, void * /*tid*/, void * /*bid*/, dim3 * /*block*/,
-                           dim3 * /*grid*/, int * /*wave_size*/) {
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    if (host == nullptr || name == nullptr || modules_alive().count(modules) == 0) {
-        return; // it has no way to say so: launching what was not registered is the error
-    }
-    kernel & entry = registry()[host];
-    entry.name = name;
-    entry.units.push_back(reinterpret_cast<module *>(modules)->unit);
-}
-
-void __hipRegisterVar(void ** /*modules*/, void * /*var*/, char * /*host*/, char * /*device*/, int /*ext*/,
-                      size_t /*size*/, int /*constant*/, int /*global*/) {}
-
-void __hipRegisterManagedVar(void * /*modules*/, void ** /*pointer*/, void * /*init*/, const char * /*name*/,
-                             size_t /*size*/, unsigned /*align*/) {}
 
 hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t lds, hipStream_t stream) {
     configurations.push_back({grid, block, lds, stream});
@@ -165,37 +171,47 @@ hipError_t __hipPopCallConfiguration(dim3 * grid, dim3 * block, size_t * lds, hi
     return answered(hipSuccess);
 }
 
-hipError_t hipLaunchKernel(const void * function, dim3 grid, dim3 block, void ** /*args*/, size_t lds,
+hipError_t hipLaunchKernel(const void * function, dim3 grid, dim3 block, void ** args, size_t lds,
                            hipStream_t stream) {
-    return answered(is_stream(stream) ? record(function, grid, block, lds, false) : hipErrorInvalidValue);
+    if (!is_stream(stream)) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(launch_function(function, {grid, block, lds, false, args}, stream));
 }
 
-hipError_t hipLaunchCooperativeKernel(const void * function, dim3 grid, dim3 block, void ** /*params*/,
-                                      unsigned int lds, hipStream_t stream) {
-    return answered(is_stream(stream) ? record(function, grid, block, lds, true) : hipErrorContextIsDestroyed);
+hipError_t hipLaunchCooperativeKernel(const void * function, dim3 grid, dim3 block, void ** params, unsigned int lds,
+                                      hipStream_t stream) {
+    if (!is_stream(stream)) {
+        return answered(hipErrorContextIsDestroyed);
+    }
+    return answered(launch_function(function, {grid, block, lds, true, params}, stream));
 }
 
 hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute /*attribute*/, int /*value*/) {
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    return answered(registry().count(function) != 0 ? hipSuccess : hipErrorInvalidDeviceFunction);
+    return answered(patchkit::name_of_kernel(function).empty() ? hipErrorInvalidDeviceFunction : hipSuccess);
 }
 
 hipError_t hipFuncGetAttributes(hipFuncAttributes * attributes, const void * function) {
     if (attributes == nullptr) {
         return answered(hipErrorInvalidValue);
     }
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    const auto found = registry().find(function);
-    if (found == registry().end()) {
-        return answered(hipErrorInvalidDeviceFunction);
+    patchkit::resources used;
+    hipError_t error = patchkit::find_resources(function, used);
+    if (error != hipSuccess) {
+        return answered(error);
     }
-    const patchkit::resources used = patchkit::resources_of(found->second.name);
     *attributes = {};
     attributes->numRegs            = used.vgprs;
     attributes->sharedSizeBytes    = used.lds;
     attributes->maxThreadsPerBlock = 1024;
     attributes->maxDynamicSharedSizeBytes = int(patchkit::the_device().lds_per_block - used.lds);
-    return answered(hipSuccess);
+    if (is_executing()) {
+        loaded_kernel found;
+        error = patchkit::find_kernel(function, found);
+        attributes->maxThreadsPerBlock = int(found.kernel->max_threads);
+        attributes->localSizeBytes     = found.kernel->scratch;
+    }
+    return answered(error);
 }
 
 hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int * blocks, const void * function, int threads,
@@ -203,17 +219,19 @@ hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int * blocks, const void
     if (blocks == nullptr) {
         return answered(hipErrorInvalidValue);
     }
-    const std::lock_guard<std::mutex> guard(registry_mutex());
-    const auto found = registry().find(function);
-    if (found == registry().end()) {
+    patchkit::resources used;
+    const hipError_t error = patchkit::find_resources(function, used);
+    if (error == hipErrorInvalidDeviceFunction) {
         log_line("{\"unregistered\":true}");
-        return answered(hipErrorInvalidDeviceFunction);
     }
-    const patchkit::resources used = patchkit::resources_of(found->second.name);
+    if (error != hipSuccess) {
+        return answered(error);
+    }
     *blocks = patchkit::resident_blocks(used, threads, dynamic_lds);
-    log_line("{\"occupancy\":" + std::to_string(number_of(found->second)) + ",\"threads\":" + std::to_string(threads) +
-             ",\"lds\":" + std::to_string(used.lds + dynamic_lds) + ",\"vgprs\":" + std::to_string(used.vgprs) +
-             ",\"assumed\":" + (used.assumed ? "true" : "false") + ",\"blocks\":" + std::to_string(*blocks) + "}");
+    log_line("{\"occupancy\":" + std::to_string(patchkit::number_in_log(function)) + ",\"threads\":" +
+             std::to_string(threads) + ",\"lds\":" + std::to_string(used.lds + dynamic_lds) + ",\"vgprs\":" +
+             std::to_string(used.vgprs) + ",\"assumed\":" + (used.assumed ? "true" : "false") + ",\"blocks\":" +
+             std::to_string(*blocks) + "}");
     return answered(hipSuccess);
 }
 

@@ -59,4 +59,7 @@ bool is_stream(const void * stream);
 // The exit status of a process whose configuration is unusable.
 constexpr int exit_misconfigured = 86;
 
+// Says so and ends the process.
+[[noreturn]] void misconfigured(const std::string & what);
+
 } // namespace patchkit

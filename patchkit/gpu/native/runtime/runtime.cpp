@@ -85,7 +85,6 @@ hipError_t hipSetDevice(int id) { return answered(is_device(id) ? hipSuccess : h
 
 hipError_t hipInit(unsigned int /*flags*/) { return answered(hipSuccess); }
 hipError_t hipSetDeviceFlags(unsigned int /*flags*/) { return answered(hipSuccess); }
-hipError_t hipDeviceSynchronize() { return answered(hipSuccess); }
 hipError_t hipDeviceReset() { return answered(hipSuccess); }
 
 hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_t * prop, int id) {

@@ -11,17 +11,31 @@ enum hipError_t {
     hipSuccess                       = 0,
     hipErrorInvalidValue             = 1,
     hipErrorOutOfMemory              = 2,
+    hipErrorInvalidConfiguration     = 9,
     hipErrorInvalidPitchValue        = 12,
+    hipErrorInvalidSymbol            = 13,
     hipErrorInvalidDevicePointer     = 17,
     hipErrorMissingConfiguration     = 52,
     hipErrorInvalidDeviceFunction    = 98,
     hipErrorInvalidDevice            = 101,
+    hipErrorInvalidImage             = 200,
+    hipErrorNoBinaryForGpu           = 209,
     hipErrorInvalidHandle            = 400,
     hipErrorIllegalState             = 401,
+    hipErrorNotReady                 = 600,
     hipErrorContextIsDestroyed       = 709,
     hipErrorHostMemoryNotRegistered  = 713,
+    hipErrorLaunchFailure            = 719,
+    hipErrorCooperativeLaunchTooLarge = 720,
     hipErrorNotSupported             = 801,
     hipErrorStreamCaptureUnsupported = 900,
+    hipErrorStreamCaptureInvalidated = 901,
+    hipErrorStreamCaptureMerge       = 902,
+    hipErrorStreamCaptureUnmatched   = 903,
+    hipErrorStreamCaptureUnjoined    = 904,
+    hipErrorStreamCaptureIsolation   = 905,
+    hipErrorCapturedEvent            = 907,
+    hipErrorGraphExecUpdateFailure   = 910,
     hipErrorUnknown                  = 999,
 };
 
@@ -50,8 +64,15 @@ enum hipMemoryAdvise {
 
 enum hipFuncAttribute { hipFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum hipStreamCaptureMode { hipStreamCaptureModeRelaxed = 2 };
-enum hipStreamCaptureStatus { hipStreamCaptureStatusNone = 0 };
-enum hipGraphExecUpdateResult { hipGraphExecUpdateSuccess = 0 };
+enum hipStreamCaptureStatus {
+    hipStreamCaptureStatusNone        = 0,
+    hipStreamCaptureStatusActive      = 1,
+    hipStreamCaptureStatusInvalidated = 2,
+};
+enum hipGraphExecUpdateResult {
+    hipGraphExecUpdateSuccess              = 0,
+    hipGraphExecUpdateErrorTopologyChanged = 2,
+};
 
 typedef int hipDevice_t;
 typedef struct ihipStream_t * hipStream_t;
@@ -60,8 +81,15 @@ typedef struct ihipGraph * hipGraph_t;
 typedef struct hipGraphNode * hipGraphNode_t;
 typedef struct hipGraphExec * hipGraphExec_t;
 
+typedef void (*hipHostFn_t)(void *);
+typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
+
 #define hipStreamLegacy ((hipStream_t) 1)
 #define hipStreamPerThread ((hipStream_t) 2)
+#define hipStreamDefault 0x00
+#define hipStreamNonBlocking 0x01
+#define hipEventDefault 0x0
+#define hipEventDisableTiming 0x2
 #define hipCpuDeviceId (-1)
 #define hipInvalidDeviceId (-2)
 
@@ -91,7 +119,7 @@ struct hipPointerAttribute_t {
 
 struct hipFuncAttributes {
     int maxDynamicSharedSizeBytes, maxThreadsPerBlock, numRegs;
-    size_t sharedSizeBytes;
+    size_t sharedSizeBytes, localSizeBytes;
 };
 
 // Declared, so that a definition with other arguments does not compile.
@@ -142,6 +170,8 @@ hipError_t hipStreamDestroy(hipStream_t);
 hipError_t hipStreamQuery(hipStream_t);
 hipError_t hipStreamSynchronize(hipStream_t);
 hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned);
+hipError_t hipLaunchHostFunc(hipStream_t, hipHostFn_t, void *);
+hipError_t hipStreamAddCallback(hipStream_t, hipStreamCallback_t, void *, unsigned);
 hipError_t hipStreamIsCapturing(hipStream_t, hipStreamCaptureStatus *);
 hipError_t hipStreamBeginCapture(hipStream_t, hipStreamCaptureMode);
 hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t *);

@@ -1,0 +1,48 @@
+// Machine code to text by LLVM's disassembler, and the text to its parts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace patchkit::gpu {
+
+struct line {
+    std::string text; // as LLVM writes it
+    uint32_t size;    // bytes of code
+};
+
+class disassembler {
+  public:
+    // `library`: path of libLLVM; `arch`: gfx1151. Throws std::runtime_error.
+    disassembler(const std::string & library, const std::string & arch);
+    ~disassembler();
+
+    // One instruction at the start of `code`, which lies at `address`. An empty text: it is none of this GPU.
+    line one(std::span<const std::byte> code, uint64_t address);
+
+  private:
+    void * context = nullptr;
+    void (*dispose)(void *) = nullptr;
+    size_t (*decode)(void *, uint8_t *, uint64_t, uint64_t, char *, size_t) = nullptr;
+    std::mutex mutex;
+};
+
+// One instruction as parts. A dual instruction has two.
+struct statement {
+    std::string name;                  // with the suffix of its encoding
+    std::vector<std::string> operands;
+    std::vector<std::pair<std::string, std::string>> modifiers; // name and what stands behind the colon
+
+    const std::string * modifier(std::string_view name) const;
+    bool has(std::string_view name) const { return modifier(name) != nullptr; }
+};
+
+std::vector<statement> parse_line(std::string_view text);
+
+} // namespace patchkit::gpu

@@ -1,0 +1,545 @@
+// Vector instructions on floats. Semantics: RDNA3 and RDNA3.5 ISA guides (AMD, 2023 and 2024), chapter 16, but for what
+// division is built of, V_RNDNE and V_FRACT: see there.
+
+#include "table.hpp"
+
+namespace patchkit::gpu {
+
+u32x with_input_modifiers(u32x bits, u32 modifiers, int n) {
+    bits = with_sign_modifiers(bits, modifiers, n, u32x(0x80000000));
+    return (modifiers & modifier::flush_f32) != 0 ? flushed(bits) : bits;
+}
+
+namespace {
+
+template <class V> V scaled_and_clamped(V value, u32 modifiers) {
+    if ((modifiers & modifier::times_2) != 0) {
+        value *= 2;
+    } else if ((modifiers & modifier::times_4) != 0) {
+        value *= 4;
+    } else if ((modifiers & modifier::half) != 0) {
+        value *= decltype(value[0] + 0)(0.5);
+    }
+    if ((modifiers & modifier::clamp) != 0) {
+        value = value > 0 ? value : V(0); // NaN becomes 0
+        value = value < 1 ? value : V(1);
+    }
+    return value;
+}
+
+} // namespace
+
+f32x with_output_modifiers(f32x value, u32 modifiers) {
+    value = scaled_and_clamped(value, modifiers);
+    return (modifiers & modifier::flush_f32) != 0 ? as<f32x>(flushed(as<u32x>(value))) : value;
+}
+
+f64x with_output_modifiers(f64x value, u32 modifiers) { return scaled_and_clamped(value, modifiers); }
+
+namespace {
+
+// Everything below is for f32x and f64x; halves are computed as f32x.
+template <class V> struct bits_of;
+template <> struct bits_of<f32x> {
+    using bits = u32x;
+    using sign = i32x;
+    static constexpr u32 quiet = 0x400000, infinity = 0x7f800000;
+    static constexpr int mantissa = 23, bias = 127;
+};
+template <> struct bits_of<f64x> {
+    using bits = u64x;
+    using sign = i64x;
+    static constexpr u64 quiet = u64(1) << 51, infinity = u64(0x7ff) << 52;
+    static constexpr int mantissa = 52, bias = 1023;
+};
+
+template <class V> auto is_negative(const V & a) { return as<typename bits_of<V>::sign>(a) < 0; }
+template <class V> V magnitude(const V & a) { return __builtin_elementwise_abs(a); }
+
+template <class V> V quieted(const V & a) {
+    const auto bits = as<typename bits_of<V>::bits>(a);
+    return as<V>(a != a ? bits | bits_of<V>::quiet : bits);
+}
+
+template <class V> auto is_signaling(const V & a) {
+    return (a != a) & ((as<typename bits_of<V>::bits>(a) & bits_of<V>::quiet) == 0);
+}
+
+// -0 is less than +0. Of a NaN and a number the number counts, but for a signaling NaN in IEEE mode. `a` in `result`
+// where `takes_a`.
+template <class V, class M> V chosen(u32 modifiers, const V & a, const V & b, const M & takes_a) {
+    V result = takes_a ? a : b;
+    if (any((a != a) | (b != b))) [[unlikely]] {
+        result = b != b ? a : a != a ? b : result;
+        if ((modifiers & modifier::ieee) != 0) {
+            result = is_signaling(b) ? quieted(b) : result;
+            result = is_signaling(a) ? quieted(a) : result;
+        }
+    }
+    return result;
+}
+
+template <class V> V min_of(u32 modifiers, const V & a, const V & b) {
+    return chosen(modifiers, a, b, (a < b) | ((a == b) & is_negative(a)));
+}
+template <class V> V max_of(u32 modifiers, const V & a, const V & b) {
+    return chosen(modifiers, a, b, (a > b) | ((a == b) & is_negative(b)));
+}
+template <class V> V min3_of(u32 m, const V & a, const V & b, const V & c) { return min_of(m, min_of(m, a, b), c); }
+template <class V> V max3_of(u32 m, const V & a, const V & b, const V & c) { return max_of(m, max_of(m, a, b), c); }
+template <class V> V minmax_of(u32 m, const V & a, const V & b, const V & c) { return max_of(m, min_of(m, a, b), c); }
+template <class V> V maxmin_of(u32 m, const V & a, const V & b, const V & c) { return min_of(m, max_of(m, a, b), c); }
+template <class V> V med3_of(u32 m, const V & a, const V & b, const V & c) {
+    const V largest = max3_of(m, a, b, c);
+    const V middle = largest == a ? max_of(m, b, c) : largest == b ? max_of(m, a, c) : max_of(m, a, b);
+    return ((a != a) | (b != b) | (c != c)) ? min3_of(m, a, b, c) : middle;
+}
+
+f32x fma_of(const f32x & a, const f32x & b, const f32x & c) { return __builtin_elementwise_fma(a, b, c); }
+f64x fma_of(const f64x & a, const f64x & b, const f64x & c) { return __builtin_elementwise_fma(a, b, c); }
+
+// An exact product and one rounding of the sum, for v_fma_f16 and its relatives.
+u16x fma_halves(const u16x & a, const u16x & b, const u16x & c) { return fma_half(widened(a), widened(b), widened(c)); }
+
+template <class V> V floor_of(const V & a) { return __builtin_elementwise_floor(a); }
+template <class V> V ceil_of(const V & a) { return __builtin_elementwise_ceil(a); }
+template <class V> V trunc_of(const V & a) { return __builtin_elementwise_trunc(a); }
+template <class V> V rndne_of(const V & a) { return __builtin_elementwise_roundeven(a); }
+// Never 1: the largest number below it instead, which is what LLVM folds V_FRACT of a constant to.
+f32x fract_of(const f32x & a) {
+    const f32x below_one = as<f32x>(u32x(0x3f7fffff)), fraction = a - floor_of(a);
+    return fraction >= 1.0f ? below_one : fraction;
+}
+f64x fract_of(const f64x & a) {
+    const f64x below_one = as<f64x>(u64x(0x3fefffffffffffff)), fraction = a - floor_of(a);
+    return fraction >= 1.0 ? below_one : fraction;
+}
+f32x fract_of_half(const f32x & a) {
+    const f32x fraction = a - floor_of(a);
+    return fraction > 0.99951171875f ? f32x(0.99951171875f) : fraction;
+}
+
+template <class V> V zero_wins(const V & a, const V & b) { return ((a == 0) | (b == 0)) ? V(0) : a * b; }
+
+template <class V> auto biased_exponent(const V & a) {
+    using bits = typename bits_of<V>::bits;
+    return as<typename bits_of<V>::sign>((as<bits>(a) & bits_of<V>::infinity) >> bits_of<V>::mantissa);
+}
+
+template <class V> auto is_subnormal(const V & a) { return (biased_exponent(a) == 0) & (a != 0); }
+
+// value * 2^power, rounded once.
+f32x scaled(const f32x & value, i32x power) {
+    power = power < -400 ? i32x(-400) : power > 400 ? i32x(400) : power;
+    const i64x bits = (convert<i64x>(power) + 1023) << 52;
+    return convert<f32x>(convert<f64x>(value) * as<f64x>(bits)); // exact until converted
+}
+
+f64x scaled(const f64x & value, const i32x & power) {
+    f64x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        result[lane] = std::ldexp(value[lane], power[lane]);
+    }
+    return result;
+}
+
+f32x ldexp_half(const f32x & value, const i16x & power) { return scaled(value, convert<i32x>(power)); }
+
+template <class V> V frexp_mantissa(const V & a) {
+    V result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        int power;
+        result[lane] = std::isfinite(a[lane]) ? std::frexp(a[lane], &power) : a[lane];
+    }
+    return result;
+}
+
+template <class V> i32x frexp_exponent(const V & a) {
+    i32x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        int power = 0;
+        if (std::isfinite(a[lane])) {
+            std::frexp(a[lane], &power);
+        }
+        result[lane] = power;
+    }
+    return result;
+}
+
+// ---- Functions that the hardware approximates. These are right to within half an ULP and a little; like the
+// hardware they take and give no subnormals (LLVM's lowering of exp2, log2, rcp and rsq works around that).
+
+f32x without_subnormals(const f32x & a) { return as<f32x>(flushed(as<u32x>(a))); }
+
+f32x exp2_of(const f32x & a) {
+    // 2^(whole + rest) with |rest| <= 1/2; the series is cut where it is below 2^-40.
+    const f32x bounded = a < -200.0f ? f32x(-200.0f) : a > 200.0f ? f32x(200.0f) : a;
+    const f64x x = convert<f64x>(a != a ? f32x(0.0f) : bounded);
+    const f64x whole = __builtin_elementwise_roundeven(x);
+    const f64x t = (x - whole) * 0.6931471805599453;
+    f64x sum = 1.0 / 362880.0;
+    for (const double inverse : {1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0,
+                                 1.0}) {
+        sum = __builtin_elementwise_fma(sum, t, f64x(inverse));
+    }
+    const f64x power = as<f64x>((convert<i64x>(whole) + 1023) << 52);
+    return a != a ? quieted(a) : without_subnormals(convert<f32x>(sum * power));
+}
+
+f64x log2_positive(const f64x & a) {
+    // a = 2^power * m with m in [sqrt(1/2), sqrt(2)]; log m = 2 atanh((m - 1) / (m + 1)).
+    const u64x bits = as<u64x>(a);
+    const u64x from_sqrt = bits - 0x3fe6a09e667f3bcd;
+    const i64x power = as<i64x>(from_sqrt) >> 52;
+    const f64x m = as<f64x>(bits - (as<u64x>(power) << 52));
+    const f64x s = (m - 1.0) / (m + 1.0), square = s * s;
+    f64x sum = 1.0 / 19.0;
+    for (const double inverse : {1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0,
+                                 1.0 / 3.0, 1.0}) {
+        sum = __builtin_elementwise_fma(sum, square, f64x(inverse));
+    }
+    return __builtin_elementwise_fma(s * sum, f64x(2.885390081777927), convert<f64x>(power));
+}
+
+f32x log2_of(const f32x & given) {
+    const f32x a = without_subnormals(given);
+    const f32x usual = convert<f32x>(log2_positive(convert<f64x>(a > 0.0f ? a : f32x(1.0f))));
+    const f32x infinity = f32x(INFINITY), nan = f32x(NAN);
+    const f32x special = a == 0.0f ? -infinity : a < 0.0f ? nan : quieted(a);
+    return ((a > 0.0f) & (a < infinity)) ? usual : special;
+}
+
+f32x rcp_of(const f32x & a) { return without_subnormals(1.0f / without_subnormals(a)); }
+
+f32x rsq_of(const f32x & given) {
+    const f32x a = without_subnormals(given);
+    const f64x root = __builtin_elementwise_sqrt(convert<f64x>(a));
+    return convert<f32x>(1.0 / root);
+}
+
+f32x sqrt_of(const f32x & a) { return __builtin_elementwise_sqrt(without_subnormals(a)); }
+f32x sqrt_of_half(const f32x & a) { return __builtin_elementwise_sqrt(a); }
+f32x rsq_of_half(const f32x & a) { return convert<f32x>(1.0 / __builtin_elementwise_sqrt(convert<f64x>(a))); }
+f32x rcp_of_half(const f32x & a) { return 1.0f / a; }
+
+// The argument is in turns.
+template <bool is_sine> f32x wave_of(const f32x & a) {
+    f32x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const double turns = double(a[lane]), rest = turns - std::nearbyint(turns);
+        constexpr double full = 6.283185307179586;
+        // A turn of exactly a quarter or a half has an exact answer, which the rounded product with pi would miss.
+        const double eighths = rest * 4.0;
+        double value;
+        if (std::isfinite(turns) && eighths == std::nearbyint(eighths)) {
+            const int quarter = int(eighths) & 3;
+            constexpr double sines[] = {0.0, 1.0, 0.0, -1.0};
+            value = is_sine ? (quarter == 0 ? std::copysign(0.0, turns) : sines[quarter]) : sines[(quarter + 1) & 3];
+        } else {
+            value = is_sine ? std::sin(rest * full) : std::cos(rest * full);
+        }
+        result[lane] = float(value);
+    }
+    return result;
+}
+
+f64x rcp_wide(const f64x & a) { return 1.0 / a; }
+f64x rsq_wide(const f64x & a) { return 1.0 / __builtin_elementwise_sqrt(a); }
+f64x sqrt_wide(const f64x & a) { return __builtin_elementwise_sqrt(a); }
+
+// ---- Division, which the compiler builds from these three.
+
+struct scales {
+    int by;        // power by which operands are scaled
+    int far;       // exponents this far apart are near overflow
+    int tiny;      // a numerator with this biased exponent or less is scaled up
+    int inverse;   // the inverse of a denominator with this biased exponent or more is subnormal
+    int quotient;  // exponents this far apart the other way give a subnormal quotient
+    int underflow; // and these none at all
+};
+template <class V> constexpr scales scales_of() {
+    return std::is_same_v<V, f32x> ? scales{64, 96, 23, 253, -126, -150} : scales{128, 768, 53, 2045, -1022, -1075};
+}
+
+template <class V> V power_of_two(int power) {
+    if constexpr (std::is_same_v<V, f32x>) {
+        return V(std::ldexp(1.0f, power));
+    } else {
+        return V(std::ldexp(1.0, power));
+    }
+}
+
+// The guide's text is wrong in five places. What is computed here is what the hardware-checked programs of issue 14
+// show, and what makes IEEE divisions of the compiler's expansion come out right (tests/property): without a case the
+// result is the source; a subnormal inverse or quotient is judged by exponents; with both the denominator is scaled
+// down; VCC is set by the same cases when an operand is 0, whose result is NaN.
+template <class V, class K> void div_scale(const instruction * i, wave & w) {
+    constexpr scales s = scales_of<V>();
+    using B = bits_of<V>;
+    const V value = K::template read<0>(i, w), denominator = K::template read<1>(i, w);
+    const V numerator = K::template read<2>(i, w);
+    const auto exponent_n = biased_exponent(numerator), exponent_d = biased_exponent(denominator);
+    const auto apart = exponent_n - exponent_d;
+    const auto is_denominator = as<typename B::bits>(value) == as<typename B::bits>(denominator);
+    const auto is_numerator = as<typename B::bits>(value) == as<typename B::bits>(numerator);
+    const V up = value * power_of_two<V>(s.by), down = value * power_of_two<V>(-s.by);
+    auto left = apart == apart; // lanes that no case has taken yet
+    const auto take = [&](auto condition) {
+        const auto taken = left & condition;
+        left = left & ~condition;
+        return taken;
+    };
+    const auto is_far = take(apart >= s.far);
+    const auto is_subnormal_d = take(is_subnormal(denominator));
+    const auto has_tiny_inverse = exponent_d >= s.inverse, has_tiny_quotient = apart <= s.quotient;
+    const auto is_tiny_both = take(has_tiny_inverse & has_tiny_quotient);
+    const auto is_tiny_inverse = take(has_tiny_inverse);
+    const auto is_tiny_quotient = take(has_tiny_quotient);
+    const auto is_tiny_numerator = take(exponent_n <= s.tiny);
+    V result = value;
+    result = ((is_far & is_denominator) | is_subnormal_d | (is_tiny_quotient & is_numerator) | is_tiny_numerator)
+                 ? up
+                 : result;
+    result = ((is_tiny_both & is_denominator) | is_tiny_inverse) ? down : result;
+    result = ((numerator == 0) | (denominator == 0)) ? V(NAN) : result;
+    write_scalar(w, i->to[1], lane_bits(is_far | is_tiny_both | is_tiny_quotient) & w.exec());
+    K::write(i, w, result);
+    PATCHKIT_NEXT(i, w);
+}
+
+// (a * b + c) * 2^power, rounded once: in a type that holds the sum with room to spare.
+f32 scaled_sum(f32 a, f32 b, f32 c, int power) {
+    const f64 product = f64(a) * b, sum = product + c, other = sum - product;
+    const f64 lost = (product - (sum - other)) + (c - other);
+    u64 bits = as<u64>(sum);
+    if (lost != 0 && std::isfinite(sum) && (bits & 1) == 0) { // to an odd last bit, which stands for what is lost
+        bits = std::signbit(lost) == std::signbit(sum) ? bits + 1 : bits - 1;
+    }
+    return f32(std::ldexp(as<f64>(bits), power));
+}
+
+#if __LDBL_MANT_DIG__ == 113
+using f128 = long double;
+#else
+using f128 = __float128;
+#endif
+
+f64 scaled_sum(f64 a, f64 b, f64 c, int power) {
+    const f128 factor = f128(std::ldexp(1.0, power));
+    return f64((f128(a) * f128(b) + f128(c)) * factor);
+}
+
+template <class V> V div_fmas(const V & a, const V & b, const V & c, u32 scaled_back) {
+    constexpr int by = scales_of<V>().by;
+    V result = fma_of(a, b, c);
+    const auto exponent = biased_exponent(c);
+    for (u32 left = scaled_back; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        result[lane] = scaled_sum(a[lane], b[lane], c[lane], exponent[lane] > bits_of<V>::bias ? by : -by);
+    }
+    return result;
+}
+
+template <class V> V div_fixup(const V & quotient, const V & denominator, const V & numerator) {
+    using bits = typename bits_of<V>::bits;
+    constexpr int width = sizeof(V) / lanes * 8;
+    const bits sign = (as<bits>(denominator) ^ as<bits>(numerator)) & (bits(1) << (width - 1));
+    const auto with_sign = [&](const V & value) { return as<V>((as<bits>(magnitude(value))) | sign); };
+    const V infinity = V(INFINITY), d = magnitude(denominator), n = magnitude(numerator);
+    // A quotient that the steps before lost to a NaN is an overflow.
+    V result = with_sign(quotient != quotient ? infinity : quotient);
+    result = biased_exponent(numerator) - biased_exponent(denominator) < scales_of<V>().underflow
+                 ? with_sign(V(0))
+                 : result;
+    result = ((d == infinity) | (n == 0)) ? with_sign(V(0)) : result;
+    result = ((d == 0) | (n == infinity)) ? with_sign(infinity) : result;
+    result = ((d == 0) & (n == 0)) | ((d == infinity) & (n == infinity)) ? -V(NAN) : result;
+    result = denominator != denominator ? quieted(denominator) : result;
+    return numerator != numerator ? quieted(numerator) : result;
+}
+
+// ---- Mixed precision: op_sel_hi says per source whether it is a half, op_sel which one.
+
+template <int n> f32x mixed(const instruction * i, const wave & w) {
+    u32x bits = read_bits(i, w, i->from[n]);
+    if ((i->modifiers & (modifier::op_sel_hi_0 << n)) != 0) {
+        const bool is_high = (i->modifiers & (modifier::op_sel_0 << n)) != 0;
+        bits = as<u32x>(widened(convert<u16x>(is_high ? bits >> 16 : bits)));
+    } else if ((i->modifiers & modifier::flush_f32) != 0) {
+        bits = flushed(bits);
+    }
+    return as<f32x>(with_sign_modifiers(bits, i->modifiers, n, u32x(0x80000000)));
+}
+
+enum class half_of : u8 { none, low, high };
+
+template <half_of part> void fma_mix(const instruction * i, wave & w) {
+    f32x result = fma_of(mixed<0>(i, w), mixed<1>(i, w), mixed<2>(i, w));
+    if constexpr (part == half_of::none) {
+        F32::write(i, w, result);
+    } else {
+        if ((i->modifiers & modifier::clamp) != 0) {
+            result = with_output_modifiers(result, modifier::clamp);
+        }
+        const operand to{i->to[0].code | (part == half_of::high ? operand::high : 0)};
+        write_bits_16(w, to, narrowed(result));
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+f32x legacy_mullit(const f32x & a, const f32x & b, const f32x & c) {
+    const f32x largest = f32x(3.402823466e38f);
+    const i32x is_bad = (b == -largest) | (b == -f32x(INFINITY)) | (b != b) | (c <= 0.0f) | (c != c);
+    return is_bad ? -largest : a * b;
+}
+
+// 2/pi, as its first 1201 bits after the point, in words of 64 bits, most significant first (computed with 1400 bits of
+// pi by Machin's formula; tests/unit/emulator recomputes it).
+constexpr u64 two_over_pi[] = {
+#include "two_over_pi.inc"
+};
+
+f64x trig_preop(const f64x & a, const u32x & segment) {
+    f64x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int exponent = int((as<u64>(a[lane] + 0.0) >> 52) & 0x7ff);
+        int shift = int(segment[lane] & 31) * 53;
+        if (exponent > 1077) {
+            shift += exponent - 1077;
+        }
+        u64 bits = 0;
+        for (int n = 0; n < 53; ++n) {
+            const int position = shift + n;
+            const u64 bit = position < 1201 ? (two_over_pi[position / 64] >> (63 - position % 64)) & 1 : 0;
+            bits = (bits << 1) | bit;
+        }
+        int scale = -53 - shift;
+        if (exponent >= 1968) {
+            scale += 128;
+        }
+        result[lane] = std::ldexp(double(bits), scale);
+    }
+    return result;
+}
+
+} // namespace
+
+definitions float_instructions() {
+    constexpr u32 tolerance = trait::has_tolerance;
+    return {
+        // f32
+        op<[](f32x a, f32x b) { return a + b; }, F32, F32, F32>("v_add_f32"),
+        op<[](f32x a, f32x b) { return a - b; }, F32, F32, F32>("v_sub_f32"),
+        op<[](f32x a, f32x b) { return b - a; }, F32, F32, F32>("v_subrev_f32"),
+        op<[](f32x a, f32x b) { return a * b; }, F32, F32, F32>("v_mul_f32"),
+        op<zero_wins<f32x>, F32, F32, F32>("v_mul_dx9_zero_f32"),
+        op<[](f32x a, f32x b, f32x c) { return fma_of(a, b, c); }, F32, F32, F32, F32>("v_fma_f32"),
+        op<[](f32x a, f32x b, f32x c) { return fma_of(a, b, c); }, F32, F32, F32, F32>("v_fmac_f32",
+                                                                                       trait::accumulates),
+        op<[](f32x a, f32x b, f32x c) { return fma_of(a, b, c); }, F32, F32, F32, F32>("v_fmamk_f32"),
+        op<[](f32x a, f32x b, f32x c) { return fma_of(a, b, c); }, F32, F32, F32, F32>("v_fmaak_f32"),
+        modal<min_of<f32x>, F32, F32, F32>("v_min_f32"),
+        modal<max_of<f32x>, F32, F32, F32>("v_max_f32"),
+        modal<min_of<f32x>, F32, F32, F32>("v_min_num_f32"),
+        modal<max_of<f32x>, F32, F32, F32>("v_max_num_f32"),
+        modal<min3_of<f32x>, F32, F32, F32, F32>("v_min3_f32"),
+        modal<max3_of<f32x>, F32, F32, F32, F32>("v_max3_f32"),
+        modal<med3_of<f32x>, F32, F32, F32, F32>("v_med3_f32"),
+        modal<minmax_of<f32x>, F32, F32, F32, F32>("v_minmax_f32"),
+        modal<maxmin_of<f32x>, F32, F32, F32, F32>("v_maxmin_f32"),
+        modal<min3_of<f32x>, F32, F32, F32, F32>("v_min3_num_f32"),
+        modal<max3_of<f32x>, F32, F32, F32, F32>("v_max3_num_f32"),
+        modal<med3_of<f32x>, F32, F32, F32, F32>("v_med3_num_f32"),
+        modal<minmax_of<f32x>, F32, F32, F32, F32>("v_minmax_num_f32"),
+        modal<maxmin_of<f32x>, F32, F32, F32, F32>("v_maxmin_num_f32"),
+        op<floor_of<f32x>, F32, F32>("v_floor_f32"),
+        op<ceil_of<f32x>, F32, F32>("v_ceil_f32"),
+        op<trunc_of<f32x>, F32, F32>("v_trunc_f32"),
+        op<rndne_of<f32x>, F32, F32>("v_rndne_f32"),
+        op<[](f32x a) { return fract_of(a); }, F32, F32>("v_fract_f32"),
+        op<[](f32x a, i32x b) { return scaled(a, b); }, F32, F32, I32>("v_ldexp_f32"),
+        op<frexp_mantissa<f32x>, F32, F32>("v_frexp_mant_f32"),
+        op<frexp_exponent<f32x>, I32, F32>("v_frexp_exp_i32_f32"),
+        op<exp2_of, F32, F32>("v_exp_f32", tolerance),
+        op<log2_of, F32, F32>("v_log_f32", tolerance),
+        op<rcp_of, F32, F32>("v_rcp_f32", tolerance),
+        op<rcp_of, F32, F32>("v_rcp_iflag_f32", tolerance),
+        op<rsq_of, F32, F32>("v_rsq_f32", tolerance),
+        op<sqrt_of, F32, F32>("v_sqrt_f32", tolerance),
+        op<[](f32x a) { return without_subnormals(wave_of<true>(without_subnormals(a))); }, F32, F32>("v_sin_f32",
+                                                                                                tolerance),
+        op<[](f32x a) { return wave_of<false>(without_subnormals(a)); }, F32, F32>("v_cos_f32", tolerance),
+        {"v_div_scale_f32", div_scale<f32x, F32>, {format::f32, format::lanes}, {format::f32, format::f32, format::f32}},
+        op<div_fmas<f32x>, F32, F32, F32, F32, Lanes>("v_div_fmas_f32", trait::reads_vcc),
+        op<div_fixup<f32x>, F32, F32, F32, F32>("v_div_fixup_f32"),
+        op<legacy_mullit, F32, F32, F32, F32>("v_mullit_f32"),
+        // f64
+        op<[](f64x a, f64x b) { return a + b; }, F64, F64, F64>("v_add_f64"),
+        op<[](f64x a, f64x b) { return a * b; }, F64, F64, F64>("v_mul_f64"),
+        op<[](f64x a, f64x b, f64x c) { return fma_of(a, b, c); }, F64, F64, F64, F64>("v_fma_f64"),
+        modal<min_of<f64x>, F64, F64, F64>("v_min_f64"),
+        modal<max_of<f64x>, F64, F64, F64>("v_max_f64"),
+        modal<min_of<f64x>, F64, F64, F64>("v_min_num_f64"),
+        modal<max_of<f64x>, F64, F64, F64>("v_max_num_f64"),
+        op<floor_of<f64x>, F64, F64>("v_floor_f64"),
+        op<ceil_of<f64x>, F64, F64>("v_ceil_f64"),
+        op<trunc_of<f64x>, F64, F64>("v_trunc_f64"),
+        op<rndne_of<f64x>, F64, F64>("v_rndne_f64"),
+        op<[](f64x a) { return fract_of(a); }, F64, F64>("v_fract_f64"),
+        op<[](f64x a, i32x b) { return scaled(a, b); }, F64, F64, I32>("v_ldexp_f64"),
+        op<frexp_mantissa<f64x>, F64, F64>("v_frexp_mant_f64"),
+        op<frexp_exponent<f64x>, I32, F64>("v_frexp_exp_i32_f64"),
+        op<rcp_wide, F64, F64>("v_rcp_f64", tolerance),
+        op<rsq_wide, F64, F64>("v_rsq_f64", tolerance),
+        op<sqrt_wide, F64, F64>("v_sqrt_f64", tolerance),
+        {"v_div_scale_f64", div_scale<f64x, F64>, {format::f64, format::lanes}, {format::f64, format::f64, format::f64}},
+        op<div_fmas<f64x>, F64, F64, F64, F64, Lanes>("v_div_fmas_f64", trait::reads_vcc),
+        op<div_fixup<f64x>, F64, F64, F64, F64>("v_div_fixup_f64"),
+        op<trig_preop, F64, F64, U32>("v_trig_preop_f64"),
+        // f16
+        op<[](f32x a, f32x b) { return a + b; }, F16, F16, F16>("v_add_f16"),
+        op<[](f32x a, f32x b) { return a - b; }, F16, F16, F16>("v_sub_f16"),
+        op<[](f32x a, f32x b) { return b - a; }, F16, F16, F16>("v_subrev_f16"),
+        op<[](f32x a, f32x b) { return a * b; }, F16, F16, F16>("v_mul_f16"),
+        op<fma_halves, H16, H16, H16, H16>("v_fma_f16"),
+        op<fma_halves, H16, H16, H16, H16>("v_fmac_f16", trait::accumulates),
+        op<fma_halves, H16, H16, H16, H16>("v_fmamk_f16"),
+        op<fma_halves, H16, H16, H16, H16>("v_fmaak_f16"),
+        modal<min_of<f32x>, F16, F16, F16>("v_min_f16"),
+        modal<max_of<f32x>, F16, F16, F16>("v_max_f16"),
+        modal<min_of<f32x>, F16, F16, F16>("v_min_num_f16"),
+        modal<max_of<f32x>, F16, F16, F16>("v_max_num_f16"),
+        modal<min3_of<f32x>, F16, F16, F16, F16>("v_min3_f16"),
+        modal<max3_of<f32x>, F16, F16, F16, F16>("v_max3_f16"),
+        modal<med3_of<f32x>, F16, F16, F16, F16>("v_med3_f16"),
+        modal<minmax_of<f32x>, F16, F16, F16, F16>("v_minmax_f16"),
+        modal<maxmin_of<f32x>, F16, F16, F16, F16>("v_maxmin_f16"),
+        modal<min3_of<f32x>, F16, F16, F16, F16>("v_min3_num_f16"),
+        modal<max3_of<f32x>, F16, F16, F16, F16>("v_max3_num_f16"),
+        modal<med3_of<f32x>, F16, F16, F16, F16>("v_med3_num_f16"),
+        modal<minmax_of<f32x>, F16, F16, F16, F16>("v_minmax_num_f16"),
+        modal<maxmin_of<f32x>, F16, F16, F16, F16>("v_maxmin_num_f16"),
+        op<floor_of<f32x>, F16, F16>("v_floor_f16"),
+        op<ceil_of<f32x>, F16, F16>("v_ceil_f16"),
+        op<trunc_of<f32x>, F16, F16>("v_trunc_f16"),
+        op<rndne_of<f32x>, F16, F16>("v_rndne_f16"),
+        op<fract_of_half, F16, F16>("v_fract_f16"),
+        op<ldexp_half, F16, F16, I16>("v_ldexp_f16"),
+        op<frexp_mantissa<f32x>, F16, F16>("v_frexp_mant_f16"),
+        op<[](f32x a) { return convert<i16x>(frexp_exponent(a)); }, I16, F16>("v_frexp_exp_i16_f16"),
+        op<exp2_of, F16, F16>("v_exp_f16", tolerance),
+        op<log2_of, F16, F16>("v_log_f16", tolerance),
+        op<rcp_of_half, F16, F16>("v_rcp_f16", tolerance),
+        op<rsq_of_half, F16, F16>("v_rsq_f16", tolerance),
+        op<sqrt_of_half, F16, F16>("v_sqrt_f16", tolerance),
+        op<wave_of<true>, F16, F16>("v_sin_f16", tolerance),
+        op<wave_of<false>, F16, F16>("v_cos_f16", tolerance),
+        op<div_fixup<f32x>, F16, F16, F16, F16>("v_div_fixup_f16"),
+        // f16 and f32
+        {"v_fma_mix_f32", fma_mix<half_of::none>, {format::f32}, {format::whole, format::whole, format::whole}},
+        {"v_fma_mixlo_f16", fma_mix<half_of::low>, {format::b32}, {format::whole, format::whole, format::whole}},
+        {"v_fma_mixhi_f16", fma_mix<half_of::high>, {format::b32}, {format::whole, format::whole, format::whole}},
+    };
+}
+
+} // namespace patchkit::gpu

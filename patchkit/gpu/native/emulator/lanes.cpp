@@ -1,0 +1,152 @@
+// Instructions that move values between lanes, or between a lane and a scalar register. Semantics: RDNA3 and RDNA3.5
+// ISA guides, chapters 7 and 16.
+
+#include "table.hpp"
+
+namespace patchkit::gpu {
+
+namespace {
+
+void readfirstlane(const instruction * i, wave & w) {
+    const u32 exec = w.exec();
+    const int lane = exec == 0 ? 0 : std::countr_zero(exec);
+    write_scalar(w, i->to[0], read_bits(i, w, i->from[0])[lane]);
+    PATCHKIT_NEXT(i, w);
+}
+
+void readlane(const instruction * i, wave & w) {
+    write_scalar(w, i->to[0], read_bits(i, w, i->from[0])[read_scalar(i, w, i->from[1]) & 31]);
+    PATCHKIT_NEXT(i, w);
+}
+
+void writelane(const instruction * i, wave & w) {
+    const u32 value = read_scalar(i, w, i->from[0]), lane = read_scalar(i, w, i->from[1]) & 31;
+    vector_at(w, i->to[0])[lane] = value;
+    PATCHKIT_NEXT(i, w);
+}
+
+void swap(const instruction * i, wave & w) {
+    u32x & a = vector_at(w, i->to[0]);
+    u32x & b = vector_at(w, i->from[0]);
+    const u32x first = a, second = b;
+    write_bits(w, a, second);
+    write_bits(w, b, first);
+    PATCHKIT_NEXT(i, w);
+}
+
+// How many lanes below this one have a bit in the mask.
+u32x bits_below(u32 mask) {
+    u32x below;
+    for (int lane = 0; lane < lanes; ++lane) {
+        below[lane] = u32(std::popcount(mask & ((1u << lane) - 1)));
+    }
+    return below;
+}
+
+void mbcnt_lo(const instruction * i, wave & w) {
+    U32::write(i, w, bits_below(read_scalar(i, w, i->from[0])) + U32::read<1>(i, w));
+    PATCHKIT_NEXT(i, w);
+}
+
+// Counts lanes from 32 on, of which there are none.
+void mbcnt_hi(const instruction * i, wave & w) {
+    U32::write(i, w, U32::read<1>(i, w));
+    PATCHKIT_NEXT(i, w);
+}
+
+// Within rows of 16 lanes, or (exchanged) from the other row. op_sel[0]: inactive lanes are read, too; op_sel[1]: where
+// they are not, the result is 0 instead of what was there.
+template <bool is_exchanged> void permlane16(const instruction * i, wave & w) {
+    const u32x source = read_bits(i, w, i->from[0]);
+    const u64 selectors = read_scalar(i, w, i->from[1]) | (u64(read_scalar(i, w, i->from[2])) << 32);
+    const bool reads_inactive = (i->modifiers & modifier::op_sel_0) != 0;
+    const bool zeroes = (i->modifiers & (modifier::op_sel_0 << 1)) != 0;
+    u32x & to = vector_at(w, i->to[0]);
+    u32x result = to;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int row = (lane & 16) ^ (is_exchanged ? 16 : 0);
+        const int from = row + int((selectors >> (4 * (lane & 15))) & 15);
+        if (reads_inactive || ((w.exec() >> from) & 1) != 0) {
+            result[lane] = source[from];
+        } else if (zeroes) {
+            result[lane] = 0;
+        }
+    }
+    write_bits(w, to, result);
+    PATCHKIT_NEXT(i, w);
+}
+
+// The selectors of the _var forms are a VGPR: each lane's own.
+template <bool is_exchanged> void permlane16_var(const instruction * i, wave & w) {
+    const u32x source = read_bits(i, w, i->from[0]), selectors = read_bits(i, w, i->from[1]);
+    const bool reads_inactive = (i->modifiers & modifier::op_sel_0) != 0;
+    const bool zeroes = (i->modifiers & (modifier::op_sel_0 << 1)) != 0;
+    u32x & to = vector_at(w, i->to[0]);
+    u32x result = to;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int row = (lane & 16) ^ (is_exchanged ? 16 : 0);
+        const int from = row + int(selectors[lane] & 15);
+        if (reads_inactive || ((w.exec() >> from) & 1) != 0) {
+            result[lane] = source[from];
+        } else if (zeroes) {
+            result[lane] = 0;
+        }
+    }
+    write_bits(w, to, result);
+    PATCHKIT_NEXT(i, w);
+}
+
+// Swaps the halves of a wave of 64; with 32 lanes there is nothing to swap (pseudocode: a no-operation).
+void permlane64(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
+
+int moved(const instruction * i, wave & w) {
+    const u32 by = w.scalar[slot::m0];
+    if (by > 255) {
+        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
+    }
+    return int(by);
+}
+
+// Registers by number plus M0. `immediate` is how many registers there are behind the operand.
+u32x & moved_register(const instruction * i, wave & w, operand o) {
+    const int by = moved(i, w);
+    if (by > i->immediate) {
+        fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
+    }
+    return vector_at(w, o, by);
+}
+
+void movreld(const instruction * i, wave & w) {
+    write_bits(w, moved_register(i, w, i->to[0]), U32::read<0>(i, w));
+    PATCHKIT_NEXT(i, w);
+}
+
+void movrels(const instruction * i, wave & w) {
+    U32::write(i, w, moved_register(i, w, i->from[0]));
+    PATCHKIT_NEXT(i, w);
+}
+
+void nothing(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
+
+} // namespace
+
+definitions lane_instructions() {
+    return {
+        {"v_readfirstlane_b32", readfirstlane, {format::scalar}, {format::b32}},
+        {"v_readlane_b32", readlane, {format::scalar}, {format::b32, format::scalar}},
+        {"v_writelane_b32", writelane, {format::b32}, {format::scalar, format::scalar}},
+        {"v_swap_b32", swap, {format::b32}, {format::b32}},
+        {"v_mbcnt_lo_u32_b32", mbcnt_lo, {format::b32}, {format::scalar, format::b32}},
+        {"v_mbcnt_hi_u32_b32", mbcnt_hi, {format::b32}, {format::scalar, format::b32}},
+        {"v_permlane16_b32", permlane16<false>, {format::b32}, {format::b32, format::scalar, format::scalar}},
+        {"v_permlanex16_b32", permlane16<true>, {format::b32}, {format::b32, format::scalar, format::scalar}},
+        {"v_permlane16_var_b32", permlane16_var<false>, {format::b32}, {format::b32, format::b32}},
+        {"v_permlanex16_var_b32", permlane16_var<true>, {format::b32}, {format::b32, format::b32}},
+        {"v_permlane64_b32", permlane64, {format::b32}, {format::b32}},
+        {"v_movreld_b32", movreld, {format::b32}, {format::b32}},
+        {"v_movrels_b32", movrels, {format::b32}, {format::b32}},
+        {"v_nop", nothing, {}, {}},
+    };
+}
+
+} // namespace patchkit::gpu

@@ -1,0 +1,708 @@
+// Blocks and waves of a launch on the cores of this machine.
+//
+// A worker takes a block, and runs its waves one after the other, each until it ends, waits at a barrier or rests. A
+// block whose waves all rest waits for another one (a flag in memory, a grid-wide barrier): it is put aside, and the
+// worker takes the next.
+
+#include "machine.hpp"
+
+#include "emulator.hpp"
+#include "program.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+namespace patchkit::gpu {
+
+namespace {
+
+// Branches backwards until other waves get their turn: a kernel that waits for another wave without s_sleep goes on.
+constexpr u32 patience = 1u << 16;
+
+// Rounds of a block whose waves are long in loops until another block gets its turn.
+constexpr u32 rests_until_others = 256;
+
+// What a lane may push when a kernel's stack is not known before it runs (indirect calls, recursion), in bytes.
+constexpr u32 dynamic_stack = 16384;
+
+// A GPU refuses more before it starts.
+constexpr u32 most_lds = 65536, most_scratch = 1u << 20;
+
+// Memory that was never written reads as NaN and as -1: what depends on it does not look right by luck.
+constexpr int never_written = 0xff;
+
+struct machine;
+
+} // namespace
+
+struct block {
+    dimensions index;
+    std::vector<std::byte *> waves;
+    u32 rests = 0;
+    std::byte * lds = nullptr;
+    std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
+
+    wave & at(size_t n) const { return *reinterpret_cast<wave *>(waves[n]); }
+};
+
+namespace {
+
+// What all blocks of a launch have in common.
+struct job {
+    const launch * wanted;
+    library * code;
+    const instruction * entry;
+    u64 blocks;
+    u32 waves;      // of a block
+    u32 threads;    // of a block
+    u32 lds;        // bytes
+    u32 scratch;    // bytes per lane
+    u32 vgprs;
+    // Scalar loads of arguments are as wide as the compiler finds convenient and may reach beyond the last one, within
+    // the alignment of the whole.
+    std::vector<std::byte> arguments;
+    memory_range argument_range;
+    u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
+    u64 first;
+    std::atomic<u64> next{0};
+    std::atomic<u64> executed{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr failure;
+    std::mutex mutex;
+};
+
+size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
+
+} // namespace
+
+class worker {
+  public:
+    explicit worker(machine & owner) : owner(owner) {}
+
+    void work(job & on);
+
+    // One block whose waves have these registers, and leave theirs.
+    void run_one(job & on, std::span<wave_registers> waves);
+
+    machine & owner;
+    job * current = nullptr;
+    std::array<memory_range, 1024> ranges{};
+    std::map<library *, std::vector<i64>> marks;
+
+    i64 * marks_of(library & code) {
+        std::vector<i64> & found = marks[&code];
+        if (found.size() < code.numbers() + 2) {
+            found.resize(rounded(code.numbers() + 2, 4096));
+        }
+        return found.data();
+    }
+
+  private:
+    std::vector<std::unique_ptr<block>> idle;
+
+    std::unique_ptr<block> start(job & on, u64 number);
+    bool advance(block & b); // whether it has ended
+    void set_up(const job & on, const block & b, wave & w, u32 number) const;
+};
+
+namespace {
+
+struct machine final : emulator {
+    machine(const configuration & wanted, memory_map & memory)
+        : settings(wanted), memory(memory), reader(wanted.disassembler, wanted.arch),
+          is_rdna4(wanted.arch.starts_with("gfx12")) {
+        const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+        const unsigned count = settings.threads == 0 ? cores : settings.threads;
+        for (unsigned n = 0; n < count; ++n) {
+            workers.push_back(std::make_unique<worker>(*this));
+        }
+        for (unsigned n = 1; n < count; ++n) {
+            threads.emplace_back([this, n] { wait_for_jobs(*workers[n]); });
+        }
+    }
+
+    ~machine() override {
+        {
+            const std::lock_guard<std::mutex> guard(mutex);
+            is_over = true;
+        }
+        wake.notify_all();
+        for (std::thread & one : threads) {
+            one.join();
+        }
+    }
+
+    void run(const launch & wanted) override {
+        const std::lock_guard<std::mutex> one_at_a_time(running);
+        const kernel_code & kernel = *wanted.kernel;
+        check(wanted);
+        library & code = library_of(*wanted.code, kernel);
+        const auto * place = wanted.code->function_at(kernel.entry);
+        if (place == nullptr) {
+            throw kernel_fault("kernel " + kernel.name + ": its entry lies in no function of the code object");
+        }
+        const library::extent where{place->first, place->second.address, place->second.address + place->second.size};
+        const program & entry = code.at(kernel.entry, mode_of(kernel), where);
+        job on{};
+        on.wanted = &wanted;
+        on.code = &code;
+        on.entry = entry.steps;
+        on.blocks = u64(wanted.grid.x) * wanted.grid.y * wanted.grid.z;
+        on.threads = wanted.block.x * wanted.block.y * wanted.block.z;
+        on.waves = (on.threads + lanes - 1) / lanes;
+        on.lds = kernel.lds + wanted.dynamic_lds;
+        on.scratch = u32(rounded(kernel.scratch + (kernel.has_dynamic_stack ? dynamic_stack : 0), 4));
+        on.vgprs = kernel.vgprs;
+        constexpr size_t segment = 64;
+        on.arguments.assign(rounded(wanted.kernarg.size(), segment) + segment, std::byte(never_written));
+        const uintptr_t start = rounded(uintptr_t(on.arguments.data()), segment);
+        std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
+        on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
+        shuffle(on);
+        perform(on);
+        kernel_count & count = totals[kernel.name];
+        count.name = kernel.name;
+        count.launches += 1;
+        count.waves += on.blocks * on.waves;
+        count.instructions += on.executed;
+    }
+
+    void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
+                   u32 mode) override;
+
+    std::vector<kernel_count> counts() override {
+        const std::lock_guard<std::mutex> one_at_a_time(running);
+        std::vector<kernel_count> result;
+        for (const auto & [name, count] : totals) {
+            result.push_back(count);
+        }
+        std::map<std::string, size_t> places;
+        for (size_t n = 0; n < result.size(); ++n) {
+            places[result[n].name] = n;
+        }
+        for (const auto & [key, code] : libraries) {
+            std::vector<i64> marks(code->numbers() + 2);
+            for (const auto & one : workers) {
+                const auto found = one->marks.find(code.get());
+                if (found != one->marks.end()) {
+                    const size_t size = std::min(marks.size(), found->second.size());
+                    std::transform(marks.begin(), marks.begin() + i64(size), found->second.begin(), marks.begin(),
+                                   std::plus<>());
+                }
+            }
+            code->each([&](const program & p) {
+                if (!places.contains(p.name)) { // a function that kernels called
+                    places[p.name] = result.size();
+                    result.push_back({p.name, 0, 0, 0, {}});
+                }
+                count_instructions(*code, p, marks, result[places[p.name]]);
+            });
+        }
+        return result;
+    }
+
+    configuration settings;
+    memory_map & memory;
+    disassembler reader;
+    bool is_rdna4;
+    std::mutex running; // launches, one after the other
+
+    library & library_of(code_object & code, const kernel_code & kernel) {
+        // Kernels of one code object may have different float modes and numbers of registers.
+        const float_mode mode = mode_of(kernel);
+        const key_of_library key{&code, kernel.vgprs, mode.flushes_f32, mode.is_ieee};
+        std::unique_ptr<library> & made = libraries[key];
+        if (made == nullptr) {
+            made = std::make_unique<library>(reader, kernel.vgprs);
+        }
+        return *made;
+    }
+
+    float_mode mode_of(const kernel_code & kernel) const {
+        // COMPUTE_PGM_RSRC1 (LLVM's AMDGPU user guide): rounding in bits 12 to 15, subnormals in 16 to 19, clamp of
+        // NaN in 21 and IEEE mode in 23, which RDNA4 does not have.
+        const u32 r = kernel.rsrc1;
+        const u32 rounding = (r >> 12) & 15, subnormals_32 = (r >> 16) & 3, subnormals_64 = (r >> 18) & 3;
+        const auto refuse = [&](const char * what) { throw kernel_fault("kernel " + kernel.name + ": " + what); };
+        if (rounding != 0) {
+            refuse("it wants a rounding mode other than to nearest, which is not emulated");
+        }
+        if ((subnormals_32 != 0 && subnormals_32 != 3) || subnormals_64 != 3) {
+            refuse("it wants a treatment of subnormal floats that is not emulated");
+        }
+        if (!is_rdna4 && ((r >> 21) & 1) == 0) {
+            refuse("it wants clamp to keep NaN (DX10_CLAMP off), which is not emulated");
+        }
+        return {subnormals_32 == 0, !is_rdna4 && ((r >> 23) & 1) != 0};
+    }
+
+    std::string position(const instruction * i, const wave & w) {
+        library & code = *w.on->current->code;
+        const program * p = code.program_of(i);
+        if (p == nullptr) {
+            return "at an unknown instruction";
+        }
+        const u32 n = i->number - p->first_number;
+        return "in " + p->name + " at byte " + std::to_string(n < p->offsets.size() ? p->offsets[n] : 0) + ", " +
+               code.text(*p, i->number);
+    }
+
+  private:
+    using key_of_library = std::tuple<code_object *, u32, bool, bool>;
+    std::map<key_of_library, std::unique_ptr<library>> libraries;
+    std::map<std::string, kernel_count> totals;
+    std::vector<std::unique_ptr<worker>> workers;
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable wake, done;
+    job * offered = nullptr;
+    u64 offer = 0;
+    unsigned busy = 0;
+    bool is_over = false;
+    u64 launches = 0;
+
+    void check(const launch & wanted) const {
+        const kernel_code & kernel = *wanted.kernel;
+        const auto refuse = [&](const std::string & what) {
+            throw kernel_fault("kernel " + kernel.name + ": " + what);
+        };
+        if (wanted.code->arch() != settings.arch) {
+            refuse("it is code for " + wanted.code->arch() + ", the emulated GPU is " + settings.arch);
+        }
+        if (kernel.wave_size != lanes) {
+            refuse("it runs in waves of " + std::to_string(kernel.wave_size) + " lanes, only 32 are emulated");
+        }
+        const u64 threads = u64(wanted.block.x) * wanted.block.y * wanted.block.z;
+        if (threads == 0 || threads > 1024) {
+            refuse("a block of " + std::to_string(threads) + " threads");
+        }
+        if (u64(kernel.lds) + wanted.dynamic_lds > most_lds) {
+            refuse("a block wants " + std::to_string(u64(kernel.lds) + wanted.dynamic_lds) + " bytes of LDS, there are " +
+                   std::to_string(most_lds));
+        }
+        if (kernel.scratch > most_scratch) {
+            refuse("a lane wants " + std::to_string(kernel.scratch) + " bytes of scratch");
+        }
+        if (wanted.kernarg.size() < kernel.kernarg_size) {
+            refuse("its arguments are shorter than it says");
+        }
+        if (kernel.kernarg_preload != 0) {
+            refuse("its arguments are to be preloaded into SGPRs, which is not emulated");
+        }
+    }
+
+    void shuffle(job & on) {
+        on.step = 1;
+        on.first = 0;
+        ++launches;
+        if (settings.shuffle_seed == 0 || on.blocks < 2) {
+            return;
+        }
+        // A stride without a common divisor visits every block once.
+        u64 state = settings.shuffle_seed * 0x9e3779b97f4a7c15 + launches * 0xbf58476d1ce4e5b9;
+        const auto draw = [&] {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            return state * 0x2545f4914f6cdd1d;
+        };
+        on.first = draw() % on.blocks;
+        do {
+            on.step = draw() % on.blocks;
+        } while (on.step == 0 || std::gcd(on.step, on.blocks) != 1);
+    }
+
+    void perform(job & on) {
+        if (on.blocks > 1 && workers.size() > 1) {
+            {
+                const std::lock_guard<std::mutex> guard(mutex);
+                offered = &on;
+                offer += 1;
+                busy = unsigned(workers.size()) - 1;
+            }
+            wake.notify_all();
+            workers[0]->work(on);
+            std::unique_lock<std::mutex> guard(mutex);
+            done.wait(guard, [&] { return busy == 0; });
+            offered = nullptr;
+        } else {
+            workers[0]->work(on);
+        }
+        if (on.failure) {
+            std::rethrow_exception(on.failure);
+        }
+    }
+
+    void wait_for_jobs(worker & self) {
+        u64 seen = 0;
+        for (;;) {
+            job * taken;
+            {
+                std::unique_lock<std::mutex> guard(mutex);
+                wake.wait(guard, [&] { return is_over || offer != seen; });
+                if (is_over) {
+                    return;
+                }
+                seen = offer;
+                taken = offered;
+            }
+            self.work(*taken);
+            {
+                const std::lock_guard<std::mutex> guard(mutex);
+                busy -= 1;
+            }
+            done.notify_one();
+        }
+    }
+
+    void count_instructions(library & code, const program & p, const std::vector<i64> & marks, kernel_count & to) {
+        i64 executed = 0;
+        for (u32 n = 0; n < p.first_number; ++n) {
+            executed += marks[n];
+        }
+        for (u32 n = 0; n + 1 < p.offsets.size(); ++n) {
+            executed += marks[p.first_number + n];
+            if (executed > 0) {
+                const std::string text = code.text(p, p.first_number + n);
+                const std::vector<statement> parts = parse_line(text);
+                const bool is_open = std::any_of(parts.begin(), parts.end(),
+                                                 [](const statement & s) { return has_tolerance(s.name); });
+                to.by_instruction.push_back({text, u64(executed), is_open});
+            }
+        }
+    }
+};
+
+} // namespace
+
+void worker::set_up(const job & on, const block & b, wave & w, u32 number) const {
+    const kernel_code & kernel = *on.wanted->kernel;
+    w.next = on.entry;
+    w.state = standing::running;
+    w.scc = false;
+    w.patience = patience;
+    w.entered = on.entry->number;
+    w.executed = 0;
+    w.marks = const_cast<worker *>(this)->marks_of(*on.code);
+    w.lds = b.lds;
+    w.lds_size = on.lds;
+    w.scratch_size = on.scratch;
+    w.owner = const_cast<block *>(&b);
+    w.on = const_cast<worker *>(this);
+    w.number = number;
+    std::memset(w.scalar, never_written, sizeof(w.scalar));
+    std::memset(static_cast<void *>(&w.vgpr(0)), never_written, sizeof(u32x) * on.vgprs);
+    std::memset(w.scratch, never_written, size_t(on.scratch) * lanes);
+    w.scalar[slot::null] = w.scalar[slot::null + 1] = 0; // exec and m0 lie behind, written below
+    w.scalar[slot::vcc] = w.scalar[slot::vcc + 1] = 0;
+    w.scalar[slot::exec + 1] = 0;
+    w.scalar[slot::m0] = 0;
+    w.scalar[slot::shared_base] = w.scalar[slot::private_base] = 0;
+    w.scalar[slot::shared_base + 1] = u32(shared_aperture >> 32);
+    w.scalar[slot::private_base + 1] = u32(private_aperture >> 32);
+
+    // User SGPRs by kernel_code_properties, then those of the block (LLVM's AMDGPU user guide, "Initial Kernel
+    // Execution State").
+    int next = 0;
+    const u16 properties = kernel.properties;
+    const auto skip = [&](int bit, int count) {
+        if (((properties >> bit) & 1) != 0) {
+            std::memset(&w.scalar[next], 0, size_t(count) * sizeof(u32));
+            next += count;
+        }
+    };
+    skip(0, 4); // private segment buffer
+    skip(1, 2); // dispatch pointer: the arguments have what code of version 5 needs
+    skip(2, 2); // queue pointer
+    if (((properties >> 3) & 1) != 0) {
+        const u64 arguments = on.argument_range.begin;
+        std::memcpy(&w.scalar[next], &arguments, sizeof(arguments));
+        next += 2;
+    }
+    skip(4, 2); // dispatch id
+    skip(5, 2); // flat scratch
+    skip(6, 1); // private segment size
+    next = std::max(next, int((kernel.rsrc2 >> 1) & 31));
+    if (owner.is_rdna4) {
+        w.scalar[slot::ttmp + 9] = b.index.x;
+        w.scalar[slot::ttmp + 7] = (b.index.y & 0xffff) | (b.index.z << 16);
+    } else {
+        const u32 ids[] = {b.index.x, b.index.y, b.index.z};
+        for (int n = 0; n < 3; ++n) {
+            if (((kernel.rsrc2 >> (7 + n)) & 1) != 0) {
+                w.scalar[next++] = ids[n];
+            }
+        }
+    }
+
+    u32 active = 0;
+    u32x ids = 0;
+    const dimensions & size = on.wanted->block;
+    for (u32 lane = 0; lane < u32(lanes); ++lane) {
+        const u32 thread = number * lanes + lane;
+        if (thread < on.threads) {
+            active |= 1u << lane;
+            ids[lane] = thread % size.x | (thread / size.x % size.y) << 10 | (thread / size.x / size.y) << 20;
+        }
+    }
+    w.vgpr(0) = ids;
+    w.scalar[slot::exec] = active;
+}
+
+std::unique_ptr<block> worker::start(job & on, u64 number) {
+    std::unique_ptr<block> made;
+    if (!idle.empty()) {
+        made = std::move(idle.back());
+        idle.pop_back();
+    } else {
+        made = std::make_unique<block>();
+        const size_t one_wave = sizeof(wave) + sizeof(u32x) * (on.vgprs + 1);
+        const size_t scratch = rounded(size_t(on.scratch) * lanes, 128);
+        const size_t total = (one_wave + scratch) * on.waves + rounded(on.lds, 128) + 128;
+        made->memory.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(total, 128))));
+        if (made->memory == nullptr) {
+            throw kernel_fault("no memory for a block of " + std::to_string(total) + " bytes");
+        }
+        std::byte * at = made->memory.get();
+        made->lds = at;
+        at += rounded(on.lds, 128);
+        for (u32 n = 0; n < on.waves; ++n) {
+            made->waves.push_back(at);
+            wave & w = made->at(n);
+            at += rounded(one_wave, 128);
+            w.scratch = reinterpret_cast<u32 *>(at);
+            at += scratch;
+        }
+    }
+    const u64 index = (on.first + number * on.step) % on.blocks;
+    const dimensions & grid = on.wanted->grid;
+    made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
+    std::memset(made->lds, never_written, on.lds);
+    for (u32 n = 0; n < on.waves; ++n) {
+        set_up(on, *made, made->at(n), n);
+    }
+    return made;
+}
+
+bool worker::advance(block & b) {
+    for (;;) {
+        u32 running = 0, waiting = 0, sleeping = 0;
+        for (size_t n = 0; n < b.waves.size(); ++n) {
+            wave & w = b.at(n);
+            if (w.state != standing::at_barrier && w.state != standing::ended) {
+                w.state = standing::running;
+                w.next->run(w.next, w);
+            }
+            running += w.state == standing::resting;
+            sleeping += w.state == standing::sleeping;
+            waiting += w.state == standing::at_barrier;
+        }
+        if (running + sleeping + waiting == 0) {
+            return true;
+        }
+        if (running + sleeping == 0) {
+            for (size_t n = 0; n < b.waves.size(); ++n) {
+                wave & w = b.at(n);
+                w.state = w.state == standing::at_barrier ? standing::running : w.state;
+            }
+        } else if (running == 0 || ++b.rests % rests_until_others == 0) {
+            return false; // it may wait for another block
+        }
+    }
+}
+
+void worker::work(job & on) {
+    current = &on;
+    ranges.fill({}); // host code may have freed what was remembered
+    idle.clear();
+    std::deque<std::unique_ptr<block>> aside;
+    constexpr size_t most_aside = 4096;
+    u64 executed = 0;
+    try {
+        while (!on.failed) {
+            std::unique_ptr<block> b;
+            if (aside.size() < most_aside) {
+                const u64 number = on.next.fetch_add(1);
+                if (number < on.blocks) {
+                    b = start(on, number);
+                }
+            }
+            if (b == nullptr) {
+                if (aside.empty()) {
+                    break;
+                }
+                b = std::move(aside.front());
+                aside.pop_front();
+            }
+            if (advance(*b)) {
+                for (size_t n = 0; n < b->waves.size(); ++n) {
+                    executed += b->at(n).executed;
+                }
+                idle.push_back(std::move(b));
+            } else {
+                aside.push_back(std::move(b));
+            }
+        }
+    } catch (...) {
+        const std::lock_guard<std::mutex> guard(on.mutex);
+        if (!on.failed) {
+            on.failure = std::current_exception();
+            on.failed = true;
+        }
+    }
+    on.executed += executed;
+    current = nullptr;
+}
+
+void worker::run_one(job & on, std::span<wave_registers> waves) {
+    current = &on;
+    const std::unique_ptr<block> made = start(on, 0);
+    std::memset(made->lds, 0, on.lds);
+    for (size_t n = 0; n < waves.size(); ++n) {
+        wave & w = made->at(n);
+        const wave_registers & given = waves[n];
+        std::memset(w.scratch, 0, size_t(on.scratch) * lanes);
+        for (size_t k = 0; k < on.vgprs; ++k) {
+            w.vgpr(int(k)) = k < given.vgprs.size() ? as<u32x>(given.vgprs[k]) : u32x(0);
+        }
+        std::copy(given.sgprs.begin(), given.sgprs.end(), w.scalar);
+        w.scalar[slot::vcc] = given.vcc;
+        w.scalar[slot::exec] = given.exec;
+        w.scalar[slot::m0] = given.m0;
+        w.scc = given.scc;
+    }
+    while (!advance(*made)) {
+    }
+    for (size_t n = 0; n < waves.size(); ++n) {
+        wave & w = made->at(n);
+        wave_registers & left = waves[n];
+        left.vgprs.resize(on.vgprs);
+        for (size_t k = 0; k < on.vgprs; ++k) {
+            left.vgprs[k] = as<std::array<u32, lanes>>(w.vgpr(int(k)));
+        }
+        std::copy(w.scalar, w.scalar + left.sgprs.size(), left.sgprs.begin());
+        left.vcc = w.scalar[slot::vcc];
+        left.exec = w.exec();
+        left.m0 = w.scalar[slot::m0];
+        left.scc = w.scc;
+    }
+    current = nullptr;
+}
+
+void fault(const instruction * at, const wave & w, const std::string & what) {
+    const job & on = *w.on->current;
+    const dimensions & b = w.owner->index;
+    throw kernel_fault("kernel " + on.wanted->kernel->name + ", block (" + std::to_string(b.x) + ", " +
+                       std::to_string(b.y) + ", " + std::to_string(b.z) + "), wave " + std::to_string(w.number) + ", " +
+                       w.on->owner.position(at, w) + ": " + what);
+}
+
+void rest(const instruction * next, wave & w, standing how) {
+    w.next = next;
+    w.state = how;
+    w.patience = patience;
+    const u64 most = w.on->owner.settings.most_instructions;
+    if (most == 0 || w.executed < most) {
+        return;
+    }
+    std::string where;
+    for (size_t n = 0; n < w.owner->waves.size(); ++n) {
+        const wave & other = w.owner->at(n);
+        constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps", "has ended"};
+        where += "\n  wave " + std::to_string(n) + " " + doing[int(other.state)] + " " +
+                 w.on->owner.position(other.next, other);
+    }
+    fault(next, w, "it does not end: " + std::to_string(w.executed) + " instructions were executed. Its block:" + where);
+}
+
+const std::byte * address_behind(const instruction * i, const wave & w) {
+    const program * p = w.on->current->code->program_of(i);
+    const u32 n = i->number - p->first_number;
+    return p->begin + p->offsets[n + 1];
+}
+
+const instruction * instruction_at(const instruction * i, const wave & w, u64 address) {
+    job & on = *w.on->current;
+    const auto * place = reinterpret_cast<const std::byte *>(address);
+    const auto * known = on.wanted->code == nullptr ? nullptr : on.wanted->code->function_at(place);
+    if (known == nullptr) {
+        fault(i, w, "it jumps to an address that holds no function");
+    }
+    const float_mode mode{(i->modifiers & modifier::flush_f32) != 0, (i->modifiers & modifier::ieee) != 0};
+    const symbol & s = known->second;
+    const program & to = on.code->at(place, mode, library::extent{known->first, s.address, s.address + s.size});
+    const auto found = std::lower_bound(to.offsets.begin(), to.offsets.end(), u32(place - to.begin));
+    if (found == to.offsets.end() || *found != u32(place - to.begin)) {
+        fault(i, w, "it jumps into the middle of an instruction");
+    }
+    // The function may be new: its instructions want counters, too.
+    const_cast<wave &>(w).marks = w.on->marks_of(*on.code);
+    return to.steps + to.entries[size_t(found - to.offsets.begin())];
+}
+
+void serve_host_calls(wave & w) { w.on->owner.memory.serve_host_calls(); }
+
+memory_range & remembered_range(const instruction * i, wave & w) {
+    return w.on->ranges[(u64(i) / sizeof(instruction)) % w.on->ranges.size()];
+}
+
+void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
+    memory_range found = w.on->owner.memory.find(address);
+    // Arguments are memory that kernels read, too.
+    const memory_range & arguments = w.on->current->argument_range;
+    if (address >= arguments.begin && address < arguments.end) {
+        found = arguments;
+    }
+    if (found.end <= found.begin || address < found.begin || found.end - address < size) {
+        char text[32];
+        std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
+        fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " goes to address " + text +
+                        " for " + std::to_string(size) + " bytes, which lie in no allocation");
+    }
+    remembered_range(i, w) = found;
+}
+
+void machine::run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
+                        u32 mode) {
+    const std::lock_guard<std::mutex> one_at_a_time(running);
+    constexpr u32 end_program = 0xbfb00000;
+    std::vector<std::byte> with_end(code.begin(), code.end());
+    const auto * end = reinterpret_cast<const std::byte *>(&end_program);
+    with_end.insert(with_end.end(), end, end + sizeof(end_program));
+    kernel_code kernel{};
+    kernel.name = "(instructions by themselves)";
+    kernel.vgprs = 256;
+    launch wanted{};
+    wanted.kernel = &kernel;
+    wanted.block = {u32(lanes * waves.size()), 1, 1};
+    library own(reader, kernel.vgprs);
+    const library::extent where{kernel.name, with_end.data(), with_end.data() + with_end.size()};
+    const float_mode modes{((mode >> 4) & 3) == 0, !is_rdna4};
+    job on{};
+    on.wanted = &wanted;
+    on.code = &own;
+    on.entry = own.at(with_end.data(), modes, where).steps;
+    on.blocks = 1;
+    on.waves = u32(waves.size());
+    on.threads = on.waves * lanes;
+    on.lds = lds;
+    on.scratch = u32(rounded(scratch, 4));
+    on.vgprs = kernel.vgprs;
+    on.step = 1;
+    worker alone(*this);
+    alone.run_one(on, waves);
+}
+
+} // namespace patchkit::gpu
+
+extern "C" patchkit::gpu::emulator * patchkit_make_emulator(const patchkit::gpu::configuration & wanted,
+                                                            patchkit::gpu::memory_map & memory) {
+    return new patchkit::gpu::machine(wanted, memory);
+}

@@ -1,0 +1,34 @@
+// What handlers ask of the machine that runs them: counting, leaving a wave for later, other code, memory.
+#pragma once
+
+#include "wave.hpp"
+
+namespace patchkit::gpu {
+
+// Straight code ends at i and goes on at another place. What was executed is counted by these spans: their ends are
+// marked, and the sum of the marks up to an instruction is how often it ran.
+inline void leave(const instruction * i, wave & w) {
+    w.executed += i->number + 1 - w.entered;
+    if (w.marks != nullptr) {
+        w.marks[w.entered] += 1;
+        w.marks[i->number + 1] -= 1;
+    }
+}
+inline void enter(const instruction * target, wave & w) { w.entered = target->number; }
+
+// Lets other waves run; this one goes on at `next`.
+void rest(const instruction * next, wave & w, standing how = standing::resting);
+
+// Address of the instruction behind i, and the instruction at an address. Throws kernel_fault when there is none.
+const std::byte * address_behind(const instruction * i, const wave & w);
+const instruction * instruction_at(const instruction * i, const wave & w, u64 address);
+
+void serve_host_calls(wave & w);
+
+// The allocation that an instruction found its addresses in last, to be tried first.
+memory_range & remembered_range(const instruction * i, wave & w);
+
+// Looks for the allocation that holds these bytes and remembers it. Throws kernel_fault when there is none.
+void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane);
+
+} // namespace patchkit::gpu

@@ -1,0 +1,690 @@
+// Loads, stores and atomics: global and flat memory, LDS, scratch, and scalar loads. Semantics: RDNA3 and RDNA4 ISA
+// guides, chapters 8 to 12 and 16.
+//
+// Every access is held against the allocations; an LDS access against the LDS of the block. What is outside is a
+// fault, where hardware would read zeros, write elsewhere or stop, by luck. Memory of the device is the host's, so an
+// address is a pointer. Execution is in order: waits and caches have nothing to do.
+
+#include "machine.hpp"
+#include "table.hpp"
+
+#include <type_traits>
+
+namespace patchkit::gpu {
+
+namespace {
+
+// Operands of memory instructions: to[0] what is loaded into, from[0] the address, from[1] the data, from[2] the scalar
+// address, from[3] more data. Code 0 where there is none.
+enum : int { address = 0, data = 1, base = 2, more_data = 3 };
+
+bool has(operand o) { return o.code != 0; }
+
+using u32q = u32 __attribute__((ext_vector_type(4)));
+
+template <class T> T read_at(u64 place) {
+    T value;
+    std::memcpy(&value, reinterpret_cast<const void *>(place), sizeof(T));
+    return value;
+}
+template <class T> void write_at(u64 place, const T & value) {
+    std::memcpy(reinterpret_cast<void *>(place), &value, sizeof(T));
+}
+
+// Where inactive lanes read.
+alignas(64) constexpr std::byte nothing_to_read[64]{};
+
+// ---- Places: addresses of all lanes as pointers of the host.
+
+u64x global_addresses(const instruction * i, const wave & w) {
+    if (has(i->from[base])) {
+        const u64 start = read_scalar_64(i, w, i->from[base]) + u64(i->immediate);
+        return convert<u64x>(read_bits(i, w, i->from[address])) + start;
+    }
+    return read_bits_64(i, w, i->from[address]) + u64(i->immediate);
+}
+
+// Holds the addresses of active lanes against the allocations; inactive ones become harmless to read.
+u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) {
+    const u32 exec = w.exec();
+    const memory_range known = remembered_range(i, w);
+    const u64 room = known.end - known.begin; // 0 when nothing is known yet
+    const auto is_outside = [&](u64 begin, u64 length) {
+        return length < size ? exec : lane_bits((addresses - begin) > length - size) & exec;
+    };
+    if (is_outside(known.begin, room) != 0) [[unlikely]] {
+        for (u32 left = exec; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            const memory_range & found = remembered_range(i, w);
+            if (addresses[lane] - found.begin > u64(found.end - found.begin) - size ||
+                found.end - found.begin < size) {
+                find_range(i, w, addresses[lane], size, lane);
+            }
+        }
+    }
+    return exec == ~0u ? addresses : lane_mask_wide(exec) ? addresses : u64x(u64(nothing_to_read));
+}
+
+u64x checked_lds(const instruction * i, wave & w, const u32x & addresses, u32 size) {
+    const u32 exec = w.exec();
+    const u32 outside = w.lds_size < size ? exec : lane_bits(addresses > w.lds_size - size) & exec;
+    if (outside != 0) [[unlikely]] {
+        const int lane = std::countr_zero(outside);
+        fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(addresses[lane]) +
+                        " of LDS for " + std::to_string(size) + ", the block has " + std::to_string(w.lds_size));
+    }
+    const u64x places = convert<u64x>(addresses) + u64(w.lds);
+    return exec == ~0u ? places : lane_mask_wide(exec) ? places : u64x(u64(nothing_to_read));
+}
+
+// ---- Moving whole registers.
+
+template <int dwords> bool is_contiguous(const u64x & places) {
+    const u64x expected = convert<u64x>(lane_numbers()) * u64(4 * dwords) + places[0];
+    return !any(places != expected);
+}
+
+template <int dwords> void load_dwords(wave & w, operand to, const u64x & places) {
+    if constexpr (dwords == 1) {
+        u32x value;
+        if (is_contiguous<1>(places)) {
+            value = read_at<u32x>(places[0]);
+        } else if (!any(places != places[0])) {
+            value = u32x(read_at<u32>(places[0]));
+        } else {
+            for (int lane = 0; lane < lanes; ++lane) {
+                value[lane] = read_at<u32>(places[lane]);
+            }
+        }
+        write_bits(w, vector_at(w, to), value);
+    } else if constexpr (dwords == 2) {
+        u64x value;
+        if (is_contiguous<2>(places)) {
+            value = read_at<u64x>(places[0]);
+        } else {
+            for (int lane = 0; lane < lanes; ++lane) {
+                value[lane] = read_at<u64>(places[lane]);
+            }
+        }
+        write_bits(w, vector_at(w, to), low_of(value));
+        write_bits(w, vector_at(w, to, 1), high_of(value));
+    } else {
+        // Four lanes at a time, as a transposition of 4 x 4.
+        alignas(64) u64 from[lanes];
+        alignas(64) u32 columns[4][lanes];
+        std::memcpy(from, &places, sizeof(from));
+        for (int lane = 0; lane < lanes; lane += 4) {
+            u32q rows[4];
+            for (int n = 0; n < 4; ++n) {
+                if constexpr (dwords == 4) {
+                    rows[n] = read_at<u32q>(from[lane + n]);
+                } else {
+                    std::memcpy(&rows[n], reinterpret_cast<const void *>(from[lane + n]), 12);
+                }
+            }
+            const u32q a = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
+            const u32q b = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
+            const u32q c = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
+            const u32q d = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+            const u32q made[4] = {
+                __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+                __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+            for (int n = 0; n < dwords; ++n) {
+                std::memcpy(&columns[n][lane], &made[n], sizeof(made[n]));
+            }
+        }
+        for (int n = 0; n < dwords; ++n) {
+            write_bits(w, vector_at(w, to, n), read_at<u32x>(u64(columns[n])));
+        }
+    }
+}
+
+template <int dwords> void store_dwords(wave & w, operand from, const u64x & places) {
+    if (dwords == 1 && w.exec() == ~0u && is_contiguous<1>(places)) {
+        write_at(places[0], vector_at(w, from));
+        return;
+    }
+    if (dwords == 2 && w.exec() == ~0u && is_contiguous<2>(places)) {
+        write_at(places[0], joined(vector_at(w, from), vector_at(w, from, 1)));
+        return;
+    }
+    const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, from));
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        for (int n = 0; n < dwords; ++n) {
+            write_at(places[lane] + u64(4 * n), values[n * lanes + lane]);
+        }
+    }
+}
+
+// Parts of a register. `high`: the upper half of the register is meant; loads into a half keep the other.
+enum class into : u8 { whole, low, high };
+
+template <class T, into part> void load_part(wave & w, operand to, const u64x & places) {
+    u32x value;
+    for (int lane = 0; lane < lanes; ++lane) {
+        // To the int of its sign first: a byte into a half is extended to 16 bits.
+        value[lane] = u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(places[lane])));
+    }
+    u32x & whole = vector_at(w, to);
+    if constexpr (part == into::low) {
+        value = (whole & 0xffff0000) | (value & 0xffff);
+    } else if constexpr (part == into::high) {
+        value = (whole & 0xffff) | (value << 16);
+    }
+    write_bits(w, whole, value);
+}
+
+template <class T, into part> void store_part(wave & w, operand from, const u64x & places) {
+    const u32x & value = vector_at(w, from);
+    const int shift = part == into::high || from.is(operand::high) ? 16 : 0;
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        write_at(places[lane], T(value[lane] >> shift));
+    }
+}
+
+// What an instruction moves: `size` bytes, from memory and into it.
+template <int n> struct Dwords {
+    static constexpr u32 size = 4 * n;
+    static void load(wave & w, operand to, const u64x & places) { load_dwords<n>(w, to, places); }
+    static void store(wave & w, operand from, const u64x & places) { store_dwords<n>(w, from, places); }
+};
+template <class T, into part = into::whole> struct Part {
+    static constexpr u32 size = sizeof(T);
+    static void load(wave & w, operand to, const u64x & places) { load_part<T, part>(w, to, places); }
+    static void store(wave & w, operand from, const u64x & places) { store_part<T, part>(w, from, places); }
+};
+
+// ---- Global and flat memory. Flat addresses may mean LDS or scratch.
+
+u64 scratch_place(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
+    if (offset > w.scratch_size || w.scratch_size - offset < size) {
+        fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of its scratch for " +
+                        std::to_string(size) + ", it has " + std::to_string(w.scratch_size));
+    }
+    return u64(w.scratch) + (u64(offset / 4) * lanes + u64(lane)) * 4 + offset % 4;
+}
+
+// A dword of scratch is followed by the other lanes' dwords, so larger accesses go through a copy.
+template <class What> void flat_lane_by_lane(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
+    alignas(16) std::byte copies[lanes][16]{};
+    u64x places;
+    const u32 exec = w.exec();
+    const auto each_byte = [&](int lane, auto && use) {
+        const u64 high = addresses[lane] >> 48 << 48;
+        for (u32 n = 0; n < What::size; ++n) {
+            const u32 offset = u32(addresses[lane]) + n;
+            if (high == private_aperture) {
+                use(n, scratch_place(i, w, lane, offset, 1));
+            } else if (high == shared_aperture) {
+                if (offset >= w.lds_size) {
+                    fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) +
+                                    " of LDS, the block has " + std::to_string(w.lds_size));
+                }
+                use(n, u64(w.lds) + offset);
+            } else {
+                find_range(i, w, addresses[lane] + n, 1, lane);
+                use(n, addresses[lane] + n);
+            }
+        }
+    };
+    for (int lane = 0; lane < lanes; ++lane) {
+        places[lane] = u64(copies[lane]);
+    }
+    if (is_store) {
+        What::store(w, i->from[data], places);
+    }
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        each_byte(lane, [&](u32 n, u64 place) {
+            if (is_store) {
+                write_at(place, copies[lane][n]);
+            } else {
+                copies[lane][n] = read_at<std::byte>(place);
+            }
+        });
+    }
+    if (!is_store) {
+        What::load(w, i->to[0], places);
+    }
+}
+
+bool is_in_aperture(const wave & w, const u64x & addresses) {
+    return (lane_bits((addresses >> 48) != 0) & w.exec()) != 0;
+}
+
+template <class What, bool is_flat> void load_global(const instruction * i, wave & w) {
+    const u64x addresses = global_addresses(i, w);
+    if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
+        flat_lane_by_lane<What>(i, w, addresses, false);
+    } else if (w.exec() != 0) {
+        What::load(w, i->to[0], checked(i, w, addresses, What::size));
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class What, bool is_flat> void store_global(const instruction * i, wave & w) {
+    const u64x addresses = global_addresses(i, w);
+    if (is_flat && is_in_aperture(w, addresses)) [[unlikely]] {
+        flat_lane_by_lane<What>(i, w, addresses, true);
+    } else {
+        What::store(w, i->from[data], checked(i, w, addresses, What::size));
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// ---- Atomics: a function of what is there and the data. Blocks run on several threads.
+
+template <class T> T lane_value(wave & w, operand o, int lane, int further = 0) {
+    const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, o, further));
+    if constexpr (sizeof(T) == 8) {
+        return std::bit_cast<T>(values[lane] | (u64(values[lanes + lane]) << 32));
+    } else {
+        return std::bit_cast<T>(values[lane]);
+    }
+}
+
+template <class T> void put_lane(wave & w, operand o, int lane, T value) {
+    if constexpr (sizeof(T) == 8) {
+        vector_at(w, o)[lane] = u32(std::bit_cast<u64>(value));
+        vector_at(w, o, 1)[lane] = u32(std::bit_cast<u64>(value) >> 32);
+    } else {
+        vector_at(w, o)[lane] = std::bit_cast<u32>(value);
+    }
+}
+
+// `f` gets what is there, the data and the second data (of cmpswap: what is compared with).
+template <class T, auto f, bool is_shared> T change(u64 place, T value, T second) {
+    using bits = std::conditional_t<sizeof(T) == 8, u64, u32>;
+    if constexpr (is_shared) {
+        auto * at = reinterpret_cast<bits *>(place);
+        bits old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+        while (!__atomic_compare_exchange_n(at, &old, std::bit_cast<bits>(T(f(std::bit_cast<T>(old), value, second))),
+                                            false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        }
+        return std::bit_cast<T>(old);
+    } else {
+        const T old = read_at<T>(place);
+        write_at(place, T(f(old, value, second)));
+        return old;
+    }
+}
+
+void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int lane) {
+    if (place % size != 0) {
+        fault(i, w, "lane " + std::to_string(lane) + " has an atomic at an address that is no multiple of " +
+                        std::to_string(size));
+    }
+}
+
+template <class T, auto f, bool is_flat> void atomic_global(const instruction * i, wave & w) {
+    const u64x addresses = global_addresses(i, w);
+    constexpr int words = sizeof(T) / 4;
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        u64 place = addresses[lane];
+        const u64 high = place >> 48 << 48;
+        if (is_flat && high == shared_aperture) {
+            if (w.lds_size < sizeof(T) || u32(place) > w.lds_size - sizeof(T)) {
+                fault(i, w, "an atomic outside of the block's LDS");
+            }
+            place = u64(w.lds) + u32(place);
+        } else if (is_flat && high == private_aperture && sizeof(T) == 4) {
+            place = scratch_place(i, w, lane, u32(place), sizeof(T));
+        } else {
+            const memory_range & known = remembered_range(i, w);
+            if (known.end - known.begin < sizeof(T) || place - known.begin > known.end - known.begin - sizeof(T)) {
+                find_range(i, w, place, sizeof(T), lane);
+            }
+        }
+        check_alignment(i, w, place, sizeof(T), lane);
+        const T value = lane_value<T>(w, i->from[data], lane);
+        const T second = f.needs_second ? lane_value<T>(w, i->from[data], lane, words) : T{};
+        const T old = change<T, f, true>(place, value, second);
+        if (has(i->to[0])) {
+            put_lane(w, i->to[0], lane, old);
+        }
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class T, auto f> void atomic_lds(const instruction * i, wave & w) {
+    const u64x places = checked_lds(i, w, read_bits(i, w, i->from[address]) + u32(i->immediate), sizeof(T));
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        check_alignment(i, w, places[lane] - u64(w.lds), sizeof(T), lane);
+        const T second = f.needs_second ? lane_value<T>(w, i->from[more_data], lane) : T{};
+        const T old = change<T, f, false>(places[lane], lane_value<T>(w, i->from[data], lane), second);
+        if (has(i->to[0])) {
+            put_lane(w, i->to[0], lane, old);
+        }
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class F, bool takes_second = false> struct change_by : F {
+    static constexpr bool needs_second = takes_second;
+};
+template <class F> constexpr change_by<F> by(F f) { return {f}; }
+
+constexpr auto swapped = by([](auto, auto v, auto) { return v; });
+constexpr auto added = by([](auto m, auto v, auto) { return m + v; });
+constexpr auto subtracted = by([](auto m, auto v, auto) { return m - v; });
+constexpr auto reversed = by([](auto m, auto v, auto) { return v - m; });
+constexpr auto smaller = by([](auto m, auto v, auto) { return v < m ? v : m; });
+constexpr auto larger = by([](auto m, auto v, auto) { return v > m ? v : m; });
+constexpr auto anded = by([](auto m, auto v, auto) { return m & v; });
+constexpr auto ored = by([](auto m, auto v, auto) { return m | v; });
+constexpr auto xored = by([](auto m, auto v, auto) { return m ^ v; });
+constexpr auto increased = by([](auto m, auto v, auto) { return m >= v ? 0 : m + 1; });
+constexpr auto decreased = by([](auto m, auto v, auto) { return m == 0 || m > v ? v : m - 1; });
+constexpr auto smaller_number = by([](auto m, auto v, auto) { return v != v ? m : m != m || v < m ? v : m; });
+constexpr auto larger_number = by([](auto m, auto v, auto) { return v != v ? m : m != m || v > m ? v : m; });
+constexpr auto compared_f = [](auto m, auto v, auto wanted) { return m == wanted ? v : m; };
+constexpr change_by<decltype(compared_f), true> compared{compared_f};
+constexpr auto masked_f = [](auto m, auto mask, auto v) { return (m & ~mask) | v; };
+constexpr change_by<decltype(masked_f), true> masked{masked_f};
+constexpr auto halves_added = by([](u32 m, u32 v, u32) {
+    const u16 low = as<u16>(_Float16(f32(as<_Float16>(u16(m))) + f32(as<_Float16>(u16(v)))));
+    const u16 high = as<u16>(_Float16(f32(as<_Float16>(u16(m >> 16))) + f32(as<_Float16>(u16(v >> 16)))));
+    return low | (u32(high) << 16);
+});
+
+// ---- LDS
+
+u32x lds_addresses(const instruction * i, wave & w) { return read_bits(i, w, i->from[address]) + u32(i->immediate); }
+
+template <class What> void load_lds(const instruction * i, wave & w) {
+    What::load(w, i->to[0], checked_lds(i, w, lds_addresses(i, w), What::size));
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class What> void store_lds(const instruction * i, wave & w) {
+    What::store(w, i->from[data], checked_lds(i, w, lds_addresses(i, w), What::size));
+    PATCHKIT_NEXT(i, w);
+}
+
+// Two accesses, each with its offset in units: the low and the high half of the immediate.
+template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w) {
+    const u32x start = read_bits(i, w, i->from[address]);
+    const u64x first = checked_lds(i, w, start + u32(i->immediate & 0xff) * (unit * 4 * dwords), 4 * dwords);
+    const u64x second = checked_lds(i, w, start + u32(i->immediate >> 8) * (unit * 4 * dwords), 4 * dwords);
+    // The address register may be one of those that are loaded into: both addresses were read above.
+    load_dwords<dwords>(w, i->to[0], first);
+    const operand behind{i->to[0].code + (int(sizeof(u32x)) * dwords << 3)};
+    load_dwords<dwords>(w, behind, second);
+    PATCHKIT_NEXT(i, w);
+}
+
+template <int dwords, int unit> void store_lds_2(const instruction * i, wave & w) {
+    const u32x start = read_bits(i, w, i->from[address]);
+    const u64x first = checked_lds(i, w, start + u32(i->immediate & 0xff) * (unit * 4 * dwords), 4 * dwords);
+    const u64x second = checked_lds(i, w, start + u32(i->immediate >> 8) * (unit * 4 * dwords), 4 * dwords);
+    store_dwords<dwords>(w, i->from[data], first);
+    store_dwords<dwords>(w, i->from[more_data], second);
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w) {
+    const u32x start = read_bits(i, w, i->from[address]);
+    const u64x first = checked_lds(i, w, start + u32(i->immediate & 0xff) * u32(unit * sizeof(T)), sizeof(T));
+    const u64x second = checked_lds(i, w, start + u32(i->immediate >> 8) * u32(unit * sizeof(T)), sizeof(T));
+    const operand behind{i->to[0].code + (int(sizeof(u32x) * sizeof(T) / 4) << 3)};
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const T value = lane_value<T>(w, i->from[data], lane), more = lane_value<T>(w, i->from[more_data], lane);
+        const T old = change<T, swapped, false>(first[lane], value, T{});
+        const T older = change<T, swapped, false>(second[lane], more, T{});
+        put_lane(w, i->to[0], lane, old);
+        put_lane(w, behind, lane, older);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// ---- Through the LDS hardware between lanes. Inactive lanes give 0.
+
+void bpermute(const instruction * i, wave & w) {
+    const u32x from = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
+    const u32x value = read_bits(i, w, i->from[data]);
+    u32x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const u32 source = from[lane] & 31;
+        result[lane] = ((w.exec() >> source) & 1) != 0 ? value[source] : 0;
+    }
+    write_bits(w, vector_at(w, i->to[0]), result);
+    PATCHKIT_NEXT(i, w);
+}
+
+void bpermute_all(const instruction * i, wave & w) { // also of inactive lanes
+    const u32x from = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
+    const u32x value = read_bits(i, w, i->from[data]);
+    u32x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        result[lane] = value[from[lane] & 31];
+    }
+    write_bits(w, vector_at(w, i->to[0]), result);
+    PATCHKIT_NEXT(i, w);
+}
+
+void permute(const instruction * i, wave & w) {
+    const u32x to = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
+    const u32x value = read_bits(i, w, i->from[data]);
+    u32x result = 0;
+    for (u32 left = w.exec(); left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        result[to[lane] & 31] = value[lane];
+    }
+    write_bits(w, vector_at(w, i->to[0]), result);
+    PATCHKIT_NEXT(i, w);
+}
+
+// Patterns of ds_swizzle: within 4 lanes, rotations (bit 15 and 14), or and, or, xor within 32.
+int swizzled(int lane, u32 pattern) {
+    if ((pattern & 0xc000) == 0xc000) {
+        const int by = int((pattern >> 5) & 31), kept = int(pattern & 31);
+        const int sign = (pattern & 0x400) != 0 ? -by : by;
+        return (lane & kept) | ((lane + sign) & ~kept & 31);
+    }
+    if ((pattern & 0x8000) != 0) {
+        return (lane & ~3) + int((pattern >> (2 * (lane & 3))) & 3);
+    }
+    const int and_mask = int(pattern & 31), or_mask = int((pattern >> 5) & 31), xor_mask = int((pattern >> 10) & 31);
+    return ((lane & and_mask) | or_mask) ^ xor_mask;
+}
+
+void swizzle(const instruction * i, wave & w) {
+    const u32x value = read_bits(i, w, i->from[address]);
+    u32x result;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int source = swizzled(lane, u32(i->immediate));
+        result[lane] = ((w.exec() >> source) & 1) != 0 ? value[source] : 0;
+    }
+    write_bits(w, vector_at(w, i->to[0]), result);
+    PATCHKIT_NEXT(i, w);
+}
+
+// ---- Scratch: each lane's own memory, dwords of the lanes side by side.
+
+template <class What, bool is_store> void scratch_access(const instruction * i, wave & w) {
+    const u32 start = (has(i->from[base]) ? read_scalar(i, w, i->from[base]) : 0) + u32(i->immediate);
+    const u32x offsets = has(i->from[address]) ? read_bits(i, w, i->from[address]) + start : u32x(start);
+    constexpr u32 words = What::size / 4;
+    const bool is_aligned = What::size % 4 == 0 && !any(offsets != offsets[0]) && offsets[0] % 4 == 0;
+    if (is_aligned && offsets[0] <= w.scratch_size && w.scratch_size - offsets[0] >= What::size) [[likely]] {
+        u32x * rows = reinterpret_cast<u32x *>(w.scratch) + offsets[0] / 4;
+        for (u32 n = 0; n < words; ++n) {
+            if (is_store) {
+                write_bits(w, rows[n], vector_at(w, i->from[data], int(n)));
+            } else {
+                write_bits(w, vector_at(w, i->to[0], int(n)), rows[n]);
+            }
+        }
+    } else {
+        flat_lane_by_lane<What>(i, w, convert<u64x>(offsets) | private_aperture, is_store);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+// ---- Scalar loads
+
+template <int dwords> void load_scalar(const instruction * i, wave & w) {
+    const u64 further = has(i->from[data]) ? read_scalar(i, w, i->from[data]) : 0;
+    const u64 place = (read_scalar_64(i, w, i->from[address]) + further + u64(i->immediate)) & ~u64(3);
+    const memory_range & known = remembered_range(i, w);
+    if (known.end - known.begin < 4 * dwords || place - known.begin > known.end - known.begin - 4 * dwords) {
+        find_range(i, w, place, 4 * dwords, -1);
+    }
+    std::memcpy(reinterpret_cast<char *>(&w) + i->to[0].offset(), reinterpret_cast<const void *>(place), 4 * dwords);
+    PATCHKIT_NEXT(i, w);
+}
+
+template <class T> void load_scalar_part(const instruction * i, wave & w) {
+    const u64 further = has(i->from[data]) ? read_scalar(i, w, i->from[data]) : 0;
+    const u64 place = read_scalar_64(i, w, i->from[address]) + further + u64(i->immediate);
+    find_range(i, w, place, sizeof(T), -1);
+    write_scalar(w, i->to[0], u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(place))));
+    PATCHKIT_NEXT(i, w);
+}
+
+definition made(std::string_view name, handler run) { return {name, run, {}, {}, trait::memory}; }
+
+template <class What> void add_loads(definitions & to, std::string_view global, std::string_view flat,
+                                     std::string_view scratch, std::string_view lds) {
+    to.push_back(made(global, load_global<What, false>));
+    to.push_back(made(flat, load_global<What, true>));
+    to.push_back(made(scratch, scratch_access<What, false>));
+    if (!lds.empty()) {
+        to.push_back(made(lds, load_lds<What>));
+    }
+}
+
+template <class What> void add_stores(definitions & to, std::string_view global, std::string_view flat,
+                                      std::string_view scratch, std::string_view lds) {
+    to.push_back(made(global, store_global<What, false>));
+    to.push_back(made(flat, store_global<What, true>));
+    to.push_back(made(scratch, scratch_access<What, true>));
+    if (!lds.empty()) {
+        to.push_back(made(lds, store_lds<What>));
+    }
+}
+
+template <class T, auto f> void add_atomics(definitions & to, std::string_view global, std::string_view flat,
+                                            std::string_view lds = {}, std::string_view lds_returning = {}) {
+    if (!global.empty()) {
+        to.push_back(made(global, atomic_global<T, f, false>));
+        to.push_back(made(flat, atomic_global<T, f, true>));
+    }
+    if (!lds.empty()) {
+        to.push_back(made(lds, atomic_lds<T, f>));
+    }
+    if (!lds_returning.empty()) {
+        to.push_back(made(lds_returning, atomic_lds<T, f>));
+    }
+}
+
+} // namespace
+
+definitions memory_instructions() {
+    definitions all;
+    add_loads<Dwords<1>>(all, "global_load_b32", "flat_load_b32", "scratch_load_b32", "ds_load_b32");
+    add_loads<Dwords<2>>(all, "global_load_b64", "flat_load_b64", "scratch_load_b64", "ds_load_b64");
+    add_loads<Dwords<3>>(all, "global_load_b96", "flat_load_b96", "scratch_load_b96", "ds_load_b96");
+    add_loads<Dwords<4>>(all, "global_load_b128", "flat_load_b128", "scratch_load_b128", "ds_load_b128");
+    add_loads<Part<u8>>(all, "global_load_u8", "flat_load_u8", "scratch_load_u8", "ds_load_u8");
+    add_loads<Part<int8_t>>(all, "global_load_i8", "flat_load_i8", "scratch_load_i8", "ds_load_i8");
+    add_loads<Part<u16>>(all, "global_load_u16", "flat_load_u16", "scratch_load_u16", "ds_load_u16");
+    add_loads<Part<i16>>(all, "global_load_i16", "flat_load_i16", "scratch_load_i16", "ds_load_i16");
+    add_loads<Part<u8, into::low>>(all, "global_load_d16_u8", "flat_load_d16_u8", "scratch_load_d16_u8",
+                                   "ds_load_u8_d16");
+    add_loads<Part<int8_t, into::low>>(all, "global_load_d16_i8", "flat_load_d16_i8", "scratch_load_d16_i8",
+                                       "ds_load_i8_d16");
+    add_loads<Part<u16, into::low>>(all, "global_load_d16_b16", "flat_load_d16_b16", "scratch_load_d16_b16",
+                                    "ds_load_u16_d16");
+    add_loads<Part<u8, into::high>>(all, "global_load_d16_hi_u8", "flat_load_d16_hi_u8", "scratch_load_d16_hi_u8",
+                                    "ds_load_u8_d16_hi");
+    add_loads<Part<int8_t, into::high>>(all, "global_load_d16_hi_i8", "flat_load_d16_hi_i8",
+                                        "scratch_load_d16_hi_i8", "ds_load_i8_d16_hi");
+    add_loads<Part<u16, into::high>>(all, "global_load_d16_hi_b16", "flat_load_d16_hi_b16",
+                                     "scratch_load_d16_hi_b16", "ds_load_u16_d16_hi");
+    add_stores<Dwords<1>>(all, "global_store_b32", "flat_store_b32", "scratch_store_b32", "ds_store_b32");
+    add_stores<Dwords<2>>(all, "global_store_b64", "flat_store_b64", "scratch_store_b64", "ds_store_b64");
+    add_stores<Dwords<3>>(all, "global_store_b96", "flat_store_b96", "scratch_store_b96", "ds_store_b96");
+    add_stores<Dwords<4>>(all, "global_store_b128", "flat_store_b128", "scratch_store_b128", "ds_store_b128");
+    add_stores<Part<u8>>(all, "global_store_b8", "flat_store_b8", "scratch_store_b8", "ds_store_b8");
+    add_stores<Part<u16>>(all, "global_store_b16", "flat_store_b16", "scratch_store_b16", "ds_store_b16");
+    add_stores<Part<u8, into::high>>(all, "global_store_d16_hi_b8", "flat_store_d16_hi_b8",
+                                     "scratch_store_d16_hi_b8", "ds_store_b8_d16_hi");
+    add_stores<Part<u16, into::high>>(all, "global_store_d16_hi_b16", "flat_store_d16_hi_b16",
+                                      "scratch_store_d16_hi_b16", "ds_store_b16_d16_hi");
+    add_atomics<u32, swapped>(all, "global_atomic_swap_b32", "flat_atomic_swap_b32", "ds_storexchg_b32",
+                              "ds_storexchg_rtn_b32");
+    add_atomics<u64, swapped>(all, "global_atomic_swap_b64", "flat_atomic_swap_b64", "ds_storexchg_b64",
+                              "ds_storexchg_rtn_b64");
+    add_atomics<u32, compared>(all, "global_atomic_cmpswap_b32", "flat_atomic_cmpswap_b32", "ds_cmpstore_b32",
+                               "ds_cmpstore_rtn_b32");
+    add_atomics<u64, compared>(all, "global_atomic_cmpswap_b64", "flat_atomic_cmpswap_b64", "ds_cmpstore_b64",
+                               "ds_cmpstore_rtn_b64");
+    add_atomics<f32, compared>(all, "global_atomic_cmpswap_f32", "flat_atomic_cmpswap_f32", "ds_cmpstore_f32",
+                               "ds_cmpstore_rtn_f32");
+    add_atomics<u32, masked>(all, "", "", "ds_mskor_b32", "ds_mskor_rtn_b32");
+    add_atomics<u32, added>(all, "global_atomic_add_u32", "flat_atomic_add_u32", "ds_add_u32", "ds_add_rtn_u32");
+    add_atomics<u64, added>(all, "global_atomic_add_u64", "flat_atomic_add_u64", "ds_add_u64", "ds_add_rtn_u64");
+    add_atomics<u32, subtracted>(all, "global_atomic_sub_u32", "flat_atomic_sub_u32", "ds_sub_u32", "ds_sub_rtn_u32");
+    add_atomics<u64, subtracted>(all, "global_atomic_sub_u64", "flat_atomic_sub_u64", "ds_sub_u64", "ds_sub_rtn_u64");
+    add_atomics<u32, reversed>(all, "", "", "ds_rsub_u32", "ds_rsub_rtn_u32");
+    add_atomics<u64, reversed>(all, "", "", "ds_rsub_u64", "ds_rsub_rtn_u64");
+    add_atomics<i32, smaller>(all, "global_atomic_min_i32", "flat_atomic_min_i32", "ds_min_i32", "ds_min_rtn_i32");
+    add_atomics<u32, smaller>(all, "global_atomic_min_u32", "flat_atomic_min_u32", "ds_min_u32", "ds_min_rtn_u32");
+    add_atomics<i32, larger>(all, "global_atomic_max_i32", "flat_atomic_max_i32", "ds_max_i32", "ds_max_rtn_i32");
+    add_atomics<u32, larger>(all, "global_atomic_max_u32", "flat_atomic_max_u32", "ds_max_u32", "ds_max_rtn_u32");
+    add_atomics<i64, smaller>(all, "global_atomic_min_i64", "flat_atomic_min_i64", "ds_min_i64", "ds_min_rtn_i64");
+    add_atomics<u64, smaller>(all, "global_atomic_min_u64", "flat_atomic_min_u64", "ds_min_u64", "ds_min_rtn_u64");
+    add_atomics<i64, larger>(all, "global_atomic_max_i64", "flat_atomic_max_i64", "ds_max_i64", "ds_max_rtn_i64");
+    add_atomics<u64, larger>(all, "global_atomic_max_u64", "flat_atomic_max_u64", "ds_max_u64", "ds_max_rtn_u64");
+    add_atomics<u32, anded>(all, "global_atomic_and_b32", "flat_atomic_and_b32", "ds_and_b32", "ds_and_rtn_b32");
+    add_atomics<u32, ored>(all, "global_atomic_or_b32", "flat_atomic_or_b32", "ds_or_b32", "ds_or_rtn_b32");
+    add_atomics<u32, xored>(all, "global_atomic_xor_b32", "flat_atomic_xor_b32", "ds_xor_b32", "ds_xor_rtn_b32");
+    add_atomics<u64, anded>(all, "global_atomic_and_b64", "flat_atomic_and_b64", "ds_and_b64", "ds_and_rtn_b64");
+    add_atomics<u64, ored>(all, "global_atomic_or_b64", "flat_atomic_or_b64", "ds_or_b64", "ds_or_rtn_b64");
+    add_atomics<u64, xored>(all, "global_atomic_xor_b64", "flat_atomic_xor_b64", "ds_xor_b64", "ds_xor_rtn_b64");
+    add_atomics<u32, increased>(all, "global_atomic_inc_u32", "flat_atomic_inc_u32", "ds_inc_u32", "ds_inc_rtn_u32");
+    add_atomics<u64, increased>(all, "global_atomic_inc_u64", "flat_atomic_inc_u64", "ds_inc_u64", "ds_inc_rtn_u64");
+    add_atomics<u32, decreased>(all, "global_atomic_dec_u32", "flat_atomic_dec_u32", "ds_dec_u32", "ds_dec_rtn_u32");
+    add_atomics<u64, decreased>(all, "global_atomic_dec_u64", "flat_atomic_dec_u64", "ds_dec_u64", "ds_dec_rtn_u64");
+    add_atomics<f32, added>(all, "global_atomic_add_f32", "flat_atomic_add_f32", "ds_add_f32", "ds_add_rtn_f32");
+    add_atomics<f32, smaller_number>(all, "global_atomic_min_f32", "flat_atomic_min_f32", "ds_min_f32",
+                                     "ds_min_rtn_f32");
+    add_atomics<f32, larger_number>(all, "global_atomic_max_f32", "flat_atomic_max_f32", "ds_max_f32",
+                                    "ds_max_rtn_f32");
+    add_atomics<f32, smaller_number>(all, "global_atomic_min_num_f32", "flat_atomic_min_num_f32", "ds_min_num_f32",
+                                     "ds_min_num_rtn_f32");
+    add_atomics<f32, larger_number>(all, "global_atomic_max_num_f32", "flat_atomic_max_num_f32", "ds_max_num_f32",
+                                    "ds_max_num_rtn_f32");
+    add_atomics<f64, smaller_number>(all, "", "", "ds_min_f64", "ds_min_rtn_f64");
+    add_atomics<f64, larger_number>(all, "", "", "ds_max_f64", "ds_max_rtn_f64");
+    add_atomics<u32, halves_added>(all, "global_atomic_pk_add_f16", "flat_atomic_pk_add_f16", "ds_pk_add_f16",
+                                   "ds_pk_add_rtn_f16");
+    for (const definition & one : {
+             made("ds_load_2addr_b32", load_lds_2<1, 1>), made("ds_load_2addr_b64", load_lds_2<2, 1>),
+             made("ds_load_2addr_stride64_b32", load_lds_2<1, 64>),
+             made("ds_load_2addr_stride64_b64", load_lds_2<2, 64>), made("ds_store_2addr_b32", store_lds_2<1, 1>),
+             made("ds_store_2addr_b64", store_lds_2<2, 1>), made("ds_store_2addr_stride64_b32", store_lds_2<1, 64>),
+             made("ds_store_2addr_stride64_b64", store_lds_2<2, 64>),
+             made("ds_storexchg_2addr_rtn_b32", exchange_lds_2<u32, 1>),
+             made("ds_storexchg_2addr_rtn_b64", exchange_lds_2<u64, 1>),
+             made("ds_storexchg_2addr_stride64_rtn_b32", exchange_lds_2<u32, 64>),
+             made("ds_storexchg_2addr_stride64_rtn_b64", exchange_lds_2<u64, 64>), made("ds_bpermute_b32", bpermute),
+             made("ds_bpermute_fi_b32", bpermute_all), made("ds_permute_b32", permute),
+             made("ds_swizzle_b32", swizzle), made("s_load_b32", load_scalar<1>), made("s_load_b64", load_scalar<2>),
+             made("s_load_b96", load_scalar<3>), made("s_load_b128", load_scalar<4>),
+             made("s_load_b256", load_scalar<8>), made("s_load_b512", load_scalar<16>),
+             made("s_load_u8", load_scalar_part<u8>), made("s_load_i8", load_scalar_part<int8_t>),
+             made("s_load_u16", load_scalar_part<u16>), made("s_load_i16", load_scalar_part<i16>),
+         }) {
+        all.push_back(one);
+    }
+    return all;
+}
+
+} // namespace patchkit::gpu

@@ -1,0 +1,171 @@
+// Packed 16-bit instructions and dot products. Semantics: RDNA3 and RDNA3.5 ISA guides, chapter 16.
+
+#include "table.hpp"
+
+namespace patchkit::gpu {
+
+namespace {
+
+u16p fma_pairs(const f32p & a, const f32p & b, const f32p & c) { return fma_half(a, b, c); }
+
+template <class V> V pair_min(const V & a, const V & b) { return a < b ? a : b; }
+template <class V> V pair_max(const V & a, const V & b) { return a > b ? a : b; }
+
+// Of a NaN and a number the number; -0 is less than +0.
+f32p min_number(const f32p & a, const f32p & b) {
+    const i32p takes_a = (a < b) | ((a == b) & (as<i32p>(a) < 0)) | (b != b);
+    return takes_a ? a : b;
+}
+f32p max_number(const f32p & a, const f32p & b) {
+    const i32p takes_a = (a > b) | ((a == b) & (as<i32p>(b) < 0)) | (b != b);
+    return takes_a ? a : b;
+}
+
+template <bool is_sum> u16p add_unsigned(u32 modifiers, const u16p & a, const u16p & b) {
+    const u16p result = is_sum ? a + b : a - b;
+    if ((modifiers & modifier::clamp) == 0) {
+        return result;
+    }
+    return is_sum ? (result < a ? u16p(0xffff) : result) : (b > a ? u16p(0) : result);
+}
+
+template <bool is_sum> i16p add_signed(u32 modifiers, const i16p & a, const i16p & b) {
+    if ((modifiers & modifier::clamp) == 0) {
+        return is_sum ? a + b : a - b;
+    }
+    const i32p exact = is_sum ? convert<i32p>(a) + convert<i32p>(b) : convert<i32p>(a) - convert<i32p>(b);
+    const i32p most = exact > 32767 ? i32p(32767) : exact;
+    return convert<i16p>(most < -32768 ? i32p(-32768) : most);
+}
+
+u16p mad_unsigned(u32 modifiers, const u16p & a, const u16p & b, const u16p & c) {
+    if ((modifiers & modifier::clamp) == 0) {
+        return a * b + c;
+    }
+    const u32p exact = convert<u32p>(a) * convert<u32p>(b) + convert<u32p>(c);
+    return convert<u16p>(exact > 0xffff ? u32p(0xffff) : exact);
+}
+
+i16p mad_signed(u32 modifiers, const i16p & a, const i16p & b, const i16p & c) {
+    if ((modifiers & modifier::clamp) == 0) {
+        return a * b + c;
+    }
+    const i32p exact = convert<i32p>(a) * convert<i32p>(b) + convert<i32p>(c);
+    const i32p most = exact > 32767 ? i32p(32767) : exact;
+    return convert<i16p>(most < -32768 ? i32p(-32768) : most);
+}
+
+// ---- Dot products. Products of halves are exact in f32; which sum the hardware rounds first is not published.
+
+f32x low_half(const u32x & pair) { return widened(convert<u16x>(pair)); }
+f32x high_half(const u32x & pair) { return widened(convert<u16x>(pair >> 16)); }
+f32x low_bf16(const u32x & pair) { return as<f32x>(pair << 16); }
+f32x high_bf16(const u32x & pair) { return as<f32x>(pair & 0xffff0000); }
+
+template <bool is_bf16> f32x dot2(const u32x & a, const u32x & b, const f32x & c) {
+    const f32x first = __builtin_elementwise_fma(is_bf16 ? low_bf16(a) : low_half(a),
+                                                 is_bf16 ? low_bf16(b) : low_half(b), c);
+    return __builtin_elementwise_fma(is_bf16 ? high_bf16(a) : high_half(a), is_bf16 ? high_bf16(b) : high_half(b),
+                                     first);
+}
+
+template <bool is_bf16> void dot2_f32(const instruction * i, wave & w) {
+    F32::write(i, w, dot2<is_bf16>(packed<0>(i, w), packed<1>(i, w), F32::read<2>(i, w)));
+    PATCHKIT_NEXT(i, w);
+}
+
+void dot2_f16(const instruction * i, wave & w) {
+    // Its sources are whole registers, its addend and result are halves; each step is rounded to a half.
+    const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, u32x(0x80008000));
+    const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, u32x(0x80008000));
+    const u16x first = fma_half(low_half(a), low_half(b), F16::read<2>(i, w));
+    H16::write(i, w, fma_half(high_half(a), high_half(b), widened(first)));
+    PATCHKIT_NEXT(i, w);
+}
+
+u16x narrowed_bf16(const f32x & value) {
+    const u32x bits = as<u32x>(value);
+    const u32x rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return convert<u16x>((value != value ? bits | 0x400000 : rounded) >> 16);
+}
+
+void dot2_bf16(const instruction * i, wave & w) {
+    const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, u32x(0x80008000));
+    const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, u32x(0x80008000));
+    const f32x c = widened_bf16(U16::read<2>(i, w));
+    write_bits_16(w, i->to[0], narrowed_bf16(dot2<true>(a, b, c)));
+    PATCHKIT_NEXT(i, w);
+}
+
+// `width` bits per part; for the mixed forms neg_lo says whether a source is signed.
+template <int width> i32x part_of(const u32x & value, int n, bool is_signed) {
+    const u32x at_top = value << (32 - width * (n + 1));
+    return is_signed ? as<i32x>(at_top) >> (32 - width) : as<i32x>(at_top >> (32 - width));
+}
+
+template <int width, bool is_unsigned> void dot_integers(const instruction * i, wave & w) {
+    const u32x a = read_bits(i, w, i->from[0]), b = read_bits(i, w, i->from[1]);
+    const bool a_signed = !is_unsigned && (i->modifiers & modifier::neg_0) != 0;
+    const bool b_signed = !is_unsigned && (i->modifiers & (modifier::neg_0 << 1)) != 0;
+    i32x sum = 0;
+    for (int n = 0; n < 32 / width; ++n) {
+        sum += part_of<width>(a, n, a_signed) * part_of<width>(b, n, b_signed);
+    }
+    const u32x c = read_bits(i, w, i->from[2]);
+    u32x result = as<u32x>(sum) + c;
+    if ((i->modifiers & modifier::clamp) != 0) {
+        if (is_unsigned) {
+            result = result < c ? u32x(~0u) : result;
+        } else {
+            const i64x exact = convert<i64x>(sum) + convert<i64x>(as<i32x>(c));
+            const i64x most = exact > INT32_MAX ? i64x(INT32_MAX) : exact;
+            result = convert<u32x>(most < INT32_MIN ? i64x(INT32_MIN) : most);
+        }
+    }
+    U32::write(i, w, result);
+    PATCHKIT_NEXT(i, w);
+}
+
+} // namespace
+
+definitions packed_instructions() {
+    const std::vector<format> dot{format::whole, format::whole, format::b32};
+    const std::vector<format> dot_halves{format::half_pairs, format::half_pairs, format::f32};
+    constexpr u32 tolerance = trait::has_tolerance;
+    return {
+        op<[](f32p a, f32p b) { return a + b; }, PairsF16, PairsF16, PairsF16>("v_pk_add_f16"),
+        op<[](f32p a, f32p b) { return a * b; }, PairsF16, PairsF16, PairsF16>("v_pk_mul_f16"),
+        op<fma_pairs, PairsH16, PairsF16, PairsF16, PairsF16>("v_pk_fma_f16"),
+        op<fma_pairs, PairsH16, PairsF16, PairsF16, PairsF16>("v_pk_fmac_f16", trait::accumulates),
+        op<min_number, PairsF16, PairsF16, PairsF16>("v_pk_min_f16"),
+        op<max_number, PairsF16, PairsF16, PairsF16>("v_pk_max_f16"),
+        op<min_number, PairsF16, PairsF16, PairsF16>("v_pk_min_num_f16"),
+        op<max_number, PairsF16, PairsF16, PairsF16>("v_pk_max_num_f16"),
+        modal<add_unsigned<true>, PairsU16, PairsU16, PairsU16>("v_pk_add_u16"),
+        modal<add_unsigned<false>, PairsU16, PairsU16, PairsU16>("v_pk_sub_u16"),
+        modal<add_signed<true>, PairsI16, PairsI16, PairsI16>("v_pk_add_i16"),
+        modal<add_signed<false>, PairsI16, PairsI16, PairsI16>("v_pk_sub_i16"),
+        op<[](u16p a, u16p b) { return a * b; }, PairsU16, PairsU16, PairsU16>("v_pk_mul_lo_u16"),
+        modal<mad_unsigned, PairsU16, PairsU16, PairsU16, PairsU16>("v_pk_mad_u16"),
+        modal<mad_signed, PairsI16, PairsI16, PairsI16, PairsI16>("v_pk_mad_i16"),
+        op<pair_min<u16p>, PairsU16, PairsU16, PairsU16>("v_pk_min_u16"),
+        op<pair_max<u16p>, PairsU16, PairsU16, PairsU16>("v_pk_max_u16"),
+        op<pair_min<i16p>, PairsI16, PairsI16, PairsI16>("v_pk_min_i16"),
+        op<pair_max<i16p>, PairsI16, PairsI16, PairsI16>("v_pk_max_i16"),
+        op<[](u16p a, u16p b) { return b << (a & 15); }, PairsU16, PairsU16, PairsU16>("v_pk_lshlrev_b16"),
+        op<[](u16p a, u16p b) { return b >> (a & 15); }, PairsU16, PairsU16, PairsU16>("v_pk_lshrrev_b16"),
+        op<[](u16p a, i16p b) { return b >> as<i16p>(a & 15); }, PairsI16, PairsU16, PairsI16>("v_pk_ashrrev_i16"),
+        {"v_dot2_f32_f16", dot2_f32<false>, {format::f32}, dot_halves, tolerance},
+        {"v_dot2acc_f32_f16", dot2_f32<false>, {format::f32}, dot_halves, tolerance | trait::accumulates},
+        {"v_dot2_f32_bf16", dot2_f32<true>, {format::f32}, dot_halves, tolerance},
+        {"v_dot2acc_f32_bf16", dot2_f32<true>, {format::f32}, dot_halves, tolerance | trait::accumulates},
+        {"v_dot2_f16_f16", dot2_f16, {format::f16}, {format::whole, format::whole, format::f16}, tolerance},
+        {"v_dot2_bf16_bf16", dot2_bf16, {format::bf16}, {format::whole, format::whole, format::bf16}, tolerance},
+        {"v_dot4_i32_iu8", dot_integers<8, false>, {format::b32}, dot},
+        {"v_dot4_u32_u8", dot_integers<8, true>, {format::b32}, dot},
+        {"v_dot8_i32_iu4", dot_integers<4, false>, {format::b32}, dot},
+        {"v_dot8_u32_u4", dot_integers<4, true>, {format::b32}, dot},
+    };
+}
+
+} // namespace patchkit::gpu

@@ -1,0 +1,780 @@
+#include "program.hpp"
+
+#include "machine.hpp"
+#include "table.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <functional>
+#include <unordered_map>
+
+namespace patchkit::gpu {
+
+const definition * find_definition(std::string_view name) {
+    static const auto * table = [] {
+        auto * made = new std::unordered_map<std::string_view, definition>;
+        for (const auto & family :
+             {scalar_instructions(), integer_instructions(), float_instructions(), conversion_instructions(),
+              compare_instructions(), packed_instructions(), matrix_instructions(), lane_instructions(),
+              memory_instructions()}) {
+            for (const definition & one : family) {
+                made->emplace(one.name, one);
+            }
+        }
+        return made;
+    }();
+    const auto found = table->find(name);
+    return found == table->end() ? nullptr : &found->second;
+}
+
+namespace {
+
+std::string_view without_suffix(std::string_view name) {
+    for (const std::string_view suffix : {"_e64_dpp", "_e32", "_e64", "_dpp"}) {
+        if (name.ends_with(suffix)) {
+            return name.substr(0, name.size() - suffix.size());
+        }
+    }
+    return name;
+}
+
+// A name of the table by a name of the text.
+std::string base_name(std::string_view name) {
+    const std::string_view base = without_suffix(name);
+    if (base.starts_with("v_dual_")) {
+        return "v_" + std::string(base.substr(7));
+    }
+    return std::string(base);
+}
+
+struct not_understood {
+    std::string why;
+};
+
+// ---- Constants
+
+u16 half_bits(double value) { return as<u16>(_Float16(value)); }
+
+u64 float_constant(double value, format form) {
+    // 1 / (2 pi), which is written with fewer digits than it has.
+    if (std::fabs(value - 0.15915494309189532) < 1e-4) {
+        switch (form) {
+            case format::f16: case format::half_pairs: return 0x3118;
+            case format::bf16: return 0x3e23;
+            case format::f64: case format::b64: case format::scalar_64: return 0x3fc45f306dc9c882;
+            default: return 0x3e22f983;
+        }
+    }
+    switch (form) {
+        case format::f16: case format::half_pairs: return half_bits(value);
+        case format::bf16: return as<u32>(f32(value)) >> 16;
+        case format::f64: case format::b64: case format::scalar_64: return as<u64>(value);
+        default: return as<u32>(f32(value)); // also of 16-bit integers
+    }
+}
+
+u64 literal_constant(u64 value, format form) {
+    // The one literal of an instruction has 32 bits: of an f64 the upper ones.
+    return form == format::f64 ? value << 32 : value;
+}
+
+std::optional<u64> parse_constant(std::string_view text, format form) {
+    if (text.starts_with("lit(") && text.ends_with(")")) {
+        text = text.substr(4, text.size() - 5);
+    }
+    const bool is_negative = text.starts_with("-");
+    const std::string_view digits = is_negative ? text.substr(1) : text;
+    if (digits.empty() || (std::isdigit(static_cast<unsigned char>(digits[0])) == 0)) {
+        return std::nullopt;
+    }
+    if (digits.starts_with("0x")) {
+        const u64 value = std::strtoull(std::string(digits.substr(2)).c_str(), nullptr, 16);
+        return is_negative ? u64(0) - value : literal_constant(value, form);
+    }
+    if (digits.find('.') != std::string_view::npos || digits.find('e') != std::string_view::npos) {
+        return float_constant(std::strtod(std::string(text).c_str(), nullptr), form);
+    }
+    return u64(std::strtoll(std::string(text).c_str(), nullptr, 10)); // the sign goes to bit 63
+}
+
+// ---- Registers
+
+struct registers {
+    bool is_vector;
+    int first;
+    int count;
+    bool is_high = false;
+};
+
+std::optional<int> number(std::string_view text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+std::optional<registers> parse_registers(std::string_view text) {
+    static const std::unordered_map<std::string_view, registers> named{
+        {"vcc_lo", {false, slot::vcc, 1}},
+        {"vcc_hi", {false, slot::vcc + 1, 1}},
+        {"vcc", {false, slot::vcc, 2}},
+        {"exec_lo", {false, slot::exec, 1}},
+        {"exec_hi", {false, slot::exec + 1, 1}},
+        {"exec", {false, slot::exec, 2}},
+        {"m0", {false, slot::m0, 1}},
+        {"null", {false, slot::null, 2}},
+        {"src_shared_base", {false, slot::shared_base, 2}},
+        {"src_private_base", {false, slot::private_base, 2}},
+    };
+    if (const auto found = named.find(text); found != named.end()) {
+        return found->second;
+    }
+    registers result{text.starts_with("v"), 0, 1};
+    const bool is_trap = text.starts_with("ttmp");
+    if (!result.is_vector && !text.starts_with("s") && !is_trap) {
+        return std::nullopt;
+    }
+    text.remove_prefix(is_trap ? 4 : 1);
+    if (text.ends_with(".l") || text.ends_with(".h")) {
+        result.is_high = text.ends_with(".h");
+        text.remove_suffix(2);
+    }
+    if (text.starts_with("[") && text.ends_with("]")) {
+        const size_t colon = text.find(':');
+        const auto first = number(text.substr(1, colon - 1));
+        const auto last = colon == std::string_view::npos ? first : number(text.substr(colon + 1, text.size() - colon - 2));
+        if (!first || !last || *last < *first) {
+            return std::nullopt;
+        }
+        result.first = *first;
+        result.count = *last - *first + 1;
+    } else if (const auto one = number(text)) {
+        result.first = *one;
+    } else {
+        return std::nullopt;
+    }
+    result.first += is_trap ? slot::ttmp : 0;
+    if (!result.is_vector && result.first + result.count > slot::nowhere) {
+        return std::nullopt;
+    }
+    return result;
+}
+
+// ---- DPP: a source that comes from other lanes.
+
+struct lane_pattern {
+    int from[lanes]; // -1: from none
+    u32 written;     // lanes that row_mask and bank_mask allow
+    bool zeroes;     // bound_ctrl: lanes without a source get 0, else they keep what they have
+    bool reads_inactive;
+};
+
+int dpp_source(int lane, const std::string & name, const std::string & value) {
+    const int in_row = lane & 15, row = lane & 16;
+    const int by = value.empty() ? 0 : int(std::strtol(value.c_str(), nullptr, 0));
+    if (name == "quad_perm" || name == "dpp8") {
+        const int width = name == "dpp8" ? 8 : 4;
+        const std::vector<std::string> picks = [&] {
+            std::vector<std::string> made;
+            for (size_t at = 1; at < value.size(); at = value.find(',', at) == std::string::npos
+                                                            ? value.size()
+                                                            : value.find(',', at) + 1) {
+                made.push_back(value.substr(at));
+            }
+            return made;
+        }();
+        return (lane & ~(width - 1)) + int(std::strtol(picks.at(size_t(lane & (width - 1))).c_str(), nullptr, 10));
+    }
+    if (name == "row_shl") {
+        return in_row + by < 16 ? lane + by : -1;
+    }
+    if (name == "row_shr") {
+        return in_row - by >= 0 ? lane - by : -1;
+    }
+    if (name == "row_ror") {
+        return row | ((in_row - by) & 15);
+    }
+    if (name == "row_mirror") {
+        return row | (15 - in_row);
+    }
+    if (name == "row_half_mirror") {
+        return (lane & ~7) | (7 - (lane & 7));
+    }
+    if (name == "row_share") {
+        return row | by;
+    }
+    if (name == "row_xmask") {
+        return row | (in_row ^ by);
+    }
+    throw not_understood{"the lane pattern " + name + " is not emulated"};
+}
+
+bool is_dpp(const std::string & modifier) {
+    return modifier == "dpp8" || modifier == "quad_perm" || modifier.starts_with("row_sh") ||
+           modifier.starts_with("row_ro") || modifier.ends_with("mirror") || modifier == "row_xmask";
+}
+
+void fetch_by_pattern(const instruction * i, wave & w) {
+    const auto & pattern = *static_cast<const lane_pattern *>(i->extra);
+    const u32x source = read_bits(i, w, i->from[0]);
+    const u32 exec = w.exec();
+    u32 written = pattern.written;
+    u32x result = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int from = pattern.from[lane];
+        const bool has_source = from >= 0 && (pattern.reads_inactive || ((exec >> from) & 1) != 0);
+        if (has_source) {
+            result[lane] = source[from];
+        } else if (!pattern.zeroes) {
+            written &= ~(1u << lane);
+        }
+    }
+    vector_at(w, i->to[0]) = result;
+    w.scalar[slot::saved_exec] = exec;
+    w.scalar[slot::exec] = exec & written;
+    PATCHKIT_NEXT(i, w);
+}
+
+void restore_exec(const instruction * i, wave & w) {
+    w.scalar[slot::exec] = w.scalar[slot::saved_exec];
+    PATCHKIT_NEXT(i, w);
+}
+
+// The second result of a dual instruction, written to its place once the first has been.
+void move_spare(const instruction * i, wave & w) {
+    write_bits(w, vector_at(w, i->to[0]), vector_at(w, i->from[0]));
+    PATCHKIT_NEXT(i, w);
+}
+
+// ---- What cannot be run is an error only when it is reached.
+
+struct reason {
+    std::string text;
+};
+
+void refuse(const instruction * i, wave & w) { fault(i, w, static_cast<const reason *>(i->extra)->text); }
+
+void run_off(const instruction * i, wave & w) { fault(i, w, "the code ends here without s_endpgm or a jump"); }
+
+// ---- One function
+
+class decoder {
+  public:
+    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs)
+        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)) {}
+
+    void decode() {
+        for (const std::byte * at = to.begin; at < to.end;) {
+            const line read = reader.one({at, size_t(to.end - at)}, u64(at));
+            here = at;
+            behind = at + read.size;
+            to.offsets.push_back(u32(at - to.begin));
+            to.entries.push_back(u32(steps.size()));
+            number = to.first_number + u32(to.offsets.size()) - 1;
+            const size_t first = steps.size();
+            try {
+                if (read.text.empty()) {
+                    throw not_understood{"this is no instruction of the GPU"};
+                }
+                add_line(read.text);
+            } catch (const not_understood & problem) {
+                steps.resize(first);
+                instruction & made = add(refuse);
+                made.extra = kept(reason{problem.why + ", " + (read.text.empty() ? "unknown code" : read.text)});
+            }
+            at = behind;
+        }
+        number = to.first_number + u32(to.offsets.size());
+        to.offsets.push_back(u32(to.end - to.begin));
+        to.entries.push_back(u32(steps.size()));
+        add(run_off);
+        finish();
+    }
+
+  private:
+    program & to;
+    disassembler & reader;
+    float_mode mode;
+    int vgprs;
+    const std::byte * here = nullptr;
+    const std::byte * behind = nullptr;
+    u32 number = 0;
+    std::vector<instruction> steps;
+    std::vector<u64> constants;
+    std::unordered_map<u64, i32> constant_places;
+    std::vector<std::pair<size_t, const std::byte *>> jumps; // step, target
+
+    // Things that live as long as the process: a few bytes per odd instruction.
+    template <class T> static const T * kept(T value) { return new T(std::move(value)); }
+
+    instruction & add(handler run) {
+        instruction made{};
+        made.run = run;
+        made.number = number;
+        if (mode.flushes_f32) {
+            made.modifiers |= modifier::flush_f32;
+        }
+        if (mode.is_ieee) {
+            made.modifiers |= modifier::ieee;
+        }
+        steps.push_back(made);
+        return steps.back();
+    }
+
+    operand constant(u64 value) {
+        const auto [found, is_new] = constant_places.emplace(value, i32(constants.size()));
+        if (is_new) {
+            constants.push_back(value);
+        }
+        // The distance from the instruction is filled in at the end.
+        return {found->second << 3 | operand::constant};
+    }
+
+    operand register_operand(const registers & r, bool is_written) const {
+        operand made;
+        if (r.is_vector) {
+            if (r.first + r.count > vgprs) {
+                throw not_understood{"it names a VGPR that the kernel does not have"};
+            }
+            made.code = offset_of_vgpr(r.first) << 3 | operand::vector;
+        } else {
+            const int place = r.first == slot::null && is_written ? slot::nowhere : r.first;
+            made.code = offset_of_scalar(place) << 3;
+        }
+        if (r.is_high) {
+            made.code |= operand::high;
+        }
+        return made;
+    }
+
+    operand parse_to(const std::string & text) const {
+        const auto found = parse_registers(text);
+        if (!found) {
+            throw not_understood{"the destination " + text + " is not emulated"};
+        }
+        return register_operand(*found, true);
+    }
+
+    // Source `n`; sets its sign modifiers.
+    operand parse_from(instruction & made, std::string text, int n, format form) {
+        const auto unwrap = [&](std::string_view begin, std::string_view end, u32 bit) {
+            if (text.size() > begin.size() + end.size() && text.starts_with(begin) && text.ends_with(end)) {
+                text = text.substr(begin.size(), text.size() - begin.size() - end.size());
+                made.modifiers |= bit << n;
+                return true;
+            }
+            return false;
+        };
+        if (!unwrap("neg(", ")", modifier::neg_0) && !parse_constant(text, form)) {
+            unwrap("-", "", modifier::neg_0);
+        }
+        if (!unwrap("|", "|", modifier::abs_0)) {
+            unwrap("abs(", ")", modifier::abs_0);
+        }
+        if (const auto value = parse_constant(text, form)) {
+            return constant(*value);
+        }
+        if (text == "src_scc") {
+            throw not_understood{"SCC as a source is not emulated"};
+        }
+        if (text == "null") {
+            return constant(0);
+        }
+        const auto found = parse_registers(text);
+        if (!found) {
+            throw not_understood{"the source " + text + " is not emulated"};
+        }
+        return register_operand(*found, false);
+    }
+
+    static u32 bit_list(const statement & s, std::string_view name, u32 otherwise) {
+        const std::string * list = s.modifier(name);
+        if (list == nullptr) {
+            return otherwise;
+        }
+        u32 bits = 0;
+        int n = 0;
+        for (const char c : *list) {
+            if (c == '0' || c == '1') {
+                bits |= u32(c - '0') << n++;
+            }
+        }
+        return bits;
+    }
+
+    static bool is_16(format form) { return form == format::b16 || form == format::f16 || form == format::bf16; }
+    static bool is_pairs(format form) { return form == format::int_pairs || form == format::half_pairs; }
+
+    void set_modifiers(instruction & made, const statement & s, const definition & d) {
+        if (s.has("clamp")) {
+            made.modifiers |= modifier::clamp;
+        }
+        // Output modifiers do nothing in IEEE mode, and where results may be subnormal.
+        if (!mode.is_ieee && mode.flushes_f32) {
+            made.modifiers |= s.has("mul") ? (*s.modifier("mul") == "2" ? modifier::times_2 : modifier::times_4) : 0;
+            made.modifiers |= s.has("div") ? modifier::half : 0;
+        }
+        const bool has_pairs = std::any_of(d.from.begin(), d.from.end(), is_pairs);
+        made.modifiers |= bit_list(s, "op_sel", 0) * modifier::op_sel_0;
+        made.modifiers |= bit_list(s, "op_sel_hi", has_pairs ? 7 : 0) * modifier::op_sel_hi_0;
+        made.modifiers |= bit_list(s, "neg_lo", 0) * modifier::neg_0;
+        made.modifiers |= bit_list(s, "neg_hi", 0) * modifier::neg_hi_0;
+    }
+
+    // 16-bit operands that are no VGPR have their half in op_sel alone.
+    void pick_halves(instruction & made, const definition & d) {
+        if (std::any_of(d.from.begin(), d.from.end(), is_pairs)) {
+            return;
+        }
+        for (size_t n = 0; n < d.from.size() && n < 3; ++n) {
+            if (is_16(d.from[n]) && !made.from[n].is(operand::vector) &&
+                (made.modifiers & (modifier::op_sel_0 << n)) != 0) {
+                made.from[n].code |= operand::high;
+            }
+        }
+    }
+
+    void add_line(const std::string & text) {
+        const std::vector<statement> parts = parse_line(text);
+        if (parts.size() == 1) {
+            add_statement(parts[0]);
+            return;
+        }
+        const size_t first = steps.size();
+        add_statement(parts[0]);
+        const size_t second = steps.size();
+        add_statement(parts[1]);
+        if (second != first + 1 || steps.size() != first + 2) {
+            throw not_understood{"a dual instruction of this form is not emulated"};
+        }
+        // Both read before either writes.
+        const auto reads = [](const instruction & reader, const instruction & writer) {
+            return std::any_of(std::begin(reader.from), std::end(reader.from), [&](operand from) {
+                return from.is(operand::vector) && (from.code >> 3) == (writer.to[0].code >> 3);
+            });
+        };
+        if (!reads(steps[second], steps[first])) {
+            return;
+        }
+        if (!reads(steps[first], steps[second])) {
+            std::swap(steps[first], steps[second]);
+            return;
+        }
+        // Each reads what the other writes: the first one's result waits in a register of ours.
+        const operand wanted = steps[first].to[0], spare{offset_of_vgpr(vgprs) << 3 | operand::vector};
+        steps[first].to[0] = spare;
+        instruction & made = add(move_spare);
+        made.to[0] = wanted;
+        made.from[0] = spare;
+    }
+
+    void add_statement(const statement & s) {
+        const std::string name = base_name(s.name);
+        const definition * d = find_definition(name);
+        if (d == nullptr) {
+            throw not_understood{"this instruction is not emulated"};
+        }
+        if ((d->traits & trait::memory) != 0) {
+            add_memory(s, name, *d);
+            return;
+        }
+        if (name.starts_with("s_branch") || name.starts_with("s_cbranch")) {
+            add(d->run);
+            i16 distance;
+            std::memcpy(&distance, here, sizeof(distance));
+            jumps.emplace_back(steps.size() - 1, behind + 4 * i64(distance));
+            return;
+        }
+        if (d->to.empty() && d->from.empty()) {
+            add_plain(name, *d);
+            return;
+        }
+        add_computation(s, name, *d);
+    }
+
+    // Instructions without operands that we look at. Those that do nothing here have no step at all.
+    void add_plain(const std::string & name, const definition & d) {
+        if (d.run == find_definition("s_nop")->run) {
+            return;
+        }
+        instruction & made = add(d.run);
+        if (name == "s_trap") {
+            i16 value;
+            std::memcpy(&value, here, sizeof(value));
+            made.immediate = value;
+        }
+    }
+
+    void add_computation(const statement & s, const std::string & name, const definition & d) {
+        const auto dpp = std::find_if(s.modifiers.begin(), s.modifiers.end(),
+                                      [](const auto & m) { return is_dpp(m.first); });
+        const bool has_dpp = dpp != s.modifiers.end();
+        if (has_dpp) {
+            add(fetch_by_pattern).extra = kept(pattern_of(s, *dpp));
+        }
+        const size_t fetch = steps.size() - 1;
+        instruction made = add(d.run);
+        steps.pop_back();
+        size_t next = 0;
+        const auto take = [&]() -> const std::string & {
+            if (next >= s.operands.size()) {
+                throw not_understood{"it has fewer operands than expected"};
+            }
+            return s.operands[next++];
+        };
+        for (size_t n = 0; n < d.to.size(); ++n) {
+            made.to[n] = parse_to(take());
+        }
+        const bool accumulates = (d.traits & trait::accumulates) != 0;
+        size_t written = d.from.size() - (accumulates ? 1 : 0);
+        if ((d.traits & trait::reads_vcc) != 0) {
+            written -= 1;
+        }
+        for (size_t n = 0; n < written; ++n) {
+            // A dual v_cndmask does not write its VCC.
+            if (d.from[n] == format::lanes && next >= s.operands.size()) {
+                made.from[n] = register_operand({false, slot::vcc, 1}, false);
+                continue;
+            }
+            made.from[n] = parse_from(made, take(), int(n), d.from[n]);
+        }
+        if (accumulates) {
+            made.from[written] = made.to[0];
+        } else if ((d.traits & trait::reads_vcc) != 0) {
+            made.from[written] = register_operand({false, slot::vcc, 1}, false);
+        }
+        if (next != s.operands.size()) {
+            throw not_understood{"it has more operands than expected"};
+        }
+        set_modifiers(made, s, d);
+        pick_halves(made, d);
+        if (name.starts_with("s_")) {
+            made.modifiers = 0;
+            extend_constant(made, name, s);
+        }
+        if (name.starts_with("v_wmma")) {
+            made.immediate = parse_registers(s.operands[1])->count;
+        }
+        if (name.starts_with("v_movrel")) {
+            const auto moved = parse_registers(s.operands[name == "v_movreld_b32" ? 0 : 1]);
+            made.immediate = vgprs - 1 - moved->first;
+        }
+        if (has_dpp) {
+            const operand spare{offset_of_vgpr(vgprs) << 3 | operand::vector};
+            if (!made.from[0].is(operand::vector)) {
+                throw not_understood{"a lane pattern on a source that is no VGPR"};
+            }
+            if (name.starts_with("v_cmpx")) {
+                throw not_understood{"a lane pattern on v_cmpx is not emulated"};
+            }
+            steps[fetch].from[0] = {made.from[0].code & ~operand::high};
+            steps[fetch].to[0] = spare;
+            made.from[0] = {spare.code | (made.from[0].code & operand::high)};
+        }
+        steps.push_back(made);
+        if (has_dpp) {
+            add(restore_exec);
+        }
+    }
+
+    // The 16-bit constants of the K forms: signed, but for unsigned comparisons.
+    void extend_constant(instruction & made, const std::string & name, const statement & s) {
+        const bool is_k = name.starts_with("s_movk") || name.starts_with("s_cmovk") || name.starts_with("s_addk") ||
+                          name.starts_with("s_mulk") || name.starts_with("s_cmpk");
+        if (!is_k) {
+            return;
+        }
+        const auto value = parse_constant(s.operands.back(), format::scalar);
+        const size_t place = name.starts_with("s_cmpk") ? 1 : 0;
+        const bool is_unsigned = name.ends_with("_u32");
+        made.from[place] = constant(is_unsigned ? *value & 0xffff : u64(i64(i16(*value))));
+    }
+
+    lane_pattern pattern_of(const statement & s, const std::pair<std::string, std::string> & which) {
+        lane_pattern result{};
+        const auto mask = [&](const char * name) {
+            const std::string * text = s.modifier(name);
+            return text == nullptr ? 15u : u32(std::strtoul(text->c_str(), nullptr, 0));
+        };
+        const u32 rows = mask("row_mask"), banks = mask("bank_mask");
+        for (int lane = 0; lane < lanes; ++lane) {
+            result.from[lane] = dpp_source(lane, which.first, which.second);
+            if (((rows >> (lane / 16)) & 1) != 0 && ((banks >> (lane % 16 / 4)) & 1) != 0) {
+                result.written |= 1u << lane;
+            }
+        }
+        const std::string * bound = s.modifier("bound_ctrl");
+        result.zeroes = bound != nullptr && *bound != "0";
+        const std::string * fetches = s.modifier("fi");
+        result.reads_inactive = fetches != nullptr && *fetches != "0";
+        return result;
+    }
+
+    static i64 offset_of(const statement & s, const char * name) {
+        const std::string * text = s.modifier(name);
+        return text == nullptr ? 0 : std::strtoll(text->c_str(), nullptr, 0);
+    }
+
+    operand optional_from(const std::string & text) {
+        if (text == "off") {
+            return {};
+        }
+        const auto found = parse_registers(text);
+        if (!found) {
+            throw not_understood{"the operand " + text + " is not emulated"};
+        }
+        return register_operand(*found, false);
+    }
+
+    // See memory.cpp for what goes where.
+    void add_memory(const statement & s, const std::string & name, const definition & d) {
+        if (s.has("gds") || s.has("lds")) {
+            throw not_understood{"GDS and loads straight to LDS are not emulated"};
+        }
+        instruction made = add(d.run);
+        steps.pop_back();
+        made.immediate = offset_of(s, "offset");
+        const std::vector<std::string> & o = s.operands;
+        const bool is_store = name.find("_store_") != std::string::npos && !name.starts_with("ds_storexchg");
+        const auto expect = [&](bool holds) {
+            if (!holds) {
+                throw not_understood{"its operands are not as expected"};
+            }
+        };
+        if (name.starts_with("s_load")) {
+            expect(o.size() == 3);
+            made.to[0] = parse_to(o[0]);
+            made.from[0] = optional_from(o[1]);
+            if (const auto value = parse_constant(o[2], format::scalar_64)) {
+                made.immediate += i64(*value);
+            } else if (o[2] != "null") {
+                made.from[1] = optional_from(o[2]);
+            }
+        } else if (name.starts_with("ds_")) {
+            made.immediate |= offset_of(s, "offset0") | (offset_of(s, "offset1") << 8);
+            if (name == "ds_swizzle_b32") {
+                u16 pattern;
+                std::memcpy(&pattern, here, sizeof(pattern));
+                made.immediate = pattern;
+            }
+            const bool gives = name.find("_load_") != std::string::npos || name.find("_rtn_") != std::string::npos ||
+                               name.find("perm") != std::string::npos || name == "ds_swizzle_b32";
+            size_t next = 0;
+            if (gives) {
+                made.to[0] = parse_to(o.at(next++));
+            }
+            made.from[0] = optional_from(o.at(next++));
+            if (next < o.size()) {
+                made.from[1] = optional_from(o[next++]);
+            }
+            if (next < o.size()) {
+                made.from[3] = optional_from(o[next++]);
+            }
+            expect(next == o.size());
+        } else {
+            const bool is_atomic = name.find("_atomic_") != std::string::npos;
+            const bool is_flat = name.starts_with("flat_");
+            const size_t without_result = (is_store || is_atomic ? 2 : 1) + (is_flat ? 0 : 1);
+            size_t next = 0;
+            if (o.size() > without_result || (!is_store && !is_atomic)) {
+                made.to[0] = parse_to(o.at(next++));
+            }
+            made.from[0] = optional_from(o.at(next++));
+            if (is_store || is_atomic) {
+                made.from[1] = optional_from(o.at(next++));
+            }
+            if (!is_flat) {
+                made.from[2] = optional_from(o.at(next++));
+            }
+            expect(next == o.size());
+        }
+        steps.push_back(made);
+    }
+
+    // Constants and steps into one piece of memory, so that the distance between them fits.
+    void finish() {
+        const size_t before = (constants.size() * sizeof(u64) + 63) / 64 * 64;
+        const size_t size = before + steps.size() * sizeof(instruction);
+        to.memory = std::make_unique<std::byte[]>(size + 64);
+        std::byte * start = to.memory.get();
+        std::memcpy(start, constants.data(), constants.size() * sizeof(u64));
+        to.steps = reinterpret_cast<instruction *>(start + before);
+        to.step_count = steps.size();
+        for (size_t n = 0; n < steps.size(); ++n) {
+            for (operand & from : steps[n].from) {
+                if (from.is(operand::constant)) {
+                    const i64 place = i64(from.code >> 3) * i64(sizeof(u64));
+                    const i64 distance = place - i64(before + n * sizeof(instruction));
+                    from.code = i32(distance << 3) | (from.code & 7);
+                }
+            }
+            new (to.steps + n) instruction(steps[n]);
+        }
+        for (const auto & [step, target] : jumps) {
+            const auto found = std::lower_bound(to.offsets.begin(), to.offsets.end(), u32(target - to.begin));
+            const bool is_inside = target >= to.begin && target < to.end && found != to.offsets.end() &&
+                                   *found == u32(target - to.begin);
+            if (is_inside) {
+                to.steps[step].target = to.steps + to.entries[size_t(found - to.offsets.begin())];
+            } else {
+                to.steps[step].run = refuse;
+                to.steps[step].extra = kept(reason{"the branch leaves its function"});
+            }
+        }
+    }
+};
+
+} // namespace
+
+const program & library::at(const std::byte * address, float_mode mode, const std::optional<extent> & where) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    const auto found = programs.upper_bound(address);
+    if (found != programs.end() && found->second->holds(address)) {
+        return *found->second;
+    }
+    if (!where) {
+        throw kernel_fault("there is no code at the address that is to be executed");
+    }
+    auto made = std::make_unique<program>();
+    made->name = where->name;
+    made->begin = where->begin;
+    made->end = where->end;
+    made->first_number = next_number;
+    decoder(*made, reader, mode, vgprs).decode();
+    next_number += u32(made->offsets.size());
+    return *(programs[made->end] = std::move(made));
+}
+
+const program * library::program_of(const instruction * i) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    for (const auto & [end, one] : programs) {
+        if (one->steps <= i && i < one->steps + one->step_count) {
+            return one.get();
+        }
+    }
+    return nullptr;
+}
+
+std::string library::text(const program & p, u32 number) {
+    const u32 n = number - p.first_number;
+    if (n + 1 >= p.offsets.size()) {
+        return "the end of " + p.name;
+    }
+    const std::byte * at = p.begin + p.offsets[n];
+    const std::string text = reader.one({at, size_t(p.end - at)}, u64(at)).text;
+    return text.empty() ? "unknown code" : text;
+}
+
+void library::each(const std::function<void(const program &)> & use) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    for (const auto & [end, one] : programs) {
+        use(*one);
+    }
+}
+
+bool has_tolerance(std::string_view name) {
+    const definition * found = find_definition(base_name(name));
+    return found != nullptr && (found->traits & trait::has_tolerance) != 0;
+}
+
+} // namespace patchkit::gpu

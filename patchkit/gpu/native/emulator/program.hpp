@@ -1,0 +1,71 @@
+// Functions and kernels, decoded once: text of the disassembler to instructions that can be run.
+#pragma once
+
+#include "assembly.hpp"
+#include "code_object.hpp"
+#include "wave.hpp"
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+
+namespace patchkit::gpu {
+
+// One function or kernel, ready to run. Its instructions are one after the other; an instruction that is run in
+// several steps (a dual one, one with DPP) has several entries of the same number.
+struct program {
+    std::string name;
+    const std::byte * begin;
+    const std::byte * end;
+    u32 first_number;               // of its instructions in its library
+    std::vector<u32> offsets;       // of each instruction, by number, from begin
+    std::vector<u32> entries;       // of each instruction, by number: the first of its steps
+    std::unique_ptr<std::byte[]> memory; // constants, then steps
+    instruction * steps = nullptr;
+    size_t step_count   = 0;
+
+    bool holds(const std::byte * address) const { return begin <= address && address < end; }
+};
+
+// The float mode of a kernel, as the MODE register begins with it.
+struct float_mode {
+    bool flushes_f32;
+    bool is_ieee;
+};
+
+// All that was decoded of one code object, or of a piece of code by itself.
+class library {
+  public:
+    library(disassembler & reader, u32 vgprs) : reader(reader), vgprs(vgprs) {}
+
+    // The function that begins at or holds an address; `find` says where a function lies that was not seen yet.
+    // Throws kernel_fault.
+    struct extent {
+        std::string name;
+        const std::byte * begin;
+        const std::byte * end;
+    };
+    const program & at(const std::byte * address, float_mode mode, const std::optional<extent> & where);
+
+    // The one that holds this instruction; null when it is none of ours.
+    const program * program_of(const instruction * i);
+
+    // Text of an instruction by its number, with the suffixes that LLVM writes.
+    std::string text(const program & p, u32 number);
+    u32 numbers() const { return next_number; }
+
+    void each(const std::function<void(const program &)> & use);
+
+  private:
+    disassembler & reader;
+    u32 vgprs; // of a wave: what lies behind them is no register
+    u32 next_number = 0;
+    std::mutex mutex;
+    std::map<const std::byte *, std::unique_ptr<program>> programs; // by end
+};
+
+// Whether an instruction's result is not defined to the bit, by its name as LLVM writes it.
+bool has_tolerance(std::string_view name);
+
+} // namespace patchkit::gpu

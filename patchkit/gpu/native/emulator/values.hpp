@@ -1,0 +1,105 @@
+// Values of all 32 lanes of a wave, as vectors of the compiler: it makes of them what the CPU at hand has.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace patchkit::gpu {
+
+constexpr int lanes = 32;
+
+using u8   = uint8_t;
+using u16  = uint16_t;
+using i16  = int16_t;
+using u32  = uint32_t;
+using i32  = int32_t;
+using u64  = uint64_t;
+using i64  = int64_t;
+using f32  = float;
+using f64  = double;
+
+using u8x  = u8 __attribute__((ext_vector_type(32)));
+using u16x = u16 __attribute__((ext_vector_type(32)));
+using i16x = i16 __attribute__((ext_vector_type(32)));
+using u32x = u32 __attribute__((ext_vector_type(32)));
+using i32x = i32 __attribute__((ext_vector_type(32)));
+using u64x = u64 __attribute__((ext_vector_type(32)));
+using i64x = i64 __attribute__((ext_vector_type(32)));
+using f32x = f32 __attribute__((ext_vector_type(32)));
+using f64x = f64 __attribute__((ext_vector_type(32)));
+using f16x = _Float16 __attribute__((ext_vector_type(32)));
+
+// Both halves of a register, low half of lane 0 first.
+using u16p = u16 __attribute__((ext_vector_type(64)));
+using i16p = i16 __attribute__((ext_vector_type(64)));
+using u32p = u32 __attribute__((ext_vector_type(64)));
+using i32p = i32 __attribute__((ext_vector_type(64)));
+using f32p = f32 __attribute__((ext_vector_type(64)));
+using f16p = _Float16 __attribute__((ext_vector_type(64)));
+
+using bits_x = bool __attribute__((ext_vector_type(32)));
+using bits_p = bool __attribute__((ext_vector_type(64)));
+
+template <class To, class From> inline To as(const From & from) { return __builtin_bit_cast(To, from); }
+template <class To, class From> inline To convert(const From & from) { return __builtin_convertvector(from, To); }
+
+constexpr u32x lane_numbers() {
+    u32x numbers{};
+    for (int lane = 0; lane < lanes; ++lane) {
+        numbers[lane] = u32(lane);
+    }
+    return numbers;
+}
+
+// One bit per lane of what a comparison of vectors gives, and back.
+template <class Comparison> inline u32 lane_bits(const Comparison & compared) {
+    return as<u32>(convert<bits_x>(compared));
+}
+inline i32x lane_mask(u32 bits) { return ((u32x(bits) >> lane_numbers()) & 1) != 0; }
+inline i64x lane_mask_wide(u32 bits) { return convert<i64x>(lane_mask(bits)); }
+
+// Whether any lane of a comparison holds.
+inline bool any(const i32x & compared) { return lane_bits(compared) != 0; }
+inline bool any(const i64x & compared) { return lane_bits(compared) != 0; }
+inline bool any(const i32p & compared) { return as<u64>(convert<bits_p>(compared)) != 0; }
+
+inline u64x joined(const u32x & low, const u32x & high) {
+    return convert<u64x>(low) | (convert<u64x>(high) << 32);
+}
+inline u32x low_of(const u64x & value) { return convert<u32x>(value); }
+inline u32x high_of(const u64x & value) { return convert<u32x>(value >> 32); }
+
+// Between the half formats and f32, with round to nearest even; both ways keep NaN a NaN.
+inline f32x widened(const u16x & half) { return convert<f32x>(as<f16x>(half)); }
+inline u16x narrowed(const f32x & value) { return as<u16x>(convert<f16x>(value)); }
+inline f32p widened(const u16p & half) { return convert<f32p>(as<f16p>(half)); }
+inline u16p narrowed(const f32p & value) { return as<u16p>(convert<f16p>(value)); }
+inline f32x widened_bf16(const u16x & half) { return as<f32x>(convert<u32x>(half) << 16); }
+
+// a * b + c of halves with one rounding. The product of two halves is exact in f32, the sum is not, and rounding it
+// again to a half would be wrong where it lies near the middle of two halves: then the lost part decides, which an
+// odd last bit stands for (round to odd).
+template <class F, class U, class I> inline F sum_to_be_narrowed(const F & product, const F & addend) {
+    const F sum = product + addend;
+    const U bits = as<U>(sum);
+    // A middle has zeros below the bits that a half keeps, and a half that is a subnormal keeps fewer.
+    if (!any(I((bits & 0xfff) == 0))) {
+        return sum;
+    }
+    const F other = sum - product; // TwoSum: what is lost, exactly
+    const F lost = (product - (sum - other)) + (addend - other);
+    const U is_same_sign = (as<U>(lost) ^ bits) >> 31;
+    const U towards_lost = is_same_sign == 0 ? bits + 1 : bits - 1; // differs in the last bit, which is 0 in bits
+    const I is_inexact = (lost != 0) & ((bits & 0xfff) == 0) & ((bits & 0x7f800000) != 0x7f800000);
+    return as<F>(is_inexact ? towards_lost : bits);
+}
+inline u16x fma_half(const f32x & a, const f32x & b, const f32x & c) {
+    return narrowed(sum_to_be_narrowed<f32x, u32x, i32x>(a * b, c));
+}
+inline u16p fma_half(const f32p & a, const f32p & b, const f32p & c) {
+    return narrowed(sum_to_be_narrowed<f32p, u32p, i32p>(a * b, c));
+}
+
+} // namespace patchkit::gpu

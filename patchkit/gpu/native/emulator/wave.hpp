@@ -1,0 +1,377 @@
+// One wave, one instruction as it is executed, and how operands are read and written.
+//
+// An instruction is decoded once per kernel: its operands are offsets from the wave, its handler a function that
+// ends by calling the next one. VALU results are written where EXEC has a bit; 16-bit results leave the other half of
+// the register alone.
+#pragma once
+
+#include "emulator.hpp"
+#include "values.hpp"
+
+#include <utility>
+
+namespace patchkit::gpu {
+
+struct wave;
+struct instruction;
+struct block;
+class worker;
+
+using handler = void (*)(const instruction *, wave &);
+
+// Where an operand is: bytes from the wave for registers, from the instruction for constants.
+struct operand {
+    static constexpr i32 vector = 1;   // one value per lane; else one for all
+    static constexpr i32 high   = 2;   // the upper 16 bits
+    static constexpr i32 constant = 4;
+
+    i32 code = 0; // offset << 3 | flags
+
+    bool is(i32 flag) const { return (code & flag) != 0; }
+    i32 offset() const { return code >> 3; }
+};
+
+// What a modifier does to the operands of one instruction; those of source n are shifted left by n.
+namespace modifier {
+constexpr u32 abs_0 = 1u << 0, neg_0 = 1u << 3; // neg: of the low half in packed instructions
+constexpr u32 clamp = 1u << 6, times_2 = 1u << 7, times_4 = 1u << 8, half = 1u << 9;
+constexpr u32 op_sel_0 = 1u << 10;    // 4 bits, the last is the destination's
+constexpr u32 op_sel_hi_0 = 1u << 14; // 3 bits
+constexpr u32 neg_hi_0 = 1u << 17;    // 3 bits
+constexpr u32 flush_f32 = 1u << 20;   // the kernel's float mode: subnormal f32 are zero
+constexpr u32 ieee = 1u << 21;        // the kernel's float mode: min and max answer a signaling NaN with a NaN
+constexpr u32 output = clamp | times_2 | times_4 | half;
+} // namespace modifier
+
+struct instruction {
+    handler run;
+    operand to[2];
+    operand from[4];
+    u32 modifiers;
+    u32 number;   // of the instruction in its program; steps that belong to one have the same
+    i64 immediate;
+    union {
+        const instruction * target; // of a branch
+        const void * extra;         // what a handler needs besides
+    };
+};
+
+// Slots of the scalar file, as the encoding numbers them (RDNA3 ISA guide, "SGPRs"), and behind them what is no
+// register: results that nobody wants, and a place for one vector while a dual instruction is taken apart.
+namespace slot {
+constexpr int vcc = 106, ttmp = 108, null = 124, m0 = 125, exec = 126, shared_base = 128, private_base = 130,
+              nowhere = 132, saved_exec = 134, count = 160;
+} // namespace slot
+
+// High halves of the addresses behind which a flat access means LDS or scratch; no process has memory there.
+constexpr u64 shared_aperture = 0x0001'0000'0000'0000, private_aperture = 0x0002'0000'0000'0000;
+
+enum class standing : u32 {
+    running,
+    at_barrier,
+    resting,  // long in a loop: others may run
+    sleeping, // s_sleep: it waits for others
+    ended,
+};
+
+struct alignas(64) wave {
+    const instruction * next; // where it goes on
+    standing state;
+    bool scc;
+    u32 patience;      // taken branches backwards until others may run
+    u32 entered;       // number of the instruction at which straight code was entered
+    u64 executed;      // instructions, up to there
+    i64 * marks;       // see leave(); null when nobody wants counts
+    std::byte * lds;
+    u32 lds_size;
+    u32 scratch_size;   // bytes per lane
+    u32 * scratch;      // [dword][lane]
+    u32 mode;
+    block * owner;
+    worker * on;
+    u32 number; // in its block
+    alignas(64) u32 scalar[slot::count];
+    // VGPRs follow, [register][lane], and one more for dual instructions.
+
+    u32 exec() const { return scalar[slot::exec]; }
+    u32x & vgpr(int n) { return reinterpret_cast<u32x *>(this + 1)[n]; }
+};
+
+constexpr i32 offset_of_scalar(int n) { return i32(offsetof(wave, scalar)) + 4 * n; }
+constexpr i32 offset_of_vgpr(int n) { return i32(sizeof(wave)) + i32(sizeof(u32x)) * n; }
+
+// Ends a kernel with a message that names the instruction. Throws kernel_fault.
+[[noreturn]] void fault(const instruction * at, const wave & w, const std::string & what);
+
+#define PATCHKIT_NEXT(i, w) [[clang::musttail]] return (i)[1].run((i) + 1, w)
+
+inline const void * place_of(const instruction * i, const wave & w, operand o) {
+    const void * base = o.is(operand::constant) ? static_cast<const void *>(i) : static_cast<const void *>(&w);
+    return static_cast<const char *>(base) + o.offset();
+}
+
+inline u32 read_scalar(const instruction * i, const wave & w, operand o) {
+    return *static_cast<const u32 *>(place_of(i, w, o));
+}
+
+// The two registers of a pair need not be aligned to 8 bytes.
+inline u64 read_scalar_64(const instruction * i, const wave & w, operand o) {
+    u64 value;
+    std::memcpy(&value, place_of(i, w, o), sizeof(value));
+    return value;
+}
+
+inline void write_scalar(wave & w, operand o, u32 value) {
+    *reinterpret_cast<u32 *>(reinterpret_cast<char *>(&w) + o.offset()) = value;
+}
+
+inline void write_scalar_64(wave & w, operand o, u64 value) {
+    std::memcpy(reinterpret_cast<char *>(&w) + o.offset(), &value, sizeof(value));
+}
+
+inline u32x & vector_at(wave & w, operand o, int further = 0) {
+    return *(reinterpret_cast<u32x *>(reinterpret_cast<char *>(&w) + o.offset()) + further);
+}
+
+inline u32x read_bits(const instruction * i, const wave & w, operand o) {
+    const void * place = place_of(i, w, o);
+    return o.is(operand::vector) ? *static_cast<const u32x *>(place) : u32x(*static_cast<const u32 *>(place));
+}
+
+inline u64x read_bits_64(const instruction * i, const wave & w, operand o) {
+    const void * place = place_of(i, w, o);
+    if (o.is(operand::vector)) {
+        const u32x * pair = static_cast<const u32x *>(place);
+        return joined(pair[0], pair[1]);
+    }
+    return u64x(read_scalar_64(i, w, o));
+}
+
+inline u16x read_bits_16(const instruction * i, const wave & w, operand o) {
+    const u32x bits = read_bits(i, w, o);
+    return convert<u16x>(o.is(operand::high) ? bits >> 16 : bits);
+}
+
+inline void write_bits(wave & w, u32x & to, const u32x & value) {
+    const u32 exec = w.exec();
+    if (exec == ~0u) [[likely]] {
+        to = value;
+    } else {
+        to = lane_mask(exec) ? value : to;
+    }
+}
+
+inline void write_bits_64(wave & w, operand o, const u64x & value) {
+    write_bits(w, vector_at(w, o), low_of(value));
+    write_bits(w, vector_at(w, o, 1), high_of(value));
+}
+
+inline void write_bits_16(wave & w, operand o, const u16x & value) {
+    u32x & to = vector_at(w, o);
+    const u32x wide = convert<u32x>(value);
+    write_bits(w, to, o.is(operand::high) ? (to & 0xffff) | (wide << 16) : (to & 0xffff0000) | wide);
+}
+
+// Abs, then neg, of sign bits.
+template <class V> inline V with_sign_modifiers(V bits, u32 modifiers, int n, V sign) {
+    if ((modifiers & (modifier::abs_0 << n)) != 0) {
+        bits &= ~sign;
+    }
+    if ((modifiers & (modifier::neg_0 << n)) != 0) {
+        bits ^= sign;
+    }
+    return bits;
+}
+
+inline u32x flushed(const u32x & bits) { return (bits & 0x7f800000) == 0 ? bits & 0x80000000 : bits; }
+
+u32x with_input_modifiers(u32x bits, u32 modifiers, int n);
+f32x with_output_modifiers(f32x value, u32 modifiers);
+f64x with_output_modifiers(f64x value, u32 modifiers);
+
+// How the constants of an operand are written, and how many registers it has.
+enum class format : u8 { b16, b32, b64, f16, f32, f64, bf16, int_pairs, half_pairs, lanes, scalar, scalar_64, whole };
+
+// Kinds of operands. `read` gives source n of an instruction, `write` takes its result.
+struct U32 {
+    static constexpr format form = format::b32;
+    template <int n> static u32x read(const instruction * i, const wave & w) {
+        u32x bits = read_bits(i, w, i->from[n]);
+        // Integers have no such modifiers; moves of floats have.
+        if ((i->modifiers & ((modifier::abs_0 | modifier::neg_0) << n)) != 0) [[unlikely]] {
+            bits = with_sign_modifiers(bits, i->modifiers, n, u32x(0x80000000));
+        }
+        return bits;
+    }
+    static void write(const instruction * i, wave & w, const u32x & value) {
+        write_bits(w, vector_at(w, i->to[0]), value);
+    }
+};
+
+struct I32 {
+    static constexpr format form = format::b32;
+    template <int n> static i32x read(const instruction * i, const wave & w) { return as<i32x>(U32::read<n>(i, w)); }
+    static void write(const instruction * i, wave & w, const i32x & value) { U32::write(i, w, as<u32x>(value)); }
+};
+
+struct F32 {
+    static constexpr format form = format::f32;
+    template <int n> static f32x read(const instruction * i, const wave & w) {
+        u32x bits = read_bits(i, w, i->from[n]);
+        constexpr u32 any_modifier = ((modifier::abs_0 | modifier::neg_0) << n) | modifier::flush_f32;
+        if ((i->modifiers & any_modifier) != 0) [[unlikely]] {
+            bits = with_input_modifiers(bits, i->modifiers, n);
+        }
+        return as<f32x>(bits);
+    }
+    static void write(const instruction * i, wave & w, f32x value) {
+        if ((i->modifiers & (modifier::output | modifier::flush_f32)) != 0) [[unlikely]] {
+            value = with_output_modifiers(value, i->modifiers);
+        }
+        write_bits(w, vector_at(w, i->to[0]), as<u32x>(value));
+    }
+};
+
+struct U64 {
+    static constexpr format form = format::b64;
+    template <int n> static u64x read(const instruction * i, const wave & w) { return read_bits_64(i, w, i->from[n]); }
+    static void write(const instruction * i, wave & w, const u64x & value) { write_bits_64(w, i->to[0], value); }
+};
+
+struct I64 {
+    static constexpr format form = format::b64;
+    template <int n> static i64x read(const instruction * i, const wave & w) { return as<i64x>(U64::read<n>(i, w)); }
+    static void write(const instruction * i, wave & w, const i64x & value) { U64::write(i, w, as<u64x>(value)); }
+};
+
+struct F64 {
+    static constexpr format form = format::f64;
+    template <int n> static f64x read(const instruction * i, const wave & w) {
+        const u64x bits = read_bits_64(i, w, i->from[n]);
+        return as<f64x>(with_sign_modifiers(bits, i->modifiers, n, u64x(u64(1) << 63)));
+    }
+    static void write(const instruction * i, wave & w, f64x value) {
+        if ((i->modifiers & modifier::output) != 0) [[unlikely]] {
+            value = with_output_modifiers(value, i->modifiers);
+        }
+        write_bits_64(w, i->to[0], as<u64x>(value));
+    }
+};
+
+struct U16 {
+    static constexpr format form = format::b16;
+    template <int n> static u16x read(const instruction * i, const wave & w) {
+        return with_sign_modifiers(read_bits_16(i, w, i->from[n]), i->modifiers, n, u16x(0x8000));
+    }
+    static void write(const instruction * i, wave & w, const u16x & value) { write_bits_16(w, i->to[0], value); }
+};
+
+struct I16 {
+    static constexpr format form = format::b16;
+    template <int n> static i16x read(const instruction * i, const wave & w) { return as<i16x>(U16::read<n>(i, w)); }
+    static void write(const instruction * i, wave & w, const i16x & value) { U16::write(i, w, as<u16x>(value)); }
+};
+
+// A half as the f32 of the same value; results are rounded to a half once. Sums, differences, products and quotients
+// of two halves, and square roots, come out right that way (f32 has more than twice the bits and two), fused ones do
+// not: H16 is for those.
+struct F16 {
+    static constexpr format form = format::f16;
+    template <int n> static f32x read(const instruction * i, const wave & w) { return widened(U16::read<n>(i, w)); }
+    static void write(const instruction * i, wave & w, f32x value) {
+        if ((i->modifiers & modifier::output) != 0) [[unlikely]] {
+            value = with_output_modifiers(value, i->modifiers & ~modifier::flush_f32);
+        }
+        write_bits_16(w, i->to[0], narrowed(value));
+    }
+};
+
+// A half as its bits.
+struct H16 : U16 {
+    static constexpr format form = format::f16;
+    static void write(const instruction * i, wave & w, u16x value) {
+        if ((i->modifiers & modifier::output) != 0) [[unlikely]] {
+            value = narrowed(with_output_modifiers(widened(value), i->modifiers & ~modifier::flush_f32));
+        }
+        write_bits_16(w, i->to[0], value);
+    }
+};
+
+// The halves of source n of a packed instruction, as op_sel and op_sel_hi pick them.
+template <int n> inline u32x packed(const instruction * i, const wave & w) {
+    u32x bits = read_bits(i, w, i->from[n]);
+    const bool low = (i->modifiers & (modifier::op_sel_0 << n)) != 0;
+    const bool high = (i->modifiers & (modifier::op_sel_hi_0 << n)) != 0;
+    if (low || !high) [[unlikely]] {
+        const u32x first = low ? bits >> 16 : bits & 0xffff;
+        const u32x second = high ? bits >> 16 : bits & 0xffff;
+        bits = first | (second << 16);
+    }
+    constexpr u32 either = (modifier::neg_0 | modifier::neg_hi_0) << n;
+    if ((i->modifiers & either) != 0) [[unlikely]] {
+        const u32 low_sign = (i->modifiers & (modifier::neg_0 << n)) != 0 ? 0x8000u : 0u;
+        const u32 high_sign = (i->modifiers & (modifier::neg_hi_0 << n)) != 0 ? 0x80000000u : 0u;
+        bits ^= low_sign | high_sign;
+    }
+    return bits;
+}
+
+struct PairsU16 {
+    static constexpr format form = format::int_pairs;
+    template <int n> static u16p read(const instruction * i, const wave & w) { return as<u16p>(packed<n>(i, w)); }
+    static void write(const instruction * i, wave & w, const u16p & value) { U32::write(i, w, as<u32x>(value)); }
+};
+
+struct PairsI16 {
+    static constexpr format form = format::int_pairs;
+    template <int n> static i16p read(const instruction * i, const wave & w) { return as<i16p>(packed<n>(i, w)); }
+    static void write(const instruction * i, wave & w, const i16p & value) { U32::write(i, w, as<u32x>(value)); }
+};
+
+struct PairsF16 {
+    static constexpr format form = format::half_pairs;
+    template <int n> static f32p read(const instruction * i, const wave & w) {
+        return widened(as<u16p>(packed<n>(i, w)));
+    }
+    static void write(const instruction * i, wave & w, f32p value) {
+        if ((i->modifiers & modifier::clamp) != 0) [[unlikely]] {
+            value = value > 0.0f ? value : f32p(0.0f); // NaN becomes 0
+            value = value < 1.0f ? value : f32p(1.0f);
+        }
+        U32::write(i, w, as<u32x>(narrowed(value)));
+    }
+};
+
+// The same for results that were rounded already.
+struct PairsH16 {
+    static constexpr format form = format::half_pairs;
+    static void write(const instruction * i, wave & w, const u16p & value) {
+        if ((i->modifiers & modifier::clamp) != 0) [[unlikely]] {
+            return PairsF16::write(i, w, widened(value));
+        }
+        U32::write(i, w, as<u32x>(value));
+    }
+};
+
+// One bit per lane in a scalar register.
+struct Lanes {
+    static constexpr format form = format::lanes;
+    template <int n> static u32 read(const instruction * i, const wave & w) { return read_scalar(i, w, i->from[n]); }
+    static void write(const instruction * i, wave & w, u32 value) { write_scalar(w, i->to[0], value); }
+};
+
+struct S32 {
+    static constexpr format form = format::scalar;
+    template <int n> static u32 read(const instruction * i, const wave & w) { return read_scalar(i, w, i->from[n]); }
+    static void write(const instruction * i, wave & w, u32 value) { write_scalar(w, i->to[0], value); }
+};
+
+struct S64 {
+    static constexpr format form = format::scalar_64;
+    template <int n> static u64 read(const instruction * i, const wave & w) {
+        return read_scalar_64(i, w, i->from[n]);
+    }
+    static void write(const instruction * i, wave & w, u64 value) { write_scalar_64(w, i->to[0], value); }
+};
+
+} // namespace patchkit::gpu

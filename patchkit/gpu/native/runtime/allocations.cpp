@@ -1,0 +1,164 @@
+#include "allocations.hpp"
+
+#include "recorder.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+namespace patchkit {
+
+namespace {
+
+std::shared_mutex table_mutex;
+size_t used = 0;
+std::atomic<uint64_t> generation = 1; // counts the changes
+
+// Used in destructors of other libraries: it has to outlive them.
+std::map<uintptr_t, allocation> & table() {
+    static auto * made = new std::map<uintptr_t, allocation>;
+    return *made;
+}
+
+// With table_mutex held.
+allocation find(uintptr_t address) {
+    const auto after = table().upper_bound(address);
+    if (after == table().begin()) {
+        return {};
+    }
+    const allocation & candidate = std::prev(after)->second;
+    return address - candidate.begin < candidate.size ? candidate : allocation();
+}
+
+bool overlaps(uintptr_t begin, size_t size) {
+    const auto after = table().upper_bound(begin);
+    return find(begin).size != 0 || (after != table().end() && after->first - begin < size);
+}
+
+} // namespace
+
+// What a thread found last stays good until something changes, so that kernels do not meet at a lock.
+allocation allocation_of(uintptr_t address) {
+    thread_local std::array<allocation, 8> found;
+    thread_local uint64_t found_in = 0;
+    thread_local size_t next       = 0;
+    const uint64_t now = generation.load(std::memory_order_acquire);
+    if (found_in == now) {
+        for (const allocation & one : found) {
+            if (address - one.begin < one.size) {
+                return one;
+            }
+        }
+    } else {
+        found    = {};
+        found_in = now;
+    }
+    const std::shared_lock<std::shared_mutex> guard(table_mutex);
+    const allocation result = find(address);
+    found[next++ % found.size()] = result;
+    return result;
+}
+
+bool is_known(const void * pointer, size_t size) {
+    const allocation found = allocation_of(pointer);
+    return found.size != 0 && found.holds(uintptr_t(pointer), size);
+}
+
+bool is_usable(const void * pointer, size_t size) {
+    const allocation found = allocation_of(pointer);
+    if (found.size != 0 && (found.whose != owner::registered || !found.holds(uintptr_t(pointer), size))) {
+        return found.holds(uintptr_t(pointer), size);
+    }
+    return is_mapped(pointer, size); // a program can unmap what it registered
+}
+
+// A KV cache of many GiB that nobody fills costs nothing.
+hipError_t allocate(void ** pointer, size_t size, hipMemoryType type) {
+    if (pointer == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    *pointer = nullptr;
+    if (size == 0) {
+        return hipSuccess;
+    }
+    const std::unique_lock<std::shared_mutex> guard(table_mutex);
+    if (size > the_device().memory_bytes - used) {
+        return hipErrorOutOfMemory;
+    }
+    void * block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED) {
+        return hipErrorOutOfMemory;
+    }
+    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program};
+    generation.fetch_add(1, std::memory_order_release);
+    used += size;
+    *pointer = block;
+    return hipSuccess;
+}
+
+// As the runtime, which frees host memory and device memory by either call.
+hipError_t release(void * pointer, hipError_t unknown) {
+    const std::unique_lock<std::shared_mutex> guard(table_mutex);
+    const auto found = table().find(uintptr_t(pointer));
+    if (found == table().end() || found->second.whose != owner::program) {
+        return unknown;
+    }
+    munmap(pointer, found->second.size);
+    used -= found->second.size;
+    table().erase(found);
+    generation.fetch_add(1, std::memory_order_release);
+    return hipSuccess;
+}
+
+size_t memory_used() {
+    const std::shared_lock<std::shared_mutex> guard(table_mutex);
+    return used;
+}
+
+void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose) {
+    const std::unique_lock<std::shared_mutex> guard(table_mutex);
+    if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
+        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose};
+        generation.fetch_add(1, std::memory_order_release);
+    }
+}
+
+bool unregister_memory(void * pointer, owner whose) {
+    const std::unique_lock<std::shared_mutex> guard(table_mutex);
+    const auto found = table().find(uintptr_t(pointer));
+    if (found == table().end() || found->second.whose != whose) {
+        return false;
+    }
+    table().erase(found);
+    generation.fetch_add(1, std::memory_order_release);
+    return true;
+}
+
+bool is_mapped(const void * pointer, size_t size) {
+    if (size == 0) {
+        return true;
+    }
+    constexpr uintptr_t pages_at_once = 1024;
+    const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = uintptr_t(pointer) / page * page;
+    const uintptr_t end = uintptr_t(pointer) + size;
+    if (pointer == nullptr || end < uintptr_t(pointer)) {
+        return false;
+    }
+    for (uintptr_t at = begin; at < end; at += pages_at_once * page) {
+        unsigned char resident[pages_at_once]; // asked for by the call, of no use here
+        const uintptr_t length = std::min(end - at, pages_at_once * page);
+        if (mincore(reinterpret_cast<void *>(at), length, resident) != 0) {
+            return false; // ENOMEM: a page is not mapped
+        }
+    }
+    return true;
+}
+
+} // namespace patchkit

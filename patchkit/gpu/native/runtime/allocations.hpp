@@ -1,0 +1,54 @@
+// The memory that the runtime knows: what it handed out, what the program registered, and what it uses itself.
+#pragma once
+
+#include <hip/hip_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace patchkit {
+
+enum class owner {
+    program,    // hipMalloc and its like: the program frees it
+    registered, // the program's own, by hipHostRegister
+    runtime,    // code objects and what kernels need besides their arguments: in nobody's way, freed by nobody
+};
+
+struct allocation {
+    uintptr_t begin    = 0;
+    size_t size        = 0;
+    hipMemoryType type = hipMemoryTypeDevice;
+    owner whose        = owner::program;
+
+    bool holds(uintptr_t address, size_t bytes) const {
+        return address >= begin && address - begin <= size && bytes <= size - (address - begin);
+    }
+};
+
+// The allocation that holds this address, one without size when none does. For any thread, and quick: kernels ask.
+allocation allocation_of(uintptr_t address);
+
+inline allocation allocation_of(const void * pointer) { return allocation_of(uintptr_t(pointer)); }
+
+// Whether all these bytes are of one allocation.
+bool is_known(const void * pointer, size_t size);
+
+// Whether that many bytes can be copied from or to there: known ones, or the program's own.
+bool is_usable(const void * pointer, size_t size);
+
+// New memory of the device's size at most; pages appear when they are written. A place of no bytes is null.
+hipError_t allocate(void ** pointer, size_t size, hipMemoryType type);
+
+// Gives it back; `unknown` when nobody obtained it.
+hipError_t release(void * pointer, hipError_t unknown);
+
+// Bytes obtained by the program.
+size_t memory_used();
+
+// Memory that somebody else manages. Those that overlap known memory are left as they are.
+void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose);
+
+// Whether it was registered until now.
+bool unregister_memory(void * pointer, owner whose);
+
+} // namespace patchkit

@@ -1,0 +1,246 @@
+#include "emulation.hpp"
+
+#include "../emulator/library.hpp"
+#include "allocations.hpp"
+#include "blas.hpp"
+#include "host_calls.hpp"
+#include "recorder.hpp"
+#include "schedule.hpp"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+namespace patchkit {
+
+namespace {
+
+const char * variable(const char * name) {
+    const char * value = std::getenv(name);
+    return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+uint64_t number_of_variable(const char * name) {
+    const char * value = variable(name);
+    if (value == nullptr) {
+        return 0;
+    }
+    char * end = nullptr;
+    const uint64_t number = std::strtoull(value, &end, 10);
+    if (*end != '\0') {
+        misconfigured(std::string(name) + " is no number: " + value);
+    }
+    return number;
+}
+
+class kernel_memory : public gpu::memory_map {
+  public:
+    gpu::memory_range find(uintptr_t address) override {
+        const allocation found = allocation_of(address);
+        if (found.size == 0) {
+            note_miss(address);
+        }
+        return {found.begin, found.begin + found.size};
+    }
+
+    void serve_host_calls() override { patchkit::serve_host_calls(); }
+
+  private:
+    static void note_miss(uintptr_t address);
+};
+
+// Used when the process ends: it outlives everything.
+struct emulation {
+    gpu::load_code_object load;
+    gpu::find_code_object find;
+    kernel_memory memory;
+    std::unique_ptr<gpu::emulator> emulator;
+    std::mutex mutex;
+    std::string fault;
+};
+
+template <typename T> T symbol_of(void * library, const char * name) {
+    void * found = dlsym(library, name);
+    if (found == nullptr) {
+        misconfigured(std::string("the emulator's library lacks ") + name);
+    }
+    return reinterpret_cast<T>(found);
+}
+
+gpu::configuration read_configuration() {
+    gpu::configuration result;
+    result.arch         = the_device().arch;
+    const char * path   = variable("PATCHKIT_EMULATOR_DISASSEMBLER");
+    result.disassembler = path == nullptr ? "" : path;
+    result.threads      = unsigned(number_of_variable("PATCHKIT_EMULATOR_THREADS"));
+    result.most_instructions = number_of_variable("PATCHKIT_EMULATOR_LIMIT");
+    result.counts            = variable("PATCHKIT_EMULATOR_COUNT") != nullptr;
+    result.shuffle_seed      = shuffle_seed();
+    return result;
+}
+
+std::atomic<emulation *> loaded = nullptr; // once anything needs it
+
+emulation & the_emulation();
+
+// What was asked of a part of the GPU that is not there, by threads that run kernels.
+std::atomic<const char *> missed = nullptr;
+
+void write_report() {
+    const char * path = variable("PATCHKIT_EMULATOR_REPORT");
+    if (path == nullptr) {
+        return;
+    }
+    FILE * file = std::fopen(path, "w");
+    if (file == nullptr) {
+        std::fprintf(stderr, "patchkit emulator: cannot write the report %s\n", path);
+        return;
+    }
+    emulation & all = the_emulation();
+    const std::lock_guard<std::mutex> guard(all.mutex);
+    std::string text = "{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) +
+                       ",\"kernels\":[";
+    bool is_first = true;
+    for (const gpu::kernel_count & kernel : all.emulator->counts()) {
+        text += std::string(is_first ? "" : ",") + "\n{\"name\":" + quoted(kernel.name) +
+                ",\"launches\":" + std::to_string(kernel.launches) + ",\"waves\":" + std::to_string(kernel.waves) +
+                ",\"instructions\":" + std::to_string(kernel.instructions) + ",\"by_instruction\":[";
+        is_first = false;
+        bool is_first_instruction = true;
+        for (const gpu::instruction_count & one : kernel.by_instruction) {
+            text += std::string(is_first_instruction ? "" : ",") + "\n[" + quoted(one.text) + "," +
+                    std::to_string(one.executed) + "," + (one.has_tolerance ? "true" : "false") + "]";
+            is_first_instruction = false;
+        }
+        text += "]}";
+    }
+    text += "],\"on_cpu\":" + products_as_json();
+    text += ",\"fault\":" + (all.fault.empty() ? "null" : quoted(all.fault)) + "}\n";
+    std::fputs(text.c_str(), file);
+    std::fclose(file);
+}
+
+// Whatever nobody waited for is done before the process ends.
+void end_of_process() {
+    (void) wait_for_all();
+    write_report();
+}
+
+// Addresses that nothing lies at, with a name for each part: a kernel that follows one of them is told what it lacks.
+struct missing_part {
+    const char * what;
+    size_t size = 1 << 26;
+    uintptr_t begin;
+
+    explicit missing_part(const char * what) : what(what) {
+        void * place = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        begin = place == MAP_FAILED ? 0 : uintptr_t(place);
+    }
+};
+
+const missing_part & missing_heap() {
+    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap's address");
+    return part;
+}
+
+const missing_part & missing_queue() {
+    static const missing_part part("the kernel reads the hardware queue, which is not emulated");
+    return part;
+}
+
+void kernel_memory::note_miss(uintptr_t address) {
+    for (const missing_part * part : {&missing_heap(), &missing_queue()}) {
+        if (address - part->begin < part->size) {
+            missed = part->what;
+        }
+    }
+}
+
+emulation * make_emulation() {
+    const char * path = variable("PATCHKIT_EMULATOR");
+    void * library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        misconfigured(std::string("cannot load the emulator: ") + dlerror());
+    }
+    auto * made = new emulation;
+    made->load = symbol_of<gpu::load_code_object>(library, "patchkit_load_code_object");
+    made->find = symbol_of<gpu::find_code_object>(library, "patchkit_find_code_object");
+    const auto make = symbol_of<gpu::make_emulator>(library, "patchkit_make_emulator");
+    try {
+        made->emulator.reset(make(read_configuration(), made->memory));
+    } catch (const std::exception & error) {
+        misconfigured(std::string("the emulator does not start: ") + error.what());
+    }
+    loaded = made;
+    return made;
+}
+
+emulation & the_emulation() {
+    static emulation * made = make_emulation();
+    return *made;
+}
+
+} // namespace
+
+bool is_executing() {
+    static const bool result = variable("PATCHKIT_EMULATOR") != nullptr;
+    return result;
+}
+
+void fault(const std::string & what) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str());
+    if (is_executing()) {
+        {
+            const std::lock_guard<std::mutex> guard(the_emulation().mutex);
+            the_emulation().fault = what;
+        }
+        write_report();
+    }
+    std::fflush(nullptr);
+    std::abort();
+}
+
+void watch_end_of_process() {
+    if (is_executing()) {
+        std::atexit(end_of_process);
+    }
+}
+
+void run_kernel(const gpu::launch & launch) {
+    try {
+        the_emulation().emulator->run(launch);
+    } catch (const std::exception & error) {
+        const char * part = missed;
+        fault(part == nullptr ? error.what() : std::string(part) + "\n" + error.what());
+    }
+}
+
+uint64_t address_of_missing_heap() { return missing_heap().begin; }
+uint64_t address_of_missing_queue() { return missing_queue().begin; }
+
+std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> elf) {
+    std::unique_ptr<gpu::code_object> loaded;
+    the_emulation().load(elf, loaded);
+    return loaded;
+}
+
+std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, std::vector<std::byte> & storage,
+                                            std::vector<std::string> & held) {
+    std::span<const std::byte> found;
+    the_emulation().find(bundle, the_device().arch, storage, held, found);
+    return found;
+}
+
+unsigned number_of_threads() {
+    static const auto given = unsigned(number_of_variable("PATCHKIT_EMULATOR_THREADS"));
+    return given != 0 ? given : std::max(1u, std::thread::hardware_concurrency());
+}
+
+} // namespace patchkit

@@ -1,0 +1,46 @@
+// The emulated GPU behind the runtime: loaded when the runtime is to compute what it is asked for.
+//
+// The runtime records unless PATCHKIT_EMULATOR names the emulator's library; then it executes. More variables:
+//   PATCHKIT_EMULATOR_DISASSEMBLER  path of libLLVM, by which the emulator decodes
+//   PATCHKIT_EMULATOR_SCHEDULE      when asynchronous work runs, see schedule.hpp
+//   PATCHKIT_EMULATOR_THREADS       that run blocks; without it one per core
+//   PATCHKIT_EMULATOR_LIMIT         instructions of one wave before its kernel counts as endless
+//   PATCHKIT_EMULATOR_COUNT         when set, each instruction is counted
+//   PATCHKIT_EMULATOR_REPORT        file that gets a JSON report at the end
+//   PATCHKIT_EMULATOR_UNITS         folder of code objects, PATCHKIT_EMULATOR_SERVER: who makes those that are not
+//                                   there yet, see modules.hpp
+#pragma once
+
+#include "../emulator/emulator.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace patchkit {
+
+bool is_executing();
+
+// The program did what a GPU would not survive: says so, writes the report and ends the process as ROCm does.
+[[noreturn]] void fault(const std::string & what);
+
+// From now on the process ends with all work done and the report written.
+void watch_end_of_process();
+
+// What kernels get in place of a heap and a hardware queue: who follows them is told that these are not emulated.
+uint64_t address_of_missing_heap();
+uint64_t address_of_missing_queue();
+
+// Runs a kernel to its end; a fault ends the process.
+void run_kernel(const gpu::launch & launch);
+
+// The functions of code_object.hpp in the emulator's library. They throw bad_code_object.
+std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> elf);
+std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, std::vector<std::byte> & storage,
+                                            std::vector<std::string> & held);
+
+// Of the CPU, for what is computed in place of a kernel.
+unsigned number_of_threads();
+
+} // namespace patchkit

@@ -1,0 +1,204 @@
+#include "modules.hpp"
+
+#include "allocations.hpp"
+#include "emulation.hpp"
+#include "recorder.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace patchkit {
+
+namespace {
+
+// patchkit compiles the host pass alone and embeds the unit's path where device code would be.
+std::string unit_of(const char * binary) {
+    static const char marker[] = "PATCHKIT-UNIT\n";
+    if (binary == nullptr || std::strncmp(binary, marker, sizeof(marker) - 1) != 0) {
+        return "";
+    }
+    const char * begin = binary + sizeof(marker) - 1;
+    return std::string(begin, std::strcspn(begin, "\n"));
+}
+
+// Nobody says how long a binary is: as far as it can be read at all, which is what the kernel says.
+std::span<const std::byte> readable_from(const char * binary) {
+    const auto begin = uintptr_t(binary);
+    uintptr_t end = begin;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long from = 0, to = 0;
+        char can_read = 0;
+        if (std::sscanf(line.c_str(), "%lx-%lx %c", &from, &to, &can_read) == 3 && from <= end && end < to) {
+            if (can_read != 'r') {
+                break;
+            }
+            end = to;
+        }
+    }
+    return {reinterpret_cast<const std::byte *>(binary), end - begin};
+}
+
+void say(const std::string & what) { std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str()); }
+
+const char * variable(const char * name) {
+    const char * value = std::getenv(name);
+    return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+bool read_file(const std::string & path, std::vector<std::byte> & into) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        return false;
+    }
+    std::ostringstream all;
+    all << file.rdbuf();
+    const std::string text = all.str();
+    into.resize(text.size());
+    std::memcpy(into.data(), text.data(), text.size());
+    return true;
+}
+
+// Asks for a unit's code to be made. Empty when that went well, else what is wrong.
+std::string ask_server(const char * path, const std::string & unit) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    if (std::strlen(path) >= sizeof(address.sun_path)) {
+        return std::string("the path of the socket is too long: ") + path;
+    }
+    std::strcpy(address.sun_path, path);
+    const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket_fd < 0 || connect(socket_fd, reinterpret_cast<sockaddr *>(&address), sizeof(address)) != 0) {
+        const std::string why = std::strerror(errno);
+        if (socket_fd >= 0) {
+            close(socket_fd);
+        }
+        return std::string("cannot connect to ") + path + ": " + why;
+    }
+    FILE * talk = fdopen(socket_fd, "r+");
+    std::fprintf(talk, "%s\n", unit.c_str());
+    std::fflush(talk);
+    std::string answer;
+    for (int c = std::fgetc(talk); c != EOF && c != '\n'; c = std::fgetc(talk)) {
+        answer += char(c);
+    }
+    std::fclose(talk);
+    if (answer == "ok") {
+        return "";
+    }
+    return answer.empty() ? "no answer" : answer;
+}
+
+// False when it cannot be had; that was said.
+bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
+    const char * folder = variable("PATCHKIT_EMULATOR_UNITS");
+    if (folder == nullptr) {
+        say("there is no device code of " + unit + " in this program, and PATCHKIT_EMULATOR_UNITS is not set");
+        return false;
+    }
+    std::string name = unit;
+    std::replace(name.begin(), name.end(), '/', '_');
+    const std::string path = std::string(folder) + "/" + name;
+    if (read_file(path, into)) {
+        return true;
+    }
+    const char * server = variable("PATCHKIT_EMULATOR_SERVER");
+    if (server == nullptr) {
+        say("there is no device code of " + unit + " at " + path);
+        return false;
+    }
+    const std::string wrong = ask_server(server, unit);
+    if (!wrong.empty()) {
+        say("device code of " + unit + " could not be made: " + wrong);
+        return false;
+    }
+    if (!read_file(path, into)) {
+        say("device code of " + unit + " was made, and is not at " + path);
+        return false;
+    }
+    return true;
+}
+
+std::string joined(const std::vector<std::string> & words) {
+    std::string result;
+    for (const std::string & word : words) {
+        result += (result.empty() ? "" : ", ") + word;
+    }
+    return result.empty() ? "no GPU" : result;
+}
+
+} // namespace
+
+module::module(const char * binary) : binary_(binary), unit_(unit_of(binary)) {}
+
+module::module(std::vector<std::byte> binary) : binary_(nullptr), own_(std::move(binary)) {}
+
+module::~module() {
+    if (code_ != nullptr) {
+        unregister_memory(code_->memory().data(), owner::runtime);
+    }
+}
+
+void module::add(managed_variable variable) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    managed_.push_back(std::move(variable));
+}
+
+hipError_t module::load(gpu::code_object *& code) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (!is_tried_) {
+        is_tried_ = true;
+        result_   = load_now();
+    }
+    code = code_.get();
+    return result_;
+}
+
+std::span<const std::byte> module::find_code(std::vector<std::string> & held) {
+    if (!unit_.empty()) {
+        std::vector<std::byte> file;
+        if (!code_of_unit(unit_, file)) {
+            return {};
+        }
+        own_ = std::move(file);
+    }
+    const std::span<const std::byte> bundle = own_.empty() ? readable_from(binary_) : std::span<const std::byte>(own_);
+    const std::span<const std::byte> found = find_code_object(bundle, storage_, held);
+    if (found.empty()) {
+        say("the binary has no code for " + the_device().arch + ", it has code for " + joined(held));
+    }
+    return found;
+}
+
+hipError_t module::load_now() {
+    try {
+        std::vector<std::string> held;
+        const std::span<const std::byte> found = find_code(held);
+        if (found.empty()) {
+            return hipErrorNoBinaryForGpu;
+        }
+        code_ = load_code_object(found);
+    } catch (const gpu::bad_code_object & error) {
+        say(std::string("the device code cannot be loaded: ") + error.what());
+        return hipErrorInvalidImage;
+    }
+    const std::span<std::byte> memory = code_->memory();
+    register_memory(memory.data(), memory.size(), hipMemoryTypeDevice, owner::runtime);
+    for (const managed_variable & one : managed_) {
+        const gpu::symbol * place = code_->variable(one.name);
+        if (place != nullptr && place->size >= sizeof(one.address)) {
+            std::memcpy(place->address, &one.address, sizeof(one.address));
+        }
+    }
+    return hipSuccess;
+}
+
+} // namespace patchkit

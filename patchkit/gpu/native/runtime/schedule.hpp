@@ -1,0 +1,71 @@
+// When the asynchronous things happen that a program asked for.
+//
+// Every launch, copy, memset and host function is an operation of a stream. What HIP promises about their order is
+// kept as dependencies; within these the schedule is free (PATCHKIT_EMULATOR_SCHEDULE):
+//   in-order      each operation runs in the call that asks for it (the default, and what recording does)
+//   late          each runs when something waits for it, and no earlier; of streams that nothing orders, the one
+//                 that was asked last comes first
+//   shuffle SEED  in any order that the dependencies allow, drawn from the seed
+// A program that relies on more than HIP promises fails under the last two as it would on a GPU on a bad day.
+#pragma once
+
+#include <hip/hip_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace patchkit {
+
+// Done once, or once per launch of the graph that it was captured into.
+using work = std::function<void()>;
+
+// Adds work to a stream (of which is_stream holds), or to the graph that captures the stream.
+hipError_t enqueue(hipStream_t stream, work todo);
+
+// The same for a call that returns when the work is done. Not possible for a stream that is captured.
+hipError_t enqueue_and_wait(hipStream_t stream, work todo);
+
+hipError_t wait_for(hipStream_t stream);
+hipError_t wait_for_all();
+
+// hipSuccess when all of it is done, hipErrorNotReady when not; who asks again and again sees progress.
+hipError_t query(hipStream_t stream);
+
+hipStream_t make_stream(unsigned flags, int priority);
+bool destroy_stream(hipStream_t stream); // false when there is no such stream, or it is a default one
+unsigned flags_of(hipStream_t stream);
+int priority_of(hipStream_t stream);
+
+// Events, by handle; all but make_event refuse with hipErrorInvalidHandle what is no event.
+hipEvent_t make_event(unsigned flags);
+bool is_event(hipEvent_t event);
+bool destroy_event(hipEvent_t event);
+hipError_t record(hipEvent_t event, hipStream_t stream);
+hipError_t wait_for(hipEvent_t event);
+hipError_t make_wait(hipStream_t stream, hipEvent_t event);
+hipError_t query(hipEvent_t event);
+hipError_t milliseconds_between(hipEvent_t begin, hipEvent_t end, float & milliseconds);
+
+// Work with its dependencies, as numbers of earlier nodes.
+struct graph {
+    struct node {
+        work todo;
+        std::vector<size_t> after;
+    };
+    std::vector<node> nodes;
+};
+
+bool is_captured(hipStream_t stream);
+hipStreamCaptureStatus capture_status(hipStream_t stream, unsigned long long & id);
+hipError_t begin_capture(hipStream_t stream);
+hipError_t end_capture(hipStream_t stream, graph & captured);
+hipError_t launch(const graph & recorded, hipStream_t stream);
+
+// The schedule's name and seed, for the emulator and the report; the seed is 0 when nothing is shuffled.
+const std::string & schedule_name();
+uint64_t shuffle_seed();
+
+} // namespace patchkit

@@ -1,0 +1,81 @@
+"""Programs that run on the executing runtime; what their kernels do is stood in for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.toolchain import Toolchain, hip_flags
+from patchkit.gpu.device import device_of, device_text
+from patchkit.gpu.runtime import build_stub, cxx_of
+from patchkit.series.profile import load_profile
+
+_HERE = Path(__file__).parent
+_EMULATOR = Path(__file__).parents[3] / "patchkit" / "gpu" / "native" / "emulator"
+_LOADER = ("bundle", "bytes", "code_object", "elf_file", "library", "metadata")
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def compiler(hip_toolchain: Toolchain, gates_cache: Path) -> Compiler:
+    """The toolchain of the tests."""
+    return open_compiler(hip_toolchain, gates_cache, NullReporter())
+
+
+@pytest.fixture(scope="session")
+def stand_in(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of stand_in_emulator.cpp, with the real loader of code objects."""
+    path = tmp_path_factory.mktemp("stand-in") / "emulator.so"
+    sources = [str(_EMULATOR / f"{name}.cpp") for name in _LOADER]
+    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{_EMULATOR}"]
+    argv = [*cxx_of(compiler.toolchain), *flags, str(_HERE / "stand_in_emulator.cpp"), *sources, "-ldl"]
+    subprocess.run([*argv, "-o", str(path)], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Compiles a .hip file of this folder for gfx1151 and links it to the runtime."""
+
+    def compile_one(name: str, *flags: str, which: str = "both") -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        stub = build_stub(compiler)
+        common = hip_flags(compiler.toolchain, "gfx1151", which=which)  # type: ignore[arg-type]
+        source = str(_HERE / f"{name}.hip")
+        argv = [str(compiler.toolchain.clang), *common, "-O1", *flags, "-c", source, "-o", "program.o"]
+        subprocess.run(argv, cwd=folder, check=True)
+        link = [*cxx_of(compiler.toolchain), "program.o", f"-L{stub}", "-lamdhip64", "-pthread", "-o", name]
+        subprocess.run(link, cwd=folder, check=True)
+        return folder / name
+
+    return compile_one
+
+
+@pytest.fixture
+def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) -> Run:
+    """Runs a program on the executing runtime; settings are further variables, None takes one away."""
+    device = replace(device_of(load_profile(checkout / "arch_profiles", "gfx1151")), memory_bytes=2**34)
+
+    def start(program: Path, *arguments: str, **settings: str | None) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "device").write_text(device_text(device), "utf-8")
+        variables: dict[str, str | None] = {
+            "PATH": os.environ["PATH"],
+            "LD_LIBRARY_PATH": str(build_stub(compiler)),
+            "PATCHKIT_RECORDER_DEVICE": str(tmp_path / "device"),
+            "PATCHKIT_EMULATOR": str(stand_in),
+            **settings,
+        }
+        environment = {name: value for name, value in variables.items() if value is not None}
+        return subprocess.run(
+            [str(program), *arguments], env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    return start
