@@ -26,24 +26,11 @@ def _files(*patterns: str) -> tuple[str, ...]:
     return tuple(
         sorted(str(path.relative_to(_NATIVE)) for pattern in patterns for path in _NATIVE.glob(pattern))
     )
-<<<<<<< HEAD
 
 
 _STUB_SOURCES = _files("runtime/*.cpp")
 _STUB_HEADERS = _files(
     "runtime/*.hpp", "emulator/code_object.hpp", "emulator/emulator.hpp", "emulator/library.hpp"
-=======
-)
-_STUB_HEADERS = (
-    *("emulator/code_object.hpp", "emulator/emulator.hpp", "emulator/library.hpp"),
-    *(
-        f"runtime/{name}.hpp"
-        for name in (
-            *("allocations", "answers", "arguments", "blas", "emulation", "handles", "host_calls"),
-            *("launches", "modules", "products", "recorder", "registry", "schedule"),
-        )
-    ),
->>>>>>> h-blas
 )
 STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"
