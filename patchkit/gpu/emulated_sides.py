@@ -1,4 +1,4 @@
-"""A side that runs on the emulated GPU: its programs, its host code, and its kernels when they are launched."""
+"""A side on the emulated GPU: its programs, its host code, and its kernels when they are launched."""
 
 from __future__ import annotations
 
