@@ -110,7 +110,8 @@ void write_report() {
     for (const gpu::kernel_count & kernel : all.emulator->counts()) {
         text += std::string(is_first ? "" : ",") + "\n{\"name\":" + quoted(kernel.name) +
                 ",\"launches\":" + std::to_string(kernel.launches) + ",\"waves\":" + std::to_string(kernel.waves) +
-                ",\"instructions\":" + std::to_string(kernel.instructions) + ",\"by_instruction\":[";
+                ",\"instructions\":" + std::to_string(kernel.instructions) +
+                ",\"seconds\":" + std::to_string(kernel.seconds) + ",\"by_instruction\":[";
         is_first = false;
         bool is_first_instruction = true;
         for (const gpu::instruction_count & one : kernel.by_instruction) {
