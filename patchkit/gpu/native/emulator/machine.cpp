@@ -65,6 +65,10 @@ struct job {
     u32 lds;        // bytes
     u32 scratch;    // bytes per lane
     u32 vgprs;
+    // Scalar loads of arguments are as wide as the compiler finds convenient and may reach beyond the last one, within
+    // the alignment of the whole.
+    std::vector<std::byte> arguments;
+    memory_range argument_range;
     u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
     u64 first;
     std::atomic<u64> next{0};
@@ -156,6 +160,11 @@ struct machine final : emulator {
         on.lds = kernel.lds + wanted.dynamic_lds;
         on.scratch = u32(rounded(kernel.scratch + (kernel.has_dynamic_stack ? dynamic_stack : 0), 4));
         on.vgprs = kernel.vgprs;
+        constexpr size_t segment = 64;
+        on.arguments.assign(rounded(wanted.kernarg.size(), segment) + segment, std::byte(never_written));
+        const uintptr_t start = rounded(uintptr_t(on.arguments.data()), segment);
+        std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
+        on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
         shuffle(on);
         perform(on);
         kernel_count & count = totals[kernel.name];
@@ -413,7 +422,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) const
     skip(1, 2); // dispatch pointer: the arguments have what code of version 5 needs
     skip(2, 2); // queue pointer
     if (((properties >> 3) & 1) != 0) {
-        const u64 arguments = u64(on.wanted->kernarg.data());
+        const u64 arguments = on.argument_range.begin;
         std::memcpy(&w.scalar[next], &arguments, sizeof(arguments));
         next += 2;
     }
@@ -647,10 +656,9 @@ memory_range & remembered_range(const instruction * i, wave & w) {
 void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
     memory_range found = w.on->owner.memory.find(address);
     // Arguments are memory that kernels read, too.
-    const std::vector<std::byte> & arguments = w.on->current->wanted->kernarg;
-    const u64 start = u64(arguments.data());
-    if (address >= start && address < start + arguments.size()) {
-        found = {start, start + arguments.size()};
+    const memory_range & arguments = w.on->current->argument_range;
+    if (address >= arguments.begin && address < arguments.end) {
+        found = arguments;
     }
     if (found.end <= found.begin || address < found.begin || found.end - address < size) {
         char text[32];
