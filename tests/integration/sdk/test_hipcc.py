@@ -118,15 +118,6 @@ def test_objects_are_linked_without_saying_for_what(prefix, hip_toolchain, tmp_p
     assert {"libamdhip64.so.6", "libhipblas.so.2"} <= _needed(hip_toolchain, tmp_path / "program")
 
 
-def test_the_pages_program_is_one_command(prefix, checkout: Path, tmp_path: Path) -> None:
-    page = (checkout / "docs" / "howto-own-kernel.md").read_text("utf-8")
-    (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
-    (command,) = re.findall(r"^hipcc (.*)$", page, re.MULTILINE)
-    (tmp_path / "saxpy.hip").write_text(program, "utf-8")
-    _made(_hipcc(prefix, tmp_path, "-Wall", "-Wextra", *command.split()))
-    assert _archs(tmp_path / "saxpy") == {"gfx1151"}
-
-
 def test_other_outputs_are_clangs(prefix, tmp_path: Path) -> None:
     (tmp_path / "a.hip").write_text(_PROGRAM, "utf-8")
     device = ("--offload-arch=gfx1151", "--offload-device-only")
