@@ -146,7 +146,7 @@ struct missing_part {
 };
 
 const missing_part & missing_heap() {
-    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap's address");
+    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap");
     return part;
 }
 
