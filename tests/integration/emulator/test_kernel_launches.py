@@ -71,8 +71,8 @@ def test_blocks_of_a_cooperative_launch_get_what_they_meet_at_and_have_to_fit(pr
     assert refused == "hipErrorCooperativeLaunchTooLarge"
 
 
-def test_variables_of_the_device_are_read_and_written_by_name(program, execute):
-    done = execute(program, "variables")
+def test_variables_of_the_device_are_read_and_written_by_name(program, emulate):
+    done = emulate(program, "variables")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         *("42", "100", "16 2", "9"),
@@ -80,8 +80,8 @@ def test_variables_of_the_device_are_read_and_written_by_name(program, execute):
     ]
 
 
-def test_host_and_device_share_a_managed_variable(program, execute):
-    done = execute(program, "managed")
+def test_host_and_device_share_a_managed_variable(program, emulate):
+    done = emulate(program, "managed")
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
 
 
@@ -104,9 +104,9 @@ def images(compile_program, tmp_path_factory) -> dict[str, Path]:
     return made
 
 
-def test_modules_are_loaded_from_code_objects_and_bundles(program, execute, images):
+def test_modules_are_loaded_from_code_objects_and_bundles(program, emulate, images):
     files = [str(images[name]) for name in ("elf", "bundle", "compressed")]
-    done = execute(program, "modules", *files)
+    done = emulate(program, "modules", *files)
     assert (done.returncode, done.stderr) == (0, "")
     used = ["5", "6", "4 41", "8", "1 1024", "hipErrorNotFound", "hipErrorNotFound hipErrorInvalidHandle"]
     assert done.stdout.splitlines() == used * 6
@@ -126,8 +126,8 @@ def test_a_module_that_cannot_be_loaded_says_why(program, execute, images, name,
     assert says in done.stderr
 
 
-def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(program, execute):
-    done = execute(program, "limits")
+def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(program, emulate):
+    done = emulate(program, "limits")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "hipErrorInvalidValue",  # no blocks
@@ -140,8 +140,8 @@ def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(prog
     ]
 
 
-def test_facts_of_a_kernel_come_from_its_code(program, execute):
-    done = execute(program, "facts")
+def test_facts_of_a_kernel_come_from_its_code(program, emulate):
+    done = emulate(program, "facts")
     assert (done.returncode, done.stderr) == (0, "")
     lds, small, resident, proposed, limited = done.stdout.splitlines()
     assert (lds, small) == (f"{60 * 1024} 1024 {4 * 1024}", "64 1")
@@ -150,8 +150,8 @@ def test_facts_of_a_kernel_come_from_its_code(program, execute):
     assert limited == f"{20 * 8} 256"
 
 
-def test_events_around_one_launch_have_its_time_and_threads_make_whole_blocks(program, execute):
-    done = execute(program, "timed")
+def test_events_around_one_launch_have_its_time_and_threads_make_whole_blocks(program, emulate):
+    done = emulate(program, "timed")
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 8 hipErrorInvalidValue\n", "")
 
 
@@ -243,7 +243,7 @@ def test_the_report_has_what_ran(program, execute, tmp_path):
     assert execute(program, "counts", **settings).returncode == 0
     report = json.loads((tmp_path / "report").read_text())
     assert (report["arch"], report["schedule"], report["on_cpu"], report["fault"]) == (
-        *("gfx1151", "late", {}, None),
+        *("gfx1151", "late", [], None),
     )
     assert [(kernel["name"], kernel["launches"], kernel["instructions"]) for kernel in report["kernels"]] == [
         ("_Z3putPii", 3, 9),

@@ -49,11 +49,6 @@ std::span<const std::byte> readable_from(const char * binary) {
 
 void say(const std::string & what) { std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str()); }
 
-const char * variable(const char * name) {
-    const char * value = std::getenv(name);
-    return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
 bool read_file(const std::string & path, std::vector<std::byte> & into) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
@@ -99,7 +94,7 @@ std::string ask_server(const char * path, const std::string & unit) {
 
 // False when it cannot be had; that was said.
 bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
-    const char * folder = variable("PATCHKIT_EMULATOR_UNITS");
+    const char * folder = setting("PATCHKIT_EMULATOR_UNITS");
     if (folder == nullptr) {
         say("there is no device code of " + unit + " in this program, and PATCHKIT_EMULATOR_UNITS is not set");
         return false;
@@ -110,7 +105,7 @@ bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
     if (read_file(path, into)) {
         return true;
     }
-    const char * server = variable("PATCHKIT_EMULATOR_SERVER");
+    const char * server = setting("PATCHKIT_EMULATOR_SERVER");
     if (server == nullptr) {
         say("there is no device code of " + unit + " at " + path);
         return false;

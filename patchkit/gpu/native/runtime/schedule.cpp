@@ -70,8 +70,8 @@ struct settings {
 };
 
 settings read_settings() {
-    const char * text = is_executing() ? std::getenv("PATCHKIT_EMULATOR_SCHEDULE") : nullptr;
-    const std::string given = text == nullptr || *text == '\0' ? "in-order" : text;
+    const char * text = is_executing() ? setting("PATCHKIT_EMULATOR_SCHEDULE") : nullptr;
+    const std::string given = text == nullptr ? "in-order" : text;
     if (given == "in-order") {
         return {};
     }
