@@ -30,6 +30,13 @@ __global__ void meets(int * sums) {
     }
 }
 
+using two_words = long __attribute__((ext_vector_type(2)));
+extern "C" __device__ two_words __ockl_hostcall_preview(unsigned service, unsigned long, unsigned long, unsigned long,
+                                                        unsigned long, unsigned long, unsigned long, unsigned long,
+                                                        unsigned long);
+
+__global__ void asks_for_a_function() { __ockl_hostcall_preview(1, 0x1234, 0, 0, 0, 0, 0, 0, 0); }
+
 static bool all_meet() {
     constexpr int blocks = 40, threads = 96;
     int * sums = nullptr;
@@ -61,6 +68,8 @@ int main(int, char ** arguments) {
         int ** place = nullptr;
         (void) hipMalloc((void **) &place, 8);
         allocates<<<1, 1>>>(place);
+    } else if (std::strcmp(name, "asks_for_a_function") == 0) {
+        asks_for_a_function<<<1, 1>>>();
     } else if (std::strcmp(name, "meets") == 0) {
         std::printf("%d\n", int(all_meet()));
     }

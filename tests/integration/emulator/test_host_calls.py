@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -43,6 +44,13 @@ def test_malloc_in_a_kernel_is_refused_by_its_name(program, emulate):
     assert done.returncode == -signal.SIGABRT
     assert "patchkit emulator: malloc and free in kernels are not emulated" in done.stderr
     assert "kernel _Z9allocatesPPi" in done.stderr
+
+
+def test_a_service_of_the_host_that_is_not_there_is_a_fault_with_a_report(program, emulate, tmp_path):
+    done = emulate(program, "asks_for_a_function", PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report"))
+    assert done.returncode == -signal.SIGABRT
+    assert "a kernel calls service 1 of the host, and only printf (2) is there" in done.stderr
+    assert "service 1" in json.loads((tmp_path / "report").read_text())["fault"]
 
 
 def test_blocks_of_a_cooperative_launch_meet(program, emulate):
