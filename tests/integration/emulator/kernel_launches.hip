@@ -231,6 +231,17 @@ static void timed(char **) {
                 hipGetErrorName(hipExtModuleLaunchKernel(handle, 65, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr)));
 }
 
+static void device(char **) {
+    hipDeviceProp_t properties;
+    NEED(hipGetDeviceProperties(&properties, 0));
+    int integrated = -1, pageable = -1, major = 0;
+    NEED(hipDeviceGetAttribute(&integrated, hipDeviceAttributeIntegrated, 0));
+    NEED(hipDeviceGetAttribute(&pageable, hipDeviceAttributePageableMemoryAccess, 0));
+    NEED(hipDeviceGetAttribute(&major, hipDeviceAttributeComputeCapabilityMajor, 0));
+    std::printf("%s %d %d %d %d %d\n", properties.gcnArchName, properties.integrated, integrated, pageable, major,
+                properties.clockRate);
+}
+
 // The file has words: how many calls, then what the stand-in's talk wants. Each line of the program is one.
 static void talks(char ** files) {
     const std::vector<char> bytes = bytes_of(files[0]);
@@ -276,7 +287,7 @@ struct program {
 static const program programs[] = {
     PROGRAM(arguments), PROGRAM(cooperative), PROGRAM(variables),        PROGRAM(managed), PROGRAM(modules),
     PROGRAM(load),      PROGRAM(limits),      PROGRAM(facts),            PROGRAM(timed),   PROGRAM(talks),
-    PROGRAM(faults),    PROGRAM(counts),      PROGRAM(launches_unknown),
+    PROGRAM(faults),    PROGRAM(counts),      PROGRAM(launches_unknown), PROGRAM(device),
 };
 
 int main(int, char ** arguments) {

@@ -21,6 +21,12 @@ CORRECT = (
     "measures_time",
     "replays_a_graph",
     "destroys_early",
+    "updates_a_graph",
+    "captures_a_graph_in_a_graph",
+    "reads_a_captured_source_when_launched",
+    "is_told_what_a_capture_forbids",
+    "is_told_what_a_host_function_may_not_do",
+    "shares_a_stream_between_threads",
 )
 CARELESS = (
     "reads_without_waiting",
@@ -69,6 +75,15 @@ def test_some_order_breaks_a_careless_program_and_some_does_not(program, emulate
         emulate(program, name, PATCHKIT_EMULATOR_SCHEDULE=f"shuffle {seed}").returncode for seed in SEEDS
     ]
     assert set(codes) == {0, 1}
+
+
+def test_with_a_default_stream_per_thread_the_null_stream_is_the_threads(compile_program, emulate):
+    program = compile_program("ordered_work", "-fgpu-default-stream=per-thread")
+    for name in ("waits_for_its_stream", "measures_time", "replays_a_graph", "trusts_its_threads_stream"):
+        done = emulate(program, name, PATCHKIT_EMULATOR_SCHEDULE="late")
+        assert (done.returncode, done.stderr) == (0, "")
+    # It does not wait for other streams of the thread.
+    assert emulate(program, "trusts_the_default_stream", PATCHKIT_EMULATOR_SCHEDULE="late").returncode == 1
 
 
 def test_a_seed_gives_the_same_order_again(program, emulate):
