@@ -471,6 +471,32 @@ static bool trusts_memset() {
     return *y == 1;
 }
 
+static bool trusts_new_memory() {
+    constexpr size_t size = 40 << 20;
+    unsigned char * x = nullptr;
+    NEED(hipMalloc((void **) &x, size));
+    unsigned char found[3] = {};
+    NEED(hipMemcpy(&found[0], x, 1, hipMemcpyDeviceToHost));
+    NEED(hipMemcpy(&found[1], x + size / 2, 1, hipMemcpyDeviceToHost));
+    NEED(hipMemcpy(&found[2], x + size - 1, 1, hipMemcpyDeviceToHost));
+    return found[0] == 0 && found[1] == 0 && found[2] == 0;
+}
+
+static bool clears_new_memory() {
+    constexpr size_t size = 40 << 20;
+    unsigned char * x = nullptr;
+    NEED(hipMalloc((void **) &x, size));
+    NEED(hipMemset(x + 5, 0, size - 10));
+    std::vector<unsigned char> found(size, 1);
+    NEED(hipMemcpy(found.data(), x, size, hipMemcpyDeviceToHost));
+    for (size_t i = 5; i < size - 5; ++i) {
+        if (found[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 struct program {
     const char * name;
     bool (*run)();
@@ -492,6 +518,7 @@ static const program programs[] = {
     PROGRAM(reads_without_waiting),    PROGRAM(reuses_a_pinned_source),
     PROGRAM(forgets_the_event),        PROGRAM(trusts_the_default_stream_too_far),
     PROGRAM(overwrites_what_is_still_read), PROGRAM(trusts_memset),
+    PROGRAM(trusts_new_memory),        PROGRAM(clears_new_memory),
 };
 
 int main(int, char ** arguments) {

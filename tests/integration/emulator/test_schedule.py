@@ -27,6 +27,7 @@ CORRECT = (
     "is_told_what_a_capture_forbids",
     "is_told_what_a_host_function_may_not_do",
     "shares_a_stream_between_threads",
+    "clears_new_memory",
 )
 CARELESS = (
     "reads_without_waiting",
@@ -75,6 +76,14 @@ def test_some_order_breaks_a_careless_program_and_some_does_not(program, emulate
         emulate(program, name, PATCHKIT_EMULATOR_SCHEDULE=f"shuffle {seed}").returncode for seed in SEEDS
     ]
     assert set(codes) == {0, 1}
+
+
+def test_memory_that_nobody_wrote_is_not_zero_where_a_program_is_to_show_what_it_relies_on(program, emulate):
+    codes = [
+        emulate(program, "trusts_new_memory", PATCHKIT_EMULATOR_SCHEDULE=schedule).returncode
+        for schedule in ("in-order", "late", "shuffle 1")
+    ]
+    assert codes == [0, 1, 1]
 
 
 def test_with_a_default_stream_per_thread_the_null_stream_is_the_threads(compile_program, emulate):
