@@ -205,6 +205,11 @@ static void facts(char **) {
     std::printf("%d\n", blocks);
     NEED(hipOccupancyMaxPotentialBlockSize(&blocks, &block, put, 0, 0));
     std::printf("%d %d\n", blocks, block);
+    for (const int lds : {4096, 4097, -1}) {
+        std::printf("%s ", hipGetErrorName(hipFuncSetAttribute(
+                               (void *) big_lds, hipFuncAttributeMaxDynamicSharedMemorySize, lds)));
+    }
+    std::printf("\n");
     hipFunction_t handle;
     NEED(hipGetFuncBySymbol(&handle, (void *) put));
     NEED(hipModuleOccupancyMaxPotentialBlockSize(&blocks, &block, handle, 0, 256));

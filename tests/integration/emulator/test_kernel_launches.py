@@ -101,6 +101,8 @@ def images(compile_program, tmp_path_factory) -> dict[str, Path]:
         compile_program.device("kernel_launches", made[name], *flags)
     made["broken"] = folder / "broken"
     made["broken"].write_bytes(made["elf"].read_bytes()[:2000])
+    made["empty"] = folder / "empty"
+    made["empty"].touch()
     return made
 
 
@@ -117,6 +119,7 @@ def test_modules_are_loaded_from_code_objects_and_bundles(program, emulate, imag
     [
         ("other", "hipErrorNoBinaryForGpu", "no code for gfx1151, it has code for gfx1100"),
         ("broken", "hipErrorInvalidImage", "the device code cannot be loaded"),
+        ("empty", "hipErrorInvalidImage", "the device code cannot be loaded"),
         ("absent", "hipErrorFileNotFound", ""),
     ],
 )
@@ -143,7 +146,8 @@ def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(prog
 def test_facts_of_a_kernel_come_from_its_code(program, emulate):
     done = emulate(program, "facts")
     assert (done.returncode, done.stderr) == (0, "")
-    lds, small, resident, proposed, limited = done.stdout.splitlines()
+    lds, small, resident, proposed, allowed, limited = done.stdout.splitlines()
+    assert allowed.split() == ["hipSuccess", "hipErrorInvalidValue", "hipErrorInvalidValue"]
     assert (lds, small) == (f"{60 * 1024} 1024 {4 * 1024}", "64 1")
     assert resident == "1"  # by LDS
     assert proposed == f"{20 * 2} 1024"  # 64 waves on each of 20 WGPs are two blocks

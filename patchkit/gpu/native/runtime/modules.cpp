@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -62,30 +63,59 @@ bool read_file(const std::string & path, std::vector<std::byte> & into) {
     return true;
 }
 
+// A connection to a socket, closed at the end.
+class connection {
+  public:
+    explicit connection(const char * path) : file_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address = {};
+        address.sun_family  = AF_UNIX;
+        if (std::strlen(path) >= sizeof(address.sun_path)) {
+            error_ = ENAMETOOLONG;
+            return;
+        }
+        std::strcpy(address.sun_path, path);
+        if (file_ < 0 || connect(file_, reinterpret_cast<sockaddr *>(&address), sizeof(address)) != 0) {
+            error_ = errno;
+        }
+    }
+
+    ~connection() {
+        if (file_ >= 0) {
+            close(file_);
+        }
+    }
+
+    connection(const connection &) = delete;
+    connection & operator=(const connection &) = delete;
+
+    int error() const { return error_; }
+
+    // A server that went away is no reason to end this process by a signal.
+    bool say(const std::string & line) {
+        return send(file_, line.data(), line.size(), MSG_NOSIGNAL) == ssize_t(line.size());
+    }
+
+    std::string hear_line() {
+        constexpr size_t longest = 1 << 16;
+        std::string result;
+        for (char c = 0; result.size() < longest && recv(file_, &c, 1, 0) == 1 && c != '\n';) {
+            result += c;
+        }
+        return result;
+    }
+
+  private:
+    int file_;
+    int error_ = 0;
+};
+
 // Asks for a unit's code to be made. Empty when that went well, else what is wrong.
 std::string ask_server(const char * path, const std::string & unit) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    if (std::strlen(path) >= sizeof(address.sun_path)) {
-        return std::string("the path of the socket is too long: ") + path;
+    connection server(path);
+    if (server.error() != 0) {
+        return std::string("cannot connect to ") + path + ": " + std::strerror(server.error());
     }
-    std::strcpy(address.sun_path, path);
-    const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (socket_fd < 0 || connect(socket_fd, reinterpret_cast<sockaddr *>(&address), sizeof(address)) != 0) {
-        const std::string why = std::strerror(errno);
-        if (socket_fd >= 0) {
-            close(socket_fd);
-        }
-        return std::string("cannot connect to ") + path + ": " + why;
-    }
-    FILE * talk = fdopen(socket_fd, "r+");
-    std::fprintf(talk, "%s\n", unit.c_str());
-    std::fflush(talk);
-    std::string answer;
-    for (int c = std::fgetc(talk); c != EOF && c != '\n'; c = std::fgetc(talk)) {
-        answer += char(c);
-    }
-    std::fclose(talk);
+    const std::string answer = server.say(unit + "\n") ? server.hear_line() : "";
     if (answer == "ok") {
         return "";
     }
