@@ -179,9 +179,15 @@ struct machine final : emulator {
         std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
         on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
         const dimensions &grid = wanted.grid, &block = wanted.block;
-        on.packet = {.block_x = u16(block.x), .block_y = u16(block.y), .block_z = u16(block.z),
-                     .threads_x = grid.x * block.x, .threads_y = grid.y * block.y, .threads_z = grid.z * block.z,
-                     .scratch = on.scratch, .lds = on.lds, .arguments = start};
+        on.packet.block_x = u16(block.x);
+        on.packet.block_y = u16(block.y);
+        on.packet.block_z = u16(block.z);
+        on.packet.threads_x = grid.x * block.x;
+        on.packet.threads_y = grid.y * block.y;
+        on.packet.threads_z = grid.z * block.z;
+        on.packet.scratch = on.scratch;
+        on.packet.lds = on.lds;
+        on.packet.arguments = start;
         shuffle(on);
         const auto began = std::chrono::steady_clock::now();
         perform(on);

@@ -43,6 +43,9 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
 // Gives it back; `unknown` when nobody obtained it.
 hipError_t release(void * pointer, hipError_t unknown);
 
+// Makes whole pages of memory of the program zero without writing them. False when that does not work.
+bool make_zero(void * page, size_t size);
+
 // Bytes obtained by the program.
 size_t memory_used();
 

@@ -7,7 +7,6 @@
 #include "recorder.hpp"
 #include "schedule.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -145,7 +144,7 @@ void zero(char * begin, size_t size) {
     char * first = reinterpret_cast<char *>((uintptr_t(begin) + page - 1) / page * page);
     char * last = reinterpret_cast<char *>(uintptr_t(end) / page * page);
     const bool is_ours = allocation_of(begin).whose == patchkit::owner::program;
-    if (last <= first || !is_ours || madvise(first, size_t(last - first), MADV_DONTNEED) != 0) {
+    if (last <= first || !is_ours || !patchkit::make_zero(first, size_t(last - first))) {
         std::memset(begin, 0, size);
         return;
     }

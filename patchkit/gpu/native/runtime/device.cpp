@@ -26,8 +26,8 @@ void misconfigured(const std::string & what) {
 namespace {
 
 const char * required_variable(const char * name) {
-    const char * value = std::getenv(name);
-    if (value == nullptr || *value == '\0') {
+    const char * value = setting(name);
+    if (value == nullptr) {
         misconfigured(std::string(name) + " is not set");
     }
     return value;
@@ -88,8 +88,8 @@ device load_device() {
 
 std::unordered_map<std::string, resources> load_resources() {
     std::unordered_map<std::string, resources> result;
-    const char * path = std::getenv("PATCHKIT_RECORDER_KERNELS");
-    if (path == nullptr || *path == '\0') {
+    const char * path = setting("PATCHKIT_RECORDER_KERNELS");
+    if (path == nullptr) {
         return result;
     }
     std::ifstream file(path);
@@ -157,7 +157,7 @@ int resident_blocks(const resources & used, int threads, size_t dynamic_lds) {
 
 // Who executes needs no log.
 void log_line(const std::string & json) {
-    static const bool is_silent = is_executing() && std::getenv("PATCHKIT_RECORDER_LOG") == nullptr;
+    static const bool is_silent = is_executing() && setting("PATCHKIT_RECORDER_LOG") == nullptr;
     if (is_silent) {
         return;
     }
