@@ -158,8 +158,7 @@ class DeviceSetup:
 class Gate(Protocol):
     """One check. ``run`` raises only when the check itself was impossible (no compiler, disk full).
 
-    The class of a gate that runs anywhere has ``make(RunSetup)``, one on a device ``make(DeviceSetup)``, one
-    on an NVIDIA GPU ``make(fresh=...)``, which gives None where there is no such GPU.
+    The class of a gate that runs anywhere has ``make(RunSetup)``, one on a device ``make(DeviceSetup)``.
     """
 
     @property

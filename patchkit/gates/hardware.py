@@ -18,10 +18,9 @@ from patchkit.gates.reuse import Reusing, model_identity
 
 def proven_where(passed: Sequence[str]) -> str:
     """A sentence for each kind of machine that the gates which passed ran on."""
-    nvidia, device = gate_names("nvidia"), gate_names("device")
+    device = gate_names("device")
     places = {
-        "Proven without a GPU": [gate for gate in passed if gate not in (*nvidia, *device)],
-        "Proven on an NVIDIA GPU": [gate for gate in passed if gate in nvidia],
+        "Proven without a GPU": [gate for gate in passed if gate not in device],
         "Proven on the GPU": [gate for gate in passed if gate in device],
     }
     told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
@@ -63,7 +62,7 @@ def choose_hardware(
         runner: where programs run, if not here; it is taken to have the GPU.
         fresh: run gates that passed before, on the same trees and machine, once more.
     """
-    not_here = {entry.name: entry.needs for entry in entries("nvidia", "device")}
+    not_here = {entry.name: entry.needs for entry in entries("device")}
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=not_here)
     found = detect_gpus()
@@ -71,10 +70,6 @@ def choose_hardware(
     if backend is None and (elsewhere or set(found) & set(archs)):
         backend = "hip"
     gates: list[Gate] = []
-    for entry in entries("nvidia") if backend != "cpu" else ():
-        gate = load(entry.gate).make(fresh=fresh)
-        if gate is not None:
-            gates.append(gate)
     if backend is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
         not_here |= dict.fromkeys(gate_names("device"), f"needs {' or '.join(archs)}; {here}")

@@ -40,7 +40,7 @@ def ready(finished_world, tmp_path: Path):
     copy = tmp_path / "world"
     shutil.copytree(finished_world.root, copy, symlinks=True)
     world = replace(finished_world, root=copy)
-    _policy(world, optional=("numerics",))
+    _policy(world, optional=("resources",))
     return world
 
 
@@ -146,9 +146,9 @@ def test_a_published_branch_on_a_tree_alone_is_handed_over_without_its_seal(read
 
 
 def test_the_evidence_is_whole_and_names_no_folder_of_this_machine(ready, report, publish) -> None:
-    published = publish(report(numerics="not run"))
+    published = publish(report(resources="not run"))
     names = ready.git("ls-tree", "-r", "--name-only", published.evidence).split()
-    assert sorted(names) == sorted([*(f"{n}.json" for n in GATES if n != "numerics"), "report.json"])
+    assert sorted(names) == sorted([*(f"{n}.json" for n in GATES if n != "resources"), "report.json"])
     assert str(ready.cache) not in ready.git("show", f"{published.evidence}:report.json")
     assert '"where": "$PATCHKIT_CACHE/trees"' in ready.git("show", f"{published.evidence}:bench.json")
 
@@ -165,12 +165,12 @@ def test_again_says_so_and_moves_nothing(ready, report, publish) -> None:
     second = publish(report())
     assert (second.unchanged, second.tip, second.evidence) == (True, first.tip, first.evidence)
     assert ready.refs() == before
-    third = publish(report(numerics="not run"))
+    third = publish(report(resources="not run"))
     assert (third.unchanged, third.before) == (False, first.tip)
-    assert "Gate-Not-Run: numerics (numerics not run)" in _message(ready, PROVEN)
+    assert "Gate-Not-Run: resources (resources not run)" in _message(ready, PROVEN)
 
 
-@pytest.mark.parametrize("gate", ["anchors", "numerics", "bench"])
+@pytest.mark.parametrize("gate", ["anchors", "resources", "bench"])
 def test_a_failed_gate_is_never_accepted(ready, report, publish, gate: str) -> None:
     before = ready.refs()
     with refused("PUBLISH_GATE_FAILED", match=gate):
@@ -293,7 +293,7 @@ def test_a_push_brings_branch_and_evidence(ready, report, publish, remote: Path)
 
 def test_a_push_replaces_only_what_it_was_asked_to(ready, report, publish, remote: Path) -> None:
     first = publish(report(), push=str(remote))
-    made = report(numerics="not run")
+    made = report(resources="not run")
     with refused("PUSH_WOULD_REPLACE") as caught:
         publish(made, push=str(remote))
     assert f"{PROVEN} at {first.tip[:12]}" in (caught.value.why or "")
@@ -368,7 +368,7 @@ def test_who_has_a_key_signs(ready, report, publish, remote: Path, ssh_key: Path
         ready.git(*check, "verify-tag", published.tag, at=place)
     assert ready.git("rev-parse", f"{published.tag}^{{commit}}") == published.tip
     assert publish(report()).tag == published.tag
-    assert publish(report(numerics="not run"), sign=False).tag is None
+    assert publish(report(resources="not run"), sign=False).tag is None
 
 
 @pytest.mark.extra_tools

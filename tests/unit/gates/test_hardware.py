@@ -15,9 +15,8 @@ def test_without_the_gpu_every_row_says_what_is_missing(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1100",))
     chosen = choose_hardware(("gfx1151",), None, model=None)
     assert (chosen.backend, chosen.gates) == (None, ())
-    assert set(chosen.not_here) == set(gate_names("nvidia", "device"))
+    assert set(chosen.not_here) == set(gate_names("device"))
     assert chosen.not_here["logits"] == "needs gfx1151; this machine has gfx1100"
-    assert "NVIDIA" in chosen.not_here["numerics"]
 
 
 def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
@@ -32,7 +31,7 @@ def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("gfx1151",), "cpu", model=None)
     assert tuple(gate.name for gate in chosen.gates) == cpu_names()
-    assert set(chosen.not_here) == set(gate_names("nvidia", "device"))
+    assert set(chosen.not_here) == set(gate_names("device"))
     assert chosen.own_name("logits") == "logits@cpu"
     assert chosen.own_name("isolation") == "isolation"
 
@@ -42,7 +41,6 @@ def test_another_machine_is_taken_to_have_the_gpu(monkeypatch) -> None:
     there = choose_runner("ssh://box", config=None, environ={}, reporter=NullReporter())
     chosen = choose_hardware(("gfx1151",), None, model=None, runner=there)
     assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
-    assert "NVIDIA" in chosen.not_here["numerics"]
 
 
 @pytest.mark.parametrize("backend", [None, "hip"])
@@ -55,7 +53,6 @@ def test_other_backends_keep_the_names(backend) -> None:
     [
         ((), "Nothing is proven."),
         (("anchors", "launch"), "Proven without a GPU: anchors, launch."),
-        (("anchors", "numerics"), "Proven without a GPU: anchors. Proven on an NVIDIA GPU: numerics."),
         (("backend-ops", "bench"), "Proven on the GPU: backend-ops, bench."),
         (("anchors", "logits@cpu"), "Proven without a GPU: anchors, logits@cpu."),
     ],
