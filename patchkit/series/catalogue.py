@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss
-from patchkit.gates.registry import gate_names
+from patchkit.gates.registry import NO_LONGER, gate_names
 from patchkit.series.patch import Patch, parse_patch
 from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, validate
 
@@ -22,12 +22,20 @@ else:  # so that an error names what is near, and the schema has all of them
     GateName = Literal[gate_names()]
 
 
+def _of_today(names: object) -> object:
+    """Names in a list but for those of gates that an earlier version had."""
+    return [name for name in names if name not in NO_LONGER] if isinstance(names, list) else names
+
+
+GateNames = Annotated[Several[GateName], BeforeValidator(_of_today)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy(TomlTable):
     """``[gates]``: ``optional`` ones may not have run when a branch is published, for the reason ``why``."""
 
-    required: Annotated[Several[GateName], Field(min_length=1)]
-    optional: Several[GateName] = ()
+    required: Annotated[GateNames, Field(min_length=1)]
+    optional: GateNames = ()
     why: Prose
 
     def __post_init__(self) -> None:

@@ -37,6 +37,12 @@ def test_the_shipped_series_names_every_gate() -> None:
     assert policy.why
 
 
+def test_a_gate_of_an_earlier_version_may_still_be_named(tmp_path: Path) -> None:
+    table = f'[gates]\nrequired = {_quoted(GATES)}\noptional = ["numerics"]\nwhy = "w"\n'
+    policy = load_series(_series(tmp_path, table)).gates
+    assert (policy.required, policy.optional) == (GATES, ())
+
+
 @pytest.mark.parametrize(
     ("required", "optional", "says"),
     [
