@@ -114,7 +114,7 @@ def test_a_proven_branch_is_the_candidate_and_one_commit_that_changes_nothing(re
     assert ready.git("rev-parse", f"{PROVEN}^", f"{PROVEN}^{{tree}}").split() == [made.tip, made.tree]
     assert refs[CANDIDATE] == made.tip
     text = _message(ready, PROVEN)
-    assert text.count("Gate-Passed: ") == 9
+    assert text.count("Gate-Passed: ") == 8
     assert "Gate-Not-Run" not in text
     assert f"Patchkit-Evidence: {published.evidence_ref} {published.evidence}" in text
     assert refs[published.evidence_ref] == published.evidence

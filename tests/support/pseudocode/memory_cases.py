@@ -1,0 +1,326 @@
+"""Cases of loads, stores and atomics: programs that fill memory, run one instruction, and read memory back.
+
+Each lane has some bytes of its own. s[16:17] point at the buffer, v16 is the lane's distance, v17 the same and 16
+more; v[20:27] fill the lane's 32 bytes. Data of the instruction under test are in v[0:3], its result in v[4:7], memory
+afterwards in v[8:15].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from random import Random
+
+from pseudocode import patterns
+from pseudocode.drafts import ALL, Draft, State, scalar_name, vector_name
+from pseudocode.floats import BY_TYPE
+from pseudocode.published import load_pseudocode
+from pseudocode.wave import LANES
+
+LEFT_OUT = re.compile(
+    r"DS_GWS_\w+|DS_\w*GS_REG\w*|DS_(CONSUME|APPEND|NOP|BVH_STACK_RTN_B32|SWIZZLE_B32|B?PERMUTE_B32)"
+    r"|DS_(ORDERED_COUNT|CONDXCHG32_RTN_B64)|\w+_ADDTID_B32|GLOBAL_ATOMIC_CSUB_U32"
+)
+SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "96": 12, "128": 16}
+ROOM = 32  # bytes of each lane
+
+_POINT = ("s_load_b64 s[16:17], s[80:81], null", "s_waitcnt lgkmcnt(0)")
+_ADDRESS = (
+    "v_add_co_u32 v18, s20, s16, v{base}",
+    "v_add_co_ci_u32_e64 v19, s20, s17, 0, s20",
+)
+_WAIT = ("s_waitcnt_vscnt null, 0x0", "s_waitcnt vmcnt(0) lgkmcnt(0)")
+
+
+def _names(encoding: str, *, atomic: bool) -> list[str]:
+    names = load_pseudocode("rdna3")[encoding]
+    return sorted(name for name in names if not LEFT_OUT.fullmatch(name) and _is_atomic(name) == atomic)
+
+
+def _is_atomic(name: str) -> bool:
+    return "ATOMIC" in name or (name.startswith("DS_") and not re.search("_(LOAD|STORE)_", name))
+
+
+def _size(name: str) -> int:
+    match = re.search(r"(\d+)$", name)
+    assert match is not None
+    return SIZES[match[1]]
+
+
+def draft_accesses(random: Random, count: int) -> Iterator[Draft]:
+    for encoding in ("GLOBALOp", "FLATOp", "SCRATCHOp"):
+        for name in _names(encoding, atomic=False):
+            if encoding == "FLATOp" and not name.startswith("FLAT"):
+                continue
+            for _ in range(count):
+                yield _access(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+
+
+def draft_atomics(random: Random, count: int) -> Iterator[Draft]:
+    for encoding in ("GLOBALOp", "FLATOp"):
+        for name in _names(encoding, atomic=True):
+            for _ in range(count):
+                yield _atomic(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+
+
+def draft_lds(random: Random, count: int) -> Iterator[Draft]:
+    for name in _names("DSOp", atomic=False):
+        for _ in range(count):
+            make = _two_addresses if "2ADDR" in name else _lds_access
+            yield make(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+
+
+def draft_lds_atomics(random: Random, count: int) -> Iterator[Draft]:
+    for name in _names("DSOp", atomic=True):
+        for _ in range(count):
+            make = _two_addresses if "2ADDR" in name else _lds_atomic
+            yield make(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+
+
+def draft_scalar_loads(random: Random, count: int) -> Iterator[Draft]:
+    for count_registers in (1, 2, 4, 8, 16):
+        for _ in range(count):
+            yield _scalar_load(Random(random.getrandbits(64)), count_registers)  # noqa: S311
+
+
+def _state(random: Random, kind: str = "b32", *, stride: int = ROOM) -> State:
+    state = State()
+    state.v[16] = [lane * stride for lane in range(LANES)]
+    state.v[17] = [lane * stride + 16 for lane in range(LANES)]
+    for first, count in ((0, 8), (20, 8)):
+        if kind in BY_TYPE:  # what atomics do with NaN, denormals and zeros of both signs is not said
+            _fill_plain(random, state, first, count, kind)
+        else:
+            state.fill_vector(random, first, "b32", count)
+    return state
+
+
+def _fill_plain(random: Random, state: State, first: int, count: int, kind: str) -> None:
+    form = BY_TYPE[kind]
+    step = form.width // 32
+    for number in range(first, first + count, step):
+        values = [patterns.plain_float(random, form) for _ in range(LANES)]
+        for place in range(step):
+            state.v[number + place] = [bits >> 32 * place & 0xFFFFFFFF for bits in values]
+
+
+def _masked(random: Random, line: str) -> tuple[str, ...]:
+    """Sometimes only some lanes run the instruction."""
+    if random.random() < 0.7:
+        return (line,)
+    mask = random.choice((random.getrandbits(LANES), 1 << random.randrange(LANES), 0xFFFF))
+    return (f"s_mov_b32 exec_lo, {mask:#x}", line, "s_mov_b32 exec_lo, -1")
+
+
+def _program(name: str, before: tuple[str, ...], tested: tuple[str, ...], after: tuple[str, ...], **fill: object) -> Draft:
+    def filled(values: Random) -> State:
+        make = fill["make"]
+        assert callable(make)
+        return make(values)
+
+    place = len(before) + (1 if len(tested) > 1 else 0)
+    return Draft(name, (*before, *tested, *after), filled, tested=place, judged=False)
+
+
+def _access(random: Random, name: str) -> Draft:
+    size = _size(name)
+    aligned = min(size, 4)
+    offset = random.randrange(0, ROOM - size + 1, aligned)
+    is_load = "_load_" in name
+    data = vector_name(4 if is_load else 0, max(1, size // 4))
+    if name.startswith("scratch"):
+        return _scratch_access(random, name, data, offset, is_load=is_load)
+    base = 16
+    if name.startswith("global") and random.random() < 0.4:
+        base, offset = 17, offset - 16
+    suffix = f" offset:{offset}" if offset else ""
+    uses_pair = name.startswith("flat") or random.random() < 0.5
+    address = "v[18:19]" if uses_pair else vector_name(base)
+    scalar = "" if name.startswith("flat") else ", off" if uses_pair else ", s[16:17]"
+    words = f"{data}, {address}{scalar}" if is_load else f"{address}, {data}{scalar}"
+    prepare = tuple(line.format(base=base) for line in _ADDRESS)
+    return _program(
+        name,
+        (*_POINT, *_global_fill(), *prepare),
+        _masked(random, f"{name} {words}{suffix}"),
+        (*_WAIT, *_global_read()),
+        make=_state,
+    )
+
+
+def _global_fill() -> tuple[str, ...]:
+    return (
+        "global_store_b128 v16, v[20:23], s[16:17]",
+        "global_store_b128 v16, v[24:27], s[16:17] offset:16",
+        *_WAIT,
+    )
+
+
+def _global_read() -> tuple[str, ...]:
+    return (
+        "global_load_b128 v[8:11], v16, s[16:17]",
+        "global_load_b128 v[12:15], v16, s[16:17] offset:16",
+        *_WAIT,
+    )
+
+
+def _scratch_access(random: Random, name: str, data: str, offset: int, *, is_load: bool) -> Draft:
+    """The address is a vector register, a scalar register, both or none, and the offset."""
+    first, second = random.getrandbits(1), random.getrandbits(1)
+    apart = 4 * random.randrange(4)
+    vector, scalar = "v28" if first else "off", "s18" if second else "off"
+    words = f"{data}, {vector}, {scalar}" if is_load else f"{vector}, {data}, {scalar}"
+    line = f"{name} {words} offset:{offset}"
+    base = 64 + (apart if first else 0) + (128 if second else 0)
+
+    def make(values: Random) -> State:
+        state = _state(values)
+        state.v[28] = [64 + apart] * LANES
+        state.s[18] = 128 + (0 if first else 64)
+        return state
+
+    if not (first or second):
+        base = 0
+    elif not first:
+        base = 128 + 64
+    fill = tuple(f"scratch_store_b128 off, v[{20 + n}:{23 + n}], off offset:{base + 4 * n}" for n in (0, 4))
+    read = tuple(f"scratch_load_b128 v[{8 + n}:{11 + n}], off, off offset:{base + 4 * n}" for n in (0, 4))
+    return _program(name, (*fill, *_WAIT), _masked(random, line), (*_WAIT, *read, *_WAIT), make=make)
+
+
+def _atomic(random: Random, name: str) -> Draft:
+    size = _size(name)
+    offset = random.randrange(0, ROOM - 2 * size + 1, size)
+    returns = random.random() < 0.6
+    shared = not returns and random.random() < 0.5 and not re.search("swap|f32", name)
+    count = size // 4 * (2 if "cmpswap" in name else 1)
+    data, result = vector_name(0, count), vector_name(4, size // 4)
+    is_flat = name.startswith("flat")
+    uses_pair = is_flat or random.random() < 0.5
+    address = "v[18:19]" if uses_pair else "v16"
+    scalar = "" if is_flat else ", off" if uses_pair else ", s[16:17]"
+    words = f"{result}, {address}, {data}{scalar}" if returns else f"{address}, {data}{scalar}"
+    line = f"{name} {words} offset:{offset}{' glc' if returns else ''}"
+    share = ("v_mov_b32 v16, 0",) if shared else ()
+    prepare = tuple(part.format(base=16) for part in _ADDRESS)
+    return _program(
+        name,
+        (*_POINT, *_global_fill(), *share, *prepare),
+        _masked(random, line),
+        (*_WAIT, *_global_read()),
+        make=_atomic_state(name, offset, size, shared=shared),
+    )
+
+
+def _atomic_state(name: str, offset: int, size: int, *, shared: bool):
+    kind = name.rsplit("_", 1)[1]
+
+    def make(values: Random) -> State:
+        state = _state(values, kind)
+        words = size // 4
+        for lane in range(LANES):
+            if re.search("cmp(swap|store)", name) and values.random() < 0.6:  # what is compared is equal
+                compared = words  # both hold the new value first, then what is compared
+                for place in range(words):
+                    state.v[compared + place][lane] = state.v[20 + offset // 4 + place][lane]
+        if shared and re.search("inc|dec", name):  # the order of lanes must not matter
+            for place in range(words):
+                state.v[place] = [state.v[place][0]] * LANES
+        return state
+
+    return make
+
+
+def _lds_access(random: Random, name: str) -> Draft:
+    size = _size(name.removesuffix("_d16").removesuffix("_d16_hi"))
+    offset = random.randrange(0, ROOM - size + 1, min(size, 4))
+    is_load = "_load_" in name
+    data = vector_name(4 if is_load else 0, max(1, size // 4))
+    words = f"{data}, v16" if is_load else f"v16, {data}"
+    return _program(
+        name,
+        _lds_fill(),
+        _masked(random, f"{name} {words} offset:{offset}"),
+        _lds_read(),
+        make=_state,
+    )
+
+
+def _lds_fill() -> tuple[str, ...]:
+    return ("ds_store_b128 v16, v[20:23]", "ds_store_b128 v16, v[24:27] offset:16", "s_waitcnt lgkmcnt(0)")
+
+
+def _lds_read() -> tuple[str, ...]:
+    return (
+        "s_waitcnt lgkmcnt(0)",
+        "ds_load_b128 v[8:11], v16",
+        "ds_load_b128 v[12:15], v16 offset:16",
+        "s_waitcnt lgkmcnt(0)",
+    )
+
+
+def _lds_atomic(random: Random, name: str) -> Draft:
+    size = _size(name)
+    returns = "_rtn_" in name
+    offset = random.randrange(0, ROOM - size + 1, size)
+    shared = not returns and random.random() < 0.5 and not re.search("cmpstore|xchg|mskor|wrap|rsub|_f\\d", name)
+    words = size // 4
+    data = [vector_name(0, words)]
+    if re.search("cmpstore|mskor|wrap", name):
+        data.append(vector_name(words, words))
+    result = [vector_name(4, words)] if returns else []
+    share = ("v_mov_b32 v16, 0",) if shared else ()
+    line = f"{name} {', '.join([*result, 'v16', *data])} offset:{offset}"
+    return _program(
+        name,
+        (*_lds_fill(), *share),
+        _masked(random, line),
+        _lds_read(),
+        make=_atomic_state(name, offset, size, shared=shared),
+    )
+
+
+def _two_addresses(random: Random, name: str) -> Draft:
+    """Lanes are 8 or 16 bytes apart so that what two offsets reach does not overlap."""
+    size = _size(name)
+    words = size // 4
+    unit = size * (64 if "stride64" in name else 1)
+    offsets = random.sample(range(1 if "stride64" in name else 0, 100 if "stride64" in name else 2), 2)
+    stride = size if "stride64" in name else 2 * size
+    data = [vector_name(0, words), vector_name(words, words)]
+    result = vector_name(4, 2 * words)
+    operands = {"load": [result, "v16"], "store": ["v16", *data]}.get(name.split("_")[1], [result, "v16", *data])
+    line = f"{name} {', '.join(operands)} offset0:{offsets[0]} offset1:{offsets[1]}"
+    places = [unit * offset for offset in offsets]
+    fill = tuple(
+        f"ds_store_b{8 * size} v16, {vector_name(20 + 2 * n, words)} offset:{place}" for n, place in enumerate(places)
+    )
+    read = tuple(
+        f"ds_load_b{8 * size} {vector_name(8 + 2 * n, words)}, v16 offset:{place}" for n, place in enumerate(places)
+    )
+    return _program(
+        name,
+        (*fill, "s_waitcnt lgkmcnt(0)"),
+        _masked(random, line),
+        ("s_waitcnt lgkmcnt(0)", *read, "s_waitcnt lgkmcnt(0)"),
+        make=lambda values: _state(values, stride=stride),
+    )
+
+
+def _scalar_load(random: Random, count: int) -> Draft:
+    target = scalar_name(0 if count == 16 else 4 * random.randrange((16 - count) // 4 + 1), count)
+    distance = 4 * random.randrange((LANES * ROOM - 4 * count) // 4)
+    form = random.choice(("fixed", "register", "both"))
+    offset = {"fixed": hex(distance), "register": "s18", "both": "s18 offset:0x40"}[form]
+
+    def make(values: Random) -> State:
+        state = _state(values)
+        state.s[18] = distance if form == "register" else max(0, distance - 0x40)
+        return state
+
+    name = f"s_load_b{32 * count}"
+    fresh = ("s_gl1_inv", "s_dcache_inv", "s_wait_idle")
+    line = f"{name} {target}, s[16:17], {offset}"
+    return _program(
+        name, (*_POINT, *_global_fill(), *fresh), (line,), ("s_waitcnt lgkmcnt(0)",), make=make
+    )
