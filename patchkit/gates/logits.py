@@ -36,6 +36,7 @@ from patchkit.device.logits import (
 from patchkit.device.program import Elsewhere, Place
 from patchkit.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Row, Table, columns
+from patchkit.gates.emulated import verdict_on
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides
 from patchkit.gpu.models import SmallModel, model_file
 
@@ -201,14 +202,14 @@ class LogitsGate:
         worst = max(pairs, key=lambda pair: pair.after.nmse)
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems else "passed",
+            verdict=verdict_on(self.machine, problems),
             summary=(
                 f"{len(pairs)} scenes of {len({pair.model for pair in pairs})} models on "
-                f"{self.machine.device}; {len(problems)} too far from the CPU"
+                f"{self.machine.told}; {len(problems)} too far from the CPU"
             ),
             problems=problems,
             evidence=LogitsEvidence(
-                device=self.machine.device,
+                device=self.machine.told,
                 backend=self.machine.backend,
                 reference="the baseline's CPU backend; without flash attention unless V is quantized",
                 sides=built_sides(sides),

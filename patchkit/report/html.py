@@ -221,7 +221,7 @@ def _step(about: float) -> float:
 _FOLDER = Path(__file__).parent / "page"
 _ROWS = 2000  # of one table; the largest of build 6900 has 559
 _MOST = 1000  # problems, and points that were not proven
-_MARKS = {"passed": "✓", "failed": "✗", "not run": "-"}
+_MARKS = {"passed": "✓", "passed (emulated)": "≈", "failed": "✗", "not run": "-"}
 _MOST_STATES = 8  # as page/style.css has rules for
 
 

@@ -1,0 +1,54 @@
+"""The emulated GPU as a machine that gates run on: which GPUs it can be, what it is, what it proves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from patchkit.base.errors import PatchkitError
+from patchkit.candidate.build import Machine
+from patchkit.gates.base import EMULATED, EmulatedOn, Verdict
+
+_FAMILIES = ("gfx11", "gfx12")  # RDNA3, RDNA3.5 and RDNA4: waves of 32 lanes
+
+
+def choose_emulated(archs: Sequence[str]) -> str | None:
+    """The GPU to emulate for a candidate: the first that can be; None when none can."""
+    return next((arch for arch in archs if arch.startswith(_FAMILIES)), None)
+
+
+def not_emulated(archs: Sequence[str], chosen: str) -> tuple[str, ...]:
+    """What one emulated GPU does not show of the others of a candidate."""
+    others = [arch for arch in archs if arch != chosen]
+    return (f"{', '.join(others)}: {chosen} was emulated",) if others else ()
+
+
+def emulator_digest() -> str:
+    """A digest of the sources of the emulator and of the runtime that programs find it behind."""
+    native = files("patchkit.gpu") / "native"
+    digest = hashlib.sha256()
+    for folder in ("emulator", "runtime"):
+        for path in sorted((native / folder).iterdir(), key=_name):
+            if path.is_file():
+                digest.update(f"{folder}/{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _name(path: Traversable) -> str:
+    return path.name
+
+
+def emulated_on(machine: Machine) -> EmulatedOn | None:
+    """What evidence says of an emulated machine; None for any other."""
+    if machine.emulated is None:
+        return None
+    return EmulatedOn(gpu=machine.emulated, emulator=emulator_digest())
+
+
+def verdict_on(machine: Machine, problems: Sequence[PatchkitError]) -> Verdict:
+    """The verdict of a gate that came to its end on that machine."""
+    if problems:
+        return "failed"
+    return EMULATED if machine.is_emulated else "passed"
