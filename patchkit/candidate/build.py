@@ -31,20 +31,20 @@ class CandidateBuildFailed(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The first device of a backend; ``emulated`` names the GPU that is emulated in its place, if one is."""
+    """The first device of a backend; ``emulates`` is the GPU that it is when there is none of its kind."""
 
     backend: BackendName
-    emulated: str | None = None
+    emulates: str | None = None
 
     @property
     def is_emulated(self) -> bool:
         """Whether no GPU takes part, and the code for one is executed all the same."""
-        return self.emulated is not None
+        return self.emulates is not None
 
     @property
     def told(self) -> str:
         """The device as people read of it."""
-        return f"emulated {self.emulated}" if self.is_emulated else self.device
+        return f"emulated {self.emulates}" if self.is_emulated else self.device
 
     @property
     def kind(self) -> str:
@@ -69,7 +69,7 @@ class Machine:
     def not_proven(self) -> tuple[str, ...]:
         """What a run on the CPU or on an emulated GPU does not prove; nothing for a GPU."""
         if self.is_emulated:
-            return (f"the GPU itself did not run it: {self.emulated} was emulated",)
+            return (f"the GPU itself did not run it: {self.emulates} was emulated",)
         if not self.is_cpu:
             return ()
         return ("on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven",)

@@ -42,9 +42,9 @@ def _name(path: Traversable) -> str:
 
 def emulated_on(machine: Machine) -> EmulatedOn | None:
     """What evidence says of an emulated machine; None for any other."""
-    if machine.emulated is None:
+    if machine.emulates is None:
         return None
-    return EmulatedOn(gpu=machine.emulated, emulator=emulator_digest())
+    return EmulatedOn(gpu=machine.emulates, emulator=emulator_digest())
 
 
 def verdict_on(machine: Machine, problems: Sequence[PatchkitError]) -> Verdict:

@@ -77,7 +77,7 @@ def choose_hardware(
     elif not emulated and (elsewhere or set(found) & set(archs)):
         machine = Machine(backend="hip")
     elif (arch := choose_emulated(archs)) is not None:
-        machine = Machine(backend="hip", emulated=arch)
+        machine = Machine(backend="hip", emulates=arch)
     gates: list[Gate] = []
     if machine is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
