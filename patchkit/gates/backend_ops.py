@@ -25,7 +25,7 @@ from patchkit.device.program import Elsewhere, Place, Ran
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Table, columns
 from patchkit.gates.blocks import Row as TableRow
-from patchkit.gates.emulated import verdict_on
+from patchkit.gates.emulated import not_proven_on, verdict_on
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.cases import Case
 
@@ -381,7 +381,7 @@ class BackendOpsGate:
             problems=problems,
             evidence=evidence,
             not_run=(
-                *self.machine.not_proven,
+                *not_proven_on(self.machine, subject.archs),
                 *(
                     (f"upstream's cases that do not match {evidence.pattern}: a sample ran",)
                     if evidence.pattern

@@ -19,10 +19,11 @@ def choose_emulated(archs: Sequence[str]) -> str | None:
     return next((arch for arch in archs if arch.startswith(_FAMILIES)), None)
 
 
-def not_emulated(archs: Sequence[str], chosen: str) -> tuple[str, ...]:
-    """What one emulated GPU does not show of the others of a candidate."""
-    others = [arch for arch in archs if arch != chosen]
-    return (f"{', '.join(others)}: {chosen} was emulated",) if others else ()
+def not_proven_on(machine: Machine, archs: Sequence[str]) -> tuple[str, ...]:
+    """What a run on the CPU or an emulated GPU does not prove, of a candidate for these GPUs."""
+    others = [arch for arch in archs if machine.is_emulated and arch != machine.emulates]
+    more = (f"{', '.join(others)}: {machine.emulates} was emulated",) if others else ()
+    return (*machine.not_proven, *more)
 
 
 def emulator_digest() -> str:

@@ -35,7 +35,7 @@ from patchkit.device.logits import (
 from patchkit.device.program import Elsewhere, Place
 from patchkit.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Row, Table, columns
-from patchkit.gates.emulated import verdict_on
+from patchkit.gates.emulated import not_proven_on, verdict_on
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.models import SmallModel, model_file
 
@@ -220,7 +220,7 @@ class LogitsGate:
                 text=read,
             ),
             not_run=(
-                *self.machine.not_proven,
+                *not_proven_on(self.machine, subject.archs),
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
             ),
             lines=(
