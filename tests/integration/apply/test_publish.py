@@ -21,6 +21,7 @@ from patchkit.base.errors import GitError
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
+from patchkit.gates.base import EMULATED as EMULATED_PASS
 from patchkit.gates.base import GateResult, Verdict
 from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report
@@ -31,6 +32,7 @@ from patchkit.series.folder import find_series_dir
 GATES = gate_names()
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
 PROVEN = "refs/heads/patchkit/gfx1151/b1"
+EMULATED = f"{PROVEN}-emulated"
 UNPROVEN = f"{PROVEN}-unproven"
 
 
@@ -44,9 +46,10 @@ def ready(finished_world, tmp_path: Path):
     return world
 
 
-def _policy(world, *, optional: Sequence[str]) -> None:
+def _policy(world, *, optional: Sequence[str], hardware: Sequence[str] = ()) -> None:
     quoted = [json.dumps(list(names)) for names in (sorted({*GATES} - {*optional}), optional)]
     text = f'[gates]\nrequired = {quoted[0]}\noptional = {quoted[1]}\nwhy = "for the test"\n'
+    text += f"hardware = {json.dumps(list(hardware))}\n"
     (world.series / "patches" / "series.toml").write_text(f'folders = ["ggml/src/ggml-cuda/"]\n{text}')
 
 
@@ -196,6 +199,47 @@ def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) 
     assert "Gate-Not-Run: bench (bench not run)" in text
     assert "Required and not run: logits, bench." in " ".join(text.split())
     assert "unproven" in text.splitlines()[0]
+
+
+def test_what_passed_on_an_emulated_gpu_is_published_beside_what_hardware_proved(
+    ready, report, publish
+) -> None:
+    first = publish(report())
+    published = publish(report(backend_ops=EMULATED_PASS, logits=EMULATED_PASS, bench=EMULATED_PASS))
+    assert published.branch == "patchkit/gfx1151/b1-emulated"
+    assert (ready.refs()[PROVEN], ready.refs()[EMULATED]) == (first.tip, published.tip)
+    text = _message(ready, EMULATED)
+    assert text.splitlines()[0] == "patchkit: gfx1151 on b1, 5 gates passed, 3 on the emulated GPU"
+    assert "No GPU took part in backend-ops, logits, bench" in " ".join(text.split())
+    for name in ("backend-ops", "logits", "bench"):
+        assert f"Gate-Emulated: {name} (emulated)" in text
+        assert f"Gate-Passed: {name}" not in text
+    names = ready.git("ls-tree", "-r", "--name-only", published.evidence).split()
+    assert {"backend-ops.json", "logits.json", "bench.json"} <= {*names}
+    document = published.as_json()
+    assert (document["proven"], document["proof"], set(document["emulated"])) == (
+        True,
+        "emulated",
+        {"backend-ops", "logits", "bench"},
+    )
+    assert any("EMULATED: backend-ops, logits, bench passed" in line for line in published_lines(published))
+    again = publish(report(backend_ops=EMULATED_PASS, logits=EMULATED_PASS, bench=EMULATED_PASS))
+    assert again.unchanged
+
+
+def test_a_policy_that_asks_for_hardware_is_not_met_by_an_emulated_gpu(ready, report, publish) -> None:
+    _policy(ready, optional=("resources",), hardware=("bench",))
+    made = report(logits=EMULATED_PASS, bench=EMULATED_PASS)
+    with refused("PUBLISH_NOT_PROVEN", match="where the policy asks for it: bench;") as caught:
+        publish(made)
+    assert "bench: passed on the emulated GPU, and the policy asks for hardware" in (caught.value.why or "")
+    published = publish(made, accept_not_run=True)
+    assert ready.refs()[UNPROVEN] == published.tip
+    text = " ".join(_message(ready, UNPROVEN).split())
+    assert "Required on hardware, and run on none: bench." in text
+    assert "Required and not run" not in text
+    assert "Gate-Emulated: bench (emulated)" in text
+    assert publish(report(logits=EMULATED_PASS)).branch == "patchkit/gfx1151/b1-emulated"
 
 
 def test_gates_that_need_no_gpu_are_not_accepted_as_missing(report, publish) -> None:
