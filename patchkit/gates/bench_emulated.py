@@ -41,21 +41,26 @@ class Launched(Record):
 
 
 class Completed(Record):
-    """A run of llama-bench that came to its end: its tests, and every kernel that it launched."""
+    """A run of llama-bench that came to its end: its tests, and every kernel that it launched.
+
+    ``on_cpu`` are calls of hipBLAS or rocBLAS, which no kernel of upstream's computes: the CPU did.
+    """
 
     side: str
     command: str
     tests: Many[str]
     kernels: Many[Launched]
+    on_cpu: Many[str] = ()
 
     @property
     def line(self) -> str:
         """For a person."""
         launches = sum(one.launches for one in self.kernels)
         executed = sum(one.instructions for one in self.kernels)
+        on_cpu = f"; computed on the CPU: {', '.join(self.on_cpu)}" if self.on_cpu else ""
         return (
             f"{self.side}: {len(self.tests)} tests, {launches} launches of {len(self.kernels)} kernels, "
-            f"{executed} instructions executed by waves"
+            f"{executed} instructions executed by waves{on_cpu}"
         )
 
 
@@ -137,11 +142,13 @@ def _complete(
             code="BENCH_OUTPUT_UNREADABLE",
             why=f"its output is in {ran.stdout}",
         )
+    told = load_report(report)
     return Completed(
         side=name,
         command=ran.command,
         tests=tuple(row.test.name for row in rows),
-        kernels=tuple(_launched(load_report(report))),
+        kernels=tuple(_launched(told)),
+        on_cpu=tuple(sorted({one.call for one in told.on_cpu})),
     )
 
 
