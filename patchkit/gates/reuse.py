@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.base.errors import GateError, Location
+from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.build.toolchain import toolchain_identity
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import Job, Runner
@@ -21,6 +21,8 @@ from patchkit.gates.record import GateReport, read_gate
 
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0
+# What this machine lacks for an emulated GPU: a CPU that it was written for, and LLVM's disassembler.
+_CANNOT_EMULATE = frozenset({"EMULATOR_CPU_UNKNOWN", "DISASSEMBLER_MISSING"})
 
 # Kernel, processor, AMD's and NVIDIA's drivers, and the GPUs that AMD's driver knows. One fact a line.
 _FACTS = r"""
@@ -69,7 +71,7 @@ class Reusing:
             )
             subject.reporter.info(f"gate {self.name}: {earlier.summary}")
             return earlier
-        result = self.inner.run(subject)
+        result = self._run(subject)
         if hardwares is not None and result.has_passed:
             return hardwares.beside(path)
         if result.evidence is None:
@@ -81,6 +83,20 @@ class Reusing:
         if self.emulated is not None:
             told["emulated"] = self.emulated
         return replace(result, evidence=result.evidence.model_copy(update=told))
+
+    def _run(self, subject: Subject) -> GateResult:
+        """Run the gate; where no GPU can be emulated, that is no fault of the candidate and no end of a run."""
+        try:
+            return self.inner.run(subject)
+        except ToolchainError as error:
+            if self.emulated is None or error.code not in _CANNOT_EMULATE:
+                raise
+            return GateResult(
+                gate=self.name,
+                verdict="not run",
+                summary=f"{self.emulated.gpu} is not here, and cannot be emulated: {error.message}",
+                not_run=(error.hint,) if error.hint else (),
+            )
 
     def _identity(self, subject: Subject) -> Identity:
         toolchain = subject.toolchain

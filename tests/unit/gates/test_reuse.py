@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import LocalRunner
@@ -138,6 +139,27 @@ def test_hardware_says_nothing_of_other_trees(verify) -> None:
     verify(Counting())
     gate, result = _emulated(verify, tree="d" * 40)
     assert (len(gate.runs), result.verdict) == (1, EMULATED)
+
+
+@dataclass
+class Raising(Counting):
+    """A gate that cannot run."""
+
+    code: str = "DISASSEMBLER_MISSING"
+
+    def run(self, subject: Subject) -> GateResult:
+        del subject
+        raise ToolchainError("the compiler has no libLLVM", code=self.code, hint="patchkit sdk install")
+
+
+def test_where_no_gpu_can_be_emulated_the_gate_is_not_run_and_the_run_goes_on(verify) -> None:
+    result = verify(Raising(), emulated=_ON)
+    assert (result.verdict, result.problems) == ("not run", ())
+    assert result.summary == "gfx1151 is not here, and cannot be emulated: the compiler has no libLLVM"
+    with pytest.raises(ToolchainError):
+        verify(Raising(code="EMULATOR_NOT_BUILT"), emulated=_ON)
+    with pytest.raises(ToolchainError):
+        verify(Raising())
 
 
 def test_a_failure_on_hardware_is_not_undone_by_an_emulated_gpu(verify) -> None:
