@@ -48,6 +48,7 @@ class HardwareChoice:
 
     no_gpu: bool
     backend: BackendName | None
+    emulated: bool
     model: Path | None
     text: Path | None
     runner: str | None
@@ -56,9 +57,16 @@ class HardwareChoice:
 
     def check(self) -> None:
         """Refuse what cannot be meant; raises HARDWARE_REFUSED."""
-        if self.no_gpu and (self.backend or self.model or self.runner):
+        if self.no_gpu and (self.backend or self.emulated or self.model or self.runner):
             raise UsageError(
-                "--no-gpu runs nothing on a device, and --backend, --model or --runner say on which and how",
+                "--no-gpu runs nothing on a device, and --backend, --emulated, --model or --runner say on "
+                "which and how",
+                code="HARDWARE_REFUSED",
+                hint="leave out one of them",
+            )
+        if self.emulated and (self.backend or self.runner):
+            raise UsageError(
+                "--emulated is this machine's emulated GPU, and --backend or --runner name another device",
                 code="HARDWARE_REFUSED",
                 hint="leave out one of them",
             )
@@ -91,6 +99,7 @@ class HardwareChoice:
             no_gpu=self.no_gpu,
             runner=runner,
             fresh=self.fresh,
+            emulated=self.emulated,
         )
 
 
@@ -101,12 +110,13 @@ runner_options = options(
 hardware_options = packed(
     "hardware",
     HardwareChoice,
-    click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU."),
+    click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU, emulated or not."),
     click.option(
         "--backend",
         type=DEVICE,
-        help="Also run the gates that need a device, on this one (default: hip, if the GPU is here).",
+        help="Run the gates that need a device on this one (default: the GPU, or the emulated one).",
     ),
+    click.option("--emulated", is_flag=True, help="Run them on the emulated GPU even if the GPU is here."),
     click.option(
         "--model",
         type=FOLDER,

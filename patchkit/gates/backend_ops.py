@@ -25,6 +25,7 @@ from patchkit.device.program import Elsewhere, Place, Ran
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Table, columns
 from patchkit.gates.blocks import Row as TableRow
+from patchkit.gates.emulated import not_proven_on, verdict_on
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.cases import Case
 
@@ -363,24 +364,24 @@ class BackendOpsGate:
         )
         ops = self.ops or ops_of(subject.changed_files) or (_ON_CPU if self.machine.is_cpu else ())
         told = ", ".join(ops) or "all operations"
-        subject.reporter.step(f"test-backend-ops of {told} on {self.machine.device}")
+        subject.reporter.step(f"test-backend-ops of {told} on {self.machine.told}")
         upstream = run_ops(tools, Choice(ops=ops, pattern=self._pattern(ops)))
-        subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
+        subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.told}")
         own = run_own(tools, self.cases)
         problems = (*judge_ops(upstream), *judge_own(own))
         evidence = self._evidence(ops, sides, upstream, own)
         unsupported = sum(not new.is_supported for _, new in own)
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems else "passed",
+            verdict=verdict_on(self.machine, problems),
             summary=(
                 f"{evidence.tests_run} cases of upstream and {len(own) - unsupported} of ours ran on "
-                f"{self.machine.device}, both sides; {len(problems)} problems"
+                f"{self.machine.told}, both sides; {len(problems)} problems"
             ),
             problems=problems,
             evidence=evidence,
             not_run=(
-                *self.machine.not_proven,
+                *not_proven_on(self.machine, subject.archs),
                 *(
                     (f"upstream's cases that do not match {evidence.pattern}: a sample ran",)
                     if evidence.pattern
@@ -401,7 +402,7 @@ class BackendOpsGate:
     ) -> BackendOpsEvidence:
         before, after = upstream.tests
         return BackendOpsEvidence(
-            device=self.machine.device,
+            device=self.machine.told,
             backend=self.machine.backend,
             operations=tuple(ops),
             pattern=self._pattern(ops),
