@@ -46,6 +46,7 @@ struct machine;
 struct block {
     dimensions index;
     std::vector<std::byte *> waves;
+    u64 order = 0; // draws in which order its waves run; 0: by their numbers
     u32 rests = 0;
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
@@ -84,6 +85,7 @@ struct job {
     dispatch_packet packet;
     u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
     u64 first;
+    u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
     std::atomic<u64> next{0};
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
@@ -92,6 +94,14 @@ struct job {
 };
 
 size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
+
+// xorshift64*; the state is never 0.
+u64 draw(u64 & state) {
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return state * 0x2545f4914f6cdd1d;
+}
 
 } // namespace
 
@@ -327,21 +337,20 @@ struct machine final : emulator {
     void shuffle(job & on) {
         on.step = 1;
         on.first = 0;
+        on.order = 0;
         ++launches;
-        if (settings.shuffle_seed == 0 || on.blocks < 2) {
+        if (settings.shuffle_seed == 0) {
+            return;
+        }
+        u64 state = settings.shuffle_seed * 0x9e3779b97f4a7c15 + launches * 0xbf58476d1ce4e5b9;
+        on.order = draw(state);
+        if (on.blocks < 2) {
             return;
         }
         // A stride without a common divisor visits every block once.
-        u64 state = settings.shuffle_seed * 0x9e3779b97f4a7c15 + launches * 0xbf58476d1ce4e5b9;
-        const auto draw = [&] {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            return state * 0x2545f4914f6cdd1d;
-        };
-        on.first = draw() % on.blocks;
+        on.first = draw(state) % on.blocks;
         do {
-            on.step = draw() % on.blocks;
+            on.step = draw(state) % on.blocks;
         } while (on.step == 0 || std::gcd(on.step, on.blocks) != 1);
     }
 
@@ -514,6 +523,7 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
     const u64 index = (on.first + number * on.step) % on.blocks;
     const dimensions & grid = on.wanted->grid;
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
+    made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
     std::memset(made->lds, never_written, on.lds);
     for (u32 n = 0; n < on.waves; ++n) {
         set_up(on, *made, made->at(n), n);
@@ -524,8 +534,11 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
 bool worker::advance(block & b) {
     for (;;) {
         u32 running = 0, waiting = 0, sleeping = 0;
-        for (size_t n = 0; n < b.waves.size(); ++n) {
-            wave & w = b.at(n);
+        const size_t count = b.waves.size();
+        const u64 drawn = b.order == 0 ? 0 : draw(b.order) >> 32;
+        const size_t first = drawn / 2 % count;
+        for (size_t n = 0; n < count; ++n) {
+            wave & w = b.at((drawn % 2 == 0 ? first + n : first + count - n) % count);
             if (w.state != standing::at_barrier && w.state != standing::ended) {
                 w.state = standing::running;
                 w.next->run(w.next, w);
