@@ -183,6 +183,8 @@ def _source(random: Random, text: Text, kind: str, width: int) -> Source:
         return Source(scalar_name(random_scalar(random, count), count), kind, count)
     if kind in {"u16", "i16", "b16"} and choice < 0.92:
         return Source(str(random.randrange(-16, 65)), kind, count)
+    if "DOT2" in text.name:  # others would be denormal
+        return Source(random.choice(("0", "1.0", "-4.0")) if text.name == "V_DOT2_F32_F16" else "0", kind, count)
     made = constant(random, _constant_kind(text, kind), literal=choice > 0.92)
     return Source(made or "0", kind, count)
 
@@ -211,6 +213,8 @@ def _target(random: Random, text: Text) -> Source | None:
 
 def _modifiers(random: Random, text: Text, words: list[str]) -> str:
     """Changes sources to have their sign changed, and gives what follows them."""
+    if text.name == "V_DOT2_F16_F16":
+        return ""  # which halves they change is not said
     signs = random.random() < 0.4
     for number, word in enumerate(words):
         if not signs or text.sources[number][0] not in BY_TYPE or not re.match(r"[vs]", word):
@@ -219,7 +223,8 @@ def _modifiers(random: Random, text: Text, words: list[str]) -> str:
         words[number] = "-" + changed if random.random() < 0.5 else changed
     found = ""
     upper = [int(bool(re.search(r"\.h\|?$", word))) for word in words]
-    if random.random() < 0.2 and any(re.match(r"s\d", word) for word in words) and text.result == "f16":
+    is_narrow = text.result == "f16" and all(kind == "f16" for kind, _ in text.sources[: len(words)])
+    if is_narrow and random.random() < 0.2 and any(re.match(r"s\d", word) for word in words):
         bits = [1 if re.match(r"s\d", word) else bit for word, bit in zip(words, upper, strict=True)]
         found += f" op_sel:[{','.join(map(str, [*bits, 0]))}]"
     is_float = text.result in {"f16", "f32", "f64"} and not re.search("PACK|CVT_PK|CNDMASK|MOV", text.name)
@@ -249,7 +254,8 @@ def _packed_modifiers(random: Random, text: Text, words: list[str]) -> str:
     if random.random() < 0.5:
         found += f" op_sel_hi:[{bits(1, 0.4)}]"
     if "F16" in name and random.random() < 0.4:
-        found += f" neg_lo:[{bits(0, 0.4)}] neg_hi:[{bits(0, 0.4)}]"
+        high = bits(0, 0.4) if "DOT" not in name else f"{bits(0, 0.4)[:3]},0"  # of a 32-bit addend: not said
+        found += f" neg_lo:[{bits(0, 0.4)}] neg_hi:[{high}]"
     if random.random() < 0.15 and (name.endswith("F16") and "DOT" not in name or CLAMPED_WHOLE.fullmatch(name)):
         found += " clamp"
     return found
@@ -288,6 +294,8 @@ def _filled(
         _keep_within(random, state, text)
     if text.name.startswith("V_DOT2"):
         _make_plain(random, state, text, sources)
+    if text.name == "V_DIV_FIXUP_F16":
+        _make_plain(random, state, text, sources[:1])  # what becomes of a quotient that is NaN is not said
     _relate(random, state, text, sources, held)
     return state
 
