@@ -7,9 +7,9 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.files import disk_errors, write_whole
@@ -55,7 +55,10 @@ class BuiltPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltSide:
-    """``folder`` is ready to run; ``module`` is the backend under test, ``cpu`` the CPU backend."""
+    """``folder`` is ready to run; ``module`` is the backend under test, ``cpu`` the CPU backend.
+
+    ``environment`` has the variables that its programs need besides.
+    """
 
     tree: str
     backend: BackendName
@@ -63,6 +66,7 @@ class BuiltSide:
     module: Path
     cpu: Path
     parts: tuple[BuiltPart, ...]
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def program(self, name: str) -> Path:
         """The path of one program."""

@@ -31,9 +31,10 @@ class CandidateBuildFailed(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The first device of a backend."""
+    """The first device of a backend; ``emulates`` is the GPU that it is when there is none of its kind."""
 
     backend: BackendName
+    emulates: str | None = None
 
     @property
     def device(self) -> str:

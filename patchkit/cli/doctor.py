@@ -133,7 +133,8 @@ def _sdk(cache_root: Path) -> str:
     prefix = current_prefix(cache_root)
     if prefix is None:
         raise _Absent("not installed", f"to compile without ROCm: {_INSTALL}")
-    return f"{prefix.path} ({prefix.record.suite})"
+    hipcc = f", {prefix.hipcc}" if prefix.hipcc.exists() else ""
+    return f"{prefix.path} ({prefix.record.suite}{hipcc})"
 
 
 def _toolchain(toolchain: Toolchain, archs: tuple[str, ...], reporter: Reporter) -> str:

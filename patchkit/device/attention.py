@@ -93,7 +93,7 @@ def run_attention(
         place.folder.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(case_line(case) for case in cases), "ascii")
     argv = [str(driver), str(side.module), device, str(file)]
-    ran = run_program(name, argv, place=place, timeout_s=timeout_s)
+    ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
     return ran, parse_measured(ran.text(), cases, where=str(ran.stdout))
 
 

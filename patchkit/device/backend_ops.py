@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -70,11 +70,12 @@ class Stage:
     program: Path
     module: Path
     reference: Path
+    side_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes ggml load the module too."""
-        return {"GGML_BACKEND_PATH": str(self.module)}
+        """What makes ggml load the module too, and what the side needs."""
+        return {**self.side_environment, "GGML_BACKEND_PATH": str(self.module)}
 
 
 def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
@@ -89,7 +90,12 @@ def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
             if path.name == PROGRAM or (path.name.startswith("lib") and not is_backend):
                 put_file(path, folder / path.name)
         put_file(reference.cpu, folder / reference.cpu.name)
-    return Stage(program=folder / PROGRAM, module=side.module, reference=folder / reference.cpu.name)
+    return Stage(
+        program=folder / PROGRAM,
+        module=side.module,
+        reference=folder / reference.cpu.name,
+        side_environment=side.environment,
+    )
 
 
 def run_mode(

@@ -124,7 +124,7 @@ def run_logits(
     with disk_errors(out, "removing the logits of an earlier run"):
         out.unlink(missing_ok=True)
     argv = [str(driver), "run", str(side.folder), str(model), str(out), *scene.words(device)]
-    ran = run_program(name, argv, place=place, timeout_s=timeout_s)
+    ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
     return ran, out
 
 
@@ -186,7 +186,7 @@ def save_base(
 ) -> None:
     """Run and save the logits into ``base``, without flash attention. Raises as :func:`run_program`."""
     argv = [*_arguments(side, text, device), "-fa", "off", "--save-all-logits", str(base)]
-    run_program(name, argv, place=place, timeout_s=timeout_s)
+    run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
 
 
 def diverge(
@@ -206,7 +206,7 @@ def diverge(
         "--kl-divergence-base",
         str(base),
     ]
-    ran = run_program(name, argv, place=place, timeout_s=timeout_s)
+    ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
     return parse_divergence(ran.text(), where=str(ran.stdout))
 
 

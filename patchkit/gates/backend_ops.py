@@ -14,7 +14,6 @@ from patchkit.candidate.build import (
     CandidateBuildFailed,
     Machine,
     Sides,
-    build_sides,
     check_device,
     runs_folder,
 )
@@ -26,7 +25,7 @@ from patchkit.device.program import Elsewhere, Place, Ran
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Table, columns
 from patchkit.gates.blocks import Row as TableRow
-from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides
+from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.cases import Case
 
 
@@ -348,9 +347,12 @@ class BackendOpsGate:
             CacheError: the disk refused.
         """
         try:
-            sides = build_sides(subject, self.machine.backend)
-        except CandidateBuildFailed as error:
+            with sides_on(self.machine, subject) as sides:
+                return self._run(subject, sides)
+        except (CandidateBuildFailed, BackendOpsBroken) as error:
             return GateResult.ended_by(self.name, error)
+
+    def _run(self, subject: Subject, sides: Sides) -> GateResult:
         place = Place(
             folder=runs_folder(subject, NAME, self.machine),
             reporter=subject.reporter,
@@ -361,13 +363,10 @@ class BackendOpsGate:
         )
         ops = self.ops or ops_of(subject.changed_files) or (_ON_CPU if self.machine.is_cpu else ())
         told = ", ".join(ops) or "all operations"
-        try:
-            subject.reporter.step(f"test-backend-ops of {told} on {self.machine.device}")
-            upstream = run_ops(tools, Choice(ops=ops, pattern=self._pattern(ops)))
-            subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
-            own = run_own(tools, self.cases)
-        except BackendOpsBroken as error:
-            return GateResult.ended_by(self.name, error)
+        subject.reporter.step(f"test-backend-ops of {told} on {self.machine.device}")
+        upstream = run_ops(tools, Choice(ops=ops, pattern=self._pattern(ops)))
+        subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.device}")
+        own = run_own(tools, self.cases)
         problems = (*judge_ops(upstream), *judge_own(own))
         evidence = self._evidence(ops, sides, upstream, own)
         unsupported = sum(not new.is_supported for _, new in own)

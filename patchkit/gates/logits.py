@@ -15,7 +15,6 @@ from patchkit.candidate.build import (
     CandidateBuildFailed,
     Machine,
     Sides,
-    build_sides,
     check_device,
     runs_folder,
 )
@@ -36,7 +35,7 @@ from patchkit.device.logits import (
 from patchkit.device.program import Elsewhere, Place
 from patchkit.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Row, Table, columns
-from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides
+from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.models import SmallModel, model_file
 
 
@@ -185,18 +184,21 @@ class LogitsGate:
         """
         self._check()
         programs = GATE_PROGRAMS if self.text is None else (*GATE_PROGRAMS, PERPLEXITY)
-        read = None
         try:
-            sides = build_sides(subject, self.machine.backend, programs)
-            pairs = [
-                self._pair(subject, sides, name, path, scene)
-                for name, path in self._models(subject)
-                for scene in self.scenes
-            ]
-            if self.model is not None and self.text is not None:
-                read = self._read(subject, sides, Text(model=self.model, text=self.text))
+            with sides_on(self.machine, subject, programs) as sides:
+                return self._run(subject, sides)
         except (CandidateBuildFailed, LogitsBroken) as error:
             return GateResult.ended_by(self.name, error)
+
+    def _run(self, subject: Subject, sides: Sides) -> GateResult:
+        pairs = [
+            self._pair(subject, sides, name, path, scene)
+            for name, path in self._models(subject)
+            for scene in self.scenes
+        ]
+        read = None
+        if self.model is not None and self.text is not None:
+            read = self._read(subject, sides, Text(model=self.model, text=self.text))
         problems = (*judge_logits(pairs), *(judge_text(read) if read is not None else ()))
         worst = max(pairs, key=lambda pair: pair.after.nmse)
         return GateResult(

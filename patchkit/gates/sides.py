@@ -1,14 +1,52 @@
-"""What gates on a device do with the two sides: say what was built of each, and blame the candidate."""
+"""What gates on a device do with the two sides: build them, say what was built, and blame the candidate."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from patchkit.base.errors import GateError, ToolchainError
-from patchkit.candidate.build import Sides
+from patchkit.build.compiler import open_compiler
+from patchkit.build.machine import GATE_PROGRAMS
+from patchkit.build.units import SourceTree
+from patchkit.candidate.build import Machine, Sides, build_sides
+from patchkit.candidate.subject import Subject
 from patchkit.gates.base import Many, Record
+from patchkit.gpu.device import device_of
+from patchkit.gpu.emulated_sides import emulated_side
+from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
 
 _Broken = TypeVar("_Broken", bound=GateError)
+
+
+@contextmanager
+def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_PROGRAMS) -> Iterator[Sides]:
+    """Both sides, ready to run on the machine for the duration of the context.
+
+    Raises:
+        CandidateBuildFailed: only the candidate does not build.
+        The errors of :func:`patchkit.candidate.build.build_sides`, and on the emulated GPU those of
+        :func:`patchkit.gpu.emulator.emulated_gpu` and :func:`patchkit.gpu.emulated_sides.emulated_side`.
+    """
+    if machine.emulates is None:
+        yield build_sides(subject, machine.backend, programs)
+        return
+    if subject.toolchain is None:
+        raise ToolchainError(
+            "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
+        )
+    sides = build_sides(subject, "cpu", programs)
+    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
+    gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
+    trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
+    options = EmulationOptions()
+    with (
+        emulated_side(sides.before, trees[0], gpu, compiler, options) as before,
+        emulated_side(sides.after, trees[1], gpu, compiler, options) as after,
+    ):
+        yield replace(sides, before=before.built, after=after.built)
 
 
 class BuiltPart(Record):

@@ -20,22 +20,17 @@ from patchkit.gpu.cases import CASE_READER
 from patchkit.gpu.programs import Programs, build_programs
 
 _NATIVE = Path(__file__).parent / "native"
-_STUB_SOURCES = tuple(
-    f"runtime/{name}.cpp"
-    for name in (
-        *("allocations", "arguments", "blas", "copies", "device", "emulation", "graphs", "host_calls"),
-        *("launches", "memory", "modules", "products", "registry", "runtime", "schedule", "streams"),
+
+
+def _files(*patterns: str) -> tuple[str, ...]:
+    return tuple(
+        sorted(str(path.relative_to(_NATIVE)) for pattern in patterns for path in _NATIVE.glob(pattern))
     )
-)
-_STUB_HEADERS = (
-    *("emulator/code_object.hpp", "emulator/emulator.hpp", "emulator/library.hpp"),
-    *(
-        f"runtime/{name}.hpp"
-        for name in (
-            *("allocations", "answers", "arguments", "blas", "emulation", "handles", "host_calls", "launches"),
-            *("modules", "products", "recorder", "registry", "schedule"),
-        )
-    ),
+
+
+_STUB_SOURCES = _files("runtime/*.cpp")
+_STUB_HEADERS = _files(
+    "runtime/*.hpp", "emulator/code_object.hpp", "emulator/emulator.hpp", "emulator/library.hpp"
 )
 STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"

@@ -70,12 +70,17 @@ def hip_arguments(
 
 def wave_macro(*, clang_version: str, hip_version: str, arch: str) -> list[str]:
     """The definition of the macro that these headers use and this clang no longer makes; often none."""
-    if (
-        leading_number(clang_version) >= _CLANG_WITHOUT_WAVE_MACRO
-        and leading_number(hip_version) < _HIP_WITHOUT_WAVE_MACRO
-    ):
+    if needs_wave_macro(clang_version=clang_version, hip_version=hip_version):
         return [f"-D{_WAVE_MACRO}={wave_size(arch)}"]
     return []
+
+
+def needs_wave_macro(*, clang_version: str, hip_version: str) -> bool:
+    """Whether the headers use a macro that the compiler no longer makes."""
+    return (
+        leading_number(clang_version) >= _CLANG_WITHOUT_WAVE_MACRO
+        and leading_number(hip_version) < _HIP_WITHOUT_WAVE_MACRO
+    )
 
 
 def wave_size(arch: str) -> int:

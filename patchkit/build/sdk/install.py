@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -19,6 +18,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.build.sdk.apt import Client, Wanted, ask_config, make_client
 from patchkit.build.sdk.compiler import Compiler, find_compiler, obtain_compiler
 from patchkit.build.sdk.flags import hip_arguments, leading_number
+from patchkit.build.sdk.hipcc import write_hipcc
 from patchkit.build.sdk.packages import unpack
 from patchkit.build.sdk.pins import Pins
 from patchkit.build.sdk.prefix import (
@@ -121,6 +121,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
         stubs=stubs,
         downloaded=sum(one.size for one in (*fetched.packages, *fetched.compiler.packages)),
     )
+    write_hipcc(Prefix(path=new, record=record))
     write_record(new, record)
     return record
 
@@ -279,11 +280,10 @@ def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, reporter):
         _sweep(folder, reporter)
-        if not request.again:
-            with contextlib.suppress(PatchkitError):  # a damaged one is made anew
-                present = current_prefix(request.cache_root)
-                if present is not None:
-                    return present, False
+        present = None if request.again else _whole_prefix(request.cache_root)
+        if present is not None:
+            write_hipcc(present)
+            return present, False
         with disk_errors(folder, "creating a prefix"):
             new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
             new.chmod(0o755)
@@ -292,6 +292,14 @@ def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
             return _publish(new, record, folder, reporter), True
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+
+def _whole_prefix(cache_root: Path) -> Prefix | None:
+    """The prefix that is there; a damaged one is made anew."""
+    try:
+        return current_prefix(cache_root)
+    except PatchkitError:
+        return None
 
 
 def remove(cache_root: Path, reporter: Reporter) -> tuple[Path, ...]:

@@ -75,6 +75,11 @@ class Prefix:
         return self.path / self.record.compiler
 
     @property
+    def hipcc(self) -> Path:
+        """A compiler of HIP programs for users; a prefix that an older patchkit made may lack it."""
+        return self.path / "bin" / "hipcc"
+
+    @property
     def device_libs(self) -> Path:
         """The folder of ``ocml.bc``."""
         return self.path / self.record.device_libs

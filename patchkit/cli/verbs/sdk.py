@@ -90,6 +90,7 @@ def _document(prefix: Prefix | None, *, made: bool) -> dict[str, object]:
         "prefix": str(prefix.path),
         "root": str(prefix.root),
         "clang": str(prefix.clang),
+        "hipcc": str(prefix.hipcc) if prefix.hipcc.exists() else None,
         "record": prefix.record.model_dump(mode="json"),
     }
 
@@ -107,6 +108,7 @@ def _lines(prefix: Prefix | None) -> list[str]:
         f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
         f"HIP         {record.hip_version}, device libs {record.device_libs_version}",
         f"compiler    clang {record.compiler_version}, {origin}: {prefix.clang}",
+        f"hipcc       {prefix.hipcc if prefix.hipcc.exists() else 'missing: patchkit sdk install adds it'}",
         f"rocWMMA     {record.rocwmma_kind} {record.rocwmma_version}",
         f"stubs       {', '.join(record.stubs)}",
     ]

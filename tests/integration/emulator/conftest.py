@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.sdk.flags import Pass
 from patchkit.build.toolchain import Toolchain, hip_flags
 from patchkit.gpu.device import device_of, device_text
 from patchkit.gpu.runtime import build_stub, cxx_of
@@ -41,22 +42,35 @@ def stand_in(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-@pytest.fixture(scope="session")
-def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Compiles a .hip file of this folder for gfx1151 and links it to the runtime."""
+@dataclass(frozen=True)
+class ProgramCompiler:
+    """Compiles .hip files of this folder for gfx1151."""
 
-    def compile_one(name: str, *flags: str, which: str = "both") -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        stub = build_stub(compiler)
-        common = hip_flags(compiler.toolchain, "gfx1151", which=which)  # type: ignore[arg-type]
-        source = str(_HERE / f"{name}.hip")
-        argv = [str(compiler.toolchain.clang), *common, "-O1", *flags, "-c", source, "-o", "program.o"]
-        subprocess.run(argv, cwd=folder, check=True)
-        link = [*cxx_of(compiler.toolchain), "program.o", f"-L{stub}", "-lamdhip64", "-pthread", "-o", name]
-        subprocess.run(link, cwd=folder, check=True)
+    compiler: Compiler
+    factory: pytest.TempPathFactory
+
+    def __call__(self, name: str, *flags: str, which: Pass = "both") -> Path:
+        """A program, linked to the runtime."""
+        folder = self.factory.mktemp(name)
+        self._compile(name, folder / "program.o", which, *flags)
+        link = [*cxx_of(self.compiler.toolchain), "program.o", f"-L{build_stub(self.compiler)}"]
+        subprocess.run([*link, "-lamdhip64", "-pthread", "-o", name], cwd=folder, check=True)
         return folder / name
 
-    return compile_one
+    def device(self, name: str, output: Path, *flags: str) -> None:
+        """Device code alone."""
+        self._compile(name, output, "device", *flags)
+
+    def _compile(self, name: str, output: Path, which: Pass, *flags: str) -> None:
+        common = hip_flags(self.compiler.toolchain, "gfx1151", which=which)
+        argv = [str(self.compiler.toolchain.clang), *common, "-O1", *flags]
+        subprocess.run([*argv, "-c", str(_HERE / f"{name}.hip"), "-o", str(output)], check=True)
+
+
+@pytest.fixture(scope="session")
+def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> ProgramCompiler:
+    """Compiles programs."""
+    return ProgramCompiler(compiler, tmp_path_factory)
 
 
 @pytest.fixture
@@ -75,7 +89,12 @@ def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) 
         }
         environment = {name: value for name, value in variables.items() if value is not None}
         return subprocess.run(
-            [str(program), *arguments], env=environment, capture_output=True, text=True, check=False, timeout=120
+            [str(program), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
 
     return start

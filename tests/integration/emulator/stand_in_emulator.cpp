@@ -51,7 +51,7 @@ class stand_in : public emulator {
         }
     }
 
-    void run_alone(std::span<const std::byte>, wave_registers &, uint32_t, uint32_t, uint32_t) override {
+    void run_alone(std::span<const std::byte>, std::span<wave_registers>, uint32_t, uint32_t, uint32_t) override {
         throw kernel_fault("there are no instructions here");
     }
 

@@ -59,6 +59,13 @@ public:
         return live_.erase(handle) != 0;
     }
 
+    template <typename Is> void drop_if(Is unwanted) {
+        const std::lock_guard<std::mutex> guard(mutex_);
+        for (auto one = live_.begin(); one != live_.end();) {
+            one = unwanted(*one->second) ? live_.erase(one) : std::next(one);
+        }
+    }
+
     // Null when there is none.
     std::shared_ptr<T> find(const void * handle) {
         const std::lock_guard<std::mutex> guard(mutex_);

@@ -1,4 +1,4 @@
-// Launches and what is asked about kernels before them.
+// Launches, by host functions and by handles, and what the recorder logs besides them.
 
 #include "launches.hpp"
 
@@ -36,7 +36,7 @@ thread_local std::vector<call_configuration> configurations;
 
 constexpr uint64_t most_threads = 1024; // per block, maxWorkGroupSize
 
-uint64_t threads_of(const dim3 & block) { return uint64_t(block.x) * block.y * block.z; }
+uint64_t product(const dim3 & sizes) { return uint64_t(sizes.x) * sizes.y * sizes.z; }
 
 std::string triple(const dim3 & value) {
     return "[" + std::to_string(value.x) + "," + std::to_string(value.y) + "," + std::to_string(value.z) + "]";
@@ -67,20 +67,18 @@ bool has_arguments(const patchkit::gpu::kernel_code & kernel) {
 // ihipLaunchKernel_validate). Static and dynamic LDS that do not fit together are refused by the hardware queue only.
 hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
     const patchkit::device & dev = patchkit::the_device();
-    const uint64_t threads = threads_of(request.block);
+    const uint64_t threads = product(request.block);
     if (is_too_many(request.grid, request.block)) {
         return hipErrorInvalidConfiguration;
     }
-    if ((request.values != nullptr) && (request.segment != nullptr)) {
+    if (request.values != nullptr && request.segment != nullptr) {
         return hipErrorInvalidValue;
     }
-    if (request.grid.x == 0 || request.grid.y == 0 || request.grid.z == 0) {
+    if (product(request.grid) == 0 || threads == 0) {
         return hipErrorInvalidValue;
     }
-    if (threads == 0) {
-        return hipErrorInvalidConfiguration;
-    }
-    if (request.lds > dev.lds_per_block || threads > most_threads) {
+    const bool is_too_long = std::max({request.block.x, request.block.y, request.block.z}) > most_threads;
+    if (request.lds > dev.lds_per_block || is_too_long || threads > most_threads) {
         return hipErrorInvalidValue;
     }
     if (has_arguments(*kernel.kernel) && request.values == nullptr && request.segment == nullptr) {
@@ -101,8 +99,8 @@ hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
 // All blocks of a cooperative launch have to be on the device at once.
 bool fits_at_once(const loaded_kernel & kernel, const launch_request & request) {
     const int per_multiprocessor = patchkit::resident_blocks(patchkit::resources_of(*kernel.kernel),
-                                                             int(threads_of(request.block)), request.lds);
-    const uint64_t blocks = uint64_t(request.grid.x) * request.grid.y * request.grid.z;
+                                                             int(product(request.block)), request.lds);
+    const uint64_t blocks = product(request.grid);
     return blocks <= uint64_t(per_multiprocessor) * uint64_t(patchkit::the_device().multiprocessors);
 }
 
@@ -143,7 +141,7 @@ hipError_t launch(const loaded_kernel & kernel, const launch_request & request, 
         std::fprintf(stderr, "patchkit emulator: %s\n", wrong.what());
         return hipErrorLaunchFailure;
     }
-    return enqueue(stream, [made] { run_kernel(*made); });
+    return enqueue(stream, [made, in = kernel.in] { run_kernel(*made); });
 }
 
 } // namespace patchkit
@@ -179,60 +177,23 @@ hipError_t hipLaunchKernel(const void * function, dim3 grid, dim3 block, void **
     return answered(launch_function(function, {grid, block, lds, false, args}, stream));
 }
 
+// The events are recorded around the kernel; either may be null.
+hipError_t hipExtLaunchKernel(const void * function, dim3 grid, dim3 block, void ** args, size_t lds,
+                              hipStream_t stream, hipEvent_t begin, hipEvent_t end, int /*flags*/) {
+    if (!is_stream(stream) || !patchkit::is_null_or_event(begin) || !patchkit::is_null_or_event(end)) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(patchkit::record_around(begin, end, stream, [&] {
+        return launch_function(function, {grid, block, lds, false, args}, stream);
+    }));
+}
+
 hipError_t hipLaunchCooperativeKernel(const void * function, dim3 grid, dim3 block, void ** params, unsigned int lds,
                                       hipStream_t stream) {
     if (!is_stream(stream)) {
         return answered(hipErrorContextIsDestroyed);
     }
     return answered(launch_function(function, {grid, block, lds, true, params}, stream));
-}
-
-hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute /*attribute*/, int /*value*/) {
-    return answered(patchkit::name_of_kernel(function).empty() ? hipErrorInvalidDeviceFunction : hipSuccess);
-}
-
-hipError_t hipFuncGetAttributes(hipFuncAttributes * attributes, const void * function) {
-    if (attributes == nullptr) {
-        return answered(hipErrorInvalidValue);
-    }
-    patchkit::resources used;
-    hipError_t error = patchkit::find_resources(function, used);
-    if (error != hipSuccess) {
-        return answered(error);
-    }
-    *attributes = {};
-    attributes->numRegs            = used.vgprs;
-    attributes->sharedSizeBytes    = used.lds;
-    attributes->maxThreadsPerBlock = 1024;
-    attributes->maxDynamicSharedSizeBytes = int(patchkit::the_device().lds_per_block - used.lds);
-    if (is_executing()) {
-        loaded_kernel found;
-        error = patchkit::find_kernel(function, found);
-        attributes->maxThreadsPerBlock = int(found.kernel->max_threads);
-        attributes->localSizeBytes     = found.kernel->scratch;
-    }
-    return answered(error);
-}
-
-hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int * blocks, const void * function, int threads,
-                                                        size_t dynamic_lds) {
-    if (blocks == nullptr) {
-        return answered(hipErrorInvalidValue);
-    }
-    patchkit::resources used;
-    const hipError_t error = patchkit::find_resources(function, used);
-    if (error == hipErrorInvalidDeviceFunction) {
-        log_line("{\"unregistered\":true}");
-    }
-    if (error != hipSuccess) {
-        return answered(error);
-    }
-    *blocks = patchkit::resident_blocks(used, threads, dynamic_lds);
-    log_line("{\"occupancy\":" + std::to_string(patchkit::number_in_log(function)) + ",\"threads\":" +
-             std::to_string(threads) + ",\"lds\":" + std::to_string(used.lds + dynamic_lds) + ",\"vgprs\":" +
-             std::to_string(used.vgprs) + ",\"assumed\":" + (used.assumed ? "true" : "false") + ",\"blocks\":" +
-             std::to_string(*blocks) + "}");
-    return answered(hipSuccess);
 }
 
 // A line between the launches, for whoever drives the backend: which case comes now, what became of it.

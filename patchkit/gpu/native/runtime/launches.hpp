@@ -18,6 +18,9 @@ struct launch_request {
     std::vector<std::byte> * segment = nullptr; // or all of them as they lie in the kernarg segment
 };
 
+// The kernel behind a handle of hipModuleGetFunction; false when it is none.
+bool find_function(hipFunction_t handle, loaded_kernel & kernel);
+
 // Checks the launch as the runtime does and puts it into the stream.
 hipError_t launch(const loaded_kernel & kernel, const launch_request & request, hipStream_t stream);
 

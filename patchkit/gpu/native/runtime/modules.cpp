@@ -192,6 +192,29 @@ hipError_t module::load_now() {
     }
     const std::span<std::byte> memory = code_->memory();
     register_memory(memory.data(), memory.size(), hipMemoryTypeDevice, owner::runtime);
+    return place_managed_variables();
+}
+
+// clang makes a pointer of a managed variable, and keeps its first value as NAME.managed. Host code that registered
+// it has its memory already; in a module that was loaded by itself it gets some here.
+hipError_t module::place_managed_variables() {
+    const std::string suffix = ".managed";
+    for (const auto & [name, first] : code_->variables()) {
+        if (name.size() <= suffix.size() || name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+            continue;
+        }
+        const std::string pointer = name.substr(0, name.size() - suffix.size());
+        const auto is_it = [&pointer](const managed_variable & one) { return one.name == pointer; };
+        if (std::any_of(managed_.begin(), managed_.end(), is_it)) {
+            continue;
+        }
+        void * memory = nullptr;
+        if (const hipError_t error = allocate(&memory, first.size, hipMemoryTypeManaged); error != hipSuccess) {
+            return error;
+        }
+        std::memcpy(memory, first.address, first.size);
+        managed_.push_back({pointer, memory});
+    }
     for (const managed_variable & one : managed_) {
         const gpu::symbol * place = code_->variable(one.name);
         if (place != nullptr && place->size >= sizeof(one.address)) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class module {
 
   private:
     hipError_t load_now();
+    hipError_t place_managed_variables();
     std::span<const std::byte> find_code(std::vector<std::string> & held);
 
     const char * binary_;

@@ -65,7 +65,7 @@ hipError_t load(registered_kernel & entry) {
         }
         const gpu::kernel_code * kernel = code->kernel(entry.name);
         if (kernel != nullptr) {
-            entry.loaded = {code, kernel};
+            entry.loaded = {code, kernel, one};
             return hipSuccess;
         }
         error = hipErrorInvalidDeviceFunction;
@@ -161,7 +161,7 @@ hipError_t find_variable(const void * host, gpu::symbol & found) {
     return hipSuccess;
 }
 
-resources resources_of(const gpu::kernel_code & kernel) { return {int(kernel.vgprs), kernel.lds, false}; }
+resources resources_of(const gpu::kernel_code & kernel) { return {int(kernel.vgprs_used), kernel.lds, false}; }
 
 hipError_t find_resources(const void * function, resources & used) {
     if (!is_executing()) {

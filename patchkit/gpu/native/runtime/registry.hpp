@@ -13,8 +13,9 @@
 namespace patchkit {
 
 struct loaded_kernel {
-    gpu::code_object * code        = nullptr;
+    gpu::code_object * code         = nullptr;
     const gpu::kernel_code * kernel = nullptr;
+    std::shared_ptr<module> in; // keeps the code
 };
 
 struct registered_kernel {

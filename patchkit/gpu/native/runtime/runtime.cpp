@@ -21,24 +21,43 @@ struct error_text {
 };
 
 // Those that this runtime answers with. Upstream prints the text when it aborts.
+#define TEXT(name, text) {name, #name, text ", says patchkit's HIP runtime"}
+
 constexpr error_text error_texts[] = {
     {hipSuccess, "hipSuccess", "no error"},
-    {hipErrorInvalidValue, "hipErrorInvalidValue", "invalid argument, says the launch recorder"},
-    {hipErrorOutOfMemory, "hipErrorOutOfMemory", "out of memory, says the launch recorder"},
-    {hipErrorInvalidPitchValue, "hipErrorInvalidPitchValue", "invalid pitch, says the launch recorder"},
-    {hipErrorInvalidDevicePointer, "hipErrorInvalidDevicePointer", "invalid device pointer, says the launch recorder"},
-    {hipErrorMissingConfiguration, "hipErrorMissingConfiguration", "nothing was configured, says the launch recorder"},
-    {hipErrorInvalidDeviceFunction, "hipErrorInvalidDeviceFunction", "no such kernel, says the launch recorder"},
-    {hipErrorInvalidDevice, "hipErrorInvalidDevice", "invalid device ordinal, says the launch recorder"},
-    {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid stream or event, says the launch recorder"},
-    {hipErrorIllegalState, "hipErrorIllegalState", "not possible in this state, says the launch recorder"},
-    {hipErrorContextIsDestroyed, "hipErrorContextIsDestroyed", "destroyed stream or event, says the launch recorder"},
-    {hipErrorHostMemoryNotRegistered, "hipErrorHostMemoryNotRegistered",
-     "host memory that nobody registered, says the launch recorder"},
-    {hipErrorNotSupported, "hipErrorNotSupported", "the launch recorder does not do that"},
-    {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported",
-     "this stream cannot be captured, says the launch recorder"},
+    TEXT(hipErrorInvalidValue, "invalid argument"),
+    TEXT(hipErrorOutOfMemory, "out of memory"),
+    TEXT(hipErrorInvalidConfiguration, "such a grid or block cannot be launched"),
+    TEXT(hipErrorInvalidPitchValue, "invalid pitch"),
+    TEXT(hipErrorInvalidSymbol, "no such variable of the device"),
+    TEXT(hipErrorInvalidDevicePointer, "invalid device pointer"),
+    TEXT(hipErrorInvalidMemcpyDirection, "not possible in this direction"),
+    TEXT(hipErrorMissingConfiguration, "nothing was configured"),
+    TEXT(hipErrorInvalidDeviceFunction, "no such kernel"),
+    TEXT(hipErrorInvalidDevice, "invalid device ordinal"),
+    TEXT(hipErrorInvalidImage, "the device code is broken"),
+    TEXT(hipErrorNoBinaryForGpu, "no code for this GPU"),
+    TEXT(hipErrorFileNotFound, "no such file"),
+    TEXT(hipErrorInvalidHandle, "invalid stream, event or function"),
+    TEXT(hipErrorIllegalState, "not possible in this state"),
+    TEXT(hipErrorNotFound, "no such thing"),
+    TEXT(hipErrorNotReady, "not done yet"),
+    TEXT(hipErrorContextIsDestroyed, "destroyed stream or event"),
+    TEXT(hipErrorHostMemoryNotRegistered, "host memory that nobody registered"),
+    TEXT(hipErrorLaunchFailure, "the kernel cannot be launched so"),
+    TEXT(hipErrorCooperativeLaunchTooLarge, "the blocks of a cooperative launch do not fit at once"),
+    TEXT(hipErrorNotSupported, "not supported"),
+    TEXT(hipErrorStreamCaptureUnsupported, "not possible while a stream is captured"),
+    TEXT(hipErrorStreamCaptureInvalidated, "the capture was made useless by an earlier call"),
+    TEXT(hipErrorStreamCaptureMerge, "two captures would become one"),
+    TEXT(hipErrorStreamCaptureUnmatched, "the capture began in another stream"),
+    TEXT(hipErrorStreamCaptureUnjoined, "the capture has streams that did not come back"),
+    TEXT(hipErrorStreamCaptureIsolation, "the capture would depend on work outside of it"),
+    TEXT(hipErrorCapturedEvent, "the event was recorded in a capture"),
+    TEXT(hipErrorGraphExecUpdateFailure, "the graph differs too much from the one to be updated"),
 };
+
+#undef TEXT
 
 constexpr error_text unknown_error = {hipErrorUnknown, "hipErrorUnknown", "unknown error"};
 

@@ -443,6 +443,7 @@ hipEvent_t make_event(unsigned flags) {
 }
 
 bool is_event(hipEvent_t event) { return events().find(event) != nullptr; }
+bool is_null_or_event(hipEvent_t event) { return event == nullptr || is_event(event); }
 bool destroy_event(hipEvent_t event) { return events().drop(event); }
 
 hipError_t record(hipEvent_t handle, hipStream_t stream_handle) {

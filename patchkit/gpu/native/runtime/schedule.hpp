@@ -44,6 +44,17 @@ hipEvent_t make_event(unsigned flags);
 bool is_event(hipEvent_t event);
 bool destroy_event(hipEvent_t event);
 hipError_t record(hipEvent_t event, hipStream_t stream);
+bool is_null_or_event(hipEvent_t event);
+
+// Records both events, which may be null, around what `todo` puts into the stream.
+template <typename Do> hipError_t record_around(hipEvent_t begin, hipEvent_t end, hipStream_t stream, Do todo) {
+    hipError_t error = begin == nullptr ? hipSuccess : record(begin, stream);
+    if (error == hipSuccess) {
+        error = todo();
+    }
+    return error == hipSuccess && end != nullptr ? record(end, stream) : error;
+}
+
 hipError_t wait_for(hipEvent_t event);
 hipError_t make_wait(hipStream_t stream, hipEvent_t event);
 hipError_t query(hipEvent_t event);

@@ -1,0 +1,246 @@
+"""``patchkit emulate``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.cli.settings import FOLDER, Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.build.compiler import Compiler
+    from patchkit.gpu.emulator import EmulatedGpu, EmulationReport, KernelCount, Schedule
+    from patchkit.series.profile import ArchProfile
+
+_SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
+_SHOWN_INSTRUCTIONS = 12
+
+
+_MOST_SEED = 2**63
+
+
+def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[Schedule, int]:
+    """The schedule and the seed of a shuffle."""
+    name, _, seed = text.partition(":")
+    if text in {"in-order", "late"}:
+        return cast("Schedule", text), 0
+    if name == "shuffle" and seed.isascii() and seed.isdigit() and 0 < int(seed) < _MOST_SEED:
+        return "shuffle", int(seed)
+    raise click.BadParameter("it is none of in-order, late, shuffle:SEED (a whole number above 0)")
+
+
+@verb(
+    "emulate",
+    example=(
+        "patchkit emulate --arch gfx1151 -- ./saxpy",
+        "patchkit emulate --arch gfx1151 --count -- ./saxpy 1024",
+        "patchkit emulate --arch gfx1151 --schedule shuffle:7 -- ./my-kernel-test",
+        "patchkit emulate --arch gfx1151 --vectors vectors.jsonl",
+    ),
+)
+@click.option("--arch", required=True, metavar="GFX", help="The GPU to be: one that has a profile.")
+@click.option("--count", "counts", is_flag=True, help="Say how often each instruction of each kernel ran.")
+@click.option(
+    "--schedule",
+    callback=_schedule,
+    default="in-order",
+    show_default=True,
+    metavar="in-order|late|shuffle:SEED",
+    help="When asynchronous work runs: at once, as late as HIP allows, in any order that HIP allows.",
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1, max=4096), help="Of the emulator (default: one per core)."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop a kernel of which one wave executed so many instructions.",
+)
+@click.option("--report", type=FOLDER, metavar="FILE", help="Write what ran as JSON.")
+@click.option("--vectors", type=FOLDER, metavar="FILE", help="Run programs with known results instead.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+def command(
+    settings: Settings,
+    arch: str,
+    vectors: Path | None,
+    program: tuple[str, ...],
+    report: Path | None,
+    **options: Any,
+) -> None:
+    """Run a HIP program on an emulated GPU: any program linked against the HIP runtime.
+
+    The machine code in the program is executed on the CPU, instruction by instruction. What the GPU would
+    not survive, and what is not emulated, ends the program with the kernel and the instruction. The exit
+    status is the program's. With --json its output goes to stderr, and the report to stdout.
+    """
+    from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
+
+    if (vectors is None) == (not program):
+        raise UsageError(
+            "emulate needs a program, or --vectors FILE, and not both",
+            code="USAGE_SYNTAX",
+            hint="patchkit emulate --arch gfx1151 -- ./program arguments",
+        )
+    profile, compiler = _prepared(settings, arch)
+    if vectors is not None:
+        _run_vectors(settings, arch, vectors, compiler)
+        return
+    from patchkit.gpu.device import device_of
+
+    found = _find(program[0])
+    gpu = emulated_gpu(device_of(profile, guess_units=True), compiler)
+    with tempfile.TemporaryDirectory(prefix="patchkit-emulate-") as name:
+        place = Path(name) / "report.json"
+        variables = gpu.environment(Path(name), EmulationOptions(report=place, **options))
+        status = _run([found, *program[1:]], variables, is_quiet=settings.json)
+        told = _report(place)
+        if told is None:
+            settings.reporter().warn("the program used no GPU, or ended without the usual cleaning up")
+        elif report is not None:
+            with disk_errors(report, "writing the report"):
+                shutil.copyfile(place, report)
+        _show(settings, told, gpu, status, with_counts=options["counts"])
+    if status:
+        raise click.exceptions.Exit(status)
+
+
+def _prepared(settings: Settings, arch: str) -> tuple[ArchProfile, Compiler]:
+    from patchkit.build.compiler import open_compiler
+    from patchkit.build.toolchain import find_toolchain
+    from patchkit.series.folder import find_series_dir
+    from patchkit.series.profile import load_profile
+
+    profile = load_profile(find_series_dir(settings.series_dir).profiles, arch)
+    if not arch.startswith(("gfx11", "gfx12")):
+        raise UsageError(
+            f"{arch} is not emulated",
+            code="ARCH_NOT_EMULATED",
+            why="the emulator executes RDNA3, RDNA3.5 and RDNA4: gfx11 and gfx12, waves of 32 lanes",
+        )
+    cache_root, reporter = settings.cache_root(), settings.reporter()
+    return profile, open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
+
+
+def _find(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        exists = Path(program).exists()
+        raise UsageError(
+            f"'{program}' cannot be run" if exists else f"there is no program '{program}'",
+            code="PROGRAM_MISSING",
+            where=Location(path=program),
+            why="it is not executable" if exists else None,
+            hint="patchkit emulate --arch gfx1151 -- ./program arguments",
+        )
+    return found
+
+
+def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
+    """The status as a shell has it. The program has the terminal, so Ctrl-C is its own to handle."""
+    inherited = os.environ.get("LD_LIBRARY_PATH")
+    if inherited:
+        variables["LD_LIBRARY_PATH"] += f":{inherited}"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = subprocess.run(  # noqa: S603  # the user's own program
+            argv,
+            env={**os.environ, **variables},
+            stdout=2 if is_quiet else None,
+            check=False,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    except OSError as error:
+        raise ToolchainError(
+            f"{argv[0]} could not be started",
+            code="TOOL_NOT_STARTED",
+            where=Location(path=argv[0]),
+            why=error.strerror,
+        ) from error
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return done.returncode if done.returncode >= 0 else _SIGNALLED - done.returncode
+
+
+def _report(place: Path) -> EmulationReport | None:
+    from patchkit.gpu.emulator import load_report
+
+    return load_report(place) if place.exists() else None
+
+
+def _show(
+    settings: Settings, report: EmulationReport | None, gpu: EmulatedGpu, status: int, *, with_counts: bool
+) -> None:
+    if settings.json:
+        document = None if report is None else report.model_dump(mode="json")
+        settings.terminal.document({"status": status, "emulator": gpu.identity, "report": document})
+        return
+    if report is None:
+        return
+    reporter = settings.reporter()
+    for line in _lines(report, with_counts=with_counts):
+        reporter.info(line)
+
+
+def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
+    launched = [kernel for kernel in report.kernels if kernel.launches]
+    yield (
+        f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
+        f"kernels, {report.instructions} instructions executed by waves; none unknown"
+    )
+    if report.on_cpu:
+        yield f"computed on the CPU, not by kernels: {', '.join(sorted({one.call for one in report.on_cpu}))}"
+    if not with_counts:
+        return
+    is_open = report.with_tolerance
+    yield (
+        f"{report.instructions - is_open} of them are exact by definition; {is_open} "
+        f"({is_open / max(report.instructions, 1):.2%}) have a tolerance (exp, rcp, the order of sums in dot "
+        "products and WMMA)"
+    )
+    for kernel in sorted(report.kernels, key=lambda one: -one.instructions):
+        ran = f"{kernel.launches} launches, {kernel.waves} waves, {kernel.instructions} instructions"
+        yield f"{kernel.name}: {ran}"
+        yield from _most_frequent(kernel)
+
+
+def _most_frequent(kernel: KernelCount) -> Iterator[str]:
+    by_name: dict[str, int] = {}
+    for text, executed, _ in kernel.by_instruction:
+        name = text.split()[0]
+        by_name[name] = by_name.get(name, 0) + executed
+    rows = sorted(by_name.items(), key=lambda row: (-row[1], row[0]))
+    for name, executed in rows[:_SHOWN_INSTRUCTIONS]:
+        yield f"  {executed:>14} {name}"
+    if rest := rows[_SHOWN_INSTRUCTIONS:]:
+        yield f"  {sum(executed for _, executed in rest):>14} of {len(rest)} others"
+
+
+def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) -> None:
+    from patchkit.gpu.emulator import build_alone, find_disassembler, this_level
+    from patchkit.gpu.vectors import as_json, load_vectors, run_vectors
+
+    wanted = load_vectors(path)
+    outcomes = run_vectors(
+        wanted,
+        program=build_alone(compiler, this_level()),
+        disassembler=find_disassembler(compiler.toolchain),
+        arch=arch,
+        reporter=compiler.reporter,
+    )
+    differ = [outcome for outcome in outcomes if not outcome.holds]
+    lines = [f"{len(outcomes) - len(differ)} of {len(outcomes)} hold"]
+    lines += [f"{outcome.name}: {difference}" for outcome in differ for difference in outcome.differences]
+    settings.show(as_json(outcomes), lines)
+    if differ:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,82 @@
+"""A side on the emulated GPU: its programs, its host code, and its kernels when they are launched."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.base.files import disk_errors
+from patchkit.build.compiler import Compiler
+from patchkit.build.parts import Part
+from patchkit.build.sides import BuiltPart, BuiltSide, put_file
+from patchkit.build.units import SourceTree
+from patchkit.gpu.emulator import DeviceUnits, EmulatedGpu, EmulationOptions
+from patchkit.gpu.runtime import HostLibrary, build_host_library
+
+# Captured graphs would be replayed launch by launch; without them a fault names the operation.
+_WITHOUT_GRAPHS = {"GGML_CUDA_DISABLE_GRAPHS": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedSide:
+    """``built`` runs as any side does, with its ``environment``. ``units`` provides its kernels."""
+
+    built: BuiltSide
+    units: DeviceUnits
+
+
+@contextlib.contextmanager
+def emulated_side(
+    side: BuiltSide, tree: SourceTree, gpu: EmulatedGpu, compiler: Compiler, options: EmulationOptions
+) -> Iterator[EmulatedSide]:
+    """Make a side that was built for the CPU run on the emulated GPU, for the duration of the context.
+
+    Args:
+        side: its programs and CPU backend; left as it is.
+        tree: the sources that it was built from.
+        gpu: what it runs on.
+        compiler: for the host code, and for units whose kernels are launched.
+        options: how programs run.
+
+    Raises:
+        CompileFailed: a unit of the HIP backend has errors.
+        RECORDER_LACKS_CALLS, HOST_LINK_FAILED: its host code does not link against the runtime.
+        CacheError: the disk refused.
+    """
+    library = build_host_library(
+        tree, compiler, arch=gpu.device.arch, stub=gpu.runtime, libraries=side.folder
+    )
+    built = _with_library(side, library, compiler)
+    with tempfile.TemporaryDirectory(prefix="patchkit-emulated-") as name:
+        units = DeviceUnits(tree, gpu.device.arch, compiler, Path(name) / "units")
+        with units.served() as variables:
+            environment = {**_WITHOUT_GRAPHS, **gpu.environment(Path(name), options), **variables}
+            yield EmulatedSide(built=replace(built, environment=environment), units=units)
+
+
+def _with_library(side: BuiltSide, library: HostLibrary, compiler: Compiler) -> BuiltSide:
+    """All files of the side and the library, in a folder of their own: ggml looks there for backends."""
+    part = Part(
+        name="gpu",
+        backend="hip",
+        sources=library.key,
+        entries={},
+        library="ggml-hip",
+        compiler=compiler.identity,
+    )
+    folder = side.folder.parent / f"emulated-{side.identity[:16]}-{library.key[:16]}"
+    with disk_errors(folder, "putting a build together"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (*sorted(side.folder.iterdir()), library.path):
+            put_file(path, folder / path.name)
+    return replace(
+        side,
+        backend="hip",
+        folder=folder,
+        module=folder / library.path.name,
+        cpu=folder / side.cpu.name,
+        parts=(*side.parts, BuiltPart(part=part, folder=library.path.parent, seconds=0.0, uses_ccache=False)),
+    )

@@ -1,0 +1,395 @@
+"""The emulated GPU built for this machine, and what a program needs around it to run there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+import socketserver
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from patchkit.base.errors import Location, PatchkitError, ToolchainError
+from patchkit.base.files import disk_errors
+from patchkit.base.jobs import run_parallel
+from patchkit.base.process import ToolFailed, run_tool
+from patchkit.build.compile import Job, compile_unit
+from patchkit.build.compiler import Compiler, nice
+from patchkit.build.store import key_of
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.units import SourceTree
+from patchkit.gpu.device import PlayedDevice, device_text
+from patchkit.gpu.runtime import build_stub, cxx_of
+
+Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
+"""What the emulator may use of the CPU, as compilers name it."""
+
+Schedule = Literal["in-order", "late", "shuffle"]
+"""When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
+
+_NATIVE = Path(__file__).parent / "native" / "emulator"
+_LIBRARY = "libpatchkit-emulator.so"
+_ALONE = "alone.cpp"
+_TIMEOUT_S = 600.0  # of one source; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
+_FLAGS = (
+    *("-std=c++20", "-O2", "-fPIC", "-pthread"),
+    # Vectors of 32 lanes are passed by no interface but our own.
+    *("-Wall", "-Wextra", "-Werror", "-Wno-psabi"),
+    # Every product and every sum of a kernel is rounded by itself, as its instructions say.
+    "-ffp-contract=off",
+)
+_LEVEL_FLAGS: Mapping[Level, tuple[str, ...]] = {
+    "x86-64-v4": ("-march=x86-64-v4", "-mprefer-vector-width=512", "-mno-vzeroupper"),
+    "x86-64-v3": ("-march=x86-64-v3", "-mno-vzeroupper"),
+    "x86-64": ("-march=x86-64",),
+    "armv8-a": ("-march=armv8-a",),
+}
+# The psABI's levels by the names that Linux gives their features in /proc/cpuinfo.
+_V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+
+def level_of(machine: str, cpuinfo: str) -> Level:
+    """The best level of a CPU: ``machine`` as uname names it, ``cpuinfo`` the text of /proc/cpuinfo.
+
+    Raises:
+        EMULATOR_CPU_UNKNOWN: the emulator was not written for such a CPU.
+    """
+    if machine in {"aarch64", "arm64"}:
+        return "armv8-a"
+    if machine not in {"x86_64", "amd64"}:
+        raise ToolchainError(
+            f"the emulated GPU does not run on a CPU of type {machine}",
+            code="EMULATOR_CPU_UNKNOWN",
+            why="it is written for little-endian CPUs with IEEE floats and tested on x86-64 and arm64",
+        )
+    line = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
+    flags = frozenset(line.partition(":")[2].split())
+    return "x86-64-v4" if flags >= _V4 else "x86-64-v3" if flags >= _V3 else "x86-64"
+
+
+def this_level() -> Level:
+    """The level of this machine. Raises EMULATOR_CPU_UNKNOWN."""
+    with contextlib.suppress(OSError):
+        return level_of(platform.machine(), Path("/proc/cpuinfo").read_text("utf-8", "replace"))
+    return level_of(platform.machine(), "")
+
+
+def find_disassembler(toolchain: Toolchain) -> Path:
+    """The libLLVM of the toolchain's compiler, which decodes machine code.
+
+    Raises:
+        DISASSEMBLER_MISSING: the compiler has none beside it: its LLVM is linked in.
+    """
+    home = toolchain.clang.resolve().parent.parent
+    for root in (home, home / "compiler" / "usr"):
+        for pattern in ("lib/libLLVM*.so*", "lib/*/libLLVM*.so*"):
+            found = sorted(path for path in root.glob(pattern) if path.is_file())
+            if found:
+                return found[-1].resolve()
+    raise ToolchainError(
+        "the compiler has no library libLLVM, which decodes machine code for the emulated GPU",
+        code="DISASSEMBLER_MISSING",
+        where=Location(path=str(home)),
+        hint="patchkit sdk install; an SDK of patchkit's own has it",
+    )
+
+
+def build_emulator(compiler: Compiler, level: Level) -> Path:
+    """The emulator as a library; built once per toolchain and level.
+
+    Raises:
+        EMULATOR_NOT_BUILT: our sources do not compile with this toolchain.
+        CacheError: the disk refused.
+    """
+    sources = [path for path in sorted(_NATIVE.glob("*.cpp")) if path.name != _ALONE]
+    return _built(compiler, level, "library", sources, _LIBRARY, ("-shared",)) / _LIBRARY
+
+
+def build_alone(compiler: Compiler, level: Level) -> Path:
+    """The program that runs pieces of code by themselves. Raises as :func:`build_emulator`."""
+    library = build_emulator(compiler, level)
+    links = (str(library), f"-Wl,-rpath,{library.parent}")
+    return (
+        _built(compiler, level, f"alone {library.parent.name}", [_NATIVE / _ALONE], "alone", links) / "alone"
+    )
+
+
+def _built(
+    compiler: Compiler, level: Level, what: str, sources: list[Path], name: str, links: tuple[str, ...]
+) -> Path:
+    digests = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(_NATIVE.iterdir())
+        if path.is_file()
+    }
+    flags = [*_FLAGS, *_LEVEL_FLAGS[level]]
+    key = key_of(
+        {"what": f"emulator {what}", "compiler": compiler.identity, "flags": flags, "sources": digests}
+    )
+
+    def fill(folder: Path) -> None:
+        def compile_one(source: Path) -> Path:
+            made = folder / f"{source.stem}.o"
+            argv = [*nice(), *cxx_of(compiler.toolchain), *flags, "-c", str(source), "-o", str(made)]
+            run_tool(argv, timeout_s=_TIMEOUT_S, reporter=compiler.reporter, stop=compiler.stop)
+            return made
+
+        try:
+            objects = run_parallel(
+                sources,
+                compile_one,
+                reporter=compiler.reporter,
+                what="building the emulated GPU",
+                unit="files",
+                stop=compiler.stop,
+            )
+            argv = [*cxx_of(compiler.toolchain), *flags, *map(str, objects), *links, "-ldl"]
+            run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
+        except ToolFailed as error:
+            raise ToolchainError(
+                "the emulated GPU does not compile with this toolchain",
+                code="EMULATOR_NOT_BUILT",
+                where=Location(path=str(_NATIVE)),
+                why=error.why,
+                hint="patchkit doctor shows the compiler that was used",
+            ) from error
+        for made in objects:
+            made.unlink()
+
+    return compiler.store.obtain(key, fill)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulationOptions:
+    """How a program runs on the emulated GPU.
+
+    ``schedule`` says when asynchronous work runs, with the seed of a shuffle. ``report`` is the file that
+    says at the end what ran, with ``counts`` of each instruction. ``threads`` of the CPU: None for one per
+    core. ``limit``: a kernel of which one wave executed so many instructions is stopped.
+    """
+
+    schedule: tuple[Schedule, int] = ("in-order", 0)
+    report: Path | None = None
+    counts: bool = False
+    threads: int | None = None
+    limit: int | None = None
+
+    def variables(self) -> dict[str, str]:
+        """As the runtime reads them."""
+        name, seed = self.schedule
+        given = {
+            "SCHEDULE": f"{name} {seed}" if name == "shuffle" else name,
+            "REPORT": self.report,
+            "COUNT": 1 if self.counts else None,
+            "THREADS": self.threads,
+            "LIMIT": self.limit,
+        }
+        return {f"PATCHKIT_EMULATOR_{key}": str(value) for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedGpu:
+    """A GPU that programs can run on. ``level`` is what it uses of the CPU."""
+
+    device: PlayedDevice
+    runtime: Path
+    library: Path
+    disassembler: Path
+    level: Level
+
+    @property
+    def identity(self) -> str:
+        """What results on it depend on, besides the program: the emulator, the runtime and the device."""
+        parts = (self.library.parent.name, self.runtime.name, device_text(self.device))
+        return key_of({"emulated": parts})[:12]
+
+    def environment(self, folder: Path, options: EmulationOptions) -> dict[str, str]:
+        """The variables of a program that runs on it; ``folder`` gets the file that describes the device.
+
+        Raises:
+            CacheError: the disk refused.
+        """
+        file = folder / "device"
+        with disk_errors(file, "describing the emulated GPU"):
+            file.write_text(device_text(self.device), "utf-8")
+        return {
+            "LD_LIBRARY_PATH": f"{self.runtime}:{self.disassembler.parent}",
+            "PATCHKIT_RECORDER_DEVICE": str(file),
+            "PATCHKIT_EMULATOR": str(self.library),
+            "PATCHKIT_EMULATOR_DISASSEMBLER": str(self.disassembler),
+            **options.variables(),
+        }
+
+
+def emulated_gpu(device: PlayedDevice, compiler: Compiler) -> EmulatedGpu:
+    """The emulator and the runtime, built where they are not there yet.
+
+    Raises:
+        EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
+        CacheError: the disk refused.
+    """
+    level = this_level()
+    return EmulatedGpu(
+        device=device,
+        runtime=build_stub(compiler),
+        library=build_emulator(compiler, level),
+        disassembler=find_disassembler(compiler.toolchain),
+        level=level,
+    )
+
+
+class _Entry(BaseModel):
+    """Base of what the runtime writes at the end of a process; a program may have damaged it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class KernelCount(_Entry):
+    """One kernel, or a function that kernels called (without launches of its own).
+
+    ``instructions`` are those that waves executed; ``by_instruction`` has, when it was asked for, each one's
+    text, how often it ran, and whether its result is not defined to the bit.
+    """
+
+    name: str
+    launches: int
+    waves: int
+    instructions: int
+    by_instruction: list[tuple[str, int, bool]]
+
+
+class CpuProduct(_Entry):
+    """Calls of hipBLAS or rocBLAS with one shape and one set of types: computed on the CPU."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    call: str
+
+
+class EmulationReport(_Entry):
+    """What one process did on the emulated GPU; ``fault`` is what ended it, if the GPU did."""
+
+    arch: str
+    schedule: str
+    kernels: list[KernelCount]
+    on_cpu: list[CpuProduct]
+    fault: str | None
+
+    @property
+    def instructions(self) -> int:
+        """Executed by waves, in all."""
+        return sum(kernel.instructions for kernel in self.kernels)
+
+    @property
+    def with_tolerance(self) -> int:
+        """Those whose result is not defined to the bit; needs counts."""
+        return sum(n for kernel in self.kernels for _, n, is_open in kernel.by_instruction if is_open)
+
+
+def load_report(path: Path) -> EmulationReport:
+    """Read a report.
+
+    Raises:
+        EMULATION_UNREPORTED: the process ended before it wrote one, or wrote something else over it.
+    """
+    try:
+        return EmulationReport.model_validate(json.loads(path.read_bytes()), strict=False)
+    except (OSError, ValueError, ValidationError) as error:
+        raise ToolchainError(
+            "the program left no report of what it ran on the emulated GPU",
+            code="EMULATION_UNREPORTED",
+            where=Location(path=str(path)),
+            why=str(error),
+            hint="it may have been killed, or ended itself without the usual cleaning up (_exit)",
+        ) from error
+
+
+@contextlib.contextmanager
+def _socket_place() -> Iterator[Path]:
+    """A path short enough for a socket: those of caches may be longer than the 107 bytes that Linux takes."""
+    with tempfile.TemporaryDirectory(prefix="patchkit-") as folder:
+        yield Path(folder) / "units"
+
+
+class _Request(socketserver.StreamRequestHandler):
+    server: _Listener
+
+    def handle(self) -> None:
+        unit = self.rfile.readline(4096).decode("utf-8", "replace").strip()
+        self.wfile.write((self.server.units.answer(unit) + "\n").encode("utf-8", "replace"))
+
+
+class _Listener(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, path: Path, units: DeviceUnits) -> None:
+        self.units = units
+        super().__init__(str(path), _Request)
+
+
+class DeviceUnits:
+    """Device code of one tree's units, compiled when a program first launches a kernel of theirs.
+
+    The runtime looks for a unit's code in ``folder`` and asks this process for what is not there.
+    """
+
+    def __init__(self, tree: SourceTree, arch: str, compiler: Compiler, folder: Path) -> None:
+        self._tree = tree
+        self._arch = arch
+        self._compiler = compiler
+        self.folder = folder
+        self.compiled: dict[str, str] = {}
+        self.failed: PatchkitError | None = None
+        self._lock = threading.Lock()
+
+    def answer(self, unit: str) -> str:
+        """``ok`` once the unit's code lies in the folder, else what is wrong, as one line."""
+        if not self._tree.has(unit):
+            return f"there is no unit {unit!r}"
+        try:
+            self.provide(unit)
+        except PatchkitError as error:
+            self.failed = error
+            return " ".join(error.message.split())
+        return "ok"
+
+    def provide(self, unit: str) -> None:
+        """Compile a unit, or take what the store has.
+
+        Raises:
+            The errors of :func:`patchkit.build.compile.compile_unit`.
+        """
+        job = Job(tree=self._tree, unit=unit, arch=self._arch, which="device", form="object")
+        compiled = compile_unit(job, self._compiler)
+        place = self.folder / unit.replace("/", "_")
+        with self._lock, disk_errors(place, "providing device code"):
+            if not place.is_symlink():
+                place.symlink_to(compiled.output)
+            self.compiled[unit] = compiled.key
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[dict[str, str]]:
+        """Answer requests in the background; the variables that tell a program about it."""
+        with disk_errors(self.folder, "providing device code"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with _socket_place() as place:
+            listener = _Listener(place, self)
+            thread = threading.Thread(target=listener.serve_forever, daemon=True)
+            thread.start()
+            try:
+                yield {
+                    "PATCHKIT_EMULATOR_UNITS": str(self.folder),
+                    "PATCHKIT_EMULATOR_SERVER": str(place),
+                }
+            finally:
+                listener.shutdown()
+                listener.server_close()
+                thread.join()

@@ -1,0 +1,247 @@
+"""Short programs of the GPU with the registers that they must leave, and whether the emulator leaves them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.process import run_tool
+from patchkit.base.reporter import Reporter
+
+_LANES = 32
+_MOST_LANES = 1024
+_KERNARG = (80, 81)  # s[80:81] hold an address that differs from run to run
+_TIMEOUT_S = 600.0
+
+# One 32-bit value of all lanes, or one for each; in hexadecimal.
+_Word = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{1,8}$")]
+_Values = _Word | list[_Word]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Registers(_Part):
+    """Registers by number; what is not named is 0. ``exec`` None: the low bits, one per lane."""
+
+    v: dict[str, _Values] = {}
+    s: dict[str, _Word] = {}
+    vcc: _Word = "0"
+    scc: int = 0
+    exec: _Word | None = None
+    m0: _Word = "0"
+
+
+class Vector(_Part):
+    """A program of ``lanes`` lanes: machine code in hexadecimal, what it starts with and what it must leave.
+
+    ``compares`` are the numbers of the VGPRs and SGPRs that count, up to but without the given one: what a
+    program needs besides lies above.
+    """
+
+    name: Annotated[str, Field(pattern=r"^\S+$", max_length=200)]
+    lanes: Annotated[int, Field(ge=1, le=_MOST_LANES)]
+    code: Annotated[str, Field(pattern=r"^([0-9a-fA-F]{8})*$")]
+    before: Registers = Registers()
+    after: Registers
+    mode: _Word = "c0"
+    compares: int = 16
+    ulp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one vector: ``differences`` in words; empty when it holds."""
+
+    name: str
+    differences: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything is as it must be."""
+        return not self.differences
+
+
+def load_vectors(path: Path) -> tuple[Vector, ...]:
+    """Read a file of JSON lines.
+
+    Raises:
+        VECTORS_MALFORMED: a line is no vector, or the file cannot be read.
+    """
+    vectors = []
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    vectors.append(_parse(line, path, number))
+    except OSError as error:
+        raise UsageError(
+            "the vectors cannot be read",
+            code="VECTORS_MALFORMED",
+            where=Location(path=str(path)),
+            why=error.strerror,
+            hint="--vectors FILE wants a file of JSON lines; docs/emulator.md describes them",
+        ) from error
+    return tuple(vectors)
+
+
+def _parse(line: bytes, path: Path, number: int) -> Vector:
+    try:
+        return Vector.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(
+            "a line is no vector",
+            code="VECTORS_MALFORMED",
+            where=Location(path=str(path), line=number),
+            why=f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}",
+            hint="docs/emulator.md describes the form",
+        ) from error
+
+
+def run_vectors(
+    vectors: Sequence[Vector], *, program: Path, disassembler: Path, arch: str, reporter: Reporter
+) -> tuple[Outcome, ...]:
+    """Run each on the emulated GPU ``arch`` by the program of :func:`patchkit.gpu.emulator.build_alone`.
+
+    Raises:
+        VECTORS_NOT_RUN: the program did not answer for each of them.
+        ToolFailed, ToolCrashed, ToolTimeout: it did not end well.
+    """
+    done = run_tool(
+        [str(program), str(disassembler), arch],
+        stdin="".join(f"{line}\n" for vector in vectors for line in _piece(vector)).encode(),
+        env={"LD_LIBRARY_PATH": str(disassembler.parent)},
+        timeout_s=_TIMEOUT_S,
+        reporter=reporter,
+    )
+    answers = list(_answers(done.stdout.decode("utf-8", "replace").splitlines()))
+    if [name for name, _ in answers] != [vector.name for vector in vectors]:
+        raise ToolchainError(
+            f"{len(vectors)} vectors were to be run, {len(answers)} were answered",
+            code="VECTORS_NOT_RUN",
+            where=Location(path=str(program)),
+            why=done.stderr.decode("utf-8", "replace")[-400:] or "it said nothing",
+        )
+    return tuple(
+        Outcome(name=vector.name, differences=tuple(_differences(vector, answer)))
+        for vector, (_, answer) in zip(vectors, answers, strict=True)
+    )
+
+
+def _waves(vector: Vector) -> int:
+    return -(-vector.lanes // _LANES)
+
+
+def _lanes_of(values: _Values, vector: Vector) -> list[str]:
+    spread = [values] * vector.lanes if isinstance(values, str) else values
+    return [*spread, *["0"] * (_waves(vector) * _LANES - len(spread))]
+
+
+def _piece(vector: Vector) -> Iterator[str]:
+    """The lines that native/emulator/alone.cpp reads."""
+    yield f"run {vector.name}"
+    yield f"code {vector.code}"
+    yield f"mode {vector.mode}"
+    yield f"buffer {max(64 * vector.lanes, 2048) + 76}"
+    for wave in range(_waves(vector)):
+        if wave:
+            yield "wave"
+        before = vector.before
+        active = min(vector.lanes - wave * _LANES, _LANES)
+        yield f"exec {before.exec or format((1 << active) - 1, 'x')}"
+        yield f"vcc {before.vcc}"
+        yield f"m0 {before.m0}"
+        yield f"scc {before.scc}"
+        yield "v 255 " + " ".join(f"{wave * _LANES + lane:x}" for lane in range(_LANES))
+        for number, values in before.v.items():
+            lanes = _lanes_of(values, vector)[wave * _LANES : (wave + 1) * _LANES]
+            yield f"v {number} {' '.join(lanes)}"
+        for number, value in before.s.items():
+            yield f"s {number} {value}"
+    yield "go"
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Registers of all waves, or why there are none."""
+
+    fault: str
+    waves: list[dict[str, list[int]]]
+
+
+def _answers(lines: Iterable[str]) -> Iterator[tuple[str, _Answer]]:
+    name, answer, is_fault = "", _Answer("", []), False
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if not name:
+            name, answer = rest, _Answer("", [])
+            is_fault = word == "fault"
+        elif line == "end":
+            yield name, answer
+            name = ""
+        elif is_fault:
+            answer.fault += line
+        elif word == "wave":
+            answer.waves.append({})
+        else:
+            key, values = word, rest.split()
+            if word in {"s", "v"}:
+                key, values = f"{word}{values[0]}", values[1:]
+            answer.waves[-1][key] = [int(value, 16) for value in values]
+
+
+def _differences(vector: Vector, answer: _Answer) -> Iterator[str]:
+    if answer.fault:
+        yield answer.fault
+        return
+    first = answer.waves[0]
+    after = vector.after
+    zeros = [0] * _LANES
+    for number in range(vector.compares):
+        wanted = [int(value, 16) for value in _lanes_of(after.v.get(str(number), "0"), vector)]
+        found = [value for wave in answer.waves for value in wave.get(f"v{number}", zeros)]
+        for lane in range(vector.lanes):
+            if not _is_near(wanted[lane], found[lane], vector.ulp):
+                yield f"v{number} of lane {lane} is {found[lane]:08x}, must be {wanted[lane]:08x}"
+        if number not in _KERNARG:
+            scalar, left = int(after.s.get(str(number), "0"), 16), first.get(f"s{number}", [0])[0]
+            if not _is_near(scalar, left, vector.ulp):
+                yield f"s{number} is {left:08x}, must be {scalar:08x}"
+    for name, text in (("vcc", after.vcc), ("exec", after.exec)):
+        if text is not None and int(text, 16) != first[name][0]:
+            yield f"{name} is {first[name][0]:08x}, must be {int(text, 16):08x}"
+    if after.scc != first["scc"][0]:
+        yield f"scc is {first['scc'][0]}, must be {after.scc}"
+
+
+def _is_near(wanted: int, found: int, ulp: int) -> bool:
+    """Equal, or both NaN, or as f32 of the same sign so many units in the last place apart."""
+    if wanted == found or (_is_nan(wanted) and _is_nan(found)):
+        return True
+    return ulp > 0 and wanted >> 31 == found >> 31 and abs(wanted - found) <= ulp
+
+
+def _is_nan(bits: int) -> bool:
+    return math.isnan(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def as_json(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """What ``emulate --vectors --json`` shows."""
+    return {
+        "vectors": len(outcomes),
+        "hold": sum(outcome.holds for outcome in outcomes),
+        "differ": [
+            {"name": outcome.name, "differences": list(outcome.differences)}
+            for outcome in outcomes
+            if not outcome.holds
+        ],
+    }
