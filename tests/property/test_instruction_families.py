@@ -1,7 +1,8 @@
 """Instructions of the emulated GPU leave what AMD's pseudocode says, on random operands.
 
-tests/support/pseudocode evaluates that pseudocode, corrected where it is wrong (its ``corrections`` say why and what
-decides). An instruction that the emulator refuses by name is no wrong answer, unless llama.cpp's kernels have it.
+tests/support/pseudocode evaluates that pseudocode, corrected where it is wrong (its ``corrections`` say why
+and what decides). An instruction that the emulator refuses by name is no wrong answer, unless llama.cpp's
+kernels have it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ RunVectors = Callable[[list[Case]], list[Case]]
 
 @pytest.fixture(scope="module")
 def assembler(hip_toolchain) -> Assembler:
-    program = hip_toolchain.clang.resolve().parent / "llvm-mc"
-    if not program.is_file():
+    library = find_disassembler(hip_toolchain)
+    places = (*library.parent.parent.glob("llvm-*/bin/llvm-mc"), hip_toolchain.clang.parent / "llvm-mc")
+    program = next((path for path in places if path.is_file()), None)
+    if program is None:
         pytest.skip("the toolchain has no llvm-mc")
-    return Assembler(program, find_disassembler(hip_toolchain).parent, PROCESSOR)
+    return Assembler(program, library.parent, PROCESSOR)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 """Programs of one instruction, or a few, on random operands, with what they must leave.
 
-A case has the form of isa-vectors.jsonl and more keys: ``before`` is what registers hold at the start (what it
-does not name is as in that file), ``mode`` the low byte of MODE, ``text`` the program. ``numbers`` says which
-results are to be read as floats, how far they may be off, and what else would do; ``ignored`` which bits are not
-specified. Registers up to v15 and s15 are compared, as in that file.
+A case has the form of isa-vectors.jsonl and more keys: ``before`` is what registers hold at the start (what
+it does not name is as in that file), ``mode`` the low byte of MODE, ``text`` the program. ``numbers`` says
+which results are to be read as floats, how far they may be off, and what else would do; ``ignored`` which
+bits are not specified. Registers up to v15 and s15 are compared, as in that file.
 """
 
 from __future__ import annotations
@@ -68,21 +68,20 @@ FAMILIES = {
 def generate(name: str, seed: int, count: int, assembler: Assembler) -> list[Case]:
     """Some cases for each instruction of a family, ``count`` or a fixed multiple of that."""
     family = FAMILIES[name]
-    random = Random(f"{name} {seed}")  # noqa: S311
-    drafts = list(family.draft(random, count * family.surplus))
+    drafts = list(family.draft(Random(f"{name} {seed}"), count * family.surplus))
     kept: Counter[str] = Counter()
     cases: list[Case] = []
     for draft, codes in _assembled(drafts, assembler):
         if kept[draft.name] < count * family.per_count:
             case_name = f"{name}.{draft.name}.{kept[draft.name]}"
-            cases.append(_finished(draft, codes, case_name, draft.fill(Random(f"{seed} {case_name}"))))  # noqa: S311
+            cases.append(_finished(draft, codes, case_name, draft.fill(Random(f"{seed} {case_name}"))))
             kept[draft.name] += 1
     return cases
 
 
 def instructions_of(name: str, assembler: Assembler) -> tuple[set[str], set[str]]:
     """The names of a family that the assembler takes, and those of which it takes no draft."""
-    drafts = list(FAMILIES[name].draft(Random(name), 4 * FAMILIES[name].surplus))  # noqa: S311
+    drafts = list(FAMILIES[name].draft(Random(name), 4 * FAMILIES[name].surplus))
     taken = {draft.name for draft, _ in _assembled(drafts, assembler)}
     return taken, {draft.name for draft in drafts} - taken
 
@@ -211,12 +210,12 @@ def _ignored(instruction: Instruction) -> list[Case]:
     return []
 
 
+_LOW = "f16_to_f32(S0[15 : 0].f16) * f16_to_f32(S1[15 : 0].f16)"
+_HIGH = "f16_to_f32(S0[31 : 16].f16) * f16_to_f32(S1[31 : 16].f16)"
 _ORDERS = {
     "f32": (
-        "D0.f32 = (f16_to_f32(S0[15 : 0].f16) * f16_to_f32(S1[15 : 0].f16)"
-        " + f16_to_f32(S0[31 : 16].f16) * f16_to_f32(S1[31 : 16].f16)) + ADDEND.f32",
-        "D0.f32 = (f16_to_f32(S0[31 : 16].f16) * f16_to_f32(S1[31 : 16].f16) + ADDEND.f32)"
-        " + f16_to_f32(S0[15 : 0].f16) * f16_to_f32(S1[15 : 0].f16)",
+        f"D0.f32 = ({_LOW} + {_HIGH}) + ADDEND.f32",
+        f"D0.f32 = ({_HIGH} + ADDEND.f32) + {_LOW}",
         "D0.f32 = exact_dot(S0, S1, ADDEND.f32)",
     ),
     "f16": (

@@ -50,7 +50,11 @@ def _answers(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield left
             left = {}
         elif not left:
-            left = {"name": rest, "fault": ""} if word == "fault" else {"name": rest, "after": {"v": {}, "s": {}}}
+            left = (
+                {"name": rest, "fault": ""}
+                if word == "fault"
+                else {"name": rest, "after": {"v": {}, "s": {}}}
+            )
         elif "fault" in left:
             left["fault"] += line
         elif word in {"v", "s"}:
