@@ -39,7 +39,7 @@ def assembler(hip_toolchain) -> Assembler:
     program = next((path for path in places if path.is_file()), None)
     if program is None:
         pytest.skip("the toolchain has no llvm-mc")
-    return Assembler(program, library.parent, PROCESSOR)
+    return Assembler(program, library, PROCESSOR)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ def test_instructions_leave_what_the_pseudocode_says(
 
 @pytest.mark.slow
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_instructions_leave_it_on_many_more_operands(
     family: str, seed: int, assembler: Assembler, run_vectors: RunVectors
 ) -> None:
-    _check(generate(family, seed=seed, count=12, assembler=assembler), run_vectors)
+    _check(generate(family, seed=seed, count=8, assembler=assembler), run_vectors)
 
 
 def test_every_instruction_of_the_kernels_has_cases(assembler: Assembler) -> None:
