@@ -79,7 +79,7 @@ bool is_usable(const void * pointer, size_t size) {
 }
 
 // A KV cache of many GiB that nobody fills costs nothing.
-hipError_t allocate(void ** pointer, size_t size, hipMemoryType type) {
+hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned flags) {
     if (pointer == nullptr) {
         return hipErrorInvalidValue;
     }
@@ -95,7 +95,7 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type) {
     if (block == MAP_FAILED) {
         return hipErrorOutOfMemory;
     }
-    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program};
+    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags};
     generation.fetch_add(1, std::memory_order_release);
     used += size;
     *pointer = block;
@@ -121,10 +121,10 @@ size_t memory_used() {
     return used;
 }
 
-void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose) {
+void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
-        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose};
+        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags};
         generation.fetch_add(1, std::memory_order_release);
     }
 }

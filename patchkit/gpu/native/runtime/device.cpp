@@ -46,6 +46,14 @@ long number(const std::map<std::string, std::string> & values, const char * name
     return value;
 }
 
+bool flag(const std::map<std::string, std::string> & values, const char * name) {
+    const auto found = values.find(name);
+    if (found != values.end() && found->second != "0" && found->second != "1") {
+        misconfigured(std::string(name) + " of the device file is neither 0 nor 1: " + found->second);
+    }
+    return found != values.end() && found->second == "1";
+}
+
 device load_device() {
     const char * path = required_variable("PATCHKIT_RECORDER_DEVICE");
     std::ifstream file(path);
@@ -74,6 +82,7 @@ device load_device() {
     result.max_vgprs_per_wave       = int(number(values, "max_vgprs_per_wave"));
     result.lds_per_block            = size_t(number(values, "lds_per_block"));
     result.memory_bytes             = size_t(number(values, "memory_bytes"));
+    result.is_integrated            = flag(values, "integrated");
     return result;
 }
 

@@ -110,7 +110,8 @@ void write_report() {
     for (const gpu::kernel_count & kernel : all.emulator->counts()) {
         text += std::string(is_first ? "" : ",") + "\n{\"name\":" + quoted(kernel.name) +
                 ",\"launches\":" + std::to_string(kernel.launches) + ",\"waves\":" + std::to_string(kernel.waves) +
-                ",\"instructions\":" + std::to_string(kernel.instructions) + ",\"by_instruction\":[";
+                ",\"instructions\":" + std::to_string(kernel.instructions) +
+                ",\"seconds\":" + std::to_string(kernel.seconds) + ",\"by_instruction\":[";
         is_first = false;
         bool is_first_instruction = true;
         for (const gpu::instruction_count & one : kernel.by_instruction) {
@@ -145,7 +146,7 @@ struct missing_part {
 };
 
 const missing_part & missing_heap() {
-    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap's address");
+    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap");
     return part;
 }
 

@@ -531,8 +531,10 @@ hipError_t query(hipEvent_t handle) {
         return hipErrorCapturedEvent;
     }
     const operation_ref recorded = event->recorded;
-    const bool is_done = recorded == nullptr || recorded->is_done || (!is_running && the_scheduler().ask(held, recorded));
-    return is_done ? hipSuccess : hipErrorNotReady;
+    if (recorded == nullptr || recorded->is_done) {
+        return hipSuccess;
+    }
+    return !is_running && the_scheduler().ask(held, recorded) ? hipSuccess : hipErrorNotReady;
 }
 
 hipError_t milliseconds_between(hipEvent_t begin, hipEvent_t end, float & milliseconds) {
