@@ -101,8 +101,8 @@ std::string as_json(const gpu::instruction_count & one) {
 
 std::string as_json(const gpu::kernel_count & one) {
     return "{\"name\":" + quoted(one.name) + ",\"launches\":" + std::to_string(one.launches) + ",\"waves\":" +
-           std::to_string(one.waves) + ",\"instructions\":" + std::to_string(one.instructions) + ",\"seconds\":" + std::to_string(one.seconds) +
-           ",\"by_instruction\":" +
+           std::to_string(one.waves) + ",\"instructions\":" + std::to_string(one.instructions) +
+           ",\"seconds\":" + std::to_string(one.seconds) + ",\"by_instruction\":" +
            joined(one.by_instruction, [](const gpu::instruction_count & count) { return as_json(count); }) + "}";
 }
 
