@@ -83,7 +83,7 @@ class HardwareChoice:
                 hint="--runner ssh://host",
             )
 
-    def choose(self, workspace: Workspace, archs: Sequence[str]) -> Hardware:
+    def choose(self, workspace: Workspace, archs: Sequence[str], *, full: bool = False) -> Hardware:
         """The gates that run on hardware; raises RUNNER_URL_BAD. No connection is made yet."""
         from patchkit.device.runner import choose_runner
         from patchkit.gates.hardware import choose_hardware
@@ -100,6 +100,7 @@ class HardwareChoice:
             runner=runner,
             fresh=self.fresh,
             emulated=self.emulated,
+            full=full,
         )
 
 

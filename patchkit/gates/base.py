@@ -170,7 +170,7 @@ class DeviceSetup:
     """What gates on a device are made with.
 
     ``runner`` says where programs run, ``elsewhere`` is that place when it is another machine. ``model`` and
-    ``text`` are the user's.
+    ``text`` are the user's. ``full``: as thorough as they can be, where the default is a sample.
     """
 
     machine: Machine
@@ -178,6 +178,7 @@ class DeviceSetup:
     elsewhere: Elsewhere | None = None
     model: Path | None = None
     text: Path | None = None
+    full: bool = False
 
 
 class Gate(Protocol):

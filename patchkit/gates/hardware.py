@@ -53,6 +53,7 @@ def choose_hardware(
     runner: Runner | None = None,
     fresh: bool = False,
     emulated: bool = False,
+    full: bool = False,
 ) -> Hardware:
     """The gates for a backend; without one, for the candidate's GPU, which is emulated if it is not here.
 
@@ -65,6 +66,7 @@ def choose_hardware(
         runner: where programs run, if not here; it is taken to have the GPU.
         fresh: run gates that passed before, on the same trees and machine, once more.
         emulated: run them on the emulated GPU, though this machine may have it.
+        full: all cases, where the default on the emulated GPU is a sample.
     """
     not_here = {entry.name: entry.needs for entry in entries("device")}
     if no_gpu:
@@ -85,8 +87,12 @@ def choose_hardware(
         not_here |= dict.fromkeys(gate_names("device"), why)
     else:
         place = runner or LocalRunner(reporter=NullReporter())
-        setup = DeviceSetup(machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text)
+        setup = DeviceSetup(
+            machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text, full=full
+        )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
+        if machine.is_emulated:
+            settings += ", all cases" if full else ", a sample of the cases"
         on = emulated_on(machine)
         gates += [
             Reusing(

@@ -105,7 +105,9 @@ publish_options = packed(
 @report_options
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
 @click.option(
-    "--full", is_flag=True, help="Also build the whole library, and compare more device code. Slow."
+    "--full",
+    is_flag=True,
+    help="Also build the whole library, compare more device code, run all emulated cases. Slow.",
 )
 def command(
     settings: Settings,
@@ -141,7 +143,7 @@ def command(
     report = run_verify(
         workspace,
         archs=chosen.archs,
-        hardware=hardware.choose(workspace, chosen.archs),
+        hardware=hardware.choose(workspace, chosen.archs, full=full),
         upstream=chosen.upstream,
         only=gates,
         full=full,
