@@ -44,7 +44,8 @@ struct configuration {
     unsigned threads           = 0;    // 0: one per core
     uint64_t most_instructions = 0;    // of one wave before its kernel counts as endless; 0: no limit
     bool counts                = false; // keep how often each instruction ran
-    // Blocks run in this order of their flat numbers, from 0 up when it is 0; another number shuffles them.
+    // Blocks run in the order of their flat numbers, from 0 up, and so do the waves of a block, when it is 0; another
+    // number shuffles both, the waves anew from each barrier on.
     uint64_t shuffle_seed      = 0;
 };
 
@@ -74,6 +75,7 @@ struct kernel_count {
     uint64_t launches;
     uint64_t waves;
     uint64_t instructions; // executed by waves
+    double seconds;        // of this machine, by the clock on the wall
     std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
 };
 

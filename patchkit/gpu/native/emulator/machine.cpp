@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -45,6 +46,7 @@ struct machine;
 struct block {
     dimensions index;
     std::vector<std::byte *> waves;
+    u64 order = 0; // draws in which order its waves run; 0: by their numbers
     u32 rests = 0;
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
@@ -53,6 +55,17 @@ struct block {
 };
 
 namespace {
+
+// What the queue of a real GPU holds of a launch, for kernels that ask it for their sizes (HSA platform system
+// architecture 1.2, "Architected Queuing Language packet").
+struct alignas(64) dispatch_packet {
+    u16 header, setup;
+    u16 block_x, block_y, block_z, reserved_0;
+    u32 threads_x, threads_y, threads_z; // of the whole grid
+    u32 scratch, lds;
+    u64 kernel, arguments, reserved_2, signal;
+};
+static_assert(sizeof(dispatch_packet) == 64);
 
 // What all blocks of a launch have in common.
 struct job {
@@ -69,8 +82,10 @@ struct job {
     // the alignment of the whole.
     std::vector<std::byte> arguments;
     memory_range argument_range;
+    dispatch_packet packet;
     u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
     u64 first;
+    u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
     std::atomic<u64> next{0};
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
@@ -79,6 +94,14 @@ struct job {
 };
 
 size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
+
+// xorshift64*; the state is never 0.
+u64 draw(u64 & state) {
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return state * 0x2545f4914f6cdd1d;
+}
 
 } // namespace
 
@@ -165,13 +188,26 @@ struct machine final : emulator {
         const uintptr_t start = rounded(uintptr_t(on.arguments.data()), segment);
         std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
         on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
+        const dimensions &grid = wanted.grid, &block = wanted.block;
+        on.packet.block_x = u16(block.x);
+        on.packet.block_y = u16(block.y);
+        on.packet.block_z = u16(block.z);
+        on.packet.threads_x = grid.x * block.x;
+        on.packet.threads_y = grid.y * block.y;
+        on.packet.threads_z = grid.z * block.z;
+        on.packet.scratch = on.scratch;
+        on.packet.lds = on.lds;
+        on.packet.arguments = start;
         shuffle(on);
+        const auto began = std::chrono::steady_clock::now();
         perform(on);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
         kernel_count & count = totals[kernel.name];
         count.name = kernel.name;
         count.launches += 1;
         count.waves += on.blocks * on.waves;
         count.instructions += on.executed;
+        count.seconds += took.count();
     }
 
     void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
@@ -200,7 +236,7 @@ struct machine final : emulator {
             code->each([&](const program & p) {
                 if (!places.contains(p.name)) { // a function that kernels called
                     places[p.name] = result.size();
-                    result.push_back({p.name, 0, 0, 0, {}});
+                    result.push_back({p.name, 0, 0, 0, 0.0, {}});
                 }
                 count_instructions(*code, p, marks, result[places[p.name]]);
             });
@@ -301,21 +337,20 @@ struct machine final : emulator {
     void shuffle(job & on) {
         on.step = 1;
         on.first = 0;
+        on.order = 0;
         ++launches;
-        if (settings.shuffle_seed == 0 || on.blocks < 2) {
+        if (settings.shuffle_seed == 0) {
+            return;
+        }
+        u64 state = settings.shuffle_seed * 0x9e3779b97f4a7c15 + launches * 0xbf58476d1ce4e5b9;
+        on.order = draw(state);
+        if (on.blocks < 2) {
             return;
         }
         // A stride without a common divisor visits every block once.
-        u64 state = settings.shuffle_seed * 0x9e3779b97f4a7c15 + launches * 0xbf58476d1ce4e5b9;
-        const auto draw = [&] {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            return state * 0x2545f4914f6cdd1d;
-        };
-        on.first = draw() % on.blocks;
+        on.first = draw(state) % on.blocks;
         do {
-            on.step = draw() % on.blocks;
+            on.step = draw(state) % on.blocks;
         } while (on.step == 0 || std::gcd(on.step, on.blocks) != 1);
     }
 
@@ -419,7 +454,11 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) const
         }
     };
     skip(0, 4); // private segment buffer
-    skip(1, 2); // dispatch pointer: the arguments have what code of version 5 needs
+    if (((properties >> 1) & 1) != 0) {
+        const u64 packet = u64(&on.packet);
+        std::memcpy(&w.scalar[next], &packet, sizeof(packet));
+        next += 2;
+    }
     skip(2, 2); // queue pointer
     if (((properties >> 3) & 1) != 0) {
         const u64 arguments = on.argument_range.begin;
@@ -484,6 +523,7 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
     const u64 index = (on.first + number * on.step) % on.blocks;
     const dimensions & grid = on.wanted->grid;
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
+    made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
     std::memset(made->lds, never_written, on.lds);
     for (u32 n = 0; n < on.waves; ++n) {
         set_up(on, *made, made->at(n), n);
@@ -494,8 +534,11 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
 bool worker::advance(block & b) {
     for (;;) {
         u32 running = 0, waiting = 0, sleeping = 0;
-        for (size_t n = 0; n < b.waves.size(); ++n) {
-            wave & w = b.at(n);
+        const size_t count = b.waves.size();
+        const u64 drawn = b.order == 0 ? 0 : draw(b.order) >> 32;
+        const size_t first = drawn / 2 % count;
+        for (size_t n = 0; n < count; ++n) {
+            wave & w = b.at((drawn % 2 == 0 ? first + n : first + count - n) % count);
             if (w.state != standing::at_barrier && w.state != standing::ended) {
                 w.state = standing::running;
                 w.next->run(w.next, w);
@@ -655,10 +698,13 @@ memory_range & remembered_range(const instruction * i, wave & w) {
 
 void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
     memory_range found = w.on->owner.memory.find(address);
-    // Arguments are memory that kernels read, too.
-    const memory_range & arguments = w.on->current->argument_range;
-    if (address >= arguments.begin && address < arguments.end) {
-        found = arguments;
+    // Arguments and the packet are memory that kernels read, too.
+    const job & on = *w.on->current;
+    const memory_range packet{uintptr_t(&on.packet), uintptr_t(&on.packet) + sizeof(on.packet)};
+    for (const memory_range & own : {on.argument_range, packet}) {
+        if (address >= own.begin && address < own.end) {
+            found = own;
+        }
     }
     if (found.end <= found.begin || address < found.begin || found.end - address < size) {
         char text[32];
