@@ -85,7 +85,7 @@ class Reusing:
         return replace(result, evidence=result.evidence.model_copy(update=told))
 
     def _run(self, subject: Subject) -> GateResult:
-        """Run the gate; that no GPU can be emulated is no fault of the candidate and no end of a run."""
+        """Run the gate; where no GPU can be emulated, that is no fault of the candidate."""
         try:
             return self.inner.run(subject)
         except ToolchainError as error:
