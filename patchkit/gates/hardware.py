@@ -43,7 +43,7 @@ class Hardware:
         return on_cpu if self.backend == "cpu" and on_cpu in cpu_names() else asked
 
 
-def choose_hardware(
+def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     archs: Sequence[str],
     backend: BackendName | None,
     *,
