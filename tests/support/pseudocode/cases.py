@@ -79,11 +79,16 @@ def generate(name: str, seed: int, count: int, assembler: Assembler) -> list[Cas
     return cases
 
 
-def instructions_of(name: str, assembler: Assembler) -> tuple[set[str], set[str]]:
-    """The names of a family that the assembler takes, and those of which it takes no draft."""
-    drafts = list(FAMILIES[name].draft(Random(name), 4 * FAMILIES[name].surplus))
-    taken = {draft.name for draft, _ in _assembled(drafts, assembler)}
-    return taken, {draft.name for draft in drafts} - taken
+def instructions_of(name: str, assembler: Assembler) -> set[str]:
+    """The mnemonics in the programs of a family, as far as the assembler takes them."""
+    family = FAMILIES[name]
+    drafts = list(family.draft(Random(name), 2 * family.surplus))
+    return {
+        part.mnemonic
+        for _, codes in _assembled(drafts, assembler)
+        for _, text in codes
+        for part in parse_line(text)
+    }
 
 
 def _assembled(

@@ -178,7 +178,9 @@ def _kinds(text: Text) -> list[tuple[str, int]]:
 
 def _source(random: Random, text: Text, kind: str, width: int) -> Source:
     count = max(1, width // 32)
-    choice = random.random()
+    choice = random.random() * (
+        0.7 if "FMA" in text.name else 1
+    )  # sums are made to meet, which needs registers
     if choice < 0.65 or text.name.startswith("V_SWAP"):
         half = None
         if (
@@ -303,8 +305,9 @@ def _filled(
         state.fill_scalar(random, int(word[1:]), "b32")
     if re.search("vcc|div_fmas", line) or "VCC" in text.names:
         state.vcc = random.getrandbits(32)
-    if FLUSHED.fullmatch(text.name) and random.random() < 0.25:
+    if FLUSHED.fullmatch(text.name) and random.random() < 0.35:
         state.mode = FLUSHING_MODE
+        _bring_denormals(random, state, held)
     if text.name.startswith(("V_SIN", "V_COS")):
         _keep_within(random, state, text)
     if text.name.startswith("V_DOT2"):
@@ -319,6 +322,15 @@ def _filling(random: Random, text: Text, kind: str) -> str:
     if "FMA_MIX" in text.name:
         return random.choice(("f16", "f32"))
     return kind
+
+
+def _bring_denormals(random: Random, state: State, held: Sequence[Source]) -> None:
+    for source in held:
+        operand = read_operand(source.text)
+        for lane in range(LANES) if operand.kind == "v" and source.kind == "f32" else ():
+            if random.random() < 0.4:
+                bits = random.getrandbits(1) << 31 | random.getrandbits(random.randrange(1, 26))
+                state.v[operand.number][lane] = bits
 
 
 def _keep_within(random: Random, state: State, text: Text) -> None:
@@ -356,7 +368,8 @@ def _relate(
     random: Random, state: State, text: Text, sources: Sequence[Source], held: Sequence[Source]
 ) -> None:
     """Makes operands meet: equal ones, sums that cancel, sums that fall between two numbers."""
-    vectors = [source for source in held if source.text.startswith("v") and source.text[1] != "c"]
+    read = held if "FMAC" in text.name else sources  # one that accumulates reads its target
+    vectors = [source for source in read if re.match(r"v[\d\[]", source.text)]
     kinds = {source.kind for source in vectors}
     if len(vectors) < 2 or len(kinds) != 1 or "DOT" in text.name:
         return
