@@ -81,7 +81,7 @@ def _options(params: list[click.Parameter], context: click.Context) -> Iterator[
 def _gates() -> Iterator[str]:
     yield from ["## Gates", "", "In order of cost; [gates.md](gates.md) says how each proves it.", ""]
     yield from ["| gate | runs | proves |", "|---|---|---|"]
-    runs = {"anywhere": "anywhere", "nvidia": "on an NVIDIA GPU", "device": "on the GPU, or the CPU"}
+    runs = {"anywhere": "anywhere", "device": "on the GPU, or the CPU"}
     yield from (f"| `{gate.name}` | {runs[gate.place]} | {_cell(gate.about)} |" for gate in entries())
     yield ""
 

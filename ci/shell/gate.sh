@@ -3,7 +3,8 @@
 #
 #   ci/shell/gate.sh TOOL SUBJECT
 #
-# GATE_BASE and GATE_HEAD are what is judged, as git names. Optional: GATE_GPU=yes runs what needs a GPU, too;
+# GATE_BASE and GATE_HEAD are what is judged, as git names. Optional: GATE_GPU=yes runs what needs a GPU, too, on the GPU
+# or where there is none on the emulated one, GATE_GPU=emulated on the emulated one in any case;
 # EXPLAIN=true only says what would run; OWN_TESTS=passed; OWN_FILES, patterns, one a line; GATE_OUT, a folder for
 # reports; PATCHKIT, a command to use in place of installing one. The exit code is that of patchkit gate.
 # GitHub Actions and GitLab call this, too: what is true of one is true of all.
@@ -19,7 +20,7 @@ if [[ -z ${PATCHKIT:-} ]]; then
 fi
 
 args=(--base "$GATE_BASE" --head "$GATE_HEAD" --repo "$subject")
-[[ ${GATE_GPU:-no} == yes ]] || args+=(--no-gpu)
+case ${GATE_GPU:-no} in yes) ;; emulated) args+=(--emulated) ;; *) args+=(--no-gpu) ;; esac
 [[ ${OWN_TESTS:-} == passed ]] && args+=(--own-tests passed)
 while IFS= read -r pattern; do
     [[ -n $pattern ]] && args+=(--own "$pattern")

@@ -37,6 +37,21 @@ class Machine:
     emulates: str | None = None
 
     @property
+    def is_emulated(self) -> bool:
+        """Whether no GPU takes part, and the code for one is executed all the same."""
+        return self.emulates is not None
+
+    @property
+    def told(self) -> str:
+        """The device as people read of it."""
+        return f"emulated {self.emulates}" if self.is_emulated else self.device
+
+    @property
+    def kind(self) -> str:
+        """What tells its files from those of other machines."""
+        return "emulated" if self.is_emulated else self.backend
+
+    @property
     def device(self) -> str:
         """The name that ggml gives it; programs skip every other one."""
         return _DEVICES[self.backend]
@@ -52,7 +67,9 @@ class Machine:
 
     @property
     def not_proven(self) -> tuple[str, ...]:
-        """What a run on the CPU does not prove; nothing for a GPU."""
+        """What a run on the CPU or on an emulated GPU does not prove; nothing for a GPU."""
+        if self.is_emulated:
+            return (f"the GPU itself did not run it: {self.emulates} was emulated",)
         if not self.is_cpu:
             return ()
         return ("on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven",)
@@ -131,7 +148,7 @@ def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path)
 
 def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
     """Where the output of a gate's programs is kept: beside its evidence."""
-    return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.backend}"
+    return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.kind}"
 
 
 def _blamed(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:

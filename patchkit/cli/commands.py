@@ -28,7 +28,6 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "report": "Make a report of what verify found, in one of several formats.",
         "gate": "Judge a pull request: run only the gates that its changes can affect.",
         "emulate": "Run a HIP program on an emulated GPU, on any machine.",
-        "numerics": "Measure the patched kernel's numbers on an NVIDIA GPU, here or elsewhere.",
         "package": "Make a wheel of the candidate's programs.",
         "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",

@@ -48,6 +48,7 @@ class HardwareChoice:
 
     no_gpu: bool
     backend: BackendName | None
+    emulated: bool
     model: Path | None
     text: Path | None
     runner: str | None
@@ -56,9 +57,16 @@ class HardwareChoice:
 
     def check(self) -> None:
         """Refuse what cannot be meant; raises HARDWARE_REFUSED."""
-        if self.no_gpu and (self.backend or self.model or self.runner):
+        if self.no_gpu and (self.backend or self.emulated or self.model or self.runner):
             raise UsageError(
-                "--no-gpu runs nothing on a device, and --backend, --model or --runner say on which and how",
+                "--no-gpu runs nothing on a device, and --backend, --emulated, --model or --runner say on "
+                "which and how",
+                code="HARDWARE_REFUSED",
+                hint="leave out one of them",
+            )
+        if self.emulated and (self.backend or self.runner):
+            raise UsageError(
+                "--emulated is this machine's emulated GPU, and --backend or --runner name another device",
                 code="HARDWARE_REFUSED",
                 hint="leave out one of them",
             )
@@ -75,7 +83,7 @@ class HardwareChoice:
                 hint="--runner ssh://host",
             )
 
-    def choose(self, workspace: Workspace, archs: Sequence[str]) -> Hardware:
+    def choose(self, workspace: Workspace, archs: Sequence[str], *, full: bool = False) -> Hardware:
         """The gates that run on hardware; raises RUNNER_URL_BAD. No connection is made yet."""
         from patchkit.device.runner import choose_runner
         from patchkit.gates.hardware import choose_hardware
@@ -91,6 +99,8 @@ class HardwareChoice:
             no_gpu=self.no_gpu,
             runner=runner,
             fresh=self.fresh,
+            emulated=self.emulated,
+            full=full,
         )
 
 
@@ -101,12 +111,13 @@ runner_options = options(
 hardware_options = packed(
     "hardware",
     HardwareChoice,
-    click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU."),
+    click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU, emulated or not."),
     click.option(
         "--backend",
         type=DEVICE,
-        help="Also run the gates that need a device, on this one (default: hip, if the GPU is here).",
+        help="Run the gates that need a device on this one (default: the GPU, or the emulated one).",
     ),
+    click.option("--emulated", is_flag=True, help="Run them on the emulated GPU even if the GPU is here."),
     click.option(
         "--model",
         type=FOLDER,

@@ -22,7 +22,11 @@ if TYPE_CHECKING:  # reading evidence needs none of these
     from patchkit.device.runner import Runner
     from patchkit.series.lock import PinWanted
 
-Verdict = Literal["passed", "failed", "not run"]
+Verdict = Literal["passed", "passed (emulated)", "failed", "not run"]
+
+EMULATED: Verdict = "passed (emulated)"
+"""A gate for a device passed on the emulated GPU: the code that would run was executed, on no hardware."""
+PASSED: frozenset[Verdict] = frozenset({"passed", EMULATED})
 
 _LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
 _T = TypeVar("_T")
@@ -73,14 +77,30 @@ class Identity(Record):
     settings: str
 
 
-class DeviceEvidence(Evidence):
-    """What a gate found on a device. The last two are filled in where it may be taken again later."""
+class EmulatedOn(Record):
+    """An emulated GPU; ``emulator`` is a digest of the sources of what emulates it."""
 
+    gpu: str
+    emulator: str
+
+    def __str__(self) -> str:
+        return f"emulated {self.gpu}, emulator {self.emulator}"
+
+
+class DeviceEvidence(Evidence):
+    """What a gate found on a device, which may be an ``emulated`` one.
+
+    All is filled in where it may be taken again later.
+    """
+
+    emulated: EmulatedOn | None = None
     identity: Identity | None = None
     run_at: str | None = None
 
     def provenance(self) -> Iterator[tuple[str, str]]:
         """When, by whom, on what machine, with what settings."""
+        if self.emulated is not None:
+            yield "GPU", str(self.emulated)
         if self.run_at is not None:
             yield "run at", self.run_at
         if self.identity is not None:
@@ -105,6 +125,11 @@ class GateResult:
     not_run: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether it passed, on hardware or on the emulated GPU."""
+        return self.verdict in PASSED
 
     @classmethod
     def without_compiler(cls, gate: str) -> GateResult:
@@ -145,7 +170,7 @@ class DeviceSetup:
     """What gates on a device are made with.
 
     ``runner`` says where programs run, ``elsewhere`` is that place when it is another machine. ``model`` and
-    ``text`` are the user's.
+    ``text`` are the user's. ``full``: as thorough as they can be, where the default is a sample.
     """
 
     machine: Machine
@@ -153,13 +178,13 @@ class DeviceSetup:
     elsewhere: Elsewhere | None = None
     model: Path | None = None
     text: Path | None = None
+    full: bool = False
 
 
 class Gate(Protocol):
     """One check. ``run`` raises only when the check itself was impossible (no compiler, disk full).
 
-    The class of a gate that runs anywhere has ``make(RunSetup)``, one on a device ``make(DeviceSetup)``, one
-    on an NVIDIA GPU ``make(fresh=...)``, which gives None where there is no such GPU.
+    The class of a gate that runs anywhere has ``make(RunSetup)``, one on a device ``make(DeviceSetup)``.
     """
 
     @property

@@ -2,6 +2,8 @@
 
 Without a model of the user's a small one with random weights is measured: enough to see a loss, but the gains
 that patches promise were measured with real models, so none is asked of it.
+
+On the emulated GPU llama-bench runs once on each side: it comes to its end, and nothing is said of speed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, UsageError
-from patchkit.candidate.build import CandidateBuildFailed, Machine, build_sides, check_device
+from patchkit.candidate.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
 from patchkit.candidate.subject import Subject
 from patchkit.device.bench.conditions import summarise
 from patchkit.device.bench.options import BenchPlan
@@ -26,6 +28,13 @@ from patchkit.device.bench.run import BenchSession, BenchSetup, open_session
 from patchkit.device.bench.statistics import Verdict, bootstrap_median
 from patchkit.device.runner import Runner
 from patchkit.gates.base import Both, Count, DeviceEvidence, DeviceSetup, GateResult, Many, Number, Record
+from patchkit.gates.bench_emulated import (
+    NO_SPEED,
+    BenchBroken,
+    Completed,
+    complete_bench,
+    launches_table,
+)
 from patchkit.gates.blocks import (
     Block,
     Change,
@@ -37,7 +46,8 @@ from patchkit.gates.blocks import (
     figure,
     percent,
 )
-from patchkit.gates.sides import BuiltSides, built_sides
+from patchkit.gates.emulated import not_proven_on, verdict_on
+from patchkit.gates.sides import BuiltSides, built_sides, sides_on
 from patchkit.gpu.models import SmallModel, head_size_of, model_file
 
 ROUNDS = 10
@@ -126,7 +136,10 @@ class Samples(Record):
 
 
 class BenchEvidence(DeviceEvidence):
-    """What was measured where, how each test was judged, and in what state the machine was in each round."""
+    """What was measured where, how each test was judged, and in what state the machine was in each round.
+
+    On the emulated GPU nothing is measured, and ``completed`` has what ran on each side.
+    """
 
     runner: str
     model: str
@@ -137,9 +150,13 @@ class BenchEvidence(DeviceEvidence):
     rounds_taken_from_an_interrupted_run: Count
     backend: str
     sides: BuiltSides
+    completed: Many[Completed] = ()
 
     def blocks(self) -> Iterator[Block]:
         """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
+        if self.completed:
+            yield launches_table(self.completed, str(self.emulated or self.runner))
+            return
         yield from (one.shown for one in self.tests)
         yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
@@ -323,9 +340,14 @@ PROGRAMS = ("llama-bench",)
 # Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
 _GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
 _CPU_MODEL = SmallModel(head_size=64)
+_EMULATED_MODEL = SmallModel(head_size=128)
 # One thread: ggml's threads wait for each other by spinning, which on a busy machine measures the others.
 _CPU_PLAN = BenchPlan(
     prompts=(128,), generated=(16,), depths=(0, 128), batch=128, micro_batch=128, repetitions=7, threads=1
+)
+# A prompt of more than one physical batch, and single tokens, each with an empty and a long KV cache.
+_EMULATED_PLAN = BenchPlan(
+    prompts=(96,), generated=(4,), depths=(0, 512), batch=64, micro_batch=64, repetitions=1, threads=1
 )
 
 
@@ -359,8 +381,11 @@ class BenchOnDevice:
                 hint="--model names a GGUF",
             )
         try:
+            if self.machine.is_emulated:
+                with sides_on(self.machine, subject, PROGRAMS) as emulated:
+                    return self._complete(subject, emulated)
             sides = build_sides(subject, self.machine.backend, PROGRAMS)
-        except CandidateBuildFailed as error:
+        except (CandidateBuildFailed, BenchBroken) as error:
             return GateResult.ended_by(self.name, error)
         small = _CPU_MODEL if self.machine.is_cpu else _GPU_MODEL
         model = self.model or model_file(small, subject.cache_root, subject.reporter)
@@ -382,12 +407,40 @@ class BenchOnDevice:
             backend=self.machine.backend,
             sides=built_sides(sides),
         ).run(subject)
-        not_run = [*result.not_run, *self.machine.not_proven]
+        not_run = [*result.not_run, *not_proven_on(self.machine, subject.archs)]
         if self.model is None and not self.machine.is_cpu:
             not_run.append("the gains that patches promise: they are of real models (--model GGUF)")
         return replace(result, not_run=tuple(not_run))
 
+    def _complete(self, subject: Subject, sides: Sides) -> GateResult:
+        model = self.model or model_file(_EMULATED_MODEL, subject.cache_root, subject.reporter)
+        done = complete_bench(subject, sides, self.machine, self._plan(), model)
+        return GateResult(
+            gate=self.name,
+            verdict=verdict_on(self.machine, ()),
+            summary=(
+                f"llama-bench comes to its end on the {self.machine.told}, both sides, "
+                f"{len(done.after.tests)} tests; no speed is claimed"
+            ),
+            evidence=BenchEvidence(
+                runner=self.runner.name,
+                model=model.name,
+                head_size=head_size_of(model),
+                tests=(),
+                samples=Samples(format=1, tests=()),
+                conditions=(),
+                rounds_taken_from_an_interrupted_run=0,
+                backend=self.machine.backend,
+                sides=built_sides(sides),
+                completed=(done.before, done.after),
+            ),
+            not_run=(NO_SPEED, *not_proven_on(self.machine, subject.archs)),
+            lines=done.lines,
+        )
+
     def _plan(self) -> BenchPlan:
         if self.plan is not None:
             return self.plan
+        if self.machine.is_emulated:
+            return replace(_EMULATED_PLAN, device=self.machine.device)
         return _CPU_PLAN if self.machine.is_cpu else BenchPlan(device=self.machine.device)

@@ -12,17 +12,18 @@ from patchkit.candidate.build import Machine
 from patchkit.device.gpus import detect_gpus
 from patchkit.device.runner import LocalRunner, Runner, SshRunner
 from patchkit.gates.base import DeviceSetup, Gate
+from patchkit.gates.emulated import choose_emulated, emulated_on
 from patchkit.gates.registry import cpu_names, entries, gate_names, load
 from patchkit.gates.reuse import Reusing, model_identity
 
 
-def proven_where(passed: Sequence[str]) -> str:
-    """A sentence for each kind of machine that the gates which passed ran on."""
-    nvidia, device = gate_names("nvidia"), gate_names("device")
+def proven_where(passed: Sequence[str], emulated: Sequence[str] = ()) -> str:
+    """A sentence for each kind of machine that gates passed on; ``emulated`` are those of an emulated GPU."""
+    device = gate_names("device")
     places = {
-        "Proven without a GPU": [gate for gate in passed if gate not in (*nvidia, *device)],
-        "Proven on an NVIDIA GPU": [gate for gate in passed if gate in nvidia],
+        "Proven without a GPU": [gate for gate in passed if gate not in device],
         "Proven on the GPU": [gate for gate in passed if gate in device],
+        "Proven on an emulated GPU": emulated,
     }
     told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
     return " ".join(told) or "Nothing is proven."
@@ -42,7 +43,7 @@ class Hardware:
         return on_cpu if self.backend == "cpu" and on_cpu in cpu_names() else asked
 
 
-def choose_hardware(
+def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     archs: Sequence[str],
     backend: BackendName | None,
     *,
@@ -51,8 +52,10 @@ def choose_hardware(
     no_gpu: bool = False,
     runner: Runner | None = None,
     fresh: bool = False,
+    emulated: bool = False,
+    full: bool = False,
 ) -> Hardware:
-    """The gates for a backend; without one, for the candidate's GPU if this machine has it.
+    """The gates for a backend; without one, for the candidate's GPU, which is emulated if it is not here.
 
     Args:
         archs: the GPUs of the candidate.
@@ -62,34 +65,48 @@ def choose_hardware(
         no_gpu: run none of them.
         runner: where programs run, if not here; it is taken to have the GPU.
         fresh: run gates that passed before, on the same trees and machine, once more.
+        emulated: run them on the emulated GPU, though this machine may have it.
+        full: all cases, where the default on the emulated GPU is a sample.
     """
-    not_here = {entry.name: entry.needs for entry in entries("nvidia", "device")}
+    not_here = {entry.name: entry.needs for entry in entries("device")}
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=not_here)
     found = detect_gpus()
     elsewhere = runner if isinstance(runner, SshRunner) else None
-    if backend is None and (elsewhere or set(found) & set(archs)):
-        backend = "hip"
-    gates: list[Gate] = []
-    for entry in entries("nvidia") if backend != "cpu" else ():
-        gate = load(entry.gate).make(fresh=fresh)
-        if gate is not None:
-            gates.append(gate)
-    if backend is None:
-        here = f"this machine has {', '.join(found)}" if found else "this machine has none"
-        not_here |= dict.fromkeys(gate_names("device"), f"needs {' or '.join(archs)}; {here}")
-    else:
+    machine: Machine | None = None
+    if backend is not None and not emulated:
         machine = Machine(backend=backend)
+    elif not emulated and (elsewhere or set(found) & set(archs)):
+        machine = Machine(backend="hip")
+    elif (arch := choose_emulated(archs)) is not None:
+        machine = Machine(backend="hip", emulates=arch)
+    gates: list[Gate] = []
+    if machine is None:
+        here = f"this machine has {', '.join(found)}" if found else "this machine has none"
+        why = f"needs {' or '.join(archs)}, which is not emulated; {here}"
+        not_here |= dict.fromkeys(gate_names("device"), why)
+    else:
         place = runner or LocalRunner(reporter=NullReporter())
-        setup = DeviceSetup(machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text)
+        setup = DeviceSetup(
+            machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text, full=full
+        )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
+        if machine.is_emulated:
+            settings += ", all cases" if full else ", a sample of the cases"
+        on = emulated_on(machine)
         gates += [
-            Reusing(inner=load(entry.gate).make(setup), runner=place, settings=settings, fresh=fresh)
+            Reusing(
+                inner=load(entry.gate).make(setup),
+                runner=place,
+                settings=settings,
+                fresh=fresh,
+                emulated=on,
+            )
             for entry in entries("device")
         ]
     running = {gate.name for gate in gates}
     return Hardware(
-        backend=backend,
+        backend=None if machine is None else machine.backend,
         gates=tuple(gates),
         not_here={name: why for name, why in not_here.items() if name not in running},
     )

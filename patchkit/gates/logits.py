@@ -35,6 +35,7 @@ from patchkit.device.logits import (
 from patchkit.device.program import Elsewhere, Place
 from patchkit.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.gates.blocks import Block, Row, Table, columns
+from patchkit.gates.emulated import not_proven_on, verdict_on
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.gpu.models import SmallModel, model_file
 
@@ -203,14 +204,14 @@ class LogitsGate:
         worst = max(pairs, key=lambda pair: pair.after.nmse)
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems else "passed",
+            verdict=verdict_on(self.machine, problems),
             summary=(
                 f"{len(pairs)} scenes of {len({pair.model for pair in pairs})} models on "
-                f"{self.machine.device}; {len(problems)} too far from the CPU"
+                f"{self.machine.told}; {len(problems)} too far from the CPU"
             ),
             problems=problems,
             evidence=LogitsEvidence(
-                device=self.machine.device,
+                device=self.machine.told,
                 backend=self.machine.backend,
                 reference="the baseline's CPU backend; without flash attention unless V is quantized",
                 sides=built_sides(sides),
@@ -219,7 +220,7 @@ class LogitsGate:
                 text=read,
             ),
             not_run=(
-                *self.machine.not_proven,
+                *not_proven_on(self.machine, subject.archs),
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
             ),
             lines=(

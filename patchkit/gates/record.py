@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
 
-from patchkit.gates.base import Evidence, Many, Number, Record, Verdict
+from patchkit.gates.base import PASSED, Evidence, Many, Number, Record, Verdict
 from patchkit.gates.blocks import Block, Table
 from patchkit.gates.document import parse_model, read_model
 from patchkit.gates.registry import find_entry, load
@@ -97,6 +97,11 @@ class GateReport(Record):
     def tables(self) -> tuple[Table, ...]:
         """The tables among its blocks, but for empty ones."""
         return tuple(block for block in self.blocks if isinstance(block, Table) and block.rows)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the gate passed, on hardware or on the emulated GPU."""
+        return self.verdict in PASSED
 
     @property
     def has_broken(self) -> bool:

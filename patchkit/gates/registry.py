@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-Place = Literal["anywhere", "nvidia", "device"]
-"""Where a gate runs: on any machine, on an NVIDIA GPU, or on the device that is asked for (GPU or CPU)."""
+Place = Literal["anywhere", "device"]
+"""Where a gate runs: on any machine, or on the device that is asked for (GPU or CPU)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Entry:
     @property
     def needs(self) -> str:
         """Why it cannot run on a machine without a GPU; empty when it can."""
-        return {"anywhere": "", "nvidia": "needs an NVIDIA GPU", "device": "needs the GPU"}[self.place]
+        return "needs the GPU" if self.place == "device" else ""
 
 
 REGISTRY: tuple[Entry, ...] = (
@@ -91,14 +91,6 @@ REGISTRY: tuple[Entry, ...] = (
         reads={"moves": "the kernel moves", "launches": "[launches]"},
     ),
     Entry(
-        name="numerics",
-        place="nvidia",
-        gate="patchkit.gates.numerics.gate:NumericsGate",
-        evidence="patchkit.gates.numerics.evidence:NumericsEvidence",
-        about="the patched kernel's numbers, measured on an NVIDIA GPU",
-        compiles=False,
-    ),
-    Entry(
         name="backend-ops",
         place="device",
         gate="patchkit.gates.backend_ops:BackendOpsGate",
@@ -123,6 +115,10 @@ REGISTRY: tuple[Entry, ...] = (
     ),
 )
 """Every gate, in order of cost."""
+
+
+NO_LONGER = ("numerics",)
+"""Names of gates that earlier versions had: a policy may still name them, and evidence be of them."""
 
 
 def entries(*places: Place) -> tuple[Entry, ...]:

@@ -1,4 +1,8 @@
-"""Evidence of an earlier run on hardware, taken again when nothing that it rests on changed."""
+"""Evidence of an earlier run on a device, taken again when nothing that it rests on changed.
+
+What hardware said stands above what an emulated GPU says: a pass on hardware is never replaced by an emulated
+one, and a failure on hardware is not undone by one.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.build.toolchain import toolchain_identity
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import Job, Runner
-from patchkit.gates.base import DeviceEvidence, Gate, GateResult, Identity
+from patchkit.gates.base import DeviceEvidence, EmulatedOn, Gate, GateResult, Identity
 from patchkit.gates.document import EvidenceMalformed, EvidenceUnreadable
-from patchkit.gates.record import read_gate
+from patchkit.gates.record import GateReport, read_gate
 
 _FORMAT = 1  # of what a gate looks at; a change makes earlier evidence unusable
 _PATIENCE_S = 30.0
+# What this machine lacks for an emulated GPU: a CPU that it was written for, and LLVM's disassembler.
+_CANNOT_EMULATE = frozenset({"EMULATOR_CPU_UNKNOWN", "DISASSEMBLER_MISSING"})
 
 # Kernel, processor, AMD's and NVIDIA's drivers, and the GPUs that AMD's driver knows. One fact a line.
 _FACTS = r"""
@@ -34,11 +41,15 @@ exit 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reusing:
-    """A gate that takes earlier evidence. ``settings`` are its own, as text; ``fresh`` runs it anyway."""
+    """A gate that takes earlier evidence. ``settings`` are its own, as text; ``fresh`` runs it anyway.
+
+    ``emulated`` is the GPU that is emulated for it, if one is.
+    """
 
     inner: Gate
     runner: Runner
     settings: str
+    emulated: EmulatedOn | None = None
     fresh: bool = False
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
@@ -51,18 +62,41 @@ class Reusing:
         """Give the earlier result, or run the gate; raises what the gate raises."""
         identity = self._identity(subject)
         path = subject.cache_root / "evidence" / subject.candidate_tree / f"{self.name}.json"
-        if not self.fresh:
-            earlier = _earlier(path, self.name, identity)
-            if earlier is not None:
-                subject.reporter.info(f"gate {self.name}: {earlier.summary}")
-                return earlier
-        result = self.inner.run(subject)
+        kept = _load(path, self.name)
+        hardwares = kept if self.emulated is not None and _is_hardwares(kept, identity) else None
+        stands = kept is not None and (hardwares is not None or kept.identity == identity)
+        if not self.fresh and kept is not None and stands and kept.gate.has_passed:
+            earlier = kept.again(
+                "on hardware; same trees, tools" if hardwares else "same trees, tools, machine"
+            )
+            subject.reporter.info(f"gate {self.name}: {earlier.summary}")
+            return earlier
+        result = self._run(subject)
+        if hardwares is not None and result.has_passed:
+            return hardwares.beside(path)
         if result.evidence is None:
             return result
-        when = self.now().isoformat(timespec="seconds")
-        return replace(
-            result, evidence=result.evidence.model_copy(update={"identity": identity, "run_at": when})
-        )
+        told: dict[str, object] = {
+            "identity": identity,
+            "run_at": self.now().isoformat(timespec="seconds"),
+        }
+        if self.emulated is not None:
+            told["emulated"] = self.emulated
+        return replace(result, evidence=result.evidence.model_copy(update=told))
+
+    def _run(self, subject: Subject) -> GateResult:
+        """Run the gate; where no GPU can be emulated, that is no fault of the candidate."""
+        try:
+            return self.inner.run(subject)
+        except ToolchainError as error:
+            if self.emulated is None or error.code not in _CANNOT_EMULATE:
+                raise
+            return GateResult(
+                gate=self.name,
+                verdict="not run",
+                summary=f"{self.emulated.gpu} is not here, and cannot be emulated: {error.message}",
+                not_run=(error.hint,) if error.hint else (),
+            )
 
     def _identity(self, subject: Subject) -> Identity:
         toolchain = subject.toolchain
@@ -72,9 +106,16 @@ class Reusing:
             candidate_tree=subject.candidate_tree,
             toolchain=toolchain_identity(toolchain) if toolchain is not None else "none",
             runner=self.runner.name,
-            machine=machine_facts(self.runner),
+            machine=self._machine(),
             settings=self.settings,
         )
+
+    def _machine(self) -> str:
+        """Of a run on an emulated GPU no driver, but the CPU, which computes the reference."""
+        facts = machine_facts(self.runner)
+        if self.emulated is None:
+            return facts
+        return "\n".join([str(self.emulated), *(line for line in facts.splitlines() if line[:4] == "cpu ")])
 
 
 def machine_facts(runner: Runner) -> str:
@@ -92,23 +133,61 @@ def model_identity(model: Path | None) -> str:
     return f"{model.name}, {state.st_size} bytes, changed {state.st_mtime_ns}"
 
 
-def _earlier(path: Path, name: str, identity: Identity) -> GateResult | None:
-    """The result that was kept, when it passed and rests on the same; None for what cannot be read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What an earlier run left of a gate on a device."""
+
+    gate: GateReport
+    evidence: DeviceEvidence
+    identity: Identity
+
+    def again(self, what: str) -> GateResult:
+        """The same result once more; ``what`` has not changed."""
+        summary = self.gate.summary.partition("; evidence of ")[0]
+        return GateResult(
+            gate=self.gate.name,
+            verdict=self.gate.verdict,
+            summary=f"{summary}; evidence of {self.evidence.run_at} taken again ({what})",
+            evidence=self.evidence,
+            not_run=self.gate.not_run,
+            lines=self.gate.lines,
+        )
+
+    def beside(self, path: Path) -> GateResult:
+        """What hardware said, after the gate passed on an emulated GPU."""
+        if self.gate.has_passed:
+            return self.again("on hardware; the emulated GPU agrees today")
+        error = GateError(
+            f"gate {self.gate.name} failed on hardware on {self.evidence.run_at}: {self.gate.summary}",
+            code="GATE_FAILED_ON_HARDWARE",
+            where=Location(path=str(path)),
+            why="it passes on the emulated GPU, which does not undo what hardware showed of the same trees",
+            hint="run it on the machine with that GPU again",
+        )
+        return replace(
+            GateResult.ended_by(self.gate.name, error), evidence=self.evidence, lines=self.gate.lines
+        )
+
+
+def _load(path: Path, name: str) -> _Kept | None:
+    """What lies there; None for what cannot be read, or is of no run on a device."""
     try:
-        kept = read_gate(path.read_bytes(), str(path))
+        gate = read_gate(path.read_bytes(), str(path))
     except (OSError, EvidenceUnreadable, EvidenceMalformed):
         return None
-    evidence = kept.evidence
-    if (kept.name, kept.verdict) != (name, "passed") or not isinstance(evidence, DeviceEvidence):
+    evidence = gate.evidence
+    if gate.name != name or not isinstance(evidence, DeviceEvidence) or evidence.identity is None:
         return None
-    if evidence.identity != identity:
-        return None
-    summary = kept.summary.partition("; evidence of ")[0]
-    return GateResult(
-        gate=name,
-        verdict="passed",
-        summary=f"{summary}; evidence of {evidence.run_at} taken again (same trees, tools, machine)",
-        evidence=evidence,
-        not_run=kept.not_run,
-        lines=kept.lines,
-    )
+    return _Kept(gate=gate, evidence=evidence, identity=evidence.identity)
+
+
+def _is_hardwares(kept: _Kept | None, identity: Identity) -> bool:
+    """Whether it says what hardware did with the same trees, built by the same tools for the same backend."""
+    if kept is None or kept.evidence.emulated is not None or kept.gate.verdict == "not run":
+        return False
+    return _bytes_of(kept.identity) == _bytes_of(identity)
+
+
+def _bytes_of(one: Identity) -> tuple[str, ...]:
+    backend = one.settings.partition(" ")[0]
+    return (one.format, one.baseline_tree, one.candidate_tree, one.toolchain, backend)

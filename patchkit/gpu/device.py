@@ -16,7 +16,10 @@ MEMORY_BYTES = 128 * 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedDevice:
-    """The lines of the device file, see native/runtime/recorder.hpp. Registers per lane, sizes in bytes."""
+    """The lines of the device file, see native/runtime/recorder.hpp. Registers per lane, sizes in bytes.
+
+    ``integrated``: 1 for a GPU that shares its memory with the host and says so.
+    """
 
     arch: str
     name: str
@@ -29,6 +32,7 @@ class PlayedDevice:
     max_vgprs_per_wave: int
     lds_per_block: int
     memory_bytes: int = MEMORY_BYTES
+    integrated: int = 0
 
 
 def device_of(profile: ArchProfile, *, guess_units: bool = False) -> PlayedDevice:

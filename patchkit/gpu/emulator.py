@@ -255,14 +255,16 @@ class _Entry(BaseModel):
 class KernelCount(_Entry):
     """One kernel, or a function that kernels called (without launches of its own).
 
-    ``instructions`` are those that waves executed; ``by_instruction`` has, when it was asked for, each one's
-    text, how often it ran, and whether its result is not defined to the bit.
+    ``instructions`` are those that waves executed, ``seconds`` what that took here by the clock on the wall.
+    ``by_instruction`` has, when it was asked for, each one's text, how often it ran, and whether its result
+    is not defined to the bit.
     """
 
     name: str
     launches: int
     waves: int
     instructions: int
+    seconds: float
     by_instruction: list[tuple[str, int, bool]]
 
 

@@ -74,7 +74,7 @@ def build_stub(compiler: Compiler) -> Path:
         "-D__HIP_PLATFORM_AMD__",
         "-isystem",
         str(toolchain.root / "include"),
-        f"-Wl,-soname,{STUB_NAMES[0]}",
+        f"-Wl,--no-undefined,-soname,{STUB_NAMES[0]}",
         *(str(_NATIVE / name) for name in _STUB_SOURCES),
         "-ldl",
     ]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from patchkit.base.errors import ExitCode, GateError, PatchkitError
+from patchkit.gates.base import EMULATED, DeviceEvidence, GateResult
 from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report
 from patchkit.series.catalogue import GatePolicy
+
+_NOT_ENOUGH = "passed on the emulated GPU, and the policy asks for hardware"
 
 
 class PublishNothing(PatchkitError):
@@ -20,20 +24,39 @@ class PublishNothing(PatchkitError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """``passed`` gates, ``not_run`` ones with the reason, and the required ones among those: ``missing``."""
+    """``passed`` gates, ``emulated`` ones with the GPU that was, ``not_run`` ones with the reason.
+
+    ``missing`` are required ones that did not run, or not on the hardware that the policy asks for;
+    ``needs_hardware`` are required ones that nothing but an emulated GPU passed.
+    """
 
     passed: tuple[str, ...]
+    emulated: tuple[tuple[str, str], ...] = ()
     not_run: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
+    needs_hardware: tuple[str, ...] = ()
 
     @property
     def proven(self) -> bool:
-        """Whether every required gate passed."""
+        """Whether every required gate passed, each where the policy asks for it."""
         return not self.missing
 
+    @property
+    def proof(self) -> Literal["hardware", "emulated", "unproven"]:
+        """How the required gates passed, if all did."""
+        if self.missing:
+            return "unproven"
+        return "emulated" if self.needs_hardware else "hardware"
+
+    @property
+    def with_evidence(self) -> tuple[str, ...]:
+        """The gates that passed, wherever."""
+        return (*self.passed, *(name for name, _ in self.emulated))
+
     def branch(self, archs: Sequence[str], build: int) -> str:
-        """The short name; the unproven one stands beside the other, and never moves it."""
-        return f"patchkit/{'+'.join(archs)}/b{build}{'' if self.proven else '-unproven'}"
+        """The short name; those with less proof stand beside the one of hardware, and never move it."""
+        ending = "" if self.proof == "hardware" else f"-{self.proof}"
+        return f"patchkit/{'+'.join(archs)}/b{build}{ending}"
 
 
 def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decision:
@@ -44,8 +67,8 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
     Raises:
         PublishNothing: the candidate has no patch, whatever is accepted.
         PUBLISH_GATE_FAILED: a gate failed, required or not.
-        PUBLISH_NOT_PROVEN: a required gate did not run, and ``accept_not_run`` is not given, or it is one
-            that needs no GPU.
+        PUBLISH_NOT_PROVEN: a required gate did not run, or not on the hardware that the policy asks for, and
+            ``accept_not_run`` is not given, or it is one that needs no GPU.
     """
     if report.nothing is not None:
         raise PublishNothing(
@@ -72,21 +95,43 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Decis
     ladder = gate_names()
     names = (*ladder, *(name for name in results if name not in ladder))
     passed = tuple(name for name in names if name in results and results[name].verdict == "passed")
+    emulated = tuple(
+        (name, _emulated_on(results[name]))
+        for name in names
+        if name in results and results[name].verdict == EMULATED
+    )
+    on_emulated = {name for name, _ in emulated}
     not_run = tuple(
         (name, results[name].summary if name in results else "no such result")
         for name in ladder
-        if name not in passed
+        if name not in passed and name not in on_emulated
     )
-    missing = tuple(name for name, _ in not_run if name in policy.required)
+    only_emulated = [(name, _NOT_ENOUGH) for name, _ in emulated if name in policy.hardware]
+    open_ones = [*not_run, *only_emulated]
+    missing = tuple(name for name in ladder if name in policy.required and name in dict(open_ones))
     left_out = [name for name in missing if name in gate_names("anywhere")]
     if left_out or (missing and not accept_not_run):
+        where = " where the policy asks for it" if only_emulated and not left_out else ""
         hint = "run them on a machine with the GPU, or add --accept-not-run, which publishes "
         raise GateError(
-            f"required gates did not run: {', '.join(left_out or missing)}; nothing was published",
+            f"required gates did not run{where}: {', '.join(left_out or missing)}; nothing was published",
             code="PUBLISH_NOT_PROVEN",
-            why="; ".join(f"{name}: {why}" for name, why in not_run if name in (left_out or missing)),
+            why="; ".join(f"{name}: {why}" for name, why in open_ones if name in (left_out or missing)),
             hint="they need no GPU: patchkit verify --no-gpu, without --gate"
             if left_out
             else f"{hint}the name with 'unproven' in it",
         )
-    return Decision(passed=passed, not_run=not_run, missing=missing)
+    return Decision(
+        passed=passed,
+        emulated=emulated,
+        not_run=not_run,
+        missing=missing,
+        needs_hardware=tuple(name for name in policy.required if name in on_emulated),
+    )
+
+
+def _emulated_on(result: GateResult) -> str:
+    """What emulated the GPU, as the gate's evidence says."""
+    evidence = result.evidence
+    on = evidence.emulated if isinstance(evidence, DeviceEvidence) else None
+    return "emulated" if on is None else str(on)

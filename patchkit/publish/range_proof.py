@@ -64,7 +64,7 @@ class RangeProof:
         }
 
 
-_PUBLISHED = re.compile(r"refs/heads/patchkit/(?P<archs>[^/]+)/b(?P<build>[0-9]+)(?:-unproven)?")
+_PUBLISHED = re.compile(r"refs/heads/patchkit/(?P<archs>[^/]+)/b(?P<build>[0-9]+)(?:-emulated|-unproven)?")
 
 
 def carry_range(
@@ -79,7 +79,7 @@ def carry_range(
     for ref in refs:
         name = _PUBLISHED.fullmatch(ref)
         if name is not None and name["archs"] == "+".join(archs) and int(name["build"]) != build:
-            # The longer name is the unproven one and sorts behind: the proven one stays.
+            # The shortest name sorts first, and is that with the best proof.
             found.setdefault(int(name["build"]), ref)
     older = [one for one in found if one < build]
     nearest = max(older) if older else min(found, default=None)

@@ -74,7 +74,9 @@ class Published:
         return {
             **fields_of(self, "evidence_ref", "decision"),
             "proven": self.decision.proven,
+            "proof": self.decision.proof,
             "passed": list(self.decision.passed),
+            "emulated": dict(self.decision.emulated),
             "not_run": dict(self.decision.not_run),
             "evidence": {"ref": self.evidence_ref, "commit": self.evidence},
         }
@@ -142,7 +144,7 @@ def _publish(
     ref = f"refs/heads/{branch}"
     before = read_ref(repository, ref)
     files = collect_evidence(
-        report.folder, passed=decision.passed, cache_root=workspace.cache_root, environ=environ
+        report.folder, passed=decision.with_evidence, cache_root=workspace.cache_root, environ=environ
     )
     made, refs = find_same(repository, before, told), dict[str, str]()
     if made is None:

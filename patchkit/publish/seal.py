@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from patchkit.gates.verify import Report
@@ -13,7 +14,14 @@ from patchkit.upstream.refs import read_ref
 from patchkit.upstream.repository import Repository
 
 _WIDTH = 72
-_KEYS = ("Patchkit-Candidate", "Gate-Passed", "Gate-Not-Run", "Range-Proof", "Patchkit-Evidence")
+_KEYS = (
+    "Patchkit-Candidate",
+    "Gate-Passed",
+    "Gate-Emulated",
+    "Gate-Not-Run",
+    "Range-Proof",
+    "Patchkit-Evidence",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +32,11 @@ class Seal:
     decision: Decision
     pin: Pin
     range: RangeProof | None
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The values of the ``Gate-Emulated`` trailers."""
+        return tuple(f"{name} ({where})" for name, where in self.decision.emulated)
 
     @property
     def not_run(self) -> tuple[str, ...]:
@@ -50,17 +63,23 @@ def seal_message(told: Seal, evidence: str) -> str:
     """The message of the seal; ``evidence`` is the ref and id of the evidence."""
     report, decision, pin = told.report, told.decision, told.pin
     what = f"{len(decision.passed)} gates passed" if decision.proven else "unproven"
+    if decision.proof == "emulated":
+        what += f", {len(decision.emulated)} on the emulated GPU"
     subject = f"patchkit: {'+'.join(report.archs)} on b{pin.build}, {what}"
     body = (
         "This commit changes no file. The commits below it are the patches; what was proven of them, with "
         "what and how, lies in the evidence."
     )
-    if not decision.proven:
+    if decision.emulated:
+        names = ", ".join(name for name, _ in decision.emulated)
         body += (
-            f" Required and not run: {', '.join(decision.missing)}. Nothing is known of what they would find."
+            f" No GPU took part in {names}: their code was executed on an emulated one, which has no speed."
         )
+    if not decision.proven:
+        body += f" {' '.join(_missing(decision))}"
     trailers = [f"Patchkit-Candidate: {report.tip}", f"Patchkit-Tree: {report.tree}"]
     trailers += [f"Gate-Passed: {name}" for name in decision.passed]
+    trailers += [f"Gate-Emulated: {line}" for line in told.emulated]
     trailers += [f"Gate-Not-Run: {line}" for line in told.not_run]
     trailers += [
         *(f"Range-Proof: {line}" for line in told.ranges),
@@ -70,6 +89,16 @@ def seal_message(told: Seal, evidence: str) -> str:
     return "\n\n".join([subject, textwrap.fill(body, _WIDTH), "\n".join(trailers)]) + "\n"
 
 
+def _missing(decision: Decision) -> Iterator[str]:
+    on_emulated = dict(decision.emulated)
+    not_run = [name for name in decision.missing if name not in on_emulated]
+    if not_run:
+        yield f"Required and not run: {', '.join(not_run)}. Nothing is known of what they would find."
+    only_emulated = [name for name in decision.missing if name in on_emulated]
+    if only_emulated:
+        yield f"Required on hardware, and run on none: {', '.join(only_emulated)}."
+
+
 def find_same(repository: Repository, tip: str | None, told: Seal) -> Sealed | None:
     """The seal at ``tip``, when it says the same of the same candidate and its evidence is still there."""
     if tip is None:
@@ -77,7 +106,7 @@ def find_same(repository: Repository, tip: str | None, told: Seal) -> Sealed | N
     shape = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x0A)" for key in _KEYS)
     out = repository.git.run("log", "-1", f"--format={shape}", tip, "--").decode("utf-8", "replace")
     found = tuple(tuple(part.strip().splitlines()) for part in out.split("\0"))
-    if found[:-1] != ((told.report.tip,), told.decision.passed, told.not_run, told.ranges):
+    if found[:-1] != ((told.report.tip,), told.decision.passed, told.emulated, told.not_run, told.ranges):
         return None
     ref, _, sha = "".join(found[-1]).partition(" ")
     if read_ref(repository, ref) != sha:

@@ -18,6 +18,9 @@ def find_attention(before: Side, after: Side) -> Iterator[str]:
     if set(old.gates.required) - set(new.gates.required):
         gone = ", ".join(name for name in old.gates.required if name not in new.gates.required)
         yield f"patches/series.toml no longer requires {gone} before a branch is published"
+    if set(old.gates.hardware) - set(new.gates.hardware):
+        gone = ", ".join(name for name in old.gates.hardware if name not in new.gates.hardware)
+        yield f"patches/series.toml no longer asks for hardware for {gone}: an emulated GPU is enough"
     if set(new.folders) - set(old.folders):
         more = ", ".join(name for name in new.folders if name not in old.folders)
         yield f"patches/series.toml lets patches edit more of upstream: {more}"

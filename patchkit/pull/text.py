@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from patchkit.base.text import counted, one_line
 from patchkit.pull.verdict import Finding, GateRow, Judged, Verdict
 
-_MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-", "not needed": "=", "would run": "?"}
+_MARKS = {
+    "passed": "ok",
+    "passed (emulated)": "emu ok",
+    "failed": "FAILED",
+    "not run": "-",
+    "not needed": "=",
+    "would run": "?",
+}
 CLOSING = {
     "passed": "What is listed as ok is proven; what is listed as not run or not proven is not.",
     "blocked": "This pull request must not be merged as it is.",
@@ -70,7 +77,7 @@ def _tree(one: Judged) -> str:
 
 
 def _row(row: GateRow) -> str:
-    if row.state in ("passed", "failed"):
+    if row.has_run:
         return f"{row.summary} ({row.seconds:.1f} s)"
     return f"{row.state}: {row.why}"
 
@@ -117,7 +124,7 @@ def gate_markdown(verdict: Verdict) -> str:
 
 
 def _cell(row: GateRow) -> str:
-    return row.summary if row.state in ("passed", "failed") else row.why
+    return row.summary if row.has_run else row.why
 
 
 def _findings(verdict: Verdict) -> Iterator[str]:

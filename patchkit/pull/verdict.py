@@ -10,7 +10,7 @@ from typing import Literal
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.pull.changes import Part, Pull
 
-RowState = Literal["passed", "failed", "not run", "not needed", "would run"]
+RowState = Literal["passed", "passed (emulated)", "failed", "not run", "not needed", "would run"]
 _STATUS = {"A": "added", "D": "removed"}  # by git's letter
 Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained"]
 
@@ -51,6 +51,11 @@ class GateRow:
     summary: str = ""
     seconds: float = 0.0
     not_proven: tuple[str, ...] = ()
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the gate ran to its end."""
+        return self.state in ("passed", "passed (emulated)", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +119,7 @@ class Verdict:
     @property
     def ran(self) -> tuple[str, ...]:
         """The gates that ran, each once, in order of cost."""
-        rows = [row for one in self.judged for row in one.rows if row.state in ("passed", "failed")]
+        rows = [row for one in self.judged for row in one.rows if row.has_run]
         return tuple(dict.fromkeys(row.gate for row in rows))
 
     @property

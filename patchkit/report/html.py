@@ -15,6 +15,7 @@ from pathlib import Path
 
 import jinja2
 
+from patchkit.gates.base import EMULATED
 from patchkit.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
 from patchkit.gates.record import GateReport
 from patchkit.report.model import Run
@@ -221,7 +222,7 @@ def _step(about: float) -> float:
 _FOLDER = Path(__file__).parent / "page"
 _ROWS = 2000  # of one table; the largest of build 6900 has 559
 _MOST = 1000  # problems, and points that were not proven
-_MARKS = {"passed": "✓", "failed": "✗", "not run": "-"}
+_MARKS = {"passed": "✓", "passed (emulated)": "≈", "failed": "✗", "not run": "-"}
 _MOST_STATES = 8  # as page/style.css has rules for
 
 
@@ -275,7 +276,9 @@ def html_report(run: Run) -> str:
 def _state(run: Run) -> str:
     if run.count("failed") or run.stopped is not None:
         return "failed"
-    return "not-run" if run.count("not run") else "passed"
+    if run.count("not run"):
+        return "not-run"
+    return "passed-emulated" if run.count(EMULATED) else "passed"
 
 
 def _section(number: int, gate: GateReport) -> _Section:

@@ -2,8 +2,8 @@
 
 A gate that failed is a failure with every problem in its text; one that could not be run, or that ended the
 run, is an error; one that did not run is skipped, which no reader takes for passed. What a gate that passed
-leaves out stands in its ``system-out``. The form is that of Ant's task, as Jenkins, GitLab and GitHub's
-actions read it.
+leaves out stands in its ``system-out``, which says so of one that passed on the emulated GPU. The form is
+that of Ant's task, as Jenkins, GitLab and GitHub's actions read it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
+from patchkit.gates.base import EMULATED
 from patchkit.gates.record import GateReport, Problem
 from patchkit.report.model import Run
 
@@ -37,6 +38,9 @@ def junit_report(run: Run) -> str:
         told = f"{run.headline}. {run.nothing}".rstrip()
         ET.SubElement(properties, "property", {"name": "nothing to prove", "value": told})
     for gate in run.gates:
+        if gate.verdict == EMULATED:
+            ET.SubElement(properties, "property", {"name": EMULATED, "value": gate.name})
+    for gate in run.gates:
         _case(suite, gate, "+".join(run.archs))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
@@ -56,7 +60,8 @@ def _case(suite: ET.Element, gate: GateReport, archs: str) -> None:
         _outcome(case, "error", gate, gate.problems)
     elif gate.verdict == "not run":
         ET.SubElement(case, "skipped", {"message": gate.summary})
-    told = [gate.summary, *gate.lines, *(f"not proven: {each}" for each in gate.not_run)]
+    verdict = [gate.verdict] if gate.verdict == EMULATED else []
+    told = [*verdict, gate.summary, *gate.lines, *(f"not proven: {each}" for each in gate.not_run)]
     ET.SubElement(case, "system-out").text = "\n".join(told)
 
 

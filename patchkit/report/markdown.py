@@ -16,7 +16,12 @@ from patchkit.gates.blocks import Table
 from patchkit.gates.record import GateReport, Problem
 from patchkit.report.model import Run
 
-_MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not run": "⚪ not run"}
+_MARKS = {
+    "passed": "✅ passed",
+    "passed (emulated)": "☑️ passed (emulated)",
+    "failed": "❌ failed",
+    "not run": "⚪ not run",
+}
 _ROWS = 50
 _CELL = 300
 _OPEN = 200

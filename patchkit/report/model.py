@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field, SkipValidation
 
@@ -66,10 +66,11 @@ class Run(RunFile):
     @property
     def headline(self) -> str:
         """One sentence that claims no more than was run."""
-        passed, failed, left = (self.count(each) for each in ("passed", "failed", "not run"))
+        passed, emulated, failed, left = map(self.count, get_args(Verdict))
         if self.nothing is not None:
             return "Nothing to prove: the candidate has no patch, it is upstream's own tree; no gate ran"
-        told = f"of {len(self.gates)} gates {passed} passed, {failed} failed, {left} did not run"
+        on_emulated = f"{emulated} passed on an emulated GPU, " if emulated else ""
+        told = f"of {len(self.gates)} gates {passed} passed, {on_emulated}{failed} failed, {left} did not run"
         if failed:
             return f"Does not hold: {told}"
         if self.stopped is not None:

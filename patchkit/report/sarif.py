@@ -3,8 +3,9 @@
 Every problem that lies in a file of the candidate or of the series is a *result*; its first place is the
 location, the others are related locations. Paths are relative to one of two bases: ``UPSTREAM`` is the root
 of the candidate's tree, ``SERIES`` the folder of patches, templates and profiles. A problem without such a
-place, a gate that could not be run and one that did not run are *notifications* of the run: a viewer cannot
-show them at a line, and leaving them out would make a run look clean that proved nothing.
+place, a gate that could not be run, one that did not run and one that passed on the emulated GPU are
+*notifications* of the run: a viewer cannot show them at a line, and leaving them out would make a run look
+clean that proved nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from patchkit.gates.base import EMULATED
 from patchkit.gates.record import GateReport, Place, Problem
 from patchkit.report.model import Run
 
@@ -149,6 +151,9 @@ def _notifications(run: Run) -> Iterator[dict[str, object]]:
             yield _notification(f"gate {gate.name}: {problem.code}: {_message(problem)}{places}", "error")
     for gate, told in ((gate, f"not run: {gate.summary}") for gate in run.gates if gate.verdict == "not run"):
         yield _notification(f"gate {gate.name}: {told}", "warning")
+    for gate in run.gates:
+        if gate.verdict == EMULATED:
+            yield _notification(f"gate {gate.name}: {gate.verdict}: {gate.summary}", "note")
 
 
 def _notification(text: str, level: str) -> dict[str, object]:

@@ -8,26 +8,41 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError
 from patchkit.base.text import counted, near_miss
-from patchkit.gates.registry import gate_names
+from patchkit.gates.registry import NO_LONGER, gate_names
 from patchkit.series.patch import Patch, parse_patch
 from patchkit.series.toml import NotInFile, Prose, Several, TomlTable, load_toml, validate
 
 if TYPE_CHECKING:
     GateName = str
+    DeviceGateName = str
 else:  # so that an error names what is near, and the schema has all of them
     GateName = Literal[gate_names()]
+    DeviceGateName = Literal[gate_names("device")]
+
+
+def _of_today(names: object) -> object:
+    """Names in a list but for those of gates that an earlier version had."""
+    return [name for name in names if name not in NO_LONGER] if isinstance(names, list) else names
+
+
+GateNames = Annotated[Several[GateName], BeforeValidator(_of_today)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy(TomlTable):
-    """``[gates]``: ``optional`` ones may not have run when a branch is published, for the reason ``why``."""
+    """``[gates]``: ``optional`` ones may not have run when a branch is published, for the reason ``why``.
 
-    required: Annotated[Several[GateName], Field(min_length=1)]
-    optional: Several[GateName] = ()
+    Of the ``required`` ones that run on a device, those of ``hardware`` must have passed on the GPU itself;
+    for the others the emulated GPU is enough.
+    """
+
+    required: Annotated[GateNames, Field(min_length=1)]
+    hardware: Several[DeviceGateName] = ()
+    optional: GateNames = ()
     why: Prose
 
     def __post_init__(self) -> None:
@@ -36,6 +51,9 @@ class GatePolicy(TomlTable):
         missing = [gate for gate in gate_names() if gate not in named]
         if twice:
             raise ValueError(f"named twice: {', '.join(twice)}")
+        not_required = [gate for gate in self.hardware if gate not in self.required]
+        if not_required:
+            raise ValueError(f"of hardware, but not required: {', '.join(not_required)}")
         if missing:
             raise ValueError(f"neither required nor optional: {', '.join(missing)}")
 

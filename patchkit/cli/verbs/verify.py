@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from patchkit.gates.verify import Report
     from patchkit.publish.run import Published, PublishRequest
 
-_MARKS = {"passed": "ok", "failed": "FAILED", "not run": "-"}
+_MARKS = {"passed": "ok", "passed (emulated)": "emu ok", "failed": "FAILED", "not run": "-"}
 
 
 class PublishChoice(NamedTuple):
@@ -105,7 +105,9 @@ publish_options = packed(
 @report_options
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
 @click.option(
-    "--full", is_flag=True, help="Also build the whole library, and compare more device code. Slow."
+    "--full",
+    is_flag=True,
+    help="Also build the whole library, compare more device code, run all emulated cases. Slow.",
 )
 def command(
     settings: Settings,
@@ -118,8 +120,10 @@ def command(
 ) -> int:
     """Prove what can be proven of the candidate, and say what was not.
 
-    Gates that need the GPU run when this machine has it. With --backend cpu they run on the CPU backend,
-    under names of their own, which shows that they work and proves nothing of the GPU.
+    Gates that need the GPU run on it when this machine has it, else on an emulated one, where the code for
+    the GPU is executed on the CPU: what passes there is "passed (emulated)", and has no speed. With --backend
+    cpu they run on the CPU backend, under names of their own, which shows that they work and proves nothing
+    of the GPU.
 
     Exit code 1 when a gate fails. A candidate without a patch is upstream's own tree: no gate runs, exit code
     10, and nothing can be published. The evidence is kept in the cache folder, one JSON file per gate. With
@@ -139,7 +143,7 @@ def command(
     report = run_verify(
         workspace,
         archs=chosen.archs,
-        hardware=hardware.choose(workspace, chosen.archs),
+        hardware=hardware.choose(workspace, chosen.archs, full=full),
         upstream=chosen.upstream,
         only=gates,
         full=full,
@@ -174,8 +178,12 @@ def published_lines(published: Published) -> Iterator[str]:
     yield f"{state}: {published.branch}  {published.tip[:12]}, on candidate {published.candidate[:12]}"
     if published.before is not None and not published.unchanged:
         yield f"  it was at {published.before[:12]}"
-    if not published.decision.proven:
-        yield f"  UNPROVEN: {', '.join(published.decision.missing)} did not run"
+    decision = published.decision
+    if not decision.proven:
+        yield f"  UNPROVEN: {', '.join(decision.missing)} did not run, or not on the hardware asked for"
+    if decision.emulated:
+        names = ", ".join(name for name, _ in decision.emulated)
+        yield f"  EMULATED: {names} passed on an emulated GPU; no hardware took part"
     yield f"  evidence: {published.evidence_ref}"
     if published.tag is not None:
         yield f"  signed tag: {published.tag}"
@@ -191,6 +199,7 @@ def published_lines(published: Published) -> Iterator[str]:
 
 
 def _lines(report: Report) -> Iterator[str]:
+    from patchkit.gates.base import EMULATED
     from patchkit.gates.hardware import proven_where
 
     yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
@@ -204,8 +213,9 @@ def _lines(report: Report) -> Iterator[str]:
     elif report.failed:
         yield "FAILED: this candidate must not be published."
     else:
-        ran = [gate.gate for gate in report.gates if gate.verdict == "passed"]
-        yield f"{proven_where(ran)} What is not listed as ok is not proven."
+        passed = [gate.gate for gate in report.gates if gate.verdict == "passed"]
+        emulated = [gate.gate for gate in report.gates if gate.verdict == EMULATED]
+        yield f"{proven_where(passed, emulated)} What is not listed as ok is not proven."
 
 
 def _gate(result: GateResult, width: int) -> Iterator[str]:

@@ -80,8 +80,13 @@ def _job(runner: Runner, folder: Path, arguments: Sequence[str], tag: str, timeo
 
 def read_output(completed: Completed, kept: Path) -> tuple[BenchRow, ...]:
     """The rows that a run wrote; ``kept`` is where its output lies. Raises BENCH_OUTPUT_UNREADABLE."""
+    return read_rows(completed.stdout.decode("utf-8", "replace"), kept)
+
+
+def read_rows(text: str, kept: Path) -> tuple[BenchRow, ...]:
+    """The rows of what a run wrote; ``kept`` is where that lies. Raises BENCH_OUTPUT_UNREADABLE."""
     try:
-        return parse_rows(completed.stdout.decode("utf-8", "replace"), str(kept))
+        return parse_rows(text, str(kept))
     except BenchUnreadable as error:
         # Theirs is the exit code of a file that somebody named: this one a program wrote just now.
         raise ToolchainError(

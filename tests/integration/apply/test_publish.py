@@ -21,6 +21,7 @@ from patchkit.base.errors import GitError
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
+from patchkit.gates.base import EMULATED as EMULATED_PASS
 from patchkit.gates.base import GateResult, Verdict
 from patchkit.gates.registry import gate_names
 from patchkit.gates.verify import Report
@@ -31,6 +32,7 @@ from patchkit.series.folder import find_series_dir
 GATES = gate_names()
 CANDIDATE = "refs/heads/candidate/gfx1151/b1"
 PROVEN = "refs/heads/patchkit/gfx1151/b1"
+EMULATED = f"{PROVEN}-emulated"
 UNPROVEN = f"{PROVEN}-unproven"
 
 
@@ -40,13 +42,14 @@ def ready(finished_world, tmp_path: Path):
     copy = tmp_path / "world"
     shutil.copytree(finished_world.root, copy, symlinks=True)
     world = replace(finished_world, root=copy)
-    _policy(world, optional=("numerics",))
+    _policy(world, optional=("resources",))
     return world
 
 
-def _policy(world, *, optional: Sequence[str]) -> None:
+def _policy(world, *, optional: Sequence[str], hardware: Sequence[str] = ()) -> None:
     quoted = [json.dumps(list(names)) for names in (sorted({*GATES} - {*optional}), optional)]
     text = f'[gates]\nrequired = {quoted[0]}\noptional = {quoted[1]}\nwhy = "for the test"\n'
+    text += f"hardware = {json.dumps(list(hardware))}\n"
     (world.series / "patches" / "series.toml").write_text(f'folders = ["ggml/src/ggml-cuda/"]\n{text}')
 
 
@@ -114,7 +117,7 @@ def test_a_proven_branch_is_the_candidate_and_one_commit_that_changes_nothing(re
     assert ready.git("rev-parse", f"{PROVEN}^", f"{PROVEN}^{{tree}}").split() == [made.tip, made.tree]
     assert refs[CANDIDATE] == made.tip
     text = _message(ready, PROVEN)
-    assert text.count("Gate-Passed: ") == 9
+    assert text.count("Gate-Passed: ") == 8
     assert "Gate-Not-Run" not in text
     assert f"Patchkit-Evidence: {published.evidence_ref} {published.evidence}" in text
     assert refs[published.evidence_ref] == published.evidence
@@ -146,9 +149,9 @@ def test_a_published_branch_on_a_tree_alone_is_handed_over_without_its_seal(read
 
 
 def test_the_evidence_is_whole_and_names_no_folder_of_this_machine(ready, report, publish) -> None:
-    published = publish(report(numerics="not run"))
+    published = publish(report(resources="not run"))
     names = ready.git("ls-tree", "-r", "--name-only", published.evidence).split()
-    assert sorted(names) == sorted([*(f"{n}.json" for n in GATES if n != "numerics"), "report.json"])
+    assert sorted(names) == sorted([*(f"{n}.json" for n in GATES if n != "resources"), "report.json"])
     assert str(ready.cache) not in ready.git("show", f"{published.evidence}:report.json")
     assert '"where": "$PATCHKIT_CACHE/trees"' in ready.git("show", f"{published.evidence}:bench.json")
 
@@ -165,12 +168,12 @@ def test_again_says_so_and_moves_nothing(ready, report, publish) -> None:
     second = publish(report())
     assert (second.unchanged, second.tip, second.evidence) == (True, first.tip, first.evidence)
     assert ready.refs() == before
-    third = publish(report(numerics="not run"))
+    third = publish(report(resources="not run"))
     assert (third.unchanged, third.before) == (False, first.tip)
-    assert "Gate-Not-Run: numerics (numerics not run)" in _message(ready, PROVEN)
+    assert "Gate-Not-Run: resources (resources not run)" in _message(ready, PROVEN)
 
 
-@pytest.mark.parametrize("gate", ["anchors", "numerics", "bench"])
+@pytest.mark.parametrize("gate", ["anchors", "resources", "bench"])
 def test_a_failed_gate_is_never_accepted(ready, report, publish, gate: str) -> None:
     before = ready.refs()
     with refused("PUBLISH_GATE_FAILED", match=gate):
@@ -196,6 +199,47 @@ def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) 
     assert "Gate-Not-Run: bench (bench not run)" in text
     assert "Required and not run: logits, bench." in " ".join(text.split())
     assert "unproven" in text.splitlines()[0]
+
+
+def test_what_passed_on_an_emulated_gpu_is_published_beside_what_hardware_proved(
+    ready, report, publish
+) -> None:
+    first = publish(report())
+    published = publish(report(backend_ops=EMULATED_PASS, logits=EMULATED_PASS, bench=EMULATED_PASS))
+    assert published.branch == "patchkit/gfx1151/b1-emulated"
+    assert (ready.refs()[PROVEN], ready.refs()[EMULATED]) == (first.tip, published.tip)
+    text = _message(ready, EMULATED)
+    assert text.splitlines()[0] == "patchkit: gfx1151 on b1, 5 gates passed, 3 on the emulated GPU"
+    assert "No GPU took part in backend-ops, logits, bench" in " ".join(text.split())
+    for name in ("backend-ops", "logits", "bench"):
+        assert f"Gate-Emulated: {name} (emulated)" in text
+        assert f"Gate-Passed: {name}" not in text
+    names = ready.git("ls-tree", "-r", "--name-only", published.evidence).split()
+    assert {"backend-ops.json", "logits.json", "bench.json"} <= {*names}
+    document = published.as_json()
+    assert (document["proven"], document["proof"], set(document["emulated"])) == (
+        True,
+        "emulated",
+        {"backend-ops", "logits", "bench"},
+    )
+    assert any("EMULATED: backend-ops, logits, bench passed" in line for line in published_lines(published))
+    again = publish(report(backend_ops=EMULATED_PASS, logits=EMULATED_PASS, bench=EMULATED_PASS))
+    assert again.unchanged
+
+
+def test_a_policy_that_asks_for_hardware_is_not_met_by_an_emulated_gpu(ready, report, publish) -> None:
+    _policy(ready, optional=("resources",), hardware=("bench",))
+    made = report(logits=EMULATED_PASS, bench=EMULATED_PASS)
+    with refused("PUBLISH_NOT_PROVEN", match="where the policy asks for it: bench;") as caught:
+        publish(made)
+    assert "bench: passed on the emulated GPU, and the policy asks for hardware" in (caught.value.why or "")
+    published = publish(made, accept_not_run=True)
+    assert ready.refs()[UNPROVEN] == published.tip
+    text = " ".join(_message(ready, UNPROVEN).split())
+    assert "Required on hardware, and run on none: bench." in text
+    assert "Required and not run" not in text
+    assert "Gate-Emulated: bench (emulated)" in text
+    assert publish(report(logits=EMULATED_PASS)).branch == "patchkit/gfx1151/b1-emulated"
 
 
 def test_gates_that_need_no_gpu_are_not_accepted_as_missing(report, publish) -> None:
@@ -293,11 +337,11 @@ def test_a_push_brings_branch_and_evidence(ready, report, publish, remote: Path)
 
 def test_a_push_replaces_only_what_it_was_asked_to(ready, report, publish, remote: Path) -> None:
     first = publish(report(), push=str(remote))
-    made = report(numerics="not run")
+    made = report(resources="not run")
     with refused("PUSH_WOULD_REPLACE") as caught:
         publish(made, push=str(remote))
     assert f"{PROVEN} at {first.tip[:12]}" in (caught.value.why or "")
-    assert "9 gates passed" in (caught.value.why or "")
+    assert "8 gates passed" in (caught.value.why or "")
     assert ready.git("rev-parse", PROVEN, at=remote) == first.tip
     assert ready.refs()[PROVEN] != first.tip, "it is published here"
     second = publish(made, push=str(remote), force_push=True)
@@ -368,7 +412,7 @@ def test_who_has_a_key_signs(ready, report, publish, remote: Path, ssh_key: Path
         ready.git(*check, "verify-tag", published.tag, at=place)
     assert ready.git("rev-parse", f"{published.tag}^{{commit}}") == published.tip
     assert publish(report()).tag == published.tag
-    assert publish(report(numerics="not run"), sign=False).tag is None
+    assert publish(report(resources="not run"), sign=False).tag is None
 
 
 @pytest.mark.extra_tools

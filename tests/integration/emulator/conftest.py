@@ -1,10 +1,10 @@
-"""Programs that run on the executing runtime; what their kernels do is stood in for."""
+"""Programs on the executing runtime: on the emulated GPU, or with something that stands in for it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sdk.flags import Pass
 from patchkit.build.toolchain import Toolchain, hip_flags
-from patchkit.gpu.device import device_of, device_text
+from patchkit.gpu.device import PlayedDevice, device_of, device_text
+from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
 from patchkit.gpu.runtime import build_stub, cxx_of
 from patchkit.series.profile import load_profile
 
@@ -73,28 +74,37 @@ def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory
     return ProgramCompiler(compiler, tmp_path_factory)
 
 
+def _device(checkout: Path) -> PlayedDevice:
+    return replace(device_of(load_profile(checkout / "arch_profiles", "gfx1151")), memory_bytes=2**34)
+
+
+def _run(
+    program: Path, arguments: tuple[str, ...], variables: Mapping[str, str | None]
+) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in variables.items() if value is not None}
+    argv = [str(program), *arguments]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
 @pytest.fixture
 def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) -> Run:
-    """Runs a program on the executing runtime; settings are further variables, None takes one away."""
-    device = replace(device_of(load_profile(checkout / "arch_profiles", "gfx1151")), memory_bytes=2**34)
+    """Runs a program on the executing runtime with the stand-in.
 
-    def start(program: Path, *arguments: str, **settings: str | None) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "device").write_text(device_text(device), "utf-8")
-        variables: dict[str, str | None] = {
-            "PATH": os.environ["PATH"],
-            "LD_LIBRARY_PATH": str(build_stub(compiler)),
-            "PATCHKIT_RECORDER_DEVICE": str(tmp_path / "device"),
-            "PATCHKIT_EMULATOR": str(stand_in),
-            **settings,
-        }
-        environment = {name: value for name, value in variables.items() if value is not None}
-        return subprocess.run(
-            [str(program), *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+    Settings are further variables, None takes one away.
+    """
+    (tmp_path / "device").write_text(device_text(_device(checkout)), "utf-8")
+    given = {
+        "PATH": os.environ["PATH"],
+        "LD_LIBRARY_PATH": str(build_stub(compiler)),
+        "PATCHKIT_RECORDER_DEVICE": str(tmp_path / "device"),
+        "PATCHKIT_EMULATOR": str(stand_in),
+    }
+    return lambda program, *arguments, **settings: _run(program, arguments, {**given, **settings})
 
-    return start
+
+@pytest.fixture
+def emulate(compiler: Compiler, checkout: Path, tmp_path: Path) -> Run:
+    """Runs a program on the emulated GPU. Settings as for ``execute``."""
+    gpu = emulated_gpu(_device(checkout), compiler)
+    given = {"PATH": os.environ["PATH"], **gpu.environment(tmp_path, EmulationOptions())}
+    return lambda program, *arguments, **settings: _run(program, arguments, {**given, **settings})

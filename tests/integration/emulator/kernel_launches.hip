@@ -205,6 +205,11 @@ static void facts(char **) {
     std::printf("%d\n", blocks);
     NEED(hipOccupancyMaxPotentialBlockSize(&blocks, &block, put, 0, 0));
     std::printf("%d %d\n", blocks, block);
+    for (const int lds : {4096, 4097, -1}) {
+        std::printf("%s ", hipGetErrorName(hipFuncSetAttribute(
+                               (void *) big_lds, hipFuncAttributeMaxDynamicSharedMemorySize, lds)));
+    }
+    std::printf("\n");
     hipFunction_t handle;
     NEED(hipGetFuncBySymbol(&handle, (void *) put));
     NEED(hipModuleOccupancyMaxPotentialBlockSize(&blocks, &block, handle, 0, 256));
@@ -229,6 +234,17 @@ static void timed(char **) {
     NEED(hipMemcpy(&back, place, 4, hipMemcpyDeviceToHost));
     std::printf("%d %d %s\n", milliseconds > 0, back,
                 hipGetErrorName(hipExtModuleLaunchKernel(handle, 65, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr)));
+}
+
+static void device(char **) {
+    hipDeviceProp_t properties;
+    NEED(hipGetDeviceProperties(&properties, 0));
+    int integrated = -1, pageable = -1, major = 0;
+    NEED(hipDeviceGetAttribute(&integrated, hipDeviceAttributeIntegrated, 0));
+    NEED(hipDeviceGetAttribute(&pageable, hipDeviceAttributePageableMemoryAccess, 0));
+    NEED(hipDeviceGetAttribute(&major, hipDeviceAttributeComputeCapabilityMajor, 0));
+    std::printf("%s %d %d %d %d %d\n", properties.gcnArchName, properties.integrated, integrated, pageable, major,
+                properties.clockRate);
 }
 
 // The file has words: how many calls, then what the stand-in's talk wants. Each line of the program is one.
@@ -276,7 +292,7 @@ struct program {
 static const program programs[] = {
     PROGRAM(arguments), PROGRAM(cooperative), PROGRAM(variables),        PROGRAM(managed), PROGRAM(modules),
     PROGRAM(load),      PROGRAM(limits),      PROGRAM(facts),            PROGRAM(timed),   PROGRAM(talks),
-    PROGRAM(faults),    PROGRAM(counts),      PROGRAM(launches_unknown),
+    PROGRAM(faults),    PROGRAM(counts),      PROGRAM(launches_unknown), PROGRAM(device),
 };
 
 int main(int, char ** arguments) {

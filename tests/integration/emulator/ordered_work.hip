@@ -261,6 +261,151 @@ static bool destroys_early() {
     return read(x) == 7;
 }
 
+static hipGraph_t capture_add(hipStream_t stream, int * x, int value, bool twice) {
+    hipGraph_t graph;
+    NEED(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal));
+    add<<<1, 1, 0, stream>>>(x, value);
+    if (twice) {
+        add<<<1, 1, 0, stream>>>(x, value);
+    }
+    NEED(hipStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+static bool updates_a_graph() {
+    hipStream_t stream = new_stream();
+    int * x = device_int();
+    NEED(hipDeviceSynchronize());
+    hipGraphExec_t graph;
+    NEED(hipGraphInstantiateWithFlags(&graph, capture_add(stream, x, 1, false), 0));
+    NEED(hipGraphLaunch(graph, stream));
+    hipGraphNode_t node;
+    hipGraphExecUpdateResult result;
+    NEED(hipGraphExecUpdate(graph, capture_add(stream, x, 10, false), &node, &result));
+    NEED(hipGraphLaunch(graph, stream));
+    const hipGraph_t other = capture_add(stream, x, 100, true);
+    size_t nodes = 0;
+    NEED(hipGraphGetNodes(other, nullptr, &nodes));
+    const bool is_refused = hipGraphExecUpdate(graph, other, &node, &result) == hipErrorGraphExecUpdateFailure &&
+                            result == hipGraphExecUpdateErrorTopologyChanged;
+    NEED(hipStreamSynchronize(stream));
+    return is_refused && nodes == 2 && read(x) == 11;
+}
+
+static bool captures_a_graph_in_a_graph() {
+    hipStream_t stream = new_stream();
+    int * x = device_int();
+    NEED(hipDeviceSynchronize());
+    hipGraphExec_t inner, outer;
+    NEED(hipGraphInstantiate(&inner, capture_add(stream, x, 1, true), nullptr, nullptr, 0));
+    hipGraph_t graph;
+    NEED(hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed));
+    NEED(hipGraphLaunch(inner, stream));
+    add<<<1, 1, 0, stream>>>(x, 10);
+    NEED(hipStreamEndCapture(stream, &graph));
+    NEED(hipGraphInstantiate(&outer, graph, nullptr, nullptr, 0));
+    NEED(hipGraphLaunch(outer, stream));
+    NEED(hipGraphLaunch(outer, stream));
+    NEED(hipStreamSynchronize(stream));
+    return read(x) == 24;
+}
+
+static bool reads_a_captured_source_when_launched() {
+    hipStream_t stream = new_stream();
+    int * x = device_int();
+    int source = 1;
+    NEED(hipDeviceSynchronize());
+    hipGraph_t graph;
+    hipGraphExec_t executable;
+    NEED(hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed));
+    NEED(hipMemcpyAsync(x, &source, sizeof(int), hipMemcpyHostToDevice, stream));
+    NEED(hipStreamEndCapture(stream, &graph));
+    NEED(hipGraphInstantiate(&executable, graph, nullptr, nullptr, 0));
+    source = 2;
+    NEED(hipGraphLaunch(executable, stream));
+    NEED(hipStreamSynchronize(stream));
+    return read(x) == 2;
+}
+
+// What may not be done to a stream that is captured makes the capture useless.
+static bool is_told_what_a_capture_forbids() {
+    hipStream_t stream = new_stream(), other = new_stream();
+    hipEvent_t event = new_event(), outside = new_event();
+    hipGraph_t graph;
+    int * x = device_int();
+    const auto begin = [&] { NEED(hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed)); };
+    bool held = hipStreamEndCapture(stream, &graph) == hipErrorIllegalState;
+    const auto ends_with = [&](hipError_t error) { held = held && hipStreamEndCapture(stream, &graph) == error; };
+    const auto gives = [&](hipError_t got, hipError_t expected) { held = held && got == expected; };
+
+    begin();
+    gives(hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed), hipErrorIllegalState);
+    ends_with(hipSuccess);
+    begin();
+    gives(hipStreamSynchronize(stream), hipErrorStreamCaptureUnsupported);
+    hipStreamCaptureStatus status;
+    unsigned long long id = 0;
+    NEED(hipStreamGetCaptureInfo(stream, &status, &id));
+    held = held && status == hipStreamCaptureStatusInvalidated;
+    ends_with(hipErrorStreamCaptureInvalidated);
+    begin();
+    NEED(hipEventRecord(event, stream));
+    gives(hipEventQuery(event), hipErrorCapturedEvent);
+    ends_with(hipErrorStreamCaptureInvalidated);
+    begin();
+    add<<<1, 1, 0, stream>>>(x, 1);
+    NEED(hipEventRecord(event, stream));
+    NEED(hipStreamWaitEvent(other, event, 0));
+    gives(hipStreamEndCapture(other, &graph), hipErrorStreamCaptureUnmatched);
+    add<<<1, 1, 0, other>>>(x, 1);
+    ends_with(hipErrorStreamCaptureUnjoined);
+    NEED(hipEventRecord(outside, other));
+    begin();
+    gives(hipStreamWaitEvent(stream, outside, 0), hipErrorStreamCaptureIsolation);
+    ends_with(hipErrorStreamCaptureInvalidated);
+    gives(hipStreamBeginCapture(nullptr, hipStreamCaptureModeRelaxed), hipErrorStreamCaptureUnsupported);
+    return held && read(x) == 0; // and nothing of it ran
+}
+
+static bool is_told_what_a_host_function_may_not_do() {
+    hipStream_t stream = new_stream();
+    static hipError_t answers[3];
+    static int * x = device_int();
+    NEED(hipLaunchHostFunc(
+        stream,
+        [](void *) {
+            answers[0] = hipDeviceSynchronize();
+            answers[1] = hipMemsetAsync(x, 0, 4, nullptr);
+            answers[2] = hipFree(x);
+        },
+        nullptr));
+    NEED(hipStreamSynchronize(stream));
+    return answers[0] == hipErrorNotSupported && answers[1] == hipErrorNotSupported &&
+           answers[2] == hipErrorNotSupported;
+}
+
+static bool shares_a_stream_between_threads() {
+    hipStream_t stream = new_stream();
+    int * x = device_int();
+    NEED(hipDeviceSynchronize());
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([=] {
+            for (int i = 0; i < 25; ++i) {
+                add<<<1, 1, 0, stream>>>(x, 1);
+                if (i % 10 == thread) {
+                    NEED(hipStreamSynchronize(stream));
+                }
+            }
+        });
+    }
+    for (std::thread & one : threads) {
+        one.join();
+    }
+    NEED(hipStreamSynchronize(stream));
+    return read(x) == 100;
+}
+
 // Programs that rely on more than HIP promises.
 
 static bool reads_without_waiting() {
@@ -326,6 +471,32 @@ static bool trusts_memset() {
     return *y == 1;
 }
 
+static bool trusts_new_memory() {
+    constexpr size_t size = 40 << 20;
+    unsigned char * x = nullptr;
+    NEED(hipMalloc((void **) &x, size));
+    unsigned char found[3] = {};
+    NEED(hipMemcpy(&found[0], x, 1, hipMemcpyDeviceToHost));
+    NEED(hipMemcpy(&found[1], x + size / 2, 1, hipMemcpyDeviceToHost));
+    NEED(hipMemcpy(&found[2], x + size - 1, 1, hipMemcpyDeviceToHost));
+    return found[0] == 0 && found[1] == 0 && found[2] == 0;
+}
+
+static bool clears_new_memory() {
+    constexpr size_t size = 40 << 20;
+    unsigned char * x = nullptr;
+    NEED(hipMalloc((void **) &x, size));
+    NEED(hipMemset(x + 5, 0, size - 10));
+    std::vector<unsigned char> found(size, 1);
+    NEED(hipMemcpy(found.data(), x, size, hipMemcpyDeviceToHost));
+    for (size_t i = 5; i < size - 5; ++i) {
+        if (found[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 struct program {
     const char * name;
     bool (*run)();
@@ -341,9 +512,13 @@ static const program programs[] = {
     PROGRAM(frees_after_launching),    PROGRAM(leaves_the_end_to_the_runtime),
     PROGRAM(calls_the_host),           PROGRAM(measures_time),
     PROGRAM(replays_a_graph),          PROGRAM(destroys_early),
+    PROGRAM(updates_a_graph),          PROGRAM(captures_a_graph_in_a_graph),
+    PROGRAM(reads_a_captured_source_when_launched), PROGRAM(is_told_what_a_capture_forbids),
+    PROGRAM(is_told_what_a_host_function_may_not_do), PROGRAM(shares_a_stream_between_threads),
     PROGRAM(reads_without_waiting),    PROGRAM(reuses_a_pinned_source),
     PROGRAM(forgets_the_event),        PROGRAM(trusts_the_default_stream_too_far),
     PROGRAM(overwrites_what_is_still_read), PROGRAM(trusts_memset),
+    PROGRAM(trusts_new_memory),        PROGRAM(clears_new_memory),
 };
 
 int main(int, char ** arguments) {

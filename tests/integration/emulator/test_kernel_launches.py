@@ -71,8 +71,8 @@ def test_blocks_of_a_cooperative_launch_get_what_they_meet_at_and_have_to_fit(pr
     assert refused == "hipErrorCooperativeLaunchTooLarge"
 
 
-def test_variables_of_the_device_are_read_and_written_by_name(program, execute):
-    done = execute(program, "variables")
+def test_variables_of_the_device_are_read_and_written_by_name(program, emulate):
+    done = emulate(program, "variables")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         *("42", "100", "16 2", "9"),
@@ -80,8 +80,8 @@ def test_variables_of_the_device_are_read_and_written_by_name(program, execute):
     ]
 
 
-def test_host_and_device_share_a_managed_variable(program, execute):
-    done = execute(program, "managed")
+def test_host_and_device_share_a_managed_variable(program, emulate):
+    done = emulate(program, "managed")
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
 
 
@@ -101,12 +101,14 @@ def images(compile_program, tmp_path_factory) -> dict[str, Path]:
         compile_program.device("kernel_launches", made[name], *flags)
     made["broken"] = folder / "broken"
     made["broken"].write_bytes(made["elf"].read_bytes()[:2000])
+    made["empty"] = folder / "empty"
+    made["empty"].touch()
     return made
 
 
-def test_modules_are_loaded_from_code_objects_and_bundles(program, execute, images):
+def test_modules_are_loaded_from_code_objects_and_bundles(program, emulate, images):
     files = [str(images[name]) for name in ("elf", "bundle", "compressed")]
-    done = execute(program, "modules", *files)
+    done = emulate(program, "modules", *files)
     assert (done.returncode, done.stderr) == (0, "")
     used = ["5", "6", "4 41", "8", "1 1024", "hipErrorNotFound", "hipErrorNotFound hipErrorInvalidHandle"]
     assert done.stdout.splitlines() == used * 6
@@ -117,6 +119,7 @@ def test_modules_are_loaded_from_code_objects_and_bundles(program, execute, imag
     [
         ("other", "hipErrorNoBinaryForGpu", "no code for gfx1151, it has code for gfx1100"),
         ("broken", "hipErrorInvalidImage", "the device code cannot be loaded"),
+        ("empty", "hipErrorInvalidImage", "the device code cannot be loaded"),
         ("absent", "hipErrorFileNotFound", ""),
     ],
 )
@@ -126,8 +129,8 @@ def test_a_module_that_cannot_be_loaded_says_why(program, execute, images, name,
     assert says in done.stderr
 
 
-def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(program, execute):
-    done = execute(program, "limits")
+def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(program, emulate):
+    done = emulate(program, "limits")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "hipErrorInvalidValue",  # no blocks
@@ -140,19 +143,36 @@ def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(prog
     ]
 
 
-def test_facts_of_a_kernel_come_from_its_code(program, execute):
-    done = execute(program, "facts")
+def test_facts_of_a_kernel_come_from_its_code(program, emulate):
+    done = emulate(program, "facts")
     assert (done.returncode, done.stderr) == (0, "")
-    lds, small, resident, proposed, limited = done.stdout.splitlines()
+    lds, small, resident, proposed, allowed, limited = done.stdout.splitlines()
+    assert allowed.split() == ["hipSuccess", "hipErrorInvalidValue", "hipErrorInvalidValue"]
     assert (lds, small) == (f"{60 * 1024} 1024 {4 * 1024}", "64 1")
     assert resident == "1"  # by LDS
     assert proposed == f"{20 * 2} 1024"  # 64 waves on each of 20 WGPs are two blocks
     assert limited == f"{20 * 8} 256"
 
 
-def test_events_around_one_launch_have_its_time_and_threads_make_whole_blocks(program, execute):
-    done = execute(program, "timed")
+def test_events_around_one_launch_have_its_time_and_threads_make_whole_blocks(program, emulate):
+    done = emulate(program, "timed")
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 8 hipErrorInvalidValue\n", "")
+
+
+@pytest.mark.parametrize("integrated", ["0", "1"])
+def test_the_device_says_what_its_file_says(program, execute, tmp_path, integrated):
+    text = (tmp_path / "device").read_text("utf-8")
+    (tmp_path / "other").write_text(text.replace("integrated 0", f"integrated {integrated}"), "utf-8")
+    done = execute(program, "device", PATCHKIT_RECORDER_DEVICE=str(tmp_path / "other"))
+    assert (done.returncode, done.stdout) == (0, f"gfx1151 {integrated} {integrated} 0 11 0\n")
+
+
+def test_a_device_that_is_integrated_by_half_is_refused(program, execute, tmp_path):
+    text = (tmp_path / "device").read_text("utf-8")
+    (tmp_path / "other").write_text(text.replace("integrated 0", "integrated 2"), "utf-8")
+    done = execute(program, "device", PATCHKIT_RECORDER_DEVICE=str(tmp_path / "other"))
+    assert (done.returncode, done.stdout) == (86, "")
+    assert "integrated of the device file is neither 0 nor 1: 2" in done.stderr
 
 
 # Printf.
@@ -243,7 +263,7 @@ def test_the_report_has_what_ran(program, execute, tmp_path):
     assert execute(program, "counts", **settings).returncode == 0
     report = json.loads((tmp_path / "report").read_text())
     assert (report["arch"], report["schedule"], report["on_cpu"], report["fault"]) == (
-        *("gfx1151", "late", {}, None),
+        *("gfx1151", "late", [], None),
     )
     assert [(kernel["name"], kernel["launches"], kernel["instructions"]) for kernel in report["kernels"]] == [
         ("_Z3putPii", 3, 9),

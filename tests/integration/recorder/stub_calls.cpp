@@ -6,6 +6,8 @@
 // bad pointer there, and the stub answers by kind of argument (patchkit/gpu/native/runtime/answers.hpp).
 #include "stub_probe.hpp"
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // they are there all the same
+
 #include <cstring>
 
 namespace {
@@ -15,6 +17,20 @@ hipError_t (*const malloc_async)(void **, size_t, hipStream_t) = hipMallocAsync;
 hipError_t (*const launch_cooperative)(const void *, dim3, dim3, void **, unsigned, hipStream_t) =
     hipLaunchCooperativeKernel;
 hipError_t (*const resident_blocks)(int *, const void *, int, size_t) = hipOccupancyMaxActiveBlocksPerMultiprocessor;
+hipError_t (*const resident_blocks_with_flags)(int *, const void *, int, size_t, unsigned) =
+    hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
+hipError_t (*const best_block)(int *, int *, const void *, size_t, int) = hipOccupancyMaxPotentialBlockSize;
+hipError_t (*const malloc_from_pool)(void **, size_t, hipMemPool_t, hipStream_t) = hipMallocFromPoolAsync;
+hipError_t (*const launch_with_events)(const void *, dim3, dim3, void **, size_t, hipStream_t, hipEvent_t, hipEvent_t,
+                                       int) = hipExtLaunchKernel;
+hipError_t (*const symbol_address)(void **, const void *) = hipGetSymbolAddress;
+hipError_t (*const symbol_size)(size_t *, const void *) = hipGetSymbolSize;
+hipError_t (*const to_symbol)(const void *, const void *, size_t, size_t, hipMemcpyKind) = hipMemcpyToSymbol;
+hipError_t (*const to_symbol_async)(const void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t) =
+    hipMemcpyToSymbolAsync;
+hipError_t (*const from_symbol)(void *, const void *, size_t, size_t, hipMemcpyKind) = hipMemcpyFromSymbol;
+hipError_t (*const from_symbol_async)(void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t) =
+    hipMemcpyFromSymbolAsync;
 
 hipError_t only_free(size_t * free) { return hipMemGetInfo(free, nullptr); }
 
@@ -28,6 +44,31 @@ void devices() {
     row(CALL(hipDeviceReset), hipSuccess);
     row(CALL(hipGetDevicePropertiesR0600), hipSuccess, place<hipDeviceProp_t>("prop"), device("id"));
     row(CALL(hipDeviceGet), hipSuccess, place<hipDevice_t>("device"), device("ordinal"));
+    row(CALL(hipChooseDeviceR0600), hipSuccess, place<int>("id"),
+        place_at<const hipDeviceProp_t *>("prop", hipErrorInvalidValue));
+    row(CALL(hipDriverGetVersion), hipSuccess, place<int>("version"));
+    row(CALL(hipRuntimeGetVersion), hipSuccess, place<int>("version"));
+    row(CALL(hipDeviceGetName), hipSuccess, place<char>("name"), plain(64), device("device"));
+    row(CALL(hipDeviceTotalMem), hipSuccess, place<size_t>("bytes"), device("device"));
+    row(CALL(hipDeviceComputeCapability), hipSuccess, place<int>("major"), place<int>("minor"), device("device"));
+    row(CALL(hipDeviceGetUuid), hipSuccess, place<hipUUID>("uuid"), device("device"));
+    row(CALL(hipDeviceGetByPCIBusId), hipSuccess, place<int>("device"),
+        argument<const char *>{"0000:01:00.0",
+                               {
+                                   {"id null", hipErrorInvalidValue, nullptr},
+                                   {"id of nobody", hipErrorInvalidValue, "0000:02:00.0"},
+                               }});
+    row(CALL(hipDeviceGetP2PAttribute), hipErrorInvalidDevice, place<int>("value"), plain(hipDevP2PAttrAccessSupported),
+        device("from"), device("to"));
+    row(CALL(hipGetDeviceFlags), hipSuccess, place<unsigned>("flags"));
+    row(CALL(hipDeviceSetCacheConfig), hipSuccess, plain(hipFuncCachePreferNone));
+    row(CALL(hipDeviceGetCacheConfig), hipSuccess, place<hipFuncCache_t>("config"));
+    row(CALL(hipDeviceSetSharedMemConfig), hipSuccess, plain(hipSharedMemBankSizeFourByte));
+    row(CALL(hipDeviceGetSharedMemConfig), hipSuccess, place<hipSharedMemConfig>("config"));
+    row(CALL(hipDeviceGetLimit), hipErrorUnsupportedLimit, place<size_t>("value"), plain(hipLimitStackSize));
+    row(CALL(hipDeviceSetLimit), hipErrorUnsupportedLimit, plain(hipLimitStackSize), plain(size_t(1024)));
+    row(CALL(hipDeviceGetStreamPriorityRange), hipSuccess, place<int>("least", hipSuccess),
+        place<int>("greatest", hipSuccess));
     row(CALL(hipDeviceGetAttribute), hipSuccess, place<int>("value"), plain(hipDeviceAttributeWarpSize), device("id"));
     row(CALL(hipDeviceGetPCIBusId), hipSuccess, place<char>("id"), plain(13), device("device"));
     row(CALL(hipDeviceCanAccessPeer), hipSuccess, place<int>("can"), device("id"), device("peer"));
@@ -46,6 +87,14 @@ void devices() {
 void errors() {
     row(CALL(hipGetLastError), hipSuccess);
     row(CALL(hipPeekAtLastError), hipSuccess);
+    row(CALL(hipExtGetLastError), hipSuccess);
+    row(CALL(hipDrvGetErrorName), hipSuccess, plain(hipErrorNotReady), place<const char *>("name"));
+    row(CALL(hipDrvGetErrorString), hipSuccess, plain(hipErrorNotReady), place<const char *>("text"));
+    holds("hipDrvGetErrorName", "an error that nobody knows", [] {
+        const char * name = nullptr;
+        return hipDrvGetErrorName(hipError_t(12345), &name) == hipErrorInvalidValue &&
+               std::strcmp(name, "hipErrorUnknown") == 0;
+    });
     row("hipGetErrorName", +[](hipError_t error) { return std::strcmp(hipGetErrorName(error), "hipErrorUnknown"); }, 0,
         plain(hipError_t(12345)));
     row("hipGetErrorString", +[](hipError_t error) { return std::strcmp(hipGetErrorString(error), "unknown error"); },
@@ -81,6 +130,19 @@ void obtaining() {
     row(CALL(hipExtMallocWithFlags), hipSuccess, place<void *>("pointer"), plain(bytes), plain(0u));
     row("hipMallocAsync", malloc_async, hipSuccess, place<void *>("pointer"), plain(bytes),
         stream(hipErrorInvalidHandle));
+    row(CALL(hipHostAlloc), hipSuccess, place<void *>("pointer"), plain(bytes), plain(0u));
+    row(CALL(hipMallocHost), hipSuccess, place<void *>("pointer"), plain(bytes));
+    row(CALL(hipMemAllocHost), hipSuccess, place<void *>("pointer"), plain(bytes));
+    row(CALL(hipMallocPitch), hipSuccess, place<void *>("pointer"), place<size_t>("pitch"), plain(bytes),
+        plain(size_t(2)));
+    holds("hipMallocPitch", "rows begin at multiples of 256 bytes", [] {
+        void * pointer = nullptr;
+        size_t pitch = 0;
+        return hipMallocPitch(&pointer, &pitch, 257, 3) == hipSuccess && pitch == 512 &&
+               hipMallocPitch(&pointer, &pitch, 16, SIZE_MAX / 64) == hipErrorOutOfMemory &&
+               hipMallocPitch(&pointer, &pitch, SIZE_MAX, 1) == hipErrorInvalidValue &&
+               hipMallocPitch(&pointer, &pitch, 0, 1) == hipSuccess && pointer == nullptr;
+    });
     holds("hipMalloc", "no bytes are null and no error", [] {
         void * pointer = allocated();
         return hipMalloc(&pointer, 0) == hipSuccess && pointer == nullptr;
@@ -90,6 +152,7 @@ void obtaining() {
     row(CALL(hipHostFree), hipSuccess, freeable("pointer", on_host, hipSuccess, hipErrorInvalidValue));
     row(CALL(hipFreeAsync), hipSuccess, freeable("pointer", allocated, hipErrorInvalidValue, hipErrorInvalidValue),
         stream(hipErrorInvalidHandle));
+    row(CALL(hipFreeHost), hipSuccess, freeable("pointer", on_host, hipSuccess, hipErrorInvalidValue));
     // The runtime takes either call for either memory, whatever the header says.
     row("hipFree", hipFree, hipSuccess, freeable("host memory", on_host, hipSuccess, hipErrorInvalidDevicePointer));
     row("hipHostFree", hipHostFree, hipSuccess, freeable("device memory", allocated, hipSuccess, hipErrorInvalidValue));
@@ -121,6 +184,26 @@ void obtaining() {
                 {"host on the device", hipSuccess, allocated()},
             }},
         plain(0u));
+    row(CALL(hipHostGetFlags), hipSuccess, place<unsigned>("flags"),
+        own{on_host(),
+            {
+                {"host null", hipErrorInvalidValue, nullptr},
+                {"host made up", hipErrorInvalidValue, made_up<void *>()},
+                {"host on the device", hipErrorInvalidValue, allocated()},
+            }});
+    row(CALL(hipMemGetAddressRange), hipSuccess, place<hipDeviceptr_t>("base"), place<size_t>("size"),
+        argument<hipDeviceptr_t>{static_cast<char *>(allocated()) + 5,
+                                 {
+                                     {"pointer null", hipErrorNotFound, nullptr},
+                                     {"pointer made up", hipErrorNotFound, made_up<hipDeviceptr_t>()},
+                                 }});
+    row(CALL(hipMemPtrGetInfo), hipSuccess,
+        own{allocated(),
+            {
+                {"pointer null", hipErrorInvalidValue, nullptr},
+                {"pointer made up", hipErrorInvalidValue, made_up<void *>()},
+            }},
+        place<size_t>("size"));
     row(CALL(hipPointerGetAttributes), hipSuccess, place<hipPointerAttribute_t>("attributes"),
         argument<const void *>{allocated(),
                                {
@@ -138,7 +221,51 @@ void obtaining() {
     });
 }
 
+void pooling() {
+    row(CALL(hipDeviceGetDefaultMemPool), hipSuccess, place<hipMemPool_t>("pool"), device("device"));
+    row(CALL(hipDeviceGetMemPool), hipSuccess, place<hipMemPool_t>("pool"), device("device", hipErrorInvalidValue));
+    row(CALL(hipDeviceSetMemPool), hipSuccess, device("device", hipErrorInvalidValue), pool());
+    row(CALL(hipMemPoolCreate), hipSuccess, place<hipMemPool_t>("pool"),
+        place_at<const hipMemPoolProps *>("properties", hipErrorInvalidValue));
+    row(CALL(hipMemPoolDestroy), hipErrorInvalidValue, pool()); // the default one
+    row(CALL(hipMemPoolTrimTo), hipSuccess, pool(), plain(size_t(0)));
+    row(CALL(hipMemPoolSetAttribute), hipSuccess, pool(), plain(hipMemPoolAttrReleaseThreshold), place<void>("value"));
+    row(CALL(hipMemPoolGetAttribute), hipSuccess, pool(), plain(hipMemPoolAttrReleaseThreshold), place<void>("value"));
+    row("hipMallocFromPoolAsync", malloc_from_pool, hipSuccess, place<void *>("pointer"), plain(bytes), pool(),
+        stream(hipErrorInvalidHandle));
+    holds("hipMemPoolDestroy", "a pool of the program, once", [] {
+        hipMemPool_t pool = nullptr, current = nullptr;
+        const hipMemPoolProps properties = {};
+        return hipMemPoolCreate(&pool, &properties) == hipSuccess && hipDeviceSetMemPool(0, pool) == hipSuccess &&
+               hipMemPoolDestroy(pool) == hipSuccess && hipMemPoolDestroy(pool) == hipErrorInvalidValue &&
+               hipDeviceGetMemPool(&current, 0) == hipSuccess && current != pool;
+    });
+    holds("hipMemPoolGetAttribute", "what was set", [] {
+        hipMemPool_t pool = nullptr;
+        uint64_t given = 12345, got = 0;
+        return hipDeviceGetDefaultMemPool(&pool, 0) == hipSuccess &&
+               hipMemPoolSetAttribute(pool, hipMemPoolAttrReleaseThreshold, &given) == hipSuccess &&
+               hipMemPoolGetAttribute(pool, hipMemPoolAttrReleaseThreshold, &got) == hipSuccess && got == given;
+    });
+}
+
 void copying() {
+    row(CALL(hipMemPrefetchAsync), hipSuccess,
+        argument<const void *>{allocated(),
+                               {
+                                   {"pointer null", hipErrorInvalidValue, nullptr},
+                                   {"pointer made up", hipErrorNotSupported, made_up<const void *>()},
+                                   {"pointer 16 bytes before its end", hipErrorInvalidValue,
+                                    static_cast<char *>(allocated()) + bytes - 16},
+                               }},
+        plain(size_t(64)),
+        argument<int>{0,
+                      {
+                          {"device the host", hipSuccess, hipCpuDeviceId},
+                          {"device -2", hipErrorInvalidDevice, -2},
+                          {"device 1", hipErrorInvalidDevice, 1},
+                      }},
+        stream(hipErrorContextIsDestroyed));
     row(CALL(hipMemAdvise), hipSuccess, memory<const void *>("pointer"), plain(size_t(64)),
         plain(hipMemAdviseSetCoarseGrain),
         argument<int>{0,
@@ -156,6 +283,47 @@ void copying() {
         plain(hipMemcpyDefault));
     row(CALL(hipMemcpyAsync), hipSuccess, memory("to"), memory<const void *>("from"), plain(size_t(64)),
         plain(hipMemcpyDefault), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemset_spt), hipSuccess, memory("pointer"), plain(1), plain(size_t(64)));
+    row(CALL(hipMemsetAsync_spt), hipSuccess, memory("pointer"), plain(1), plain(size_t(64)),
+        stream(hipErrorInvalidHandle));
+    row(CALL(hipMemsetD8), hipSuccess, memory("pointer"), plain<unsigned char>(1), plain(size_t(64)));
+    row(CALL(hipMemsetD8Async), hipSuccess, memory("pointer"), plain<unsigned char>(1), plain(size_t(64)),
+        stream(hipErrorInvalidHandle));
+    row(CALL(hipMemsetD16), hipSuccess, memory("pointer"), plain<unsigned short>(1), plain(size_t(32)));
+    row(CALL(hipMemsetD16Async), hipSuccess, memory("pointer"), plain<unsigned short>(1), plain(size_t(32)),
+        stream(hipErrorInvalidHandle));
+    row(CALL(hipMemsetD32), hipSuccess, memory("pointer"), plain(1), plain(size_t(16)));
+    row(CALL(hipMemsetD32Async), hipSuccess, memory("pointer"), plain(1), plain(size_t(16)),
+        stream(hipErrorInvalidHandle));
+    row(CALL(hipMemset2D), hipSuccess, memory("pointer"), plain(size_t(16)), plain(1), plain(size_t(16)),
+        plain(size_t(4)));
+    row(CALL(hipMemset2DAsync), hipSuccess, memory("pointer"), plain(size_t(16)), plain(1), plain(size_t(16)),
+        plain(size_t(4)), stream(hipErrorInvalidHandle));
+    holds("hipMemsetD32", "each element, and nothing behind", [] {
+        auto * pointer = static_cast<uint32_t *>(allocated());
+        return hipMemsetD32(pointer, int(0x80402010), 3) == hipSuccess && pointer[2] == 0x80402010 && pointer[3] == 0 &&
+               hipMemsetD16(pointer + 3, 0x1234, 1) == hipSuccess && pointer[3] == 0x1234;
+    });
+    holds("hipMemset2D", "each row, and nothing between", [] {
+        auto * pointer = static_cast<unsigned char *>(allocated());
+        return hipMemset2D(pointer, 8, 7, 5, 2) == hipSuccess && pointer[4] == 7 && pointer[5] == 0 &&
+               pointer[12] == 7 && pointer[13] == 0 && hipMemset2D(pointer, 4, 7, 5, 2) == hipErrorInvalidValue;
+    });
+    row(CALL(hipMemcpy_spt), hipSuccess, memory("to"), memory<const void *>("from"), plain(size_t(64)),
+        plain(hipMemcpyDefault));
+    row(CALL(hipMemcpyAsync_spt), hipSuccess, memory("to"), memory<const void *>("from"), plain(size_t(64)),
+        plain(hipMemcpyDefault), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpyWithStream), hipSuccess, memory("to"), memory<const void *>("from"), plain(size_t(64)),
+        plain(hipMemcpyDefault), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpyHtoD), hipSuccess, memory("to"), memory("from"), plain(size_t(64)));
+    row(CALL(hipMemcpyDtoH), hipSuccess, memory("to"), memory("from"), plain(size_t(64)));
+    row(CALL(hipMemcpyDtoD), hipSuccess, memory("to"), memory("from"), plain(size_t(64)));
+    row(CALL(hipMemcpyHtoDAsync), hipSuccess, memory("to"), memory("from"), plain(size_t(64)),
+        stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpyDtoHAsync), hipSuccess, memory("to"), memory("from"), plain(size_t(64)),
+        stream(hipErrorContextIsDestroyed));
+    row(CALL(hipMemcpyDtoDAsync), hipSuccess, memory("to"), memory("from"), plain(size_t(64)),
+        stream(hipErrorContextIsDestroyed));
     row(CALL(hipMemcpyPeer), hipSuccess, memory("to"), device("to device"), memory<const void *>("from"),
         device("from device"), plain(size_t(64)));
     row(CALL(hipMemcpyPeerAsync), hipSuccess, memory("to"), device("to device"), memory<const void *>("from"),
@@ -214,7 +382,59 @@ void copying() {
     });
 }
 
+// While recording there is no variable of the device.
+void symbols() {
+    const auto symbol = argument<const void *>{made_up<const void *>(), {{"symbol null", hipErrorInvalidSymbol, nullptr}}};
+    const auto any_stream =
+        stream(hipErrorInvalidSymbol, hipErrorInvalidSymbol, hipErrorInvalidSymbol, hipErrorInvalidSymbol);
+    const auto to_device = argument<hipMemcpyKind>{
+        hipMemcpyHostToDevice, {{"kind to the host", hipErrorInvalidMemcpyDirection, hipMemcpyDeviceToHost}}};
+    const auto to_host = argument<hipMemcpyKind>{
+        hipMemcpyDeviceToHost, {{"kind to the device", hipErrorInvalidMemcpyDirection, hipMemcpyHostToDevice}}};
+    const auto from = memory<const void *>("from", hipErrorInvalidSymbol);
+    const auto to = memory<void *>("to", hipErrorInvalidSymbol);
+    const auto size = plain(size_t(64)), offset = plain(size_t(0));
+    row("hipGetSymbolAddress", symbol_address, hipErrorInvalidSymbol, place<void *>("address"), symbol);
+    row("hipGetSymbolSize", symbol_size, hipErrorInvalidSymbol, place<size_t>("size"), symbol);
+    row("hipMemcpyToSymbol", to_symbol, hipErrorInvalidSymbol, symbol, from, size, offset, to_device);
+    row("hipMemcpyToSymbolAsync", to_symbol_async, hipErrorInvalidSymbol, symbol, from, size, offset, to_device,
+        any_stream);
+    row("hipMemcpyFromSymbol", from_symbol, hipErrorInvalidSymbol, to, symbol, size, offset, to_host);
+    row("hipMemcpyFromSymbolAsync", from_symbol_async, hipErrorInvalidSymbol, to, symbol, size, offset, to_host,
+        any_stream);
+    row(CALL(hipMemcpyToSymbol_spt), hipErrorInvalidSymbol, symbol, from, size, offset, to_device);
+    row(CALL(hipMemcpyToSymbolAsync_spt), hipErrorInvalidSymbol, symbol, from, size, offset, to_device, any_stream);
+    row(CALL(hipMemcpyFromSymbol_spt), hipErrorInvalidSymbol, to, symbol, size, offset, to_host);
+    row(CALL(hipMemcpyFromSymbolAsync_spt), hipErrorInvalidSymbol, to, symbol, size, offset, to_host, any_stream);
+}
+
 void streams_and_events() {
+    row(CALL(hipStreamGetFlags), hipSuccess, stream(hipErrorContextIsDestroyed, hipErrorInvalidValue, hipSuccess),
+        place<unsigned>("flags"));
+    row(CALL(hipStreamGetFlags_spt), hipSuccess, stream(hipErrorContextIsDestroyed), place<unsigned>("flags"));
+    row(CALL(hipStreamGetPriority), hipSuccess, stream(hipErrorContextIsDestroyed), place<int>("priority"));
+    row(CALL(hipStreamGetPriority_spt), hipSuccess, stream(hipErrorContextIsDestroyed), place<int>("priority"));
+    row(CALL(hipStreamGetDevice), hipSuccess, stream(hipErrorContextIsDestroyed), place<hipDevice_t>("device"));
+    holds("hipStreamGetFlags", "what the stream was made with", [] {
+        hipStream_t stream = nullptr;
+        unsigned flags = 0;
+        int priority = 0;
+        return hipStreamCreateWithPriority(&stream, hipStreamNonBlocking, -1) == hipSuccess &&
+               hipStreamGetFlags(stream, &flags) == hipSuccess && flags == hipStreamNonBlocking &&
+               hipStreamGetPriority(stream, &priority) == hipSuccess && priority == -1;
+    });
+    row(CALL(hipStreamQuery_spt), hipSuccess, stream(hipErrorInvalidHandle));
+    row(CALL(hipStreamSynchronize_spt), hipSuccess, stream(hipErrorInvalidHandle));
+    row(CALL(hipStreamWaitEvent_spt), hipSuccess, stream(hipErrorInvalidHandle), event("event", hipErrorInvalidHandle),
+        plain(0u));
+    row(CALL(hipEventRecord_spt), hipSuccess, event("event", hipErrorInvalidHandle), stream(hipErrorInvalidHandle));
+    row(CALL(hipEventRecordWithFlags), hipSuccess, event("event", hipErrorInvalidHandle),
+        stream(hipErrorInvalidHandle), plain(0u));
+    row(CALL(hipLaunchHostFunc_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
+        function_of_host<hipHostFn_t>([](void *) {}), place<void>("data", hipSuccess));
+    row(CALL(hipStreamAddCallback_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
+        function_of_host<hipStreamCallback_t>([](hipStream_t, hipError_t, void *) {}), place<void>("data", hipSuccess),
+        plain(0u));
     row(CALL(hipStreamCreate), hipSuccess, place<hipStream_t>("stream"));
     row(CALL(hipStreamCreateWithFlags), hipSuccess, place<hipStream_t>("stream"), plain(1u));
     row(CALL(hipStreamCreateWithPriority), hipSuccess, place<hipStream_t>("stream"), plain(1u), plain(0));
@@ -240,6 +460,26 @@ void streams_and_events() {
 }
 
 void capture() {
+    row(CALL(hipStreamGetCaptureInfo), hipSuccess, stream(hipErrorContextIsDestroyed),
+        place<hipStreamCaptureStatus>("status"), place<unsigned long long>("id", hipSuccess));
+    row(CALL(hipStreamGetCaptureInfo_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
+        place<hipStreamCaptureStatus>("status"), place<unsigned long long>("id", hipSuccess));
+    row(CALL(hipThreadExchangeStreamCaptureMode), hipSuccess, place<hipStreamCaptureMode>("mode"));
+    row(CALL(hipStreamIsCapturing_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
+        place<hipStreamCaptureStatus>("status"));
+    row(CALL(hipStreamBeginCapture_spt), hipErrorNotSupported,
+        stream(hipErrorContextIsDestroyed, hipErrorNotSupported, hipErrorStreamCaptureUnsupported, hipErrorNotSupported),
+        plain(hipStreamCaptureModeRelaxed));
+    row(CALL(hipStreamEndCapture_spt), hipErrorIllegalState,
+        stream(hipErrorContextIsDestroyed, hipErrorIllegalState, -1, hipErrorIllegalState), place<hipGraph_t>("graph"));
+    row(CALL(hipGraphInstantiateWithFlags), hipErrorInvalidValue, place<hipGraphExec_t>("exec"),
+        graph<hipGraph_t>("graph"), plain(0ull));
+    row(CALL(hipGraphUpload), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"),
+        stream(hipErrorInvalidValue, hipErrorInvalidValue, -1, hipErrorInvalidValue));
+    row(CALL(hipGraphGetNodes), hipErrorInvalidValue, graph<hipGraph_t>("graph"),
+        place<hipGraphNode_t>("nodes", hipErrorInvalidValue), place<size_t>("count"));
+    row(CALL(hipGraphLaunch_spt), hipErrorInvalidValue, graph<hipGraphExec_t>("exec"),
+        stream(hipErrorInvalidValue, hipErrorInvalidValue, -1, hipErrorInvalidValue));
     row(CALL(hipStreamIsCapturing), hipSuccess, stream(hipErrorContextIsDestroyed),
         place<hipStreamCaptureStatus>("status"));
     row(CALL(hipStreamBeginCapture), hipErrorNotSupported,
@@ -312,11 +552,71 @@ void launching() {
         plain(size_t(0)), stream(hipErrorInvalidValue));
     row("hipLaunchCooperativeKernel", launch_cooperative, hipSuccess, function(), plain(dim3()), plain(dim3()),
         place<void *>("params", hipSuccess), plain(0u), stream(hipErrorContextIsDestroyed));
+    row(CALL(hipLaunchKernel_spt), hipSuccess, function(), plain(dim3()), plain(dim3()),
+        place<void *>("args", hipSuccess), plain(size_t(0)), stream(hipErrorInvalidValue));
+    row(CALL(hipLaunchCooperativeKernel_spt), hipSuccess, function(), plain(dim3()), plain(dim3()),
+        place<void *>("params", hipSuccess), plain(0u), stream(hipErrorContextIsDestroyed));
+    row("hipExtLaunchKernel", launch_with_events, hipSuccess, function(), plain(dim3()), plain(dim3()),
+        place<void *>("args", hipSuccess), plain(size_t(0)), stream(hipErrorInvalidValue),
+        event("begin", hipErrorInvalidValue, hipSuccess), event("end", hipErrorInvalidValue, hipSuccess), plain(0));
+    row(CALL(hipFuncSetCacheConfig), hipSuccess,
+        argument<const void *>{kernel(), {{"function null", hipErrorInvalidDeviceFunction, nullptr}}},
+        plain(hipFuncCachePreferNone));
+    row(CALL(hipFuncSetSharedMemConfig), hipSuccess,
+        argument<const void *>{kernel(), {{"function null", hipErrorInvalidDeviceFunction, nullptr}}},
+        plain(hipSharedMemBankSizeFourByte));
     row(CALL(hipFuncSetAttribute), hipSuccess, function(), plain(hipFuncAttributeMaxDynamicSharedMemorySize),
         plain(0));
     row(CALL(hipFuncGetAttributes), hipSuccess, place<hipFuncAttributes>("attributes"), function());
     row("hipOccupancyMaxActiveBlocksPerMultiprocessor", resident_blocks, hipSuccess, place<int>("blocks"), function(),
         plain(64), plain(size_t(0)));
+
+    const auto odd_flags = argument<unsigned>{0, {{"flags 4", hipErrorInvalidValue, 4u}}};
+    row("hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", resident_blocks_with_flags, hipSuccess,
+        place<int>("blocks"), function(), plain(64), plain(size_t(0)), odd_flags);
+    row("hipOccupancyMaxPotentialBlockSize", best_block, hipSuccess, place<int>("grid"), place<int>("block"),
+        function(), plain(size_t(0)), plain(0));
+
+    // Modules and functions by handle, of which there are none while recording.
+    const auto module = nobodys<hipModule_t>("module", hipErrorInvalidHandle);
+    const auto by_handle = nobodys<hipFunction_t>("function", hipErrorInvalidHandle);
+    const auto asked_handle = nobodys<hipFunction_t>("function", hipErrorInvalidValue);
+    const auto name = argument<const char *>{
+        "_Z4kernv", {{"name null", hipErrorInvalidValue, nullptr}, {"name empty", hipErrorInvalidValue, ""}}};
+    row(CALL(hipModuleLoad), hipErrorNotSupported, place<hipModule_t>("module"),
+        place_at<const char *>("path", hipErrorInvalidValue));
+    row(CALL(hipModuleLoadData), hipErrorNotSupported, place<hipModule_t>("module"),
+        place_at<const void *>("image", hipErrorInvalidValue));
+    row(CALL(hipModuleLoadDataEx), hipErrorNotSupported, place<hipModule_t>("module"),
+        place_at<const void *>("image", hipErrorInvalidValue), plain(0u),
+        place<hipJitOption>("options", hipErrorNotSupported), place<void *>("values", hipErrorNotSupported));
+    row(CALL(hipModuleUnload), hipErrorNotFound, module);
+    row(CALL(hipModuleGetFunction), hipErrorNotFound, place<hipFunction_t>("function"), module, name);
+    row(CALL(hipModuleGetGlobal), hipErrorNotFound, place<hipDeviceptr_t>("address", hipErrorNotFound),
+        place<size_t>("size", hipErrorNotFound), module, name);
+    row(CALL(hipGetFuncBySymbol), hipErrorInvalidDeviceFunction,
+        place<hipFunction_t>("handle", hipErrorInvalidDeviceFunction), function());
+    row(CALL(hipFuncGetAttribute), hipErrorInvalidHandle, place<int>("value"), plain(HIP_FUNC_ATTRIBUTE_NUM_REGS),
+        by_handle);
+    const auto handles_stream =
+        stream(hipErrorInvalidValue, hipErrorInvalidHandle, hipErrorInvalidHandle, hipErrorInvalidHandle);
+    const auto params = place<void *>("params", hipErrorInvalidHandle), extra = place<void *>("extra", hipErrorInvalidHandle);
+    const auto one = plain(1u);
+    row(CALL(hipModuleLaunchKernel), hipErrorInvalidHandle, by_handle, one, one, one, one, one, one, plain(0u),
+        handles_stream, params, extra);
+    row(CALL(hipModuleLaunchCooperativeKernel), hipErrorInvalidHandle, by_handle, one, one, one, one, one, one,
+        plain(0u), handles_stream, params);
+    row(CALL(hipExtModuleLaunchKernel), hipErrorInvalidHandle, by_handle, one, one, one, one, one, one,
+        plain(size_t(0)), handles_stream, params, extra, event("begin", hipErrorInvalidValue, hipErrorInvalidHandle),
+        event("end", hipErrorInvalidValue, hipErrorInvalidHandle), plain(0u));
+    row(CALL(hipModuleOccupancyMaxActiveBlocksPerMultiprocessor), hipErrorInvalidHandle, place<int>("blocks"),
+        asked_handle, plain(64), plain(size_t(0)));
+    row(CALL(hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags), hipErrorInvalidHandle,
+        place<int>("blocks"), asked_handle, plain(64), plain(size_t(0)), odd_flags);
+    row(CALL(hipModuleOccupancyMaxPotentialBlockSize), hipErrorInvalidHandle, place<int>("grid"), place<int>("block"),
+        asked_handle, plain(size_t(0)), plain(0));
+    row(CALL(hipModuleOccupancyMaxPotentialBlockSizeWithFlags), hipErrorInvalidHandle, place<int>("grid"),
+        place<int>("block"), asked_handle, plain(size_t(0)), plain(0), odd_flags);
 
     // Not the runtime's: the recorder's own, and what clang calls in traced units.
     row(CALL(patchkit_recorder_mark), 0, place_at<const char *>("text", 0));
@@ -461,7 +761,9 @@ int main() {
     devices();
     errors();
     obtaining();
+    pooling();
     copying();
+    symbols();
     streams_and_events();
     capture();
     launching();

@@ -30,6 +30,8 @@ void __hipRegisterFunction(void **, const void *, char *, const char *, unsigned
                            int *);
 void __hipRegisterVar(void **, void *, char *, char *, int, size_t, int, int);
 void __hipRegisterManagedVar(void *, void **, void *, const char *, size_t, unsigned);
+hipError_t hipExtModuleLaunchKernel(hipFunction_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, size_t,
+                                    hipStream_t, void **, void **, hipEvent_t, hipEvent_t, uint32_t);
 void patchkit_recorder_mark(const char *);
 void __sanitizer_cov_trace_pc_guard_init(uint32_t *, uint32_t *);
 void __sanitizer_cov_trace_pc_guard(uint32_t *);
@@ -209,6 +211,22 @@ argument<hipEvent_t> event(const std::string & name, int answer, int null = hipE
 // There are no graphs, so the right one is made up, too.
 template <typename T> argument<T> graph(const std::string & name) {
     return {made_up<T>(), {{name + " null", hipErrorInvalidValue, T(nullptr)}}};
+}
+
+// Nothing is loaded while recording, so what a handle of a module or function is given as is never one.
+template <typename T> argument<T> nobodys(const std::string & name, int null) {
+    return {made_up<T>(), {{name + " null", null, T(nullptr)}}};
+}
+
+argument<hipMemPool_t> pool() {
+    hipMemPool_t pool = nullptr;
+    (void) hipDeviceGetDefaultMemPool(&pool, 0);
+    return {pool,
+            {
+                {"pool null", hipErrorInvalidValue, nullptr},
+                {"pool made up", hipErrorInvalidValue, made_up<hipMemPool_t>()},
+                {"pool that is a stream", hipErrorInvalidValue, reinterpret_cast<hipMemPool_t>(new_stream())},
+            }};
 }
 
 argument<int> device(const std::string & name, int answer = hipErrorInvalidDevice) {

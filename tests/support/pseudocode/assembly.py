@@ -59,39 +59,6 @@ def _is_modifier(word: str) -> bool:
     return ":" in word and not re.match(r"[-|]?\|?-?(v|s|ttmp)\[", word) and not word.startswith("lit")
 
 
-class Assembler:
-    """llvm-mc for one processor."""
-
-    def __init__(self, program: Path, libraries: Path, processor: str) -> None:
-        self._command = [str(program), "-triple=amdgcn", f"-mcpu={processor}", "--show-encoding"]
-        self._environment = {"LD_LIBRARY_PATH": str(libraries)}
-
-    def assemble(self, lines: Sequence[str]) -> list[tuple[bytes, str] | None]:
-        """Code and canonical text of each line; None for what is no instruction of the processor."""
-        done = subprocess.run(
-            self._command,
-            input="\n".join(lines) + "\n",
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self._environment,
-        )
-        refused = {
-            int(number) for number in re.findall(r"^<stdin>:(\d+):\d+: error:", done.stderr, re.MULTILINE)
-        }
-        if done.returncode and not refused:
-            raise RuntimeError(done.stderr)
-        made = self._made(done.stdout)
-        return [None if number in refused else next(made) for number in range(1, len(lines) + 1)]
-
-    @staticmethod
-    def _made(output: str) -> Iterator[tuple[bytes, str]]:
-        for line in output.splitlines():
-            text, mark, encoding = line.partition("; encoding: [")
-            if mark:
-                yield bytes.fromhex(encoding.rstrip("]").replace("0x", "").replace(",", "")), text.strip()
-
-
 class Disassembler:
     """LLVM's disassembler, from its library."""
 
@@ -133,3 +100,40 @@ class Disassembler:
         if not size:
             raise ValueError(f"no instruction: {code[:8].hex()}")
         return size, text.value.decode().strip()
+
+
+class Assembler:
+    """llvm-mc for one processor; ``library`` is the libLLVM that it needs."""
+
+    def __init__(self, program: Path, library: Path, processor: str) -> None:
+        self._command = [str(program), "-triple=amdgcn", f"-mcpu={processor}", "--show-encoding"]
+        self._environment = {"LD_LIBRARY_PATH": str(library.parent)}
+        self._disassembler = Disassembler(library, processor)
+
+    def assemble(self, lines: Sequence[str]) -> list[tuple[bytes, str] | None]:
+        """Code of each line, and the text that it is read back as; None for what is no instruction.
+
+        What the assembler understood may differ: it takes modifiers that the encoding has no bits for.
+        """
+        done = subprocess.run(
+            self._command,
+            input="\n".join(lines) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+        )
+        refused = {
+            int(number) for number in re.findall(r"^<stdin>:(\d+):\d+: error:", done.stderr, re.MULTILINE)
+        }
+        if done.returncode and not refused:
+            raise RuntimeError(done.stderr)
+        made = self._made(done.stdout)
+        return [None if number in refused else next(made) for number in range(1, len(lines) + 1)]
+
+    def _made(self, output: str) -> Iterator[tuple[bytes, str]]:
+        for line in output.splitlines():
+            _, mark, encoding = line.partition("; encoding: [")
+            if mark:
+                code = bytes.fromhex(encoding.rstrip("]").replace("0x", "").replace(",", ""))
+                yield code, self._disassembler.disassemble(code)[0][1]

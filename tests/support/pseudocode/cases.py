@@ -1,14 +1,15 @@
 """Programs of one instruction, or a few, on random operands, with what they must leave.
 
-A case has the form of isa-vectors.jsonl and three more keys. ``before`` is what registers hold at the start (those
-that it does not name are as in that file) and the low byte of MODE. ``numbers`` says which results are to be read as
-floats, how far they may be off in units of the last place, and what else would do. ``ignored`` says which bits are
-not specified. Registers up to v15 and s15 are compared, as in that file.
+A case has the form of isa-vectors.jsonl and more keys: ``before`` is what registers hold at the start (what
+it does not name is as in that file), ``mode`` the low byte of MODE, ``text`` the program. ``numbers`` says
+which results are to be read as floats, how far they may be off, and what else would do; ``ignored`` which
+bits are not specified. Registers up to v15 and s15 are compared, as in that file.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -51,36 +52,36 @@ FAMILIES = {
     "dpp": Family(lane_cases.draft_dpp, 1, 4),
     "matrix": Family(lane_cases.draft_matrices, 1, 2),
     "division": Family(lane_cases.draft_divisions, 1, 10),
+    "branch": Family(scalar_cases.draft_branches, 1, 8),
     "sop1": Family(scalar_cases.draft_one_operand, 12, 8),
     "sop2": Family(scalar_cases.draft_two_operands, 12, 8),
     "sopc": Family(scalar_cases.draft_comparisons, 12, 8),
     "sopk": Family(scalar_cases.draft_short_constants, 12, 8),
-    "lds": Family(memory_cases.draft_lds, 2, 2),
-    "lds_atomics": Family(memory_cases.draft_lds_atomics, 2, 2),
-    "memory": Family(memory_cases.draft_accesses, 2, 2),
-    "memory_atomics": Family(memory_cases.draft_atomics, 2, 2),
-    "scalar_loads": Family(memory_cases.draft_scalar_loads, 2, 2),
+    "lds": Family(memory_cases.draft_lds),
+    "lds_atomics": Family(memory_cases.draft_lds_atomics),
+    "memory": Family(memory_cases.draft_accesses),
+    "memory_atomics": Family(memory_cases.draft_atomics),
+    "scalar_loads": Family(memory_cases.draft_scalar_loads, 4, 4),
 }
 
 
 def generate(name: str, seed: int, count: int, assembler: Assembler) -> list[Case]:
     """Some cases for each instruction of a family, ``count`` or a fixed multiple of that."""
     family = FAMILIES[name]
-    random = Random(f"{name} {seed}")  # noqa: S311
-    drafts = list(family.draft(random, count * family.surplus))
+    drafts = list(family.draft(Random(f"{name} {seed}"), count * family.surplus))
     kept: Counter[str] = Counter()
     cases: list[Case] = []
     for draft, codes in _assembled(drafts, assembler):
         if kept[draft.name] < count * family.per_count:
             case_name = f"{name}.{draft.name}.{kept[draft.name]}"
-            cases.append(_finished(draft, codes, case_name, draft.fill(Random(f"{seed} {case_name}"))))  # noqa: S311
+            cases.append(_finished(draft, codes, case_name, draft.fill(Random(f"{seed} {case_name}"))))
             kept[draft.name] += 1
     return cases
 
 
 def instructions_of(name: str, assembler: Assembler) -> tuple[set[str], set[str]]:
     """The names of a family that the assembler takes, and those of which it takes no draft."""
-    drafts = list(FAMILIES[name].draft(Random(name), 4 * FAMILIES[name].surplus))  # noqa: S311
+    drafts = list(FAMILIES[name].draft(Random(name), 4 * FAMILIES[name].surplus))
     taken = {draft.name for draft, _ in _assembled(drafts, assembler)}
     return taken, {draft.name for draft in drafts} - taken
 
@@ -100,21 +101,23 @@ def _finished(draft: Draft, codes: list[tuple[bytes, str]], name: str, state: St
     running = _started(state)
     numbers: list[Case] = []
     ignored: list[Case] = []
-    for place, (_, text) in enumerate(codes):
+    ends = list(itertools.accumulate(len(code) for code, _ in codes))
+    place = 0
+    while place < len(codes):
+        text = codes[place][1]
         parts = parse_line(text)
         if place == draft.tested and draft.judged:
             numbers = [entry for part in parts for entry in _numbers(running, part)]
             ignored = [entry for part in parts for entry in _ignored(part)]
         elif parts[0].mnemonic in matrices.SHAPES:
             numbers = _matrix_numbers(running, parts[0])
-        if len(parts) == 1:
-            running.run(parts[0])
-        else:
-            running.run_dual(parts[0], parts[1])
+        distance = running.run_line(text)
+        place = place + 1 if distance is None else [0, *ends].index(ends[place] + 4 * distance)
     case: Case = {
-        "name": name,
+        "name": name.replace(" ", "+"),
         "lanes": LANES,
         "code": b"".join(code for code, _ in codes).hex(),
+        "mode": f"{state.mode:02x}",
         "before": _before(state),
         "after": _after(running),
         "text": "; ".join(text for _, text in codes),
@@ -144,7 +147,6 @@ def _before(state: State) -> Case:
         "scc": state.scc,
         "exec": _word(state.exec),
         "m0": _word(state.m0),
-        "mode": f"{state.mode:02x}",
     }
 
 
@@ -208,12 +210,12 @@ def _ignored(instruction: Instruction) -> list[Case]:
     return []
 
 
+_LOW = "f16_to_f32(S0[15 : 0].f16) * f16_to_f32(S1[15 : 0].f16)"
+_HIGH = "f16_to_f32(S0[31 : 16].f16) * f16_to_f32(S1[31 : 16].f16)"
 _ORDERS = {
     "f32": (
-        "D0.f32 = (f16_to_f32(S0[15 : 0].f16) * f16_to_f32(S1[15 : 0].f16)"
-        " + f16_to_f32(S0[31 : 16].f16) * f16_to_f32(S1[31 : 16].f16)) + ADDEND.f32",
-        "D0.f32 = (f16_to_f32(S0[31 : 16].f16) * f16_to_f32(S1[31 : 16].f16) + ADDEND.f32)"
-        " + f16_to_f32(S0[15 : 0].f16) * f16_to_f32(S1[15 : 0].f16)",
+        f"D0.f32 = ({_LOW} + {_HIGH}) + ADDEND.f32",
+        f"D0.f32 = ({_HIGH} + ADDEND.f32) + {_LOW}",
         "D0.f32 = exact_dot(S0, S1, ADDEND.f32)",
     ),
     "f16": (

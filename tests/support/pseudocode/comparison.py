@@ -38,7 +38,9 @@ def _registers(expected: Result, got: Result, letter: str) -> list[tuple[str, in
     for number in range(COMPARED):
         mask = _ignored(expected, f"{letter}{number}")
         for lane in range(lanes):
-            differing = (wanted[number][lane] ^ actual[number][lane]) & ~mask & ~accepted.get((number, lane), 0)
+            differing = (
+                (wanted[number][lane] ^ actual[number][lane]) & ~mask & ~accepted.get((number, lane), 0)
+            )
             if differing:
                 found.append((f"{letter}{number}", lane, wanted[number][lane], actual[number][lane]))
     return found
@@ -49,7 +51,9 @@ def _lanes(value: str | list[str], count: int) -> list[int]:
 
 
 def _ignored(expected: Result, register: str) -> int:
-    return sum(int(entry["mask"], 16) for entry in expected.get("ignored", []) if entry["register"] == register)
+    return sum(
+        int(entry["mask"], 16) for entry in expected.get("ignored", []) if entry["register"] == register
+    )
 
 
 def _accepted(
@@ -63,7 +67,9 @@ def _accepted(
         number, shift, form = int(entry["register"][1:]), entry["shift"], BY_TYPE[entry["type"]]
         for lane in range(len(wanted[number])):
             want, have = (_float(registers, number, lane, shift, form) for registers in (wanted, actual))
-            others = [int(lanes[lane], 16) >> shift & ((1 << form.width) - 1) for lanes in entry.get("or", [])]
+            others = [
+                int(lanes[lane], 16) >> shift & ((1 << form.width) - 1) for lanes in entry.get("or", [])
+            ]
             if any(_is_near(value, have, form, entry, lane) for value in (want, *others)):
                 for place in range(max(1, form.width // 32)):
                     bits = ((1 << form.width) - 1) << shift if form.width < 32 else 0xFFFFFFFF

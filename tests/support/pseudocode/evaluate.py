@@ -266,7 +266,11 @@ _WIDE = frozenset({"D0", "D1", "EXEC", "VCC", "RETURN_DATA", "VDATA", "SDATA"})
 
 def _is_memory(node: syntax.Node) -> bool:
     inner = node.base if isinstance(node, syntax.Typed) else node
-    return isinstance(inner, syntax.Index) and inner.base in {syntax.Name("MEM"), syntax.Name("LDS")}
+    return (
+        isinstance(inner, syntax.Index)
+        and isinstance(inner.base, syntax.Name)
+        and inner.base.name in {"MEM", "LDS"}
+    )
 
 
 def _is_register(node: syntax.Node) -> bool:

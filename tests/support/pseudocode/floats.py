@@ -240,6 +240,7 @@ def root(bits: int, form: Format, rounding: Rounding = "even") -> int:
 
 def scaled(bits: int, exponent: int, form: Format, rounding: Rounding = "even") -> int:
     """The number times a power of two, rounded once."""
+    exponent = max(-5000, min(exponent, 5000))  # beyond what any format holds
     if is_nan(bits, form) or is_infinite(bits, form):
         return form.nan if is_nan(bits, form) else bits
     value = exact(bits, form)

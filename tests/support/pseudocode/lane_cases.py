@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from pseudocode import floats, patterns
-from pseudocode.drafts import ALL, COMPARED, Draft, State, random_exec, random_vector, vector_name
+from pseudocode.drafts import ALL, COMPARED, Draft, State, random_exec, vector_name
 from pseudocode.floats import F16, F32, F64, Format
 from pseudocode.wave import LANES
 
@@ -21,12 +21,14 @@ def draft_permutations(random: Random, count: int) -> Iterator[Draft]:
         "v_movreld_b32": lambda r: f"v{r.randrange(8)}, v{r.randrange(16)}",
         "v_movrels_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(8)}",
         "ds_permute_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(16)}, v{r.randrange(16)}{_offset(r)}",
-        "ds_bpermute_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(16)}, v{r.randrange(16)}{_offset(r)}",
+        "ds_bpermute_b32": lambda r: (
+            f"v{r.randrange(16)}, v{r.randrange(16)}, v{r.randrange(16)}{_offset(r)}"
+        ),
         "ds_swizzle_b32": lambda r: f"v{r.randrange(16)}, v{r.randrange(16)} offset:{_swizzle(r)}",
     }
     for name, operands in makers.items():
         for _ in range(4 * count):
-            own = Random(random.getrandbits(64))  # noqa: S311
+            own = Random(random.getrandbits(64))
             wait = ("s_waitcnt lgkmcnt(0)",) if name.startswith("ds_") else ()
             yield Draft(name, (f"{name} {operands(own)}", *wait), _fill_of(name), judged=False)
 
@@ -69,7 +71,7 @@ def draft_dpp(random: Random, count: int) -> Iterator[Draft]:
     )
     for form in instructions:
         for _ in range(4 * count):
-            own = Random(random.getrandbits(64))  # noqa: S311
+            own = Random(random.getrandbits(64))
             a, b, d = own.sample(range(COMPARED), 3)
             words = form.format(d=f"v{d}", a=f"v{a}", b=f"v{b}")
             yield Draft(form.split("_dpp")[0], (f"{words} {_dpp(own)}",), _dpp_fill(a, b, d))
@@ -78,7 +80,7 @@ def draft_dpp(random: Random, count: int) -> Iterator[Draft]:
 def _dpp(random: Random) -> str:
     if random.random() < 0.2:
         lanes = ",".join(str(random.randrange(8)) for _ in range(8))
-        return f"dpp8:[{lanes}]" + random.choice(("", " fi:1"))
+        return f"dpp8:[{lanes}] fi:1"  # without fi, what an inactive lane gives is not said
     by = random.randrange(1, 16)
     quad = ",".join(str(random.randrange(4)) for _ in range(4))
     control = random.choice(
@@ -123,7 +125,7 @@ def draft_matrices(random: Random, count: int) -> Iterator[Draft]:
     }
     for name, registers in kinds.items():
         for number in range(2 * count):
-            own = Random(random.getrandbits(64))  # noqa: S311
+            own = Random(random.getrandbits(64))
             addend = own.choice(("v[0:7]", "v[8:15]", "0"))
             operands = [vector_name(A, registers), vector_name(B, registers), addend]
             line = f"{name} v[0:7], {', '.join(operands)}{_matrix_modifiers(own, name)}"
@@ -231,4 +233,8 @@ def _dividend(random: Random, form: Format) -> int:
         return patterns.float_bits(random, form)
     edges = (0, 1, 2, 23, 24, form.bias, form.top - 1, form.top - 2, form.top - 3)
     exponent = random.choice((random.randrange(form.top), random.choice(edges)))
-    return random.getrandbits(1) << (form.width - 1) | exponent << form.fraction | random.getrandbits(form.fraction)
+    return (
+        random.getrandbits(1) << (form.width - 1)
+        | exponent << form.fraction
+        | random.getrandbits(form.fraction)
+    )

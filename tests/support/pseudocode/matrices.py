@@ -77,14 +77,18 @@ def rounding_bounds(wave: Wave, instruction: Instruction) -> dict[tuple[int, int
     assert shape.accumulator is not None
     target, *sources = (read_operand(operand) for operand in instruction.operands)
     a, b = (_lines(wave, instruction, shape, number, sources[number]) for number in (0, 1))
-    rows, columns = ([[abs(_fraction(bits, shape.operand)) for bits in line] for line in lines] for lines in (a, b))
+    rows, columns = (
+        [[abs(_fraction(bits, shape.operand)) for bits in line] for line in lines] for lines in (a, b)
+    )
     half = instruction.bits("op_sel", 0, 3)[2] if shape.accumulator.width == 16 else None
     unit = Fraction(1, 1 << shape.accumulator.fraction)
     found: dict[tuple[int, int], list[float]] = {}
     for element in range(SIZE // 2):
         lanes = []
         for lane in range(2 * SIZE):
-            addend = abs(_fraction(_addend(wave, instruction, sources[2], element, lane, half), shape.accumulator))
+            addend = abs(
+                _fraction(_addend(wave, instruction, sources[2], element, lane, half), shape.accumulator)
+            )
             products = zip(rows[2 * element + lane // SIZE], columns[lane % SIZE], strict=True)
             largest = sum((x * y for x, y in products), addend)
             lanes.append(0.0 if _is_exact(largest, shape.accumulator) else float(largest * unit * 9))

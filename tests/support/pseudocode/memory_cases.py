@@ -1,8 +1,8 @@
 """Cases of loads, stores and atomics: programs that fill memory, run one instruction, and read memory back.
 
-Each lane has some bytes of its own. s[16:17] point at the buffer, v16 is the lane's distance, v17 the same and 16
-more; v[20:27] fill the lane's 32 bytes. Data of the instruction under test are in v[0:3], its result in v[4:7], memory
-afterwards in v[8:15].
+Each lane has some bytes of its own. s[16:17] point at the buffer, v16 is the lane's distance, v17 the same
+and 16 more; v[20:27] fill the lane's 32 bytes. Data of the instruction under test are in v[0:3], its result
+in v[4:7], memory afterwards in v[8:15].
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 
 from pseudocode import patterns
-from pseudocode.drafts import ALL, Draft, State, scalar_name, vector_name
+from pseudocode.drafts import Draft, State, scalar_name, vector_name
 from pseudocode.floats import BY_TYPE
 from pseudocode.published import load_pseudocode
 from pseudocode.wave import LANES
@@ -53,34 +53,34 @@ def draft_accesses(random: Random, count: int) -> Iterator[Draft]:
             if encoding == "FLATOp" and not name.startswith("FLAT"):
                 continue
             for _ in range(count):
-                yield _access(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+                yield _access(Random(random.getrandbits(64)), name.lower())
 
 
 def draft_atomics(random: Random, count: int) -> Iterator[Draft]:
     for encoding in ("GLOBALOp", "FLATOp"):
         for name in _names(encoding, atomic=True):
             for _ in range(count):
-                yield _atomic(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+                yield _atomic(Random(random.getrandbits(64)), name.lower())
 
 
 def draft_lds(random: Random, count: int) -> Iterator[Draft]:
     for name in _names("DSOp", atomic=False):
         for _ in range(count):
             make = _two_addresses if "2ADDR" in name else _lds_access
-            yield make(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+            yield make(Random(random.getrandbits(64)), name.lower())
 
 
 def draft_lds_atomics(random: Random, count: int) -> Iterator[Draft]:
     for name in _names("DSOp", atomic=True):
         for _ in range(count):
             make = _two_addresses if "2ADDR" in name else _lds_atomic
-            yield make(Random(random.getrandbits(64)), name.lower())  # noqa: S311
+            yield make(Random(random.getrandbits(64)), name.lower())
 
 
 def draft_scalar_loads(random: Random, count: int) -> Iterator[Draft]:
     for count_registers in (1, 2, 4, 8, 16):
         for _ in range(count):
-            yield _scalar_load(Random(random.getrandbits(64)), count_registers)  # noqa: S311
+            yield _scalar_load(Random(random.getrandbits(64)), count_registers)
 
 
 def _state(random: Random, kind: str = "b32", *, stride: int = ROOM) -> State:
@@ -112,7 +112,9 @@ def _masked(random: Random, line: str) -> tuple[str, ...]:
     return (f"s_mov_b32 exec_lo, {mask:#x}", line, "s_mov_b32 exec_lo, -1")
 
 
-def _program(name: str, before: tuple[str, ...], tested: tuple[str, ...], after: tuple[str, ...], **fill: object) -> Draft:
+def _program(
+    name: str, before: tuple[str, ...], tested: tuple[str, ...], after: tuple[str, ...], **fill: object
+) -> Draft:
     def filled(values: Random) -> State:
         make = fill["make"]
         assert callable(make)
@@ -263,7 +265,9 @@ def _lds_atomic(random: Random, name: str) -> Draft:
     size = _size(name)
     returns = "_rtn_" in name
     offset = random.randrange(0, ROOM - size + 1, size)
-    shared = not returns and random.random() < 0.5 and not re.search("cmpstore|xchg|mskor|wrap|rsub|_f\\d", name)
+    shared = (
+        not returns and random.random() < 0.5 and not re.search("cmpstore|xchg|mskor|wrap|rsub|_f\\d", name)
+    )
     words = size // 4
     data = [vector_name(0, words)]
     if re.search("cmpstore|mskor|wrap", name):
@@ -289,14 +293,18 @@ def _two_addresses(random: Random, name: str) -> Draft:
     stride = size if "stride64" in name else 2 * size
     data = [vector_name(0, words), vector_name(words, words)]
     result = vector_name(4, 2 * words)
-    operands = {"load": [result, "v16"], "store": ["v16", *data]}.get(name.split("_")[1], [result, "v16", *data])
+    operands = {"load": [result, "v16"], "store": ["v16", *data]}.get(
+        name.split("_")[1], [result, "v16", *data]
+    )
     line = f"{name} {', '.join(operands)} offset0:{offsets[0]} offset1:{offsets[1]}"
     places = [unit * offset for offset in offsets]
     fill = tuple(
-        f"ds_store_b{8 * size} v16, {vector_name(20 + 2 * n, words)} offset:{place}" for n, place in enumerate(places)
+        f"ds_store_b{8 * size} v16, {vector_name(20 + 2 * n, words)} offset:{place}"
+        for n, place in enumerate(places)
     )
     read = tuple(
-        f"ds_load_b{8 * size} {vector_name(8 + 2 * n, words)}, v16 offset:{place}" for n, place in enumerate(places)
+        f"ds_load_b{8 * size} {vector_name(8 + 2 * n, words)}, v16 offset:{place}"
+        for n, place in enumerate(places)
     )
     return _program(
         name,
@@ -321,6 +329,4 @@ def _scalar_load(random: Random, count: int) -> Draft:
     name = f"s_load_b{32 * count}"
     fresh = ("s_gl1_inv", "s_dcache_inv", "s_wait_idle")
     line = f"{name} {target}, s[16:17], {offset}"
-    return _program(
-        name, (*_POINT, *_global_fill(), *fresh), (line,), ("s_waitcnt lgkmcnt(0)",), make=make
-    )
+    return _program(name, (*_POINT, *_global_fill(), *fresh), (line,), ("s_waitcnt lgkmcnt(0)",), make=make)

@@ -1,4 +1,7 @@
-"""Random operands that meet the edges: zeros, denormals, infinities, NaNs, ties, extremes, counts beyond a width."""
+"""Random operands that meet the edges.
+
+Zeros, denormals, infinities, NaNs, ties, extremes, counts beyond a width.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from pseudocode import floats
 from pseudocode.evaluate import type_of
 from pseudocode.floats import BY_TYPE, F16, Exact, Format
 
-_NAMED = (0.0, 1.0, 0.5, 1.5, 2.5, 3.5, 2.0, 3.0, 0.25, 255.0, 256.0, 32767.0, 32768.0, 65504.0, 65519.0, 65520.0)
-_LARGE = (8388607.5, 8388609.0, 2.0**31, 2.0**31 - 128, 2.0**32, 2.0**32 - 256, 2.0**63, 2.0**-14, 2.0**-24, 2.0**-25)
+_SMALL = (0.0, 1.0, 0.5, 1.5, 2.5, 3.5, 2.0, 3.0, 0.25, 255.0, 256.0, 2.0**-14, 2.0**-24, 2.0**-25)
+_LARGE = (32767.0, 32768.0, 65504.0, 65519.0, 65520.0, 8388607.5, 8388609.0)
+_HUGE = (2.0**31, 2.0**31 - 128, 2.0**32, 2.0**32 - 256, 2.0**63)
+_WHOLE = (0, 1, 2, -1, -2, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000)
 
 
 def special_floats(form: Format) -> list[int]:
@@ -26,7 +31,7 @@ def special_floats(form: Format) -> list[int]:
         floats.from_float(1.0, form) - 1,
         floats.from_float(1.0, form) + 1,
         floats.from_float(2.0**form.fraction, form) + 1,  # odd, where halves end
-        *(floats.from_float(number, form) for number in (*_NAMED, *_LARGE)),
+        *(floats.from_float(number, form) for number in (*_SMALL, *_LARGE, *_HUGE)),
     ]
     return [*positive, *(bits | form.sign for bits in positive)]
 
@@ -61,7 +66,7 @@ def whole_bits(random: Random, width: int) -> int:
     mask = (1 << width) - 1
     choice = random.random()
     if choice < 0.2:
-        return random.choice((0, 1, 2, -1, -2, mask >> 1, (mask >> 1) + 1, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000)) & mask
+        return random.choice((*_WHOLE, mask >> 1, (mask >> 1) + 1)) & mask
     if choice < 0.4:
         return random.randrange(-72, 73) & mask
     if choice < 0.5:
@@ -92,7 +97,9 @@ def near_cancelling(random: Random, left: int, right: int, form: Format) -> int:
     if random.random() < 0.6:
         return floats.negated(product, form) + random.choice((-1, 0, 0, 1)) & (1 << form.width) - 1
     value = floats.exact(product, form)
-    half = Exact(bool(random.getrandbits(1)), 1, value.power - random.randrange(3) if value.count else form.lowest)
+    half = Exact(
+        bool(random.getrandbits(1)), 1, value.power - random.randrange(3) if value.count else form.lowest
+    )
     return floats.rounded(half, form)
 
 

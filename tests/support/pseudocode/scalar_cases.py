@@ -35,23 +35,57 @@ def draft_short_constants(random: Random, count: int) -> Iterator[Draft]:
     yield from _drafts(random, "SOPKOp", count)
 
 
+def draft_branches(random: Random, count: int) -> Iterator[Draft]:
+    """Forwards over some instructions, and back into them."""
+    for condition in (
+        "s_branch",
+        *(f"s_cbranch_{name}" for name in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz")),
+    ):
+        for _ in range(8 * count):
+            over = random.randrange(4)
+            steps = tuple(f"s_add_u32 s{n}, s{n}, {random.randrange(1, 60)}" for n in range(4))
+            # s8 counts how often the loop has been gone through; the branch back ends it.
+            back = (
+                ("s_sub_u32 s8, s8, 1", "s_cmp_lg_u32 s8, 0", "s_cbranch_scc1 0xfff8")
+                if random.random() < 0.5
+                else ()
+            )
+            lines = (f"{condition} {over}", *steps, *back)
+            yield Draft(condition, lines, _fill_branch, judged=False)
+
+
+def _fill_branch(random: Random) -> State:
+    def flags() -> int:
+        return random.choice((0, random.getrandbits(32)))
+
+    state = State(exec=flags(), vcc=flags(), scc=random.getrandbits(1))
+    for number in range(8):
+        state.fill_scalar(random, number, "b32")
+    state.s[8] = random.randrange(1, 5)
+    return state
+
+
 def _drafts(random: Random, encoding: str, count: int) -> Iterator[Draft]:
     for name in sorted(load_pseudocode("rdna3")[encoding]):
         if any(re.fullmatch(pattern, name) for pattern in LEFT_OUT):
             continue
         for _ in range(count):
-            yield _draft(Random(random.getrandbits(64)), find_text(name.lower()))  # noqa: S311
+            yield _draft(Random(random.getrandbits(64)), find_text(name.lower()))
 
 
 def _draft(random: Random, text: Text) -> Draft:
     operands: list[tuple[str, str]] = []
     if "D0" in text.names:
-        operands.append((_register(random, type_of(text.result)[1] if text.result else 32), text.result or "b32"))
+        operands.append(
+            (_register(random, type_of(text.result)[1] if text.result else 32), text.result or "b32")
+        )
     for number in range(2):
         if f"S{number}" in text.names:
             kind, width = text.sources[number]
             is_short = text.encoding == "SOPKOp"
-            operands.append((_register(random, width) if is_short else _source(random, kind, width), kind))
+            operands.append(
+                (_register(random, width) if is_short else _source(random, text, kind, width), kind)
+            )
     words = [word for word, _ in operands]
     if "SIMM16" in text.names:
         words.append(hex(random.choice((0, 1, 0x7FFF, 0x8000, 0xFFFF, random.getrandbits(16)))))
@@ -75,9 +109,9 @@ def _register(random: Random, width: int) -> str:
     return scalar_name(random_scalar(random, count), count)
 
 
-def _source(random: Random, kind: str, width: int) -> str:
+def _source(random: Random, text: Text, kind: str, width: int) -> str:
     choice = random.random()
-    if choice < 0.7:
+    if choice < 0.7 or text.name == "S_CVT_HI_F32_F16":  # what the upper half of a constant is, is not said
         return _register(random, width)
     if choice < 0.76 and width < 64:
         return random.choice(("vcc_lo", "exec_lo"))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import cast
 
 from pseudocode import floats, matrices, syntax
-from pseudocode.assembly import Instruction
+from pseudocode.assembly import Instruction, parse_line
 from pseudocode.corrections import corrected
 from pseudocode.evaluate import Frame, Value, run, truth, type_of, whole
 from pseudocode.floats import BY_TYPE, Rounding
@@ -163,7 +163,11 @@ class Space:
 
     def __init__(self, size: int, base: int = 0) -> None:
         self.base = base
-        self.bytes = bytearray(size)
+        self._size = size
+
+    @cached_property
+    def bytes(self) -> bytearray:
+        return bytearray(self._size)
 
     def read(self, address: int, size: int) -> int:
         at = self._at(address, size)
@@ -250,6 +254,17 @@ class Wave:
             "flat": _run_memory,
             "scratch": _run_memory,
         }[encoding](self, instruction)
+
+    def run_line(self, text: str) -> int | None:
+        """Runs one line of assembly; gives how many words after its end a branch that is taken goes on."""
+        parts = parse_line(text)
+        if _is_branch(parts[0]):
+            return _distance(self, parts[0])
+        if len(parts) == 1:
+            self.run(parts[0])
+        else:
+            self.run_dual(parts[0], parts[1])
+        return None
 
     def run_dual(self, first: Instruction, second: Instruction) -> None:
         """Both halves read before either writes."""
@@ -342,6 +357,29 @@ def _value(frame: Frame, name: str) -> int:
     held = frame.names[name]
     assert isinstance(held, Value)
     return held.bits
+
+
+# Branches
+
+
+def _is_branch(instruction: Instruction) -> bool:
+    return instruction.mnemonic == "s_branch" or instruction.mnemonic.startswith("s_cbranch_")
+
+
+def _distance(wave: Wave, instruction: Instruction) -> int | None:
+    condition = instruction.mnemonic.rpartition("_")[2]
+    if not {
+        "branch": True,
+        "scc0": not wave.scc,
+        "scc1": bool(wave.scc),
+        "vccz": not wave.s[VCC],
+        "vccnz": bool(wave.s[VCC]),
+        "execz": not wave.s[EXEC],
+        "execnz": bool(wave.s[EXEC]),
+    }[condition]:
+        return None
+    words = int(instruction.operands[0], 0)
+    return words - (1 << 16) if words >> 15 else words
 
 
 # Scalar instructions
@@ -461,10 +499,12 @@ def run_lanes(wave: Wave, instruction: Instruction, text: Text) -> None:
     results: list[tuple[int, Frame]] = []
     for lane in _written_lanes(wave, instruction):
         frame = wave.frame(text, lane)
-        frame.saturates = clamps and text.result[:1] in {"u", "i"}
+        frame.saturates = clamps and text.result not in BY_TYPE and not text.name.endswith("F16")
         frame.names |= _sources(wave, instruction, text, shape.sources, lane)
         count = shape.target.count
         old = wave.read(shape.target, "b32", 32 * count, lane)
+        if "FMAC" in text.name:  # the old value is a source
+            old = _flushed(wave, old, text.result)
         frame.names |= {"D0": whole(old, "b", 128), "D1": Value("b", 1, 0)}
         frame.names.setdefault("S2", frame.names["D0"])
         frame.names |= {"DST": whole(shape.target.number), "SRC0": whole(shape.sources[0].number)}
@@ -492,7 +532,7 @@ def _carry(text: Text, frame: Frame, lane: int) -> int:
 def _write_result(
     wave: Wave, instruction: Instruction, text: Text, shape: _Shape, lane: int, bits: int
 ) -> None:
-    if "VGPR" in text.names:
+    if "D0" not in text.names:
         return
     clamps = "clamp" in instruction.flags
     if re.fullmatch(r"V_PK_\w+_F16", text.name):

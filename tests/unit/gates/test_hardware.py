@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import pytest
 
+from patchkit.base.errors import GateError
 from patchkit.base.reporter import NullReporter
+from patchkit.candidate.build import Machine
 from patchkit.device.runner import choose_runner
 from patchkit.gates import hardware
+from patchkit.gates.emulated import emulator_digest, not_proven_on, verdict_on
 from patchkit.gates.hardware import choose_hardware, proven_where
 from patchkit.gates.registry import cpu_names, gate_names
+from patchkit.gates.reuse import Reusing
 
 
-def test_without_the_gpu_every_row_says_what_is_missing(monkeypatch) -> None:
+def test_a_gpu_that_is_neither_here_nor_emulated_is_missing_in_every_row(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1100",))
-    chosen = choose_hardware(("gfx1151",), None, model=None)
+    chosen = choose_hardware(("gfx90a",), None, model=None)
     assert (chosen.backend, chosen.gates) == (None, ())
-    assert set(chosen.not_here) == set(gate_names("nvidia", "device"))
-    assert chosen.not_here["logits"] == "needs gfx1151; this machine has gfx1100"
-    assert "NVIDIA" in chosen.not_here["numerics"]
+    assert set(chosen.not_here) == set(gate_names("device"))
+    assert chosen.not_here["logits"] == "needs gfx90a, which is not emulated; this machine has gfx1100"
+
+
+@pytest.mark.parametrize(
+    ("here", "asked"),
+    [((), False), (("gfx1100",), False), (("gfx1151",), True)],
+    ids=["none", "other", "asked"],
+)
+def test_without_the_gpu_or_on_demand_it_is_emulated(monkeypatch, here: tuple[str, ...], asked: bool) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: here)
+    chosen = choose_hardware(("gfx1151", "gfx1201"), None, model=None, emulated=asked)
+    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
+    assert not chosen.not_here
+    for gate in chosen.gates:
+        assert isinstance(gate, Reusing)
+        assert gate.emulated is not None
+        assert str(gate.emulated) == f"emulated gfx1151, emulator {emulator_digest()}"
+        assert gate.inner.machine == Machine(backend="hip", emulates="gfx1151")
+
+
+def test_the_gpu_itself_is_never_emulated_by_default(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
+    there = choose_runner("ssh://box", config=None, environ={}, reporter=NullReporter())
+    for chosen in (
+        choose_hardware(("gfx1151",), None, model=None),
+        choose_hardware(("gfx1151",), "hip", model=None),
+        choose_hardware(("gfx1151",), None, model=None, runner=there),
+    ):
+        assert all(gate.emulated is None for gate in chosen.gates if isinstance(gate, Reusing))
+
+
+def test_without_any_device_nothing_is_emulated_either() -> None:
+    chosen = choose_hardware(("gfx1151",), None, model=None, no_gpu=True)
+    assert (chosen.gates, set(chosen.not_here)) == ((), set(gate_names("device")))
+
+
+def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove() -> None:
+    machine = Machine(backend="hip", emulates="gfx1151")
+    assert (machine.told, machine.kind, machine.gate_name("logits")) == (
+        "emulated gfx1151",
+        "emulated",
+        "logits",
+    )
+    assert verdict_on(machine, ()) == "passed (emulated)"
+    assert verdict_on(machine, (GateError("x", code="X"),)) == "failed"
+    assert verdict_on(Machine(backend="hip"), ()) == "passed"
+    own, other = not_proven_on(machine, ("gfx1151", "gfx1201"))
+    assert own == "the GPU itself did not run it: gfx1151 was emulated"
+    assert other == "gfx1201: gfx1151 was emulated"
+    assert not not_proven_on(Machine(backend="hip"), ("gfx1151",))
 
 
 def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
@@ -32,7 +84,7 @@ def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("gfx1151",), "cpu", model=None)
     assert tuple(gate.name for gate in chosen.gates) == cpu_names()
-    assert set(chosen.not_here) == set(gate_names("nvidia", "device"))
+    assert set(chosen.not_here) == set(gate_names("device"))
     assert chosen.own_name("logits") == "logits@cpu"
     assert chosen.own_name("isolation") == "isolation"
 
@@ -42,7 +94,6 @@ def test_another_machine_is_taken_to_have_the_gpu(monkeypatch) -> None:
     there = choose_runner("ssh://box", config=None, environ={}, reporter=NullReporter())
     chosen = choose_hardware(("gfx1151",), None, model=None, runner=there)
     assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
-    assert "NVIDIA" in chosen.not_here["numerics"]
 
 
 @pytest.mark.parametrize("backend", [None, "hip"])
@@ -55,10 +106,14 @@ def test_other_backends_keep_the_names(backend) -> None:
     [
         ((), "Nothing is proven."),
         (("anchors", "launch"), "Proven without a GPU: anchors, launch."),
-        (("anchors", "numerics"), "Proven without a GPU: anchors. Proven on an NVIDIA GPU: numerics."),
         (("backend-ops", "bench"), "Proven on the GPU: backend-ops, bench."),
         (("anchors", "logits@cpu"), "Proven without a GPU: anchors, logits@cpu."),
     ],
 )
 def test_what_passed_is_told_by_the_machine_it_ran_on(passed: tuple[str, ...], told: str) -> None:
     assert proven_where(passed) == told
+
+
+def test_what_passed_on_an_emulated_gpu_is_told_apart() -> None:
+    told = "Proven without a GPU: anchors. Proven on an emulated GPU: logits, bench."
+    assert proven_where(("anchors",), ("logits", "bench")) == told

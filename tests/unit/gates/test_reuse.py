@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ToolchainError
 from patchkit.base.reporter import NullReporter
 from patchkit.candidate.subject import Subject
 from patchkit.device.runner import LocalRunner
-from patchkit.gates.base import GateResult, Verdict
+from patchkit.gates.base import EMULATED, EmulatedOn, GateResult, Verdict
 from patchkit.gates.bench import BenchEvidence
 from patchkit.gates.reuse import Reusing, machine_facts, model_identity
 
@@ -92,6 +93,83 @@ def test_another_tree_or_machine_runs(verify, changes: dict[str, object]) -> Non
     verify(gate)
     verify(gate, **changes)
     assert len(gate.runs) == 2
+
+
+_ON = EmulatedOn(gpu="gfx1151", emulator="0" * 16)
+
+
+def _emulated(verify, verdict: Verdict = EMULATED, **changes: object) -> tuple[Counting, GateResult]:
+    gate = Counting(verdict=verdict)
+    return gate, verify(gate, emulated=_ON, **changes)
+
+
+def test_evidence_of_an_emulated_gpu_names_it_and_holds_for_the_same_one(verify) -> None:
+    first, result = _emulated(verify)
+    assert result.evidence.emulated == _ON
+    assert ("GPU", "emulated gfx1151, emulator 0000000000000000") in result.evidence.provenance()
+    assert result.evidence.identity.machine.startswith("emulated gfx1151")
+    assert "kernel" not in result.evidence.identity.machine
+    again, kept = _emulated(verify)
+    assert (len(first.runs), len(again.runs), kept.verdict) == (1, 0, EMULATED)
+    newer = Counting(verdict=EMULATED)
+    verify(newer, emulated=EmulatedOn(gpu="gfx1151", emulator="1" * 16))
+    assert len(newer.runs) == 1
+
+
+def test_what_an_emulated_gpu_showed_does_not_keep_hardware_from_running(verify) -> None:
+    _emulated(verify)
+    gate = Counting()
+    assert verify(gate).verdict == "passed"
+    assert len(gate.runs) == 1
+
+
+def test_a_pass_on_hardware_is_never_replaced_by_an_emulated_one(verify) -> None:
+    verify(Counting())
+    gate, kept = _emulated(verify)
+    assert (len(gate.runs), kept.verdict, kept.evidence.emulated) == (0, "passed", None)
+    assert "taken again (on hardware; same trees, tools)" in kept.summary
+    gate, kept = _emulated(verify, fresh=True)
+    assert (len(gate.runs), kept.verdict, kept.evidence.emulated) == (1, "passed", None)
+    assert "the emulated GPU agrees today" in kept.summary
+    gate, kept = _emulated(verify, fresh=True, verdict="failed")
+    assert kept.verdict == "failed"
+
+
+def test_hardware_says_nothing_of_other_trees(verify) -> None:
+    verify(Counting())
+    gate, result = _emulated(verify, tree="d" * 40)
+    assert (len(gate.runs), result.verdict) == (1, EMULATED)
+
+
+@dataclass
+class Raising(Counting):
+    """A gate that cannot run."""
+
+    code: str = "DISASSEMBLER_MISSING"
+
+    def run(self, subject: Subject) -> GateResult:
+        del subject
+        raise ToolchainError("the compiler has no libLLVM", code=self.code, hint="patchkit sdk install")
+
+
+def test_where_no_gpu_can_be_emulated_the_gate_is_not_run_and_the_run_goes_on(verify) -> None:
+    result = verify(Raising(), emulated=_ON)
+    assert (result.verdict, result.problems) == ("not run", ())
+    assert result.summary == "gfx1151 is not here, and cannot be emulated: the compiler has no libLLVM"
+    with pytest.raises(ToolchainError):
+        verify(Raising(code="EMULATOR_NOT_BUILT"), emulated=_ON)
+    with pytest.raises(ToolchainError):
+        verify(Raising())
+
+
+def test_a_failure_on_hardware_is_not_undone_by_an_emulated_gpu(verify) -> None:
+    verify(Counting(verdict="failed"))
+    for fresh in (False, True):
+        gate, result = _emulated(verify, fresh=fresh)
+        assert (len(gate.runs), result.verdict) == (1, "failed")
+        assert [problem.code for problem in result.problems] == ["GATE_FAILED_ON_HARDWARE"]
+    assert verify(Counting()).verdict == "passed"
+    assert _emulated(verify)[1].verdict == "passed"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gate": "bench", "verdict": "passed"}'])

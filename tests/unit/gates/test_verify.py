@@ -109,9 +109,17 @@ def test_what_passed_leaves_evidence_and_gates_that_need_a_gpu_are_never_passed(
     assert _document(tmp_path, "anchors.json")["evidence"] == {"seen": "anchors"}
     rows = _rows(tmp_path)
     assert rows["launch"] == ("passed", "said")
-    for name in ("numerics", "backend-ops", "logits", "bench"):
+    for name in ("backend-ops", "logits", "bench"):
         assert rows[name][0] == "not run"
         assert "GPU" in rows[name][1]
+
+
+def test_what_passed_on_an_emulated_gpu_is_no_failure_and_is_kept_apart(run, tmp_path: Path) -> None:
+    report = run(launch="passed (emulated)")
+    assert not report.failed
+    assert _document(tmp_path, "report.json")["ok"] is True
+    assert _rows(tmp_path)["launch"][0] == "passed (emulated)"
+    assert _document(tmp_path, "launch.json")["verdict"] == "passed (emulated)"
 
 
 def test_a_failure_stops_and_the_rest_is_not_passed(run, tmp_path: Path) -> None:

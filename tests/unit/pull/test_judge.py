@@ -37,7 +37,7 @@ def report(*gates: GateResult) -> Report:
 
 
 def states(backend, made: Report | None) -> dict[str, str]:
-    not_here = dict.fromkeys(gate_names("nvidia", "device"), "needs the GPU")
+    not_here = dict.fromkeys(gate_names("device"), "needs the GPU")
     return {
         row.gate: row.state
         for row in _rows(NEEDS, made, Hardware(backend=backend, gates=(), not_here=not_here))
@@ -49,7 +49,14 @@ def test_a_gate_that_was_not_run_is_not_passed(backend) -> None:
     found = states(backend, report(GateResult(gate="anchors", verdict="passed", summary="x")))
     assert found["anchors"] == "passed"
     assert found["bench"] == "not needed"
-    assert {found[name] for name in ("compile", "launch", "backend-ops", "logits", "numerics")} == {"not run"}
+    assert {found[name] for name in ("compile", "launch", "backend-ops", "logits")} == {"not run"}
+
+
+def test_a_row_of_the_emulated_gpu_says_so() -> None:
+    made = report(GateResult(gate="logits", verdict="passed (emulated)", summary="x", not_run=("the GPU",)))
+    hardware = Hardware(backend="hip", gates=(), not_here={})
+    (row,) = (row for row in _rows(NEEDS, made, hardware) if row.gate == "logits")
+    assert (row.state, row.not_proven, row.has_run) == ("passed (emulated)", ("the GPU",), True)
 
 
 def test_a_row_of_the_cpu_never_stands_for_the_gpu() -> None:

@@ -169,3 +169,14 @@ def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("before\n## patchkit gate: passed")
     assert "## patchkit gate: blocked" in text
+
+
+def test_what_passed_on_an_emulated_gpu_counts_and_is_told_apart() -> None:
+    row = GateRow(
+        gate="logits", state="passed (emulated)", why="it changed", summary="20 scenes", seconds=1.0
+    )
+    found = verdict(rows=(row,))
+    assert (found.word, found.exit_code, found.ran) == ("passed", ExitCode.OK, ("logits",))
+    assert "  emu ok logits  20 scenes (1.0 s)" in gate_lines(found)
+    assert "| logits | passed (emulated) | 20 scenes |" in gate_markdown(found)
+    assert found.as_json()["candidates"][0]["gates"][0]["state"] == "passed (emulated)"

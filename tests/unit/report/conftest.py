@@ -11,7 +11,9 @@ from evidence_files import files_of
 
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.gates.anchors import AnchorsEvidence
-from patchkit.gates.base import GateResult
+from patchkit.gates.base import EmulatedOn, GateResult
+from patchkit.gates.bench import BenchEvidence, Samples
+from patchkit.gates.bench_emulated import Completed, Launched
 from patchkit.gates.isolation.evidence import HostBranch, IsolationEvidence, Reading, Unreadable
 from patchkit.report.evidence import parse_evidence
 from patchkit.report.model import Run
@@ -104,6 +106,38 @@ def failing_files() -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def failing(failing_files: dict[str, bytes]) -> Run:
     return parse_evidence(failing_files, "evidence")
+
+
+@pytest.fixture(scope="session")
+def emulated() -> Run:
+    """A run on a machine without a GPU: llama-bench came to its end on the emulated one."""
+    kernel = Launched(kernel="flash_attn_tile<128, 128, 2, 2, false>", launches=12, instructions=34_567)
+    ran = [Completed(side="baseline", command="llama-bench", tests=("pp96@d0",), kernels=())]
+    ran += [Completed(side="candidate", command="llama-bench", tests=("pp96@d0",), kernels=(kernel,))]
+    bench = BenchEvidence(
+        runner="this machine",
+        model="model.gguf",
+        head_size=128,
+        tests=(),
+        samples=Samples(format=1, tests=()),
+        conditions=(),
+        rounds_taken_from_an_interrupted_run=0,
+        backend="hip",
+        sides={},
+        completed=tuple(ran),
+        emulated=EmulatedOn(gpu="gfx1151", emulator="0123456789abcdef"),
+    )
+    results = [
+        GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
+        GateResult(
+            gate="bench",
+            verdict="passed (emulated)",
+            summary="llama-bench comes to its end on the emulated gfx1151; no speed is claimed",
+            not_run=("speed: not measured; needs the GPU",),
+            evidence=bench,
+        ),
+    ]
+    return parse_evidence(files_of(results), "evidence")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def test_everything_that_was_not_proven_is_listed(whole: Run) -> None:
         "CUDA and MUSA are read by clang with empty vendor headers, not by nvcc and mcc",
     ) in told
     assert any(gate == "numerics" and "of another run" in what for gate, what in told)
+
+
+def test_a_gate_of_an_earlier_version_is_read_without_what_only_it_knew(
+    whole_files: dict[str, bytes],
+) -> None:
+    report = json.loads(whole_files["report.json"])
+    (row,) = (row for row in report["gates"] if row["gate"] == "numerics")
+    kept = json.loads(whole_files["numerics.json"])
+    row |= {key: kept[key] for key in ("verdict", "summary")} | {"evidence": "e/numerics.json"}
+    run = parse_evidence({**whole_files, "report.json": json.dumps(report).encode()}, "e")
+    (gate,) = (gate for gate in run.gates if gate.name == "numerics")
+    assert (gate.verdict, gate.summary, gate.blocks) == (kept["verdict"], kept["summary"], ())
 
 
 def test_each_known_gate_gives_tables(whole: Run) -> None:

@@ -46,6 +46,21 @@ def test_a_failure_has_its_code_its_place_and_every_problem(failing: Run) -> Non
     assert (suite.get("failures"), suite.get("skipped")) == ("1", "1")
 
 
+def test_what_passed_on_an_emulated_gpu_is_told_apart(emulated: Run) -> None:
+    suite = _suite(emulated)
+    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["2", "0", "0", "0"]
+    told = [each.get("value") for each in suite.iter("property") if each.get("name") == "passed (emulated)"]
+    assert told == ["bench"]
+    (case,) = (case for case in suite.iter("testcase") if case.get("name") == "bench")
+    lines = (case.findtext("system-out") or "").splitlines()
+    assert (lines[0], lines[-1]) == ("passed (emulated)", "not proven: speed: not measured; needs the GPU")
+    (invocation,) = _run(emulated)["invocations"]
+    (note,) = invocation["toolExecutionNotifications"]
+    assert note["level"] == "note"
+    assert note["message"]["text"].startswith("gate bench: passed (emulated): llama-bench comes to its end")
+
+
 def test_a_gate_that_could_not_be_run_is_an_error(stopped: Run) -> None:
     suite = _suite(stopped)
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", "1", "1")

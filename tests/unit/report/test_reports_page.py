@@ -70,7 +70,12 @@ def failing_page(failing: Run) -> ET.Element:
     return parse(html_report(failing))
 
 
-@pytest.fixture(params=["page", "failing_page"])
+@pytest.fixture(scope="module")
+def emulated_page(emulated: Run) -> ET.Element:
+    return parse(html_report(emulated))
+
+
+@pytest.fixture(params=["page", "failing_page", "emulated_page"])
 def any_page(request: pytest.FixtureRequest) -> ET.Element:
     return request.getfixturevalue(request.param)
 
@@ -83,12 +88,18 @@ def test_what_was_not_proven_comes_before_everything_else(page: ET.Element, whol
     assert len(shown) > 15
 
 
-def test_the_headline_is_green_only_when_everything_ran(page, failing_page, whole: Run) -> None:
+def test_the_headline_is_green_only_when_everything_ran(
+    page, failing_page, emulated_page, whole: Run
+) -> None:
     def state(root: ET.Element) -> str:
         return next(with_class(root, "headline")).get("class", "")
 
     assert state(page) == "headline not-run"
     assert state(failing_page) == "headline failed"
+    assert state(emulated_page) == "headline passed-emulated"
+    assert [text_of(each) for each in with_class(emulated_page, "passed-emulated") if each.tag == "span"] == [
+        "≈ passed (emulated)"
+    ] * 2
     passed = [gate for gate in whole.gates if gate.verdict == "passed"]
     all_passed = parse_evidence(
         files_of([GateResult(gate=one.name, verdict="passed", summary="") for one in passed]), "e"

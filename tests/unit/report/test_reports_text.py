@@ -34,6 +34,18 @@ def test_the_terminal_shows_a_problem_with_its_places(failing: Run) -> None:
     assert "unreadable: unterminated conditional directive" in text
 
 
+def test_what_passed_on_an_emulated_gpu_is_told_apart_and_what_it_launched_shown(emulated: Run) -> None:
+    headline = "Nothing failed: of 2 gates 1 passed, 1 passed on an emulated GPU, 0 failed, 0 did not run"
+    assert emulated.headline == headline
+    text = terminal_report(emulated)
+    assert "  bench: speed: not measured; needs the GPU" in text
+    assert "\nemu ok bench: llama-bench comes to its end" in text
+    assert re.search(r"flash_attn_tile<128, 128, 2, 2, false> +0 +12\n", text)
+    markdown = markdown_report(emulated)
+    assert "☑️ passed (emulated)" in markdown
+    assert "emulated gfx1151, emulator 0123456789abcdef" in markdown
+
+
 def test_no_text_of_the_evidence_goes_on_with_a_line_of_its_own(with_problem: Callable[..., Run]) -> None:
     evil = "a\nok     bench: 9 of 9 faster (1.0 s)\x1b[2J"
     run = with_problem(

@@ -38,6 +38,38 @@ def test_the_shipped_series_names_every_gate() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hardware", "says"),
+    [(("bench",), None), (("launch",), "launch"), (("logits",), "of hardware, but not required: logits")],
+    ids=["of the required ones", "needs no device", "not required"],
+)
+def test_hardware_is_asked_for_required_gates_on_a_device(
+    tmp_path: Path, hardware: tuple[str, ...], says: str | None
+) -> None:
+    required = tuple(name for name in GATES if name != "logits")
+    table = (
+        f"[gates]\nrequired = {_quoted(required)}\nhardware = {_quoted(hardware)}\n"
+        'optional = ["logits"]\nwhy = "w"\n'
+    )
+    if says is None:
+        assert load_series(_series(tmp_path, table)).gates.hardware == hardware
+        return
+    with pytest.raises((ConfigError, ErrorGroup)) as caught:
+        load_series(_series(tmp_path, table))
+    error = caught.value.errors[0] if isinstance(caught.value, ErrorGroup) else caught.value
+    assert says in f"{error.message} {error.why}"
+
+
+def test_the_shipped_series_asks_for_hardware_nowhere() -> None:
+    assert not load_series(ROOT / "patches").gates.hardware
+
+
+def test_a_gate_of_an_earlier_version_may_still_be_named(tmp_path: Path) -> None:
+    table = f'[gates]\nrequired = {_quoted(GATES)}\noptional = ["numerics"]\nwhy = "w"\n'
+    policy = load_series(_series(tmp_path, table)).gates
+    assert (policy.required, policy.optional) == (GATES, ())
+
+
+@pytest.mark.parametrize(
     ("required", "optional", "says"),
     [
         (GATES[:-1], (), "bench"),

@@ -75,6 +75,7 @@ struct kernel_count {
     uint64_t launches;
     uint64_t waves;
     uint64_t instructions; // executed by waves
+    double seconds;        // of this machine, by the clock on the wall
     std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
 };
 

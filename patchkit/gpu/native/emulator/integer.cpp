@@ -290,8 +290,6 @@ definitions integer_instructions() {
         op<[](i16x a, i16x b, i32x c) { return convert<i32x>(a) * convert<i32x>(b) + c; }, I32, I16, I16, I32>(
             "v_mad_i32_i16"),
         {"v_mad_u64_u32", mad_u64_u32, {format::b64, format::lanes}, {format::b32, format::b32, format::b64}},
-        {"v_mad_co_u64_u32", mad_u64_u32, {format::b64, format::lanes}, {format::b32, format::b32, format::b64}},
-        {"v_mad_co_i64_i32", mad_i64_i32, {format::b64, format::lanes}, {format::b32, format::b32, format::b64}},
         {"v_mad_i64_i32", mad_i64_i32, {format::b64, format::lanes}, {format::b32, format::b32, format::b64}},
         op<smaller<u32x>, U32, U32, U32>("v_min_u32"),
         op<larger<u32x>, U32, U32, U32>("v_max_u32"),

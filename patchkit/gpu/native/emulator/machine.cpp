@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -55,6 +56,17 @@ struct block {
 
 namespace {
 
+// What the queue of a real GPU holds of a launch, for kernels that ask it for their sizes (HSA platform system
+// architecture 1.2, "Architected Queuing Language packet").
+struct alignas(64) dispatch_packet {
+    u16 header, setup;
+    u16 block_x, block_y, block_z, reserved_0;
+    u32 threads_x, threads_y, threads_z; // of the whole grid
+    u32 scratch, lds;
+    u64 kernel, arguments, reserved_2, signal;
+};
+static_assert(sizeof(dispatch_packet) == 64);
+
 // What all blocks of a launch have in common.
 struct job {
     const launch * wanted;
@@ -70,6 +82,7 @@ struct job {
     // the alignment of the whole.
     std::vector<std::byte> arguments;
     memory_range argument_range;
+    dispatch_packet packet;
     u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
     u64 first;
     u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
@@ -175,13 +188,26 @@ struct machine final : emulator {
         const uintptr_t start = rounded(uintptr_t(on.arguments.data()), segment);
         std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
         on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
+        const dimensions &grid = wanted.grid, &block = wanted.block;
+        on.packet.block_x = u16(block.x);
+        on.packet.block_y = u16(block.y);
+        on.packet.block_z = u16(block.z);
+        on.packet.threads_x = grid.x * block.x;
+        on.packet.threads_y = grid.y * block.y;
+        on.packet.threads_z = grid.z * block.z;
+        on.packet.scratch = on.scratch;
+        on.packet.lds = on.lds;
+        on.packet.arguments = start;
         shuffle(on);
+        const auto began = std::chrono::steady_clock::now();
         perform(on);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
         kernel_count & count = totals[kernel.name];
         count.name = kernel.name;
         count.launches += 1;
         count.waves += on.blocks * on.waves;
         count.instructions += on.executed;
+        count.seconds += took.count();
     }
 
     void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
@@ -210,7 +236,7 @@ struct machine final : emulator {
             code->each([&](const program & p) {
                 if (!places.contains(p.name)) { // a function that kernels called
                     places[p.name] = result.size();
-                    result.push_back({p.name, 0, 0, 0, {}});
+                    result.push_back({p.name, 0, 0, 0, 0.0, {}});
                 }
                 count_instructions(*code, p, marks, result[places[p.name]]);
             });
@@ -428,7 +454,11 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) const
         }
     };
     skip(0, 4); // private segment buffer
-    skip(1, 2); // dispatch pointer: the arguments have what code of version 5 needs
+    if (((properties >> 1) & 1) != 0) {
+        const u64 packet = u64(&on.packet);
+        std::memcpy(&w.scalar[next], &packet, sizeof(packet));
+        next += 2;
+    }
     skip(2, 2); // queue pointer
     if (((properties >> 3) & 1) != 0) {
         const u64 arguments = on.argument_range.begin;
@@ -668,10 +698,13 @@ memory_range & remembered_range(const instruction * i, wave & w) {
 
 void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
     memory_range found = w.on->owner.memory.find(address);
-    // Arguments are memory that kernels read, too.
-    const memory_range & arguments = w.on->current->argument_range;
-    if (address >= arguments.begin && address < arguments.end) {
-        found = arguments;
+    // Arguments and the packet are memory that kernels read, too.
+    const job & on = *w.on->current;
+    const memory_range packet{uintptr_t(&on.packet), uintptr_t(&on.packet) + sizeof(on.packet)};
+    for (const memory_range & own : {on.argument_range, packet}) {
+        if (address >= own.begin && address < own.end) {
+            found = own;
+        }
     }
     if (found.end <= found.begin || address < found.begin || found.end - address < size) {
         char text[32];

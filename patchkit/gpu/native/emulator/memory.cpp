@@ -658,10 +658,6 @@ definitions memory_instructions() {
                                      "ds_min_rtn_f32");
     add_atomics<f32, larger_number>(all, "global_atomic_max_f32", "flat_atomic_max_f32", "ds_max_f32",
                                     "ds_max_rtn_f32");
-    add_atomics<f32, smaller_number>(all, "global_atomic_min_num_f32", "flat_atomic_min_num_f32", "ds_min_num_f32",
-                                     "ds_min_num_rtn_f32");
-    add_atomics<f32, larger_number>(all, "global_atomic_max_num_f32", "flat_atomic_max_num_f32", "ds_max_num_f32",
-                                    "ds_max_num_rtn_f32");
     add_atomics<f64, smaller_number>(all, "", "", "ds_min_f64", "ds_min_rtn_f64");
     add_atomics<f64, larger_number>(all, "", "", "ds_max_f64", "ds_max_rtn_f64");
     add_atomics<u32, halves_added>(all, "global_atomic_pk_add_f16", "flat_atomic_pk_add_f16", "ds_pk_add_f16",

@@ -139,8 +139,6 @@ definitions packed_instructions() {
         op<fma_pairs, PairsH16, PairsF16, PairsF16, PairsF16>("v_pk_fmac_f16", trait::accumulates),
         op<min_number, PairsF16, PairsF16, PairsF16>("v_pk_min_f16"),
         op<max_number, PairsF16, PairsF16, PairsF16>("v_pk_max_f16"),
-        op<min_number, PairsF16, PairsF16, PairsF16>("v_pk_min_num_f16"),
-        op<max_number, PairsF16, PairsF16, PairsF16>("v_pk_max_num_f16"),
         modal<add_unsigned<true>, PairsU16, PairsU16, PairsU16>("v_pk_add_u16"),
         modal<add_unsigned<false>, PairsU16, PairsU16, PairsU16>("v_pk_sub_u16"),
         modal<add_signed<true>, PairsI16, PairsI16, PairsI16>("v_pk_add_i16"),

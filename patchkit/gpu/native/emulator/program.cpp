@@ -39,13 +39,31 @@ std::string_view without_suffix(std::string_view name) {
     return name;
 }
 
+// RDNA4 renamed instructions that do what they did. There min and max of floats are called _num_: of a NaN and a number
+// the number counts, as it does on RDNA3 outside of IEEE mode, which RDNA4 does not have.
+std::string rdna3_name(std::string name) {
+    static const std::unordered_map<std::string_view, std::string_view> renamed{
+        {"s_add_co_u32", "s_add_u32"},      {"s_sub_co_u32", "s_sub_u32"},      {"s_add_co_i32", "s_add_i32"},
+        {"s_sub_co_i32", "s_sub_i32"},      {"s_add_co_ci_u32", "s_addc_u32"},  {"s_sub_co_ci_u32", "s_subb_u32"},
+        {"s_addk_co_i32", "s_addk_i32"},    {"v_mad_co_u64_u32", "v_mad_u64_u32"},
+        {"v_mad_co_i64_i32", "v_mad_i64_i32"},
+    };
+    if (const auto found = renamed.find(name); found != renamed.end()) {
+        return std::string(found->second);
+    }
+    if (const size_t number = name.find("_num_"); number != std::string::npos) {
+        name.erase(number, 4);
+    }
+    return name;
+}
+
 // A name of the table by a name of the text.
 std::string base_name(std::string_view name) {
     const std::string_view base = without_suffix(name);
     if (base.starts_with("v_dual_")) {
-        return "v_" + std::string(base.substr(7));
+        return rdna3_name("v_" + std::string(base.substr(7)));
     }
-    return std::string(base);
+    return rdna3_name(std::string(base));
 }
 
 struct not_understood {

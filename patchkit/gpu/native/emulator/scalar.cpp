@@ -291,8 +291,6 @@ definitions scalar_instructions() {
         // sums
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = u32(a + b) < a, a + b; }, S32, S32, S32>("s_add_u32"),
         scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = b > a, a - b; }, S32, S32, S32>("s_sub_u32"),
-        scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = u32(a + b) < a, a + b; }, S32, S32, S32>("s_add_co_u32"),
-        scalar_scc<[](bool & scc, u32 a, u32 b) { return scc = b > a, a - b; }, S32, S32, S32>("s_sub_co_u32"),
         scalar_scc<[](bool & scc, u32 a, u32 b) {
             i32 sum;
             scc = __builtin_add_overflow(i32(a), i32(b), &sum);
@@ -387,8 +385,6 @@ definitions scalar_instructions() {
         float_2<[](f32 a, f32 b) { return a * b; }>("s_mul_f32"),
         float_2<min_number>("s_min_f32"),
         float_2<max_number>("s_max_f32"),
-        float_2<min_number>("s_min_num_f32"),
-        float_2<max_number>("s_max_num_f32"),
         scalar<[](u32 a, u32 b, u32 c) { return bits_of(std::fma(float_of(a), float_of(b), float_of(c))); }, S32, S32,
                S32, S32>("s_fmac_f32", trait::accumulates),
         scalar<[](u32 a, u32 b, u32 c) { return bits_of(std::fma(float_of(a), float_of(b), float_of(c))); }, S32, S32,
@@ -404,8 +400,6 @@ definitions scalar_instructions() {
         half_2<[](f32 a, f32 b) { return a * b; }>("s_mul_f16"),
         half_2<min_number>("s_min_f16"),
         half_2<max_number>("s_max_f16"),
-        half_2<min_number>("s_min_num_f16"),
-        half_2<max_number>("s_max_num_f16"),
         scalar<fused_half, S32, S32, S32, S32>("s_fmac_f16", trait::accumulates),
         half_1<[](f32 a) { return std::floor(a); }>("s_floor_f16"),
         half_1<[](f32 a) { return std::ceil(a); }>("s_ceil_f16"),

@@ -1,6 +1,8 @@
 #include "allocations.hpp"
 
+#include "emulation.hpp"
 #include "recorder.hpp"
+#include "schedule.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -25,6 +28,39 @@ std::map<uintptr_t, allocation> & table() {
     static auto * made = new std::map<uintptr_t, allocation>;
     return *made;
 }
+
+// Memory that nobody wrote holds anything on a GPU, and often zeros. Where a schedule is to show what a program relies
+// on, it holds NaNs and -1. Pages of this file are copied when they are written, so that the rest costs nothing.
+
+constexpr size_t piece        = 16 << 20;
+constexpr size_t most_garbage = size_t(8) << 30; // more would be more mappings than Linux allows
+
+int make_garbage() {
+    const int file = memfd_create("patchkit-unwritten", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, piece) != 0) {
+        return -1;
+    }
+    void * all = mmap(nullptr, piece, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (all == MAP_FAILED) {
+        return -1;
+    }
+    std::memset(all, 0xff, piece);
+    munmap(all, piece);
+    return file;
+}
+
+void map_garbage(void * block, size_t size) {
+    static const int file = make_garbage();
+    if (file < 0 || size > most_garbage) {
+        return;
+    }
+    for (size_t at = 0; at < size; at += piece) {
+        (void) mmap(static_cast<char *>(block) + at, std::min(piece, size - at), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0);
+    }
+}
+
+bool wants_garbage() { return is_executing() && schedule_name() != "in-order"; }
 
 // With table_mutex held.
 allocation find(uintptr_t address) {
@@ -79,7 +115,7 @@ bool is_usable(const void * pointer, size_t size) {
 }
 
 // A KV cache of many GiB that nobody fills costs nothing.
-hipError_t allocate(void ** pointer, size_t size, hipMemoryType type) {
+hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned flags) {
     if (pointer == nullptr) {
         return hipErrorInvalidValue;
     }
@@ -95,7 +131,10 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type) {
     if (block == MAP_FAILED) {
         return hipErrorOutOfMemory;
     }
-    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program};
+    if (wants_garbage()) {
+        map_garbage(block, size);
+    }
+    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags};
     generation.fetch_add(1, std::memory_order_release);
     used += size;
     *pointer = block;
@@ -116,15 +155,23 @@ hipError_t release(void * pointer, hipError_t unknown) {
     return hipSuccess;
 }
 
+bool make_zero(void * page, size_t size) {
+    if (!wants_garbage()) {
+        return madvise(page, size, MADV_DONTNEED) == 0;
+    }
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    return mmap(page, size, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+}
+
 size_t memory_used() {
     const std::shared_lock<std::shared_mutex> guard(table_mutex);
     return used;
 }
 
-void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose) {
+void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
-        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose};
+        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags};
         generation.fetch_add(1, std::memory_order_release);
     }
 }

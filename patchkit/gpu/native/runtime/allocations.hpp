@@ -19,6 +19,7 @@ struct allocation {
     size_t size        = 0;
     hipMemoryType type = hipMemoryTypeDevice;
     owner whose        = owner::program;
+    unsigned flags     = 0; // of hipHostMalloc and hipHostRegister
 
     bool holds(uintptr_t address, size_t bytes) const {
         return address >= begin && address - begin <= size && bytes <= size - (address - begin);
@@ -37,16 +38,19 @@ bool is_known(const void * pointer, size_t size);
 bool is_usable(const void * pointer, size_t size);
 
 // New memory of the device's size at most; pages appear when they are written. A place of no bytes is null.
-hipError_t allocate(void ** pointer, size_t size, hipMemoryType type);
+hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned flags = 0);
 
 // Gives it back; `unknown` when nobody obtained it.
 hipError_t release(void * pointer, hipError_t unknown);
+
+// Makes whole pages of memory of the program zero without writing them. False when that does not work.
+bool make_zero(void * page, size_t size);
 
 // Bytes obtained by the program.
 size_t memory_used();
 
 // Memory that somebody else manages. Those that overlap known memory are left as they are.
-void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose);
+void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags = 0);
 
 // Whether it was registered until now.
 bool unregister_memory(void * pointer, owner whose);

@@ -7,7 +7,6 @@
 #include "recorder.hpp"
 #include "schedule.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -124,56 +123,162 @@ hipError_t copy(const copy_shape & shape, hipStream_t stream = nullptr) {
     return patchkit::enqueue_and_wait(stream, copy);
 }
 
+// Rows of elements that get the same value.
+struct fill_shape {
+    void * to;
+    size_t pitch;
+    uint32_t value;
+    size_t element; // bytes: 1, 2 or 4
+    size_t count;   // elements of a row
+    size_t height;
+
+    size_t width() const { return count * element; }
+    size_t extent() const { return pitch * (height - 1) + width(); }
+    bool is_nothing() const { return count == 0 || height == 0; }
+};
+
 // Zeroing gives whole pages back instead of writing them, so that a cleared cache stays free of cost.
-void fill_now(void * pointer, int value, size_t size) {
-    char * begin = static_cast<char *>(pointer);
+void zero(char * begin, size_t size) {
     char * end = begin + size;
     const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
     char * first = reinterpret_cast<char *>((uintptr_t(begin) + page - 1) / page * page);
     char * last = reinterpret_cast<char *>(uintptr_t(end) / page * page);
-    const bool is_ours = allocation_of(pointer).whose == patchkit::owner::program;
-    if (value != 0 || last <= first || !is_ours || madvise(first, size_t(last - first), MADV_DONTNEED) != 0) {
-        std::memset(begin, value, size);
+    const bool is_ours = allocation_of(begin).whose == patchkit::owner::program;
+    if (last <= first || !is_ours || !patchkit::make_zero(first, size_t(last - first))) {
+        std::memset(begin, 0, size);
         return;
     }
     std::memset(begin, 0, size_t(first - begin));
     std::memset(last, 0, size_t(end - last));
 }
 
+void fill_row(char * to, const fill_shape & shape) {
+    if (shape.value == 0) {
+        zero(to, shape.width());
+    } else if (shape.element == 1) {
+        std::memset(to, int(shape.value), shape.count);
+    } else {
+        for (size_t i = 0; i < shape.count; ++i) {
+            std::memcpy(to + i * shape.element, &shape.value, shape.element);
+        }
+    }
+}
+
+void run_fill(const fill_shape & shape) {
+    if (!is_usable(shape.to, shape.extent())) {
+        patchkit::fault("an asynchronous memset ran when its memory was gone");
+    }
+    for (size_t row = 0; row < shape.height; ++row) {
+        fill_row(static_cast<char *>(shape.to) + row * shape.pitch, shape);
+    }
+}
+
+enum class waiting { never, as_needed };
+
 // The runtime fills only what it knows. Memory of the device is filled without waiting.
-hipError_t fill(void * pointer, int value, size_t size, hipStream_t stream, bool is_async) {
-    if (size == 0) {
+hipError_t fill(const fill_shape & shape, hipStream_t stream, waiting host) {
+    if (shape.is_nothing()) {
         return hipSuccess;
     }
-    if (!is_known(pointer, size)) {
+    if (shape.width() > shape.pitch || !is_known(shape.to, shape.extent())) {
         return hipErrorInvalidValue;
     }
-    const auto fill = [pointer, value, size] {
-        if (!is_usable(pointer, size)) {
-            patchkit::fault("an asynchronous memset ran when its memory was gone");
-        }
-        fill_now(pointer, value, size);
-    };
-    if (is_async || place_of(pointer) == place::device) {
+    const auto fill = [shape] { run_fill(shape); };
+    if (host == waiting::never || place_of(shape.to) == place::device) {
         return patchkit::enqueue(stream, fill);
     }
     return patchkit::enqueue_and_wait(stream, fill);
+}
+
+fill_shape row(void * to, uint32_t value, size_t element, size_t count) {
+    return {to, count * element, value, element, count, 1};
+}
+
+hipError_t fill_async(const fill_shape & shape, hipStream_t stream) {
+    return answered(is_stream(stream) ? fill(shape, stream, waiting::never) : hipErrorInvalidHandle);
+}
+
+hipError_t fill(const fill_shape & shape, hipStream_t stream = nullptr) {
+    return answered(fill(shape, stream, waiting::as_needed));
 }
 
 } // namespace
 
 extern "C" {
 
-hipError_t hipMemset(void * pointer, int value, size_t size) {
-    return answered(fill(pointer, value, size, nullptr, false));
+hipError_t hipMemset(void * pointer, int value, size_t size) { return fill(row(pointer, uint8_t(value), 1, size)); }
+
+hipError_t hipMemset_spt(void * pointer, int value, size_t size) {
+    return fill(row(pointer, uint8_t(value), 1, size), hipStreamPerThread);
 }
 
 hipError_t hipMemsetAsync(void * pointer, int value, size_t size, hipStream_t stream) {
-    return answered(is_stream(stream) ? fill(pointer, value, size, stream, true) : hipErrorInvalidHandle);
+    return fill_async(row(pointer, uint8_t(value), 1, size), stream);
+}
+
+hipError_t hipMemsetD8(hipDeviceptr_t pointer, unsigned char value, size_t count) {
+    return fill(row(pointer, value, 1, count));
+}
+
+hipError_t hipMemsetD8Async(hipDeviceptr_t pointer, unsigned char value, size_t count, hipStream_t stream) {
+    return fill_async(row(pointer, value, 1, count), stream);
+}
+
+hipError_t hipMemsetD16(hipDeviceptr_t pointer, unsigned short value, size_t count) {
+    return fill(row(pointer, value, 2, count));
+}
+
+hipError_t hipMemsetD16Async(hipDeviceptr_t pointer, unsigned short value, size_t count, hipStream_t stream) {
+    return fill_async(row(pointer, value, 2, count), stream);
+}
+
+hipError_t hipMemsetD32(hipDeviceptr_t pointer, int value, size_t count) {
+    return fill(row(pointer, uint32_t(value), 4, count));
+}
+
+hipError_t hipMemsetD32Async(hipDeviceptr_t pointer, int value, size_t count, hipStream_t stream) {
+    return fill_async(row(pointer, uint32_t(value), 4, count), stream);
+}
+
+hipError_t hipMemset2D(void * pointer, size_t pitch, int value, size_t width, size_t height) {
+    return fill({pointer, pitch, uint8_t(value), 1, width, height});
+}
+
+hipError_t hipMemset2DAsync(void * pointer, size_t pitch, int value, size_t width, size_t height, hipStream_t stream) {
+    return fill_async({pointer, pitch, uint8_t(value), 1, width, height}, stream);
 }
 
 hipError_t hipMemcpy(void * to, const void * from, size_t size, hipMemcpyKind /*kind*/) {
     return answered(copy(plain(to, from, size)));
+}
+
+hipError_t hipMemcpy_spt(void * to, const void * from, size_t size, hipMemcpyKind /*kind*/) {
+    return answered(copy(plain(to, from, size), hipStreamPerThread));
+}
+
+// Unlike hipMemcpyAsync it returns when the copy is done.
+hipError_t hipMemcpyWithStream(void * to, const void * from, size_t size, hipMemcpyKind /*kind*/,
+                               hipStream_t stream) {
+    return answered(is_stream(stream) ? copy(plain(to, from, size), stream) : hipErrorContextIsDestroyed);
+}
+
+hipError_t hipMemcpyHtoD(hipDeviceptr_t to, void * from, size_t size) { return answered(copy(plain(to, from, size))); }
+hipError_t hipMemcpyDtoH(void * to, hipDeviceptr_t from, size_t size) { return answered(copy(plain(to, from, size))); }
+
+hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t size) {
+    return answered(copy(plain(to, from, size)));
+}
+
+hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void * from, size_t size, hipStream_t stream) {
+    return answered(is_stream(stream) ? copy_async(plain(to, from, size), stream) : hipErrorContextIsDestroyed);
+}
+
+hipError_t hipMemcpyDtoHAsync(void * to, hipDeviceptr_t from, size_t size, hipStream_t stream) {
+    return answered(is_stream(stream) ? copy_async(plain(to, from, size), stream) : hipErrorContextIsDestroyed);
+}
+
+hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t size, hipStream_t stream) {
+    return answered(is_stream(stream) ? copy_async(plain(to, from, size), stream) : hipErrorContextIsDestroyed);
 }
 
 hipError_t hipMemcpyAsync(void * to, const void * from, size_t size, hipMemcpyKind /*kind*/, hipStream_t stream) {

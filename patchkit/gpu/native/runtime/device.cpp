@@ -26,8 +26,8 @@ void misconfigured(const std::string & what) {
 namespace {
 
 const char * required_variable(const char * name) {
-    const char * value = std::getenv(name);
-    if (value == nullptr || *value == '\0') {
+    const char * value = setting(name);
+    if (value == nullptr) {
         misconfigured(std::string(name) + " is not set");
     }
     return value;
@@ -44,6 +44,14 @@ long number(const std::map<std::string, std::string> & values, const char * name
         misconfigured(std::string(name) + " of the device file is no positive number: " + found->second);
     }
     return value;
+}
+
+bool flag(const std::map<std::string, std::string> & values, const char * name) {
+    const auto found = values.find(name);
+    if (found != values.end() && found->second != "0" && found->second != "1") {
+        misconfigured(std::string(name) + " of the device file is neither 0 nor 1: " + found->second);
+    }
+    return found != values.end() && found->second == "1";
 }
 
 device load_device() {
@@ -74,13 +82,14 @@ device load_device() {
     result.max_vgprs_per_wave       = int(number(values, "max_vgprs_per_wave"));
     result.lds_per_block            = size_t(number(values, "lds_per_block"));
     result.memory_bytes             = size_t(number(values, "memory_bytes"));
+    result.is_integrated            = flag(values, "integrated");
     return result;
 }
 
 std::unordered_map<std::string, resources> load_resources() {
     std::unordered_map<std::string, resources> result;
-    const char * path = std::getenv("PATCHKIT_RECORDER_KERNELS");
-    if (path == nullptr || *path == '\0') {
+    const char * path = setting("PATCHKIT_RECORDER_KERNELS");
+    if (path == nullptr) {
         return result;
     }
     std::ifstream file(path);
@@ -148,7 +157,7 @@ int resident_blocks(const resources & used, int threads, size_t dynamic_lds) {
 
 // Who executes needs no log.
 void log_line(const std::string & json) {
-    static const bool is_silent = is_executing() && std::getenv("PATCHKIT_RECORDER_LOG") == nullptr;
+    static const bool is_silent = is_executing() && setting("PATCHKIT_RECORDER_LOG") == nullptr;
     if (is_silent) {
         return;
     }

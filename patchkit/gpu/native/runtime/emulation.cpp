@@ -9,25 +9,20 @@
 
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <thread>
 
 namespace patchkit {
 
 namespace {
 
-const char * variable(const char * name) {
-    const char * value = std::getenv(name);
-    return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
-uint64_t number_of_variable(const char * name) {
-    const char * value = variable(name);
+uint64_t number_of(const char * name) {
+    const char * value = setting(name);
     if (value == nullptr) {
         return 0;
     }
@@ -61,8 +56,6 @@ struct emulation {
     gpu::find_code_object find;
     kernel_memory memory;
     std::unique_ptr<gpu::emulator> emulator;
-    std::mutex mutex;
-    std::string fault;
 };
 
 template <typename T> T symbol_of(void * library, const char * name) {
@@ -76,11 +69,11 @@ template <typename T> T symbol_of(void * library, const char * name) {
 gpu::configuration read_configuration() {
     gpu::configuration result;
     result.arch         = the_device().arch;
-    const char * path   = variable("PATCHKIT_EMULATOR_DISASSEMBLER");
+    const char * path   = setting("PATCHKIT_EMULATOR_DISASSEMBLER");
     result.disassembler = path == nullptr ? "" : path;
-    result.threads      = unsigned(number_of_variable("PATCHKIT_EMULATOR_THREADS"));
-    result.most_instructions = number_of_variable("PATCHKIT_EMULATOR_LIMIT");
-    result.counts            = variable("PATCHKIT_EMULATOR_COUNT") != nullptr;
+    result.threads      = unsigned(number_of("PATCHKIT_EMULATOR_THREADS"));
+    result.most_instructions = number_of("PATCHKIT_EMULATOR_LIMIT");
+    result.counts            = setting("PATCHKIT_EMULATOR_COUNT") != nullptr;
     result.shuffle_seed      = shuffle_seed();
     return result;
 }
@@ -92,9 +85,33 @@ emulation & the_emulation();
 // What was asked of a part of the GPU that is not there, by threads that run kernels.
 std::atomic<const char *> missed = nullptr;
 
-void write_report() {
-    const char * path = variable("PATCHKIT_EMULATOR_REPORT");
-    if (path == nullptr) {
+// With the commas of a JSON list.
+template <typename List, typename Text> std::string joined(const List & list, Text text_of) {
+    std::string result;
+    for (const auto & one : list) {
+        result += (result.empty() ? "\n" : ",\n") + text_of(one);
+    }
+    return "[" + result + "]";
+}
+
+std::string as_json(const gpu::instruction_count & one) {
+    return "[" + quoted(one.text) + "," + std::to_string(one.executed) + "," +
+           (one.has_tolerance ? "true" : "false") + "]";
+}
+
+std::string as_json(const gpu::kernel_count & one) {
+    return "{\"name\":" + quoted(one.name) + ",\"launches\":" + std::to_string(one.launches) + ",\"waves\":" +
+           std::to_string(one.waves) + ",\"instructions\":" + std::to_string(one.instructions) +
+           ",\"seconds\":" + std::to_string(one.seconds) + ",\"by_instruction\":" +
+           joined(one.by_instruction, [](const gpu::instruction_count & count) { return as_json(count); }) + "}";
+}
+
+// A process that was forked from this one does not write over what this one writes.
+const pid_t own_process = getpid();
+
+void write_report(const std::string & fault) {
+    const char * path = setting("PATCHKIT_EMULATOR_REPORT");
+    if (path == nullptr || getpid() != own_process) {
         return;
     }
     FILE * file = std::fopen(path, "w");
@@ -102,26 +119,12 @@ void write_report() {
         std::fprintf(stderr, "patchkit emulator: cannot write the report %s\n", path);
         return;
     }
-    emulation & all = the_emulation();
-    const std::lock_guard<std::mutex> guard(all.mutex);
-    std::string text = "{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) +
-                       ",\"kernels\":[";
-    bool is_first = true;
-    for (const gpu::kernel_count & kernel : all.emulator->counts()) {
-        text += std::string(is_first ? "" : ",") + "\n{\"name\":" + quoted(kernel.name) +
-                ",\"launches\":" + std::to_string(kernel.launches) + ",\"waves\":" + std::to_string(kernel.waves) +
-                ",\"instructions\":" + std::to_string(kernel.instructions) + ",\"by_instruction\":[";
-        is_first = false;
-        bool is_first_instruction = true;
-        for (const gpu::instruction_count & one : kernel.by_instruction) {
-            text += std::string(is_first_instruction ? "" : ",") + "\n[" + quoted(one.text) + "," +
-                    std::to_string(one.executed) + "," + (one.has_tolerance ? "true" : "false") + "]";
-            is_first_instruction = false;
-        }
-        text += "]}";
-    }
-    text += "],\"on_cpu\":" + products_as_json();
-    text += ",\"fault\":" + (all.fault.empty() ? "null" : quoted(all.fault)) + "}\n";
+    emulation * all = loaded; // none when no kernel was ever looked for
+    const auto kernels = all == nullptr ? std::vector<gpu::kernel_count>() : all->emulator->counts();
+    const std::string text =
+        "{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
+        joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
+        products_as_json() + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
     std::fputs(text.c_str(), file);
     std::fclose(file);
 }
@@ -129,7 +132,7 @@ void write_report() {
 // Whatever nobody waited for is done before the process ends.
 void end_of_process() {
     (void) wait_for_all();
-    write_report();
+    write_report("");
 }
 
 // Addresses that nothing lies at, with a name for each part: a kernel that follows one of them is told what it lacks.
@@ -145,7 +148,7 @@ struct missing_part {
 };
 
 const missing_part & missing_heap() {
-    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap's address");
+    static const missing_part part("malloc and free in kernels are not emulated: the kernel follows the heap");
     return part;
 }
 
@@ -163,7 +166,7 @@ void kernel_memory::note_miss(uintptr_t address) {
 }
 
 emulation * make_emulation() {
-    const char * path = variable("PATCHKIT_EMULATOR");
+    const char * path = setting("PATCHKIT_EMULATOR");
     void * library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         misconfigured(std::string("cannot load the emulator: ") + dlerror());
@@ -188,8 +191,13 @@ emulation & the_emulation() {
 
 } // namespace
 
+const char * setting(const char * name) {
+    const char * value = std::getenv(name);
+    return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
 bool is_executing() {
-    static const bool result = variable("PATCHKIT_EMULATOR") != nullptr;
+    static const bool result = setting("PATCHKIT_EMULATOR") != nullptr;
     return result;
 }
 
@@ -197,11 +205,7 @@ void fault(const std::string & what) {
     std::fflush(stdout);
     std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str());
     if (is_executing()) {
-        {
-            const std::lock_guard<std::mutex> guard(the_emulation().mutex);
-            the_emulation().fault = what;
-        }
-        write_report();
+        write_report(what);
     }
     std::fflush(nullptr);
     std::abort();
@@ -239,7 +243,7 @@ std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, s
 }
 
 unsigned number_of_threads() {
-    static const auto given = unsigned(number_of_variable("PATCHKIT_EMULATOR_THREADS"));
+    static const auto given = unsigned(number_of("PATCHKIT_EMULATOR_THREADS"));
     return given != 0 ? given : std::max(1u, std::thread::hardware_concurrency());
 }
 

@@ -22,6 +22,9 @@ namespace patchkit {
 
 bool is_executing();
 
+// A variable of the environment; null when it is not set or empty.
+const char * setting(const char * name);
+
 // The program did what a GPU would not survive: says so, writes the report and ends the process as ROCm does.
 [[noreturn]] void fault(const std::string & what);
 

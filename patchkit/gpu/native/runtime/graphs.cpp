@@ -7,6 +7,7 @@
 #include "schedule.hpp"
 
 #include <memory>
+#include <utility>
 
 namespace {
 
@@ -53,6 +54,31 @@ hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus * sta
     return answered(hipSuccess);
 }
 
+hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus * status, unsigned long long * id) {
+    if (status == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (!is_stream(stream)) {
+        return answered(hipErrorContextIsDestroyed);
+    }
+    unsigned long long found = 0;
+    *status = patchkit::capture_status(stream, found);
+    if (*status == hipStreamCaptureStatusActive && id != nullptr) {
+        *id = found;
+    }
+    return answered(hipSuccess);
+}
+
+// Every capture is of the relaxed mode: what a program may call meanwhile is not restricted.
+hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode * mode) {
+    thread_local hipStreamCaptureMode current = hipStreamCaptureModeGlobal;
+    if (mode == nullptr || *mode < hipStreamCaptureModeGlobal || *mode > hipStreamCaptureModeRelaxed) {
+        return answered(hipErrorInvalidValue);
+    }
+    std::swap(current, *mode);
+    return answered(hipSuccess);
+}
+
 // Nothing is captured while recording (the runner sets GGML_CUDA_DISABLE_GRAPHS): recorded would be the capture, not
 // the replays.
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode /*mode*/) {
@@ -81,6 +107,31 @@ hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t * graph) {
 hipError_t hipGraphInstantiate(hipGraphExec_t * executable, hipGraph_t graph, hipGraphNode_t * /*node*/,
                                char * /*log*/, size_t /*size*/) {
     return answered(instantiate(executable, graph));
+}
+
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t * executable, hipGraph_t graph, unsigned long long flags) {
+    const bool is_known = flags == 0 || flags == hipGraphInstantiateFlagAutoFreeOnLaunch ||
+                          flags == hipGraphInstantiateFlagUseNodePriority;
+    return answered(is_known ? instantiate(executable, graph) : hipErrorInvalidValue);
+}
+
+// There is nowhere to upload it to.
+hipError_t hipGraphUpload(hipGraphExec_t executable, hipStream_t stream) {
+    return answered(executables().find(executable) != nullptr && is_stream(stream) ? hipSuccess
+                                                                                   : hipErrorInvalidValue);
+}
+
+// Nodes cannot be asked about, only counted.
+hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t * nodes, size_t * count) {
+    const auto found = graphs().find(graph);
+    if (found == nullptr || count == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (nodes != nullptr) {
+        return answered(hipErrorNotSupported);
+    }
+    *count = found->nodes.size();
+    return answered(hipSuccess);
 }
 
 // Only graphs of one shape can be updated; here the whole is taken over then.

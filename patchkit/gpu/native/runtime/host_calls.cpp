@@ -229,7 +229,7 @@ void serve_printf(uint64_t * slot) {
     }
     const auto found = messages().find(number);
     if (found == messages().end()) {
-        fault("a kernel goes on with a message to the host that it did not begin");
+        throw gpu::kernel_fault("a kernel goes on with a message to the host that it did not begin");
     }
     found->second.insert(found->second.end(), slot + 1, slot + 1 + part.length());
     if (part.ends()) {
@@ -240,8 +240,8 @@ void serve_printf(uint64_t * slot) {
 
 void serve_packet(packet_header & header, payload & filled) {
     if (header.service != service_printf) {
-        fault("a kernel calls service " + std::to_string(header.service) +
-              " of the host, and only printf (2) is there");
+        throw gpu::kernel_fault("a kernel calls service " + std::to_string(header.service) +
+                                " of the host, and only printf (2) is there");
     }
     for (int lane = 0; lane < lanes; ++lane) {
         if ((header.lanes >> lane & 1) != 0) {

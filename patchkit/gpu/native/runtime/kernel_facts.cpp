@@ -127,8 +127,18 @@ hipError_t get_attribute(int * value, hipFunction_attribute attribute, hipFuncti
 
 extern "C" {
 
-hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute /*attribute*/, int /*value*/) {
-    return answered(patchkit::name_of_kernel(function).empty() ? hipErrorInvalidDeviceFunction : hipSuccess);
+// Nothing has to be allowed before a kernel may use all LDS that there is; asking for more is an error.
+hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute attribute, int value) {
+    if (!is_executing()) {
+        return answered(patchkit::name_of_kernel(function).empty() ? hipErrorInvalidDeviceFunction : hipSuccess);
+    }
+    loaded_kernel kernel;
+    const hipError_t error = patchkit::find_kernel(function, kernel);
+    if (error != hipSuccess || attribute != hipFuncAttributeMaxDynamicSharedMemorySize) {
+        return answered(error);
+    }
+    const int most = attributes_of(kernel).maxDynamicSharedSizeBytes;
+    return answered(value < 0 || value > most ? hipErrorInvalidValue : hipSuccess);
 }
 
 // There is one cache and one width of LDS.

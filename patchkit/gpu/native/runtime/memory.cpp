@@ -5,6 +5,8 @@
 #include "recorder.hpp"
 #include "schedule.hpp"
 
+#include <cstdint>
+
 namespace {
 
 using patchkit::allocate;
@@ -51,8 +53,37 @@ hipError_t hipMallocManaged(void ** pointer, size_t size, unsigned int /*flags*/
     return answered(allocate(pointer, size, hipMemoryTypeManaged));
 }
 
-hipError_t hipHostMalloc(void ** pointer, size_t size, unsigned int /*flags*/) {
+hipError_t hipHostMalloc(void ** pointer, size_t size, unsigned int flags) {
+    return answered(allocate(pointer, size, hipMemoryTypeHost, flags));
+}
+
+hipError_t hipHostAlloc(void ** pointer, size_t size, unsigned int flags) {
+    return answered(allocate(pointer, size, hipMemoryTypeHost, flags));
+}
+
+hipError_t hipMallocHost(void ** pointer, size_t size) {
     return answered(allocate(pointer, size, hipMemoryTypeHost));
+}
+
+hipError_t hipMemAllocHost(void ** pointer, size_t size) {
+    return answered(allocate(pointer, size, hipMemoryTypeHost));
+}
+
+// Rows begin at multiples of 256 bytes (imagePitchAlignment_ of clr's rocdevice.cpp for these GPUs).
+hipError_t hipMallocPitch(void ** pointer, size_t * pitch, size_t width, size_t height) {
+    constexpr size_t alignment = 256;
+    if (pointer == nullptr || pitch == nullptr || width > SIZE_MAX - alignment) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (width == 0 || height == 0) {
+        *pointer = nullptr;
+        return answered(hipSuccess);
+    }
+    *pitch = (width + alignment - 1) / alignment * alignment;
+    if (height > SIZE_MAX / *pitch) {
+        return answered(hipErrorOutOfMemory);
+    }
+    return answered(allocate(pointer, *pitch * height, hipMemoryTypeDevice));
 }
 
 hipError_t hipExtMallocWithFlags(void ** pointer, size_t size, unsigned int /*flags*/) {
@@ -69,6 +100,7 @@ hipError_t hipMallocAsync(void ** pointer, size_t size, hipStream_t stream) {
 hipError_t hipFree(void * pointer) { return answered(release_when_idle(pointer, hipErrorInvalidDevicePointer)); }
 
 hipError_t hipHostFree(void * pointer) { return answered(release_when_idle(pointer, hipErrorInvalidValue)); }
+hipError_t hipFreeHost(void * pointer) { return answered(release_when_idle(pointer, hipErrorInvalidValue)); }
 
 // Unlike the others it takes no null pointer.
 hipError_t hipFreeAsync(void * pointer, hipStream_t stream) {
@@ -85,11 +117,11 @@ hipError_t hipFreeAsync(void * pointer, hipStream_t stream) {
     return answered(patchkit::enqueue(stream, [pointer] { (void) release(pointer, hipErrorInvalidValue); }));
 }
 
-hipError_t hipHostRegister(void * pointer, size_t size, unsigned int /*flags*/) {
+hipError_t hipHostRegister(void * pointer, size_t size, unsigned int flags) {
     if (size == 0 || !is_mapped(pointer, size)) {
         return answered(hipErrorInvalidValue);
     }
-    patchkit::register_memory(pointer, size, hipMemoryTypeHost, owner::registered);
+    patchkit::register_memory(pointer, size, hipMemoryTypeHost, owner::registered, flags);
     return answered(hipSuccess);
 }
 
@@ -111,6 +143,55 @@ hipError_t hipHostGetDevicePointer(void ** device, void * host, unsigned int /*f
     }
     *device = host;
     return answered(hipSuccess);
+}
+
+hipError_t hipHostGetFlags(unsigned int * flags, void * host) {
+    const allocation found = allocation_of(host);
+    if (flags == nullptr || found.size == 0 || found.type != hipMemoryTypeHost) {
+        return answered(hipErrorInvalidValue);
+    }
+    *flags = found.flags;
+    return answered(hipSuccess);
+}
+
+hipError_t hipMemGetAddressRange(hipDeviceptr_t * base, size_t * size, hipDeviceptr_t pointer) {
+    const allocation found = allocation_of(pointer);
+    if (base == nullptr || size == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (found.size == 0) {
+        return answered(hipErrorNotFound);
+    }
+    *base = reinterpret_cast<hipDeviceptr_t>(found.begin);
+    *size = found.size;
+    return answered(hipSuccess);
+}
+
+hipError_t hipMemPtrGetInfo(void * pointer, size_t * size) {
+    const allocation found = allocation_of(pointer);
+    if (size == nullptr || found.size == 0) {
+        return answered(hipErrorInvalidValue);
+    }
+    *size = found.size;
+    return answered(hipSuccess);
+}
+
+// All memory is where everybody reaches it already.
+hipError_t hipMemPrefetchAsync(const void * pointer, size_t size, int id, hipStream_t stream) {
+    if (pointer == nullptr || size == 0) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (!is_stream(stream)) {
+        return answered(hipErrorContextIsDestroyed);
+    }
+    if (!is_device(id) && id != hipCpuDeviceId) {
+        return answered(hipErrorInvalidDevice);
+    }
+    const allocation found = allocation_of(pointer);
+    if (found.size == 0) {
+        return answered(id == hipCpuDeviceId ? hipSuccess : hipErrorNotSupported);
+    }
+    return answered(found.holds(uintptr_t(pointer), size) ? hipSuccess : hipErrorInvalidValue);
 }
 
 // The two pieces of advice about reading ask for no device, and the host counts as one.

@@ -86,7 +86,8 @@ hipError_t get_function(hipFunction_t * result, hipModule_t handle, const char *
     if (kernel == nullptr) {
         return hipErrorNotFound;
     }
-    *result = static_cast<hipFunction_t>(functions().make(std::make_shared<loaded_kernel>(loaded_kernel{code, kernel, in})));
+    auto made = std::make_shared<loaded_kernel>(loaded_kernel{code, kernel, in});
+    *result = static_cast<hipFunction_t>(functions().make(std::move(made)));
     return hipSuccess;
 }
 

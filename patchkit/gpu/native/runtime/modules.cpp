@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,11 +50,6 @@ std::span<const std::byte> readable_from(const char * binary) {
 
 void say(const std::string & what) { std::fprintf(stderr, "patchkit emulator: %s\n", what.c_str()); }
 
-const char * variable(const char * name) {
-    const char * value = std::getenv(name);
-    return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
 bool read_file(const std::string & path, std::vector<std::byte> & into) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
@@ -67,30 +63,59 @@ bool read_file(const std::string & path, std::vector<std::byte> & into) {
     return true;
 }
 
+// A connection to a socket, closed at the end.
+class connection {
+  public:
+    explicit connection(const char * path) : file_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address = {};
+        address.sun_family  = AF_UNIX;
+        if (std::strlen(path) >= sizeof(address.sun_path)) {
+            error_ = ENAMETOOLONG;
+            return;
+        }
+        std::strcpy(address.sun_path, path);
+        if (file_ < 0 || connect(file_, reinterpret_cast<sockaddr *>(&address), sizeof(address)) != 0) {
+            error_ = errno;
+        }
+    }
+
+    ~connection() {
+        if (file_ >= 0) {
+            close(file_);
+        }
+    }
+
+    connection(const connection &) = delete;
+    connection & operator=(const connection &) = delete;
+
+    int error() const { return error_; }
+
+    // A server that went away is no reason to end this process by a signal.
+    bool say(const std::string & line) {
+        return send(file_, line.data(), line.size(), MSG_NOSIGNAL) == ssize_t(line.size());
+    }
+
+    std::string hear_line() {
+        constexpr size_t longest = 1 << 16;
+        std::string result;
+        for (char c = 0; result.size() < longest && recv(file_, &c, 1, 0) == 1 && c != '\n';) {
+            result += c;
+        }
+        return result;
+    }
+
+  private:
+    int file_;
+    int error_ = 0;
+};
+
 // Asks for a unit's code to be made. Empty when that went well, else what is wrong.
 std::string ask_server(const char * path, const std::string & unit) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    if (std::strlen(path) >= sizeof(address.sun_path)) {
-        return std::string("the path of the socket is too long: ") + path;
+    connection server(path);
+    if (server.error() != 0) {
+        return std::string("cannot connect to ") + path + ": " + std::strerror(server.error());
     }
-    std::strcpy(address.sun_path, path);
-    const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (socket_fd < 0 || connect(socket_fd, reinterpret_cast<sockaddr *>(&address), sizeof(address)) != 0) {
-        const std::string why = std::strerror(errno);
-        if (socket_fd >= 0) {
-            close(socket_fd);
-        }
-        return std::string("cannot connect to ") + path + ": " + why;
-    }
-    FILE * talk = fdopen(socket_fd, "r+");
-    std::fprintf(talk, "%s\n", unit.c_str());
-    std::fflush(talk);
-    std::string answer;
-    for (int c = std::fgetc(talk); c != EOF && c != '\n'; c = std::fgetc(talk)) {
-        answer += char(c);
-    }
-    std::fclose(talk);
+    const std::string answer = server.say(unit + "\n") ? server.hear_line() : "";
     if (answer == "ok") {
         return "";
     }
@@ -99,7 +124,7 @@ std::string ask_server(const char * path, const std::string & unit) {
 
 // False when it cannot be had; that was said.
 bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
-    const char * folder = variable("PATCHKIT_EMULATOR_UNITS");
+    const char * folder = setting("PATCHKIT_EMULATOR_UNITS");
     if (folder == nullptr) {
         say("there is no device code of " + unit + " in this program, and PATCHKIT_EMULATOR_UNITS is not set");
         return false;
@@ -110,7 +135,7 @@ bool code_of_unit(const std::string & unit, std::vector<std::byte> & into) {
     if (read_file(path, into)) {
         return true;
     }
-    const char * server = variable("PATCHKIT_EMULATOR_SERVER");
+    const char * server = setting("PATCHKIT_EMULATOR_SERVER");
     if (server == nullptr) {
         say("there is no device code of " + unit + " at " + path);
         return false;

@@ -26,6 +26,7 @@ struct device {
     int max_vgprs_per_wave;            // assumed for kernels nobody compiled for this device
     size_t lds_per_block;              // bytes
     size_t memory_bytes;
+    bool is_integrated;                // shares its memory with the host; optional, 0 or 1
 };
 
 struct resources {

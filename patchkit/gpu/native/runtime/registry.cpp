@@ -177,11 +177,8 @@ hipError_t find_resources(const void * function, resources & used) {
     return error;
 }
 
-} // namespace patchkit
-
+// What compiled host code calls by itself, in constructors and destructors.
 extern "C" {
-
-using namespace patchkit;
 
 void ** __hipRegisterFatBinary(const void * data) {
     if (data == nullptr) {
@@ -248,3 +245,5 @@ void __hipRegisterManagedVar(void * handle, void ** pointer, void * initial, con
 }
 
 } // extern "C"
+
+} // namespace patchkit

@@ -1,58 +1,16 @@
+// Streams, events and captures: what programs handle, as operations with their dependencies.
+
 #include "schedule.hpp"
 
-#include "emulation.hpp"
 #include "handles.hpp"
 #include "recorder.hpp"
+#include "scheduler.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <random>
-#include <unordered_set>
 
 namespace patchkit {
 
 namespace {
-
-using time_point = std::chrono::steady_clock::time_point;
-
-struct operation {
-    uint64_t number; // those it comes after have smaller ones
-    work todo;
-    std::vector<std::shared_ptr<operation>> after;
-    bool is_done      = false;
-    time_point done_at;
-    int asked         = 0; // how often a program asked whether it is done
-
-    bool is_ready() const {
-        return std::all_of(after.begin(), after.end(), [](const auto & one) { return one->is_done; });
-    }
-};
-
-using operation_ref = std::shared_ptr<operation>;
-
-// A graph in the making, and the streams that take part.
-struct capture {
-    unsigned long long id;
-    graph made;
-    bool is_invalid = false;
-};
-
-struct stream_state {
-    unsigned flags;
-    int priority;
-    operation_ref last;                // null, or done, when there is nothing to wait for
-    std::shared_ptr<capture> captured; // null unless
-    bool is_origin = false;            // of the capture
-    std::vector<size_t> frontier;      // the nodes that the next one comes after
-
-    bool is_blocking() const { return (flags & hipStreamNonBlocking) == 0; }
-};
-
-using stream_ref = std::shared_ptr<stream_state>;
 
 struct event_state {
     unsigned flags;
@@ -61,250 +19,7 @@ struct event_state {
     std::vector<size_t> frontier;
 };
 
-enum class mode { in_order, late, shuffle };
-
-struct settings {
-    mode how      = mode::in_order;
-    uint64_t seed = 0;
-    std::string name = "in-order";
-};
-
-settings read_settings() {
-    const char * text = is_executing() ? std::getenv("PATCHKIT_EMULATOR_SCHEDULE") : nullptr;
-    const std::string given = text == nullptr || *text == '\0' ? "in-order" : text;
-    if (given == "in-order") {
-        return {};
-    }
-    if (given == "late") {
-        return {mode::late, 0, given};
-    }
-    const std::string prefix = "shuffle ";
-    char * end = nullptr;
-    const bool is_shuffle = given.compare(0, prefix.size(), prefix) == 0;
-    const uint64_t seed = is_shuffle ? std::strtoull(given.c_str() + prefix.size(), &end, 10) : 0;
-    if (seed == 0 || *end != '\0') {
-        misconfigured("PATCHKIT_EMULATOR_SCHEDULE is none of in-order, late, shuffle SEED (a positive number): " +
-                      given);
-    }
-    return {mode::shuffle, seed, given};
-}
-
-const settings & the_settings() {
-    static const settings result = read_settings();
-    return result;
-}
-
-thread_local bool is_running = false; // an operation, on this thread
-
-class scheduler {
-  public:
-    scheduler() : random_(the_settings().seed), laziness_(random_() % 4) { watch_end_of_process(); }
-
-    using lock = std::unique_lock<std::mutex>;
-
-    lock locked() { return lock(mutex_); }
-
-    const stream_ref & legacy() const { return legacy_; }
-
-    stream_ref add_stream(unsigned flags, int priority) {
-        auto made = std::make_shared<stream_state>(stream_state{flags, priority, {}, {}, false, {}});
-        if (made->is_blocking()) {
-            blocking_.push_back(made);
-        }
-        return made;
-    }
-
-    // Every operation of a stream comes after the one before it; one of the default stream after those of all
-    // streams that block with it, and theirs after its (HIP: "legacy default stream").
-    std::vector<operation_ref> order_of(const stream_ref & stream) {
-        std::vector<operation_ref> result;
-        const auto take = [&result](const operation_ref & one) {
-            if (one != nullptr && !one->is_done) {
-                result.push_back(one);
-            }
-        };
-        take(stream->last);
-        if (stream != legacy_) {
-            if (stream->is_blocking()) {
-                take(legacy_->last);
-            }
-            return result;
-        }
-        std::vector<stream_ref> still;
-        for (const stream_ref & other : blocking_) {
-            take(other->last);
-            if (other.use_count() > 1 || (other->last != nullptr && !other->last->is_done)) {
-                still.push_back(other); // not destroyed, or not done yet
-            }
-        }
-        blocking_ = std::move(still);
-        return result;
-    }
-
-    // What a program waits for that waits for the stream. The default stream waits for those that block with it
-    // (clr f9f995c6d, hip_context.cpp: getStream).
-    std::vector<operation_ref> ends_of(const stream_ref & stream) {
-        if (stream == legacy_) {
-            return order_of(stream);
-        }
-        return stream->last == nullptr ? std::vector<operation_ref>() : std::vector<operation_ref>{stream->last};
-    }
-
-    template <typename Do> void for_each_blocking(Do todo) {
-        for (const stream_ref & one : blocking_) {
-            todo(*one);
-        }
-    }
-
-    operation_ref add(std::vector<operation_ref> after, work todo) {
-        auto made = std::make_shared<operation>();
-        made->number = next_++;
-        made->todo   = std::move(todo);
-        made->after  = std::move(after);
-        pending_.emplace(made->number, made);
-        return made;
-    }
-
-    // What the schedule does with news; in order that is all of it.
-    void go_on(lock & held, const operation_ref & added) {
-        switch (the_settings().how) {
-            case mode::in_order: finish(held, {added}); break;
-            case mode::late:     break;
-            case mode::shuffle:
-                while (random_() % 4 > laziness_ && run_any(held)) {
-                }
-                break;
-        }
-    }
-
-    // Runs until all of them are done.
-    void finish(lock & held, const std::vector<operation_ref> & wanted) {
-        if (the_settings().how == mode::shuffle) {
-            const auto is_done = [](const operation_ref & one) { return one->is_done; };
-            while (!std::all_of(wanted.begin(), wanted.end(), is_done)) {
-                run_any(held);
-            }
-            return;
-        }
-        for (const operation_ref & one : needed_for(wanted)) {
-            while (!one->is_done) {
-                run_or_wait(held, one);
-            }
-        }
-    }
-
-    void finish_all(lock & held) {
-        std::vector<operation_ref> all;
-        for (const auto & [number, one] : pending_) {
-            all.push_back(one);
-        }
-        finish(held, all);
-    }
-
-    // Whether it is done; who asks often enough makes it so.
-    bool ask(lock & held, const operation_ref & one) {
-        constexpr int patience = 3;
-        if (one == nullptr || one->is_done) {
-            return true;
-        }
-        if (the_settings().how == mode::shuffle) {
-            run_any(held);
-            return one->is_done;
-        }
-        if (++one->asked <= patience) {
-            return false;
-        }
-        finish(held, {one});
-        return true;
-    }
-
-  private:
-    // They and all that they come after, in an order in which they can run. What was asked for last comes first, with
-    // no more than it needs: of streams that nothing orders, the one that nobody expects.
-    static std::vector<operation_ref> needed_for(std::vector<operation_ref> open) {
-        std::vector<operation_ref> result;
-        std::unordered_set<const operation *> seen, placed;
-        std::sort(open.begin(), open.end(), [](const auto & a, const auto & b) { return a->number < b->number; });
-        while (!open.empty()) {
-            const operation_ref one = open.back();
-            if (one->is_done || placed.count(one.get()) != 0) {
-                open.pop_back();
-            } else if (seen.insert(one.get()).second) {
-                open.insert(open.end(), one->after.begin(), one->after.end());
-            } else {
-                open.pop_back(); // all that it comes after is placed
-                placed.insert(one.get());
-                result.push_back(one);
-            }
-        }
-        return result;
-    }
-
-    // Runs one operation that can run, or waits for the one that another thread runs. False when there is none.
-    bool run_any(lock & held) {
-        if (is_busy_) {
-            changed_.wait(held);
-            return true;
-        }
-        std::vector<operation_ref> ready;
-        for (const auto & [number, one] : pending_) {
-            if (one->is_ready()) {
-                ready.push_back(one);
-            }
-        }
-        if (ready.empty()) {
-            return false;
-        }
-        run(held, ready[random_() % ready.size()]);
-        return true;
-    }
-
-    void run_or_wait(lock & held, const operation_ref & one) {
-        if (is_busy_) {
-            changed_.wait(held);
-        } else {
-            run(held, one);
-        }
-    }
-
-    // Others may add operations meanwhile, but one runs at a time.
-    void run(lock & held, const operation_ref & one) {
-        is_busy_ = true;
-        held.unlock();
-        is_running = true;
-        try {
-            one->todo();
-        } catch (const std::exception & error) {
-            fault(error.what());
-        }
-        is_running = false;
-        held.lock();
-        is_busy_     = false;
-        one->is_done = true;
-        one->done_at = std::chrono::steady_clock::now();
-        one->todo    = nullptr;
-        one->after.clear();
-        pending_.erase(one->number);
-        changed_.notify_all();
-    }
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::map<uint64_t, operation_ref> pending_;
-    uint64_t next_ = 0;
-    bool is_busy_  = false;
-    std::mt19937_64 random_;
-    uint64_t laziness_; // of 4 times, how often nothing runs before something waits
-    std::vector<stream_ref> blocking_;
-    stream_ref legacy_ = std::make_shared<stream_state>(stream_state{0, 0, {}, {}, false, {}});
-};
-
 // Used in destructors of other libraries: what is made here has to outlive them.
-
-scheduler & the_scheduler() {
-    static auto * made = new scheduler;
-    return *made;
-}
 
 handle_map<stream_state> & streams() {
     static auto * made = new handle_map<stream_state>;
@@ -347,7 +62,7 @@ hipError_t refuse_captured(const stream_state & stream) {
 }
 
 // A host function must not make calls that wait for operations: it is one.
-hipError_t refuse_inside() { return is_running ? hipErrorNotSupported : hipSuccess; }
+hipError_t refuse_inside() { return runs_operation() ? hipErrorNotSupported : hipSuccess; }
 
 hipError_t add_work(hipStream_t handle, work todo, bool waits) {
     if (const hipError_t error = refuse_inside(); error != hipSuccess) {
@@ -420,7 +135,7 @@ hipError_t query(hipStream_t handle) {
         return error;
     }
     for (const operation_ref & one : the_scheduler().ends_of(stream)) {
-        if (is_running || !the_scheduler().ask(held, one)) {
+        if (runs_operation() || !the_scheduler().ask(held, one)) {
             return hipErrorNotReady;
         }
     }
@@ -531,8 +246,10 @@ hipError_t query(hipEvent_t handle) {
         return hipErrorCapturedEvent;
     }
     const operation_ref recorded = event->recorded;
-    const bool is_done = recorded == nullptr || recorded->is_done || (!is_running && the_scheduler().ask(held, recorded));
-    return is_done ? hipSuccess : hipErrorNotReady;
+    if (recorded == nullptr || recorded->is_done) {
+        return hipSuccess;
+    }
+    return !runs_operation() && the_scheduler().ask(held, recorded) ? hipSuccess : hipErrorNotReady;
 }
 
 hipError_t milliseconds_between(hipEvent_t begin, hipEvent_t end, float & milliseconds) {
@@ -672,8 +389,5 @@ hipError_t launch(const graph & recorded, hipStream_t handle) {
     the_scheduler().go_on(held, added);
     return hipSuccess;
 }
-
-const std::string & schedule_name() { return the_settings().name; }
-uint64_t shuffle_seed() { return the_settings().seed; }
 
 } // namespace patchkit

@@ -64,6 +64,52 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
     return answered(patchkit::destroy_stream(stream) ? hipSuccess : hipErrorInvalidHandle);
 }
 
+// The default streams have flags and priority 0; only the null stream is refused one of the two.
+
+hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int * flags) {
+    if (flags == nullptr || stream == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (!is_stream(stream)) {
+        return answered(hipErrorContextIsDestroyed);
+    }
+    *flags = patchkit::flags_of(stream);
+    return answered(hipSuccess);
+}
+
+hipError_t hipStreamGetPriority(hipStream_t stream, int * priority) {
+    if (priority == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (!is_stream(stream)) {
+        return answered(hipErrorContextIsDestroyed);
+    }
+    *priority = patchkit::priority_of(stream);
+    return answered(hipSuccess);
+}
+
+hipError_t hipStreamGetDevice(hipStream_t stream, hipDevice_t * device) {
+    if (device == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    if (!is_stream(stream)) {
+        return answered(hipErrorContextIsDestroyed);
+    }
+    *device = 0;
+    return answered(hipSuccess);
+}
+
+// Low and high, as clr's hip_internal.hpp has them.
+hipError_t hipDeviceGetStreamPriorityRange(int * least, int * greatest) {
+    if (least != nullptr) {
+        *least = 1;
+    }
+    if (greatest != nullptr) {
+        *greatest = -1;
+    }
+    return answered(hipSuccess);
+}
+
 hipError_t hipStreamQuery(hipStream_t stream) { return answered(patchkit::query(stream)); }
 
 // Where the host waits, one computation of the graph has ended: the log keeps that, to tell graphs apart.
@@ -99,6 +145,11 @@ hipError_t hipEventDestroy(hipEvent_t event) {
 }
 
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) { return answered(patchkit::record(event, stream)); }
+
+hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned int /*flags*/) {
+    return answered(patchkit::record(event, stream));
+}
+
 hipError_t hipEventSynchronize(hipEvent_t event) { return answered(patchkit::wait_for(event)); }
 hipError_t hipEventQuery(hipEvent_t event) { return answered(patchkit::query(event)); }
 

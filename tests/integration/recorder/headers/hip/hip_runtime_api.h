@@ -6,6 +6,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+
+#define HIP_VERSION 60443484
 
 enum hipError_t {
     hipSuccess                       = 0,
@@ -21,6 +24,7 @@ enum hipError_t {
     hipErrorInvalidDevice            = 101,
     hipErrorInvalidImage             = 200,
     hipErrorNoBinaryForGpu           = 209,
+    hipErrorUnsupportedLimit         = 215,
     hipErrorFileNotFound             = 301,
     hipErrorInvalidHandle            = 400,
     hipErrorIllegalState             = 401,
@@ -43,11 +47,34 @@ enum hipError_t {
 };
 
 enum hipDeviceAttribute_t {
-    hipDeviceAttributeCooperativeLaunch       = 10,
-    hipDeviceAttributeMaxThreadsPerBlock      = 56,
-    hipDeviceAttributeMultiprocessorCount     = 63,
-    hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
-    hipDeviceAttributeWarpSize                = 87,
+    hipDeviceAttributeCanMapHostMemory               = 3,
+    hipDeviceAttributeConcurrentKernels              = 8,
+    hipDeviceAttributeCooperativeLaunch              = 10,
+    hipDeviceAttributeIntegrated                     = 16,
+    hipDeviceAttributeComputeCapabilityMajor         = 23,
+    hipDeviceAttributeManagedMemory                  = 24,
+    hipDeviceAttributeMaxBlockDimX                   = 26,
+    hipDeviceAttributeMaxBlockDimY                   = 27,
+    hipDeviceAttributeMaxBlockDimZ                   = 28,
+    hipDeviceAttributeMaxGridDimX                    = 29,
+    hipDeviceAttributeMaxGridDimY                    = 30,
+    hipDeviceAttributeMaxGridDimZ                    = 31,
+    hipDeviceAttributeMaxThreadsPerBlock             = 56,
+    hipDeviceAttributeMaxThreadsPerMultiProcessor    = 57,
+    hipDeviceAttributeComputeCapabilityMinor         = 61,
+    hipDeviceAttributeMultiprocessorCount            = 63,
+    hipDeviceAttributePciBusId                       = 67,
+    hipDeviceAttributeMaxRegistersPerBlock           = 71,
+    hipDeviceAttributeMaxRegistersPerMultiprocessor  = 72,
+    hipDeviceAttributeMaxSharedMemoryPerBlock        = 74,
+    hipDeviceAttributeSharedMemPerBlockOptin         = 75,
+    hipDeviceAttributeSharedMemPerMultiprocessor     = 76,
+    hipDeviceAttributeStreamPrioritiesSupported      = 78,
+    hipDeviceAttributeUnifiedAddressing              = 85,
+    hipDeviceAttributeWarpSize                       = 87,
+    hipDeviceAttributeMemoryPoolsSupported           = 88,
+    hipDeviceAttributeHostRegisterSupported          = 90,
+    hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
 };
 
 enum hipMemoryType {
@@ -57,7 +84,13 @@ enum hipMemoryType {
     hipMemoryTypeManaged      = 3,
 };
 
-enum hipMemcpyKind { hipMemcpyDefault = 4 };
+enum hipMemcpyKind {
+    hipMemcpyHostToDevice       = 1,
+    hipMemcpyDeviceToHost       = 2,
+    hipMemcpyDeviceToDevice     = 3,
+    hipMemcpyDefault            = 4,
+    hipMemcpyDeviceToDeviceNoCU = 1024,
+};
 
 enum hipMemoryAdvise {
     hipMemAdviseSetReadMostly   = 1,
@@ -66,7 +99,24 @@ enum hipMemoryAdvise {
 };
 
 enum hipFuncAttribute { hipFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum hipStreamCaptureMode { hipStreamCaptureModeRelaxed = 2 };
+enum hipFunction_attribute {
+    HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK         = 0,
+    HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES             = 1,
+    HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES              = 3,
+    HIP_FUNC_ATTRIBUTE_NUM_REGS                      = 4,
+    HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+};
+enum hipFuncCache_t { hipFuncCachePreferNone = 0 };
+enum hipSharedMemConfig { hipSharedMemBankSizeFourByte = 1 };
+enum hipLimit_t { hipLimitStackSize = 0, hipLimitMallocHeapSize = 2 };
+enum hipDeviceP2PAttr { hipDevP2PAttrAccessSupported = 1 };
+enum hipJitOption { hipJitOptionMaxRegisters = 0 };
+enum hipMemPoolAttr {
+    hipMemPoolReuseFollowEventDependencies = 1,
+    hipMemPoolAttrReleaseThreshold         = 4,
+    hipMemPoolAttrUsedMemHigh              = 8,
+};
+enum hipStreamCaptureMode { hipStreamCaptureModeGlobal = 0, hipStreamCaptureModeRelaxed = 2 };
 enum hipStreamCaptureStatus {
     hipStreamCaptureStatusNone        = 0,
     hipStreamCaptureStatusActive      = 1,
@@ -84,6 +134,10 @@ typedef struct ihipGraph * hipGraph_t;
 typedef struct hipGraphNode * hipGraphNode_t;
 typedef struct hipGraphExec * hipGraphExec_t;
 
+typedef struct ihipModule_t * hipModule_t;
+typedef struct ihipModuleSymbol_t * hipFunction_t;
+typedef struct ihipMemPoolHandle_t * hipMemPool_t;
+typedef void * hipDeviceptr_t;
 typedef void (*hipHostFn_t)(void *);
 typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
 
@@ -93,6 +147,13 @@ typedef void (*hipStreamCallback_t)(hipStream_t, hipError_t, void *);
 #define hipStreamNonBlocking 0x01
 #define hipEventDefault 0x0
 #define hipEventDisableTiming 0x2
+#define hipOccupancyDefault 0x00
+#define hipOccupancyDisableCachingOverride 0x01
+#define hipGraphInstantiateFlagAutoFreeOnLaunch 1
+#define hipGraphInstantiateFlagUseNodePriority 8
+#define HIP_LAUNCH_PARAM_BUFFER_POINTER ((void *) 1)
+#define HIP_LAUNCH_PARAM_BUFFER_SIZE ((void *) 2)
+#define HIP_LAUNCH_PARAM_END ((void *) 3)
 #define hipCpuDeviceId (-1)
 #define hipInvalidDeviceId (-2)
 
@@ -110,6 +171,9 @@ struct hipDeviceProp_t {
     int maxThreadsDim[3];
     int maxGridSize[3];
     int cooperativeLaunch, pciBusID;
+    int regsPerBlock, regsPerMultiprocessor;
+    int integrated, canMapHostMemory, unifiedAddressing, managedMemory, concurrentKernels;
+    int memoryPoolsSupported, streamPrioritiesSupported, hostRegisterSupported;
 };
 
 struct hipPointerAttribute_t {
@@ -123,6 +187,14 @@ struct hipPointerAttribute_t {
 struct hipFuncAttributes {
     int maxDynamicSharedSizeBytes, maxThreadsPerBlock, numRegs;
     size_t sharedSizeBytes, localSizeBytes;
+};
+
+struct hipUUID {
+    char bytes[16];
+};
+
+struct hipMemPoolProps {
+    unsigned char reserved[88];
 };
 
 // Declared, so that a definition with other arguments does not compile.
@@ -142,6 +214,64 @@ hipError_t hipDeviceGetPCIBusId(char *, int, int);
 hipError_t hipDeviceCanAccessPeer(int *, int, int);
 hipError_t hipDeviceEnablePeerAccess(int, unsigned);
 hipError_t hipDeviceDisablePeerAccess(int);
+
+hipError_t hipDeviceGetP2PAttribute(int *, hipDeviceP2PAttr, int, int);
+hipError_t hipChooseDeviceR0600(int *, const hipDeviceProp_t *);
+hipError_t hipDriverGetVersion(int *);
+hipError_t hipRuntimeGetVersion(int *);
+hipError_t hipDeviceGetName(char *, int, hipDevice_t);
+hipError_t hipDeviceTotalMem(size_t *, hipDevice_t);
+hipError_t hipDeviceComputeCapability(int *, int *, hipDevice_t);
+hipError_t hipDeviceGetUuid(hipUUID *, hipDevice_t);
+hipError_t hipDeviceGetByPCIBusId(int *, const char *);
+hipError_t hipGetDeviceFlags(unsigned *);
+hipError_t hipDeviceSetCacheConfig(hipFuncCache_t);
+hipError_t hipDeviceGetCacheConfig(hipFuncCache_t *);
+hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig);
+hipError_t hipDeviceGetSharedMemConfig(hipSharedMemConfig *);
+hipError_t hipDeviceGetLimit(size_t *, hipLimit_t);
+hipError_t hipDeviceSetLimit(hipLimit_t, size_t);
+hipError_t hipDeviceGetStreamPriorityRange(int *, int *);
+
+hipError_t hipHostAlloc(void **, size_t, unsigned);
+hipError_t hipMallocHost(void **, size_t);
+hipError_t hipMemAllocHost(void **, size_t);
+hipError_t hipMallocPitch(void **, size_t *, size_t, size_t);
+hipError_t hipFreeHost(void *);
+hipError_t hipHostGetFlags(unsigned *, void *);
+hipError_t hipMemGetAddressRange(hipDeviceptr_t *, size_t *, hipDeviceptr_t);
+hipError_t hipMemPtrGetInfo(void *, size_t *);
+hipError_t hipMemPrefetchAsync(const void *, size_t, int, hipStream_t);
+hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t *, int);
+hipError_t hipDeviceGetMemPool(hipMemPool_t *, int);
+hipError_t hipDeviceSetMemPool(int, hipMemPool_t);
+hipError_t hipMemPoolCreate(hipMemPool_t *, const hipMemPoolProps *);
+hipError_t hipMemPoolDestroy(hipMemPool_t);
+hipError_t hipMemPoolTrimTo(hipMemPool_t, size_t);
+hipError_t hipMemPoolSetAttribute(hipMemPool_t, hipMemPoolAttr, void *);
+hipError_t hipMemPoolGetAttribute(hipMemPool_t, hipMemPoolAttr, void *);
+hipError_t hipMallocFromPoolAsync(void **, size_t, hipMemPool_t, hipStream_t);
+hipError_t hipMemsetD8(hipDeviceptr_t, unsigned char, size_t);
+hipError_t hipMemsetD8Async(hipDeviceptr_t, unsigned char, size_t, hipStream_t);
+hipError_t hipMemsetD16(hipDeviceptr_t, unsigned short, size_t);
+hipError_t hipMemsetD16Async(hipDeviceptr_t, unsigned short, size_t, hipStream_t);
+hipError_t hipMemsetD32(hipDeviceptr_t, int, size_t);
+hipError_t hipMemsetD32Async(hipDeviceptr_t, int, size_t, hipStream_t);
+hipError_t hipMemset2D(void *, size_t, int, size_t, size_t);
+hipError_t hipMemset2DAsync(void *, size_t, int, size_t, size_t, hipStream_t);
+hipError_t hipMemcpyWithStream(void *, const void *, size_t, hipMemcpyKind, hipStream_t);
+hipError_t hipMemcpyHtoD(hipDeviceptr_t, void *, size_t);
+hipError_t hipMemcpyDtoH(void *, hipDeviceptr_t, size_t);
+hipError_t hipMemcpyDtoD(hipDeviceptr_t, hipDeviceptr_t, size_t);
+hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t, void *, size_t, hipStream_t);
+hipError_t hipMemcpyDtoHAsync(void *, hipDeviceptr_t, size_t, hipStream_t);
+hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t, hipDeviceptr_t, size_t, hipStream_t);
+hipError_t hipGetSymbolAddress(void **, const void *);
+hipError_t hipGetSymbolSize(size_t *, const void *);
+hipError_t hipMemcpyToSymbol(const void *, const void *, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpyToSymbolAsync(const void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t);
+hipError_t hipMemcpyFromSymbol(void *, const void *, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpyFromSymbolAsync(void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t);
 
 hipError_t hipMemGetInfo(size_t *, size_t *);
 hipError_t hipMalloc(void **, size_t);
@@ -173,6 +303,15 @@ hipError_t hipStreamDestroy(hipStream_t);
 hipError_t hipStreamQuery(hipStream_t);
 hipError_t hipStreamSynchronize(hipStream_t);
 hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned);
+hipError_t hipStreamGetFlags(hipStream_t, unsigned *);
+hipError_t hipStreamGetPriority(hipStream_t, int *);
+hipError_t hipStreamGetDevice(hipStream_t, hipDevice_t *);
+hipError_t hipStreamGetCaptureInfo(hipStream_t, hipStreamCaptureStatus *, unsigned long long *);
+hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *);
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t *, hipGraph_t, unsigned long long);
+hipError_t hipGraphUpload(hipGraphExec_t, hipStream_t);
+hipError_t hipGraphGetNodes(hipGraph_t, hipGraphNode_t *, size_t *);
+hipError_t hipEventRecordWithFlags(hipEvent_t, hipStream_t, unsigned);
 hipError_t hipLaunchHostFunc(hipStream_t, hipHostFn_t, void *);
 hipError_t hipStreamAddCallback(hipStream_t, hipStreamCallback_t, void *, unsigned);
 hipError_t hipStreamIsCapturing(hipStream_t, hipStreamCaptureStatus *);
@@ -194,6 +333,9 @@ hipError_t hipEventQuery(hipEvent_t);
 hipError_t hipEventElapsedTime(float *, hipEvent_t, hipEvent_t);
 
 hipError_t hipGetLastError();
+hipError_t hipExtGetLastError();
+hipError_t hipDrvGetErrorName(hipError_t, const char **);
+hipError_t hipDrvGetErrorString(hipError_t, const char **);
 hipError_t hipPeekAtLastError();
 const char * hipGetErrorString(hipError_t);
 const char * hipGetErrorName(hipError_t);
@@ -205,5 +347,51 @@ hipError_t hipLaunchCooperativeKernel(const void *, dim3, dim3, void **, unsigne
 hipError_t hipFuncSetAttribute(const void *, hipFuncAttribute, int);
 hipError_t hipFuncGetAttributes(hipFuncAttributes *, const void *);
 hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
+hipError_t hipOccupancyMaxPotentialBlockSize(int *, int *, const void *, size_t, int);
+hipError_t hipExtLaunchKernel(const void *, dim3, dim3, void **, size_t, hipStream_t, hipEvent_t, hipEvent_t, int);
+hipError_t hipFuncSetCacheConfig(const void *, hipFuncCache_t);
+hipError_t hipFuncSetSharedMemConfig(const void *, hipSharedMemConfig);
+hipError_t hipFuncGetAttribute(int *, hipFunction_attribute, hipFunction_t);
+hipError_t hipGetFuncBySymbol(hipFunction_t *, const void *);
+hipError_t hipModuleLoad(hipModule_t *, const char *);
+hipError_t hipModuleLoadData(hipModule_t *, const void *);
+hipError_t hipModuleLoadDataEx(hipModule_t *, const void *, unsigned, hipJitOption *, void **);
+hipError_t hipModuleUnload(hipModule_t);
+hipError_t hipModuleGetFunction(hipFunction_t *, hipModule_t, const char *);
+hipError_t hipModuleGetGlobal(hipDeviceptr_t *, size_t *, hipModule_t, const char *);
+hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 hipStream_t, void **, void **);
+hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                            unsigned, hipStream_t, void **);
+hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *, hipFunction_t, int, size_t);
+hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, hipFunction_t, int, size_t, unsigned);
+hipError_t hipModuleOccupancyMaxPotentialBlockSize(int *, int *, hipFunction_t, size_t, int);
+hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(int *, int *, hipFunction_t, size_t, int, unsigned);
+
+// For programs compiled with a default stream per thread.
+hipError_t hipMemcpy_spt(void *, const void *, size_t, hipMemcpyKind);
+hipError_t hipMemcpyAsync_spt(void *, const void *, size_t, hipMemcpyKind, hipStream_t);
+hipError_t hipMemset_spt(void *, int, size_t);
+hipError_t hipMemsetAsync_spt(void *, int, size_t, hipStream_t);
+hipError_t hipMemcpyToSymbol_spt(const void *, const void *, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpyToSymbolAsync_spt(const void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t);
+hipError_t hipMemcpyFromSymbol_spt(void *, const void *, size_t, size_t, hipMemcpyKind);
+hipError_t hipMemcpyFromSymbolAsync_spt(void *, const void *, size_t, size_t, hipMemcpyKind, hipStream_t);
+hipError_t hipLaunchKernel_spt(const void *, dim3, dim3, void **, size_t, hipStream_t);
+hipError_t hipLaunchCooperativeKernel_spt(const void *, dim3, dim3, void **, uint32_t, hipStream_t);
+hipError_t hipStreamQuery_spt(hipStream_t);
+hipError_t hipStreamSynchronize_spt(hipStream_t);
+hipError_t hipStreamGetFlags_spt(hipStream_t, unsigned *);
+hipError_t hipStreamGetPriority_spt(hipStream_t, int *);
+hipError_t hipStreamWaitEvent_spt(hipStream_t, hipEvent_t, unsigned);
+hipError_t hipEventRecord_spt(hipEvent_t, hipStream_t);
+hipError_t hipStreamAddCallback_spt(hipStream_t, hipStreamCallback_t, void *, unsigned);
+hipError_t hipLaunchHostFunc_spt(hipStream_t, hipHostFn_t, void *);
+hipError_t hipStreamBeginCapture_spt(hipStream_t, hipStreamCaptureMode);
+hipError_t hipStreamEndCapture_spt(hipStream_t, hipGraph_t *);
+hipError_t hipStreamIsCapturing_spt(hipStream_t, hipStreamCaptureStatus *);
+hipError_t hipStreamGetCaptureInfo_spt(hipStream_t, hipStreamCaptureStatus *, unsigned long long *);
+hipError_t hipGraphLaunch_spt(hipGraphExec_t, hipStream_t);
 
 } // extern "C"

@@ -1,0 +1,181 @@
+"""llama-bench on the emulated GPU: that it comes to its end, and what it launched; never how fast it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.base.errors import GateError, ToolchainError
+from patchkit.base.files import disk_errors
+from patchkit.build.sides import BuiltSide
+from patchkit.candidate.build import Machine, Sides, check_device, runs_folder
+from patchkit.candidate.subject import Subject
+from patchkit.device.bench.options import BenchPlan, bench_arguments, parse_help
+from patchkit.device.bench.program import check_rows, read_rows
+from patchkit.device.program import Place, run_program
+from patchkit.gates.base import Count, Many, Record
+from patchkit.gates.blocks import Row, Table, columns
+from patchkit.gates.sides import blame_candidate
+from patchkit.gpu.emulator import EmulationOptions, EmulationReport, KernelCount, load_report
+from patchkit.gpu.names import read_name
+
+NO_SPEED = "speed: not measured; needs the GPU"
+_PROGRAM = "llama-bench"
+_TIMEOUT_S = 1800.0
+_HELP_S = 60.0
+
+
+class BenchBroken(GateError):
+    """llama-bench ends badly on the candidate where it comes to its end on the baseline."""
+
+    code = "BENCH_BROKEN"
+
+
+class Launched(Record):
+    """One kernel: how often it was launched, and how many instructions its waves executed."""
+
+    kernel: str
+    launches: Count
+    instructions: Count
+
+
+class Completed(Record):
+    """A run of llama-bench that came to its end: its tests, and every kernel that it launched.
+
+    ``on_cpu`` are calls of hipBLAS or rocBLAS, which no kernel of upstream's computes: the CPU did.
+    """
+
+    side: str
+    command: str
+    tests: Many[str]
+    kernels: Many[Launched]
+    on_cpu: Many[str] = ()
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        launches = sum(one.launches for one in self.kernels)
+        executed = sum(one.instructions for one in self.kernels)
+        on_cpu = f"; computed on the CPU: {', '.join(self.on_cpu)}" if self.on_cpu else ""
+        return (
+            f"{self.side}: {len(self.tests)} tests, {launches} launches of {len(self.kernels)} kernels, "
+            f"{executed} instructions executed by waves{on_cpu}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedSides:
+    """Both sides; ``lines`` are for a person."""
+
+    before: Completed
+    after: Completed
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What each side did, and which kernels only one of them launched."""
+        return (self.before.line, self.after.line, *self._differences())
+
+    def _differences(self) -> Iterator[str]:
+        pairs = ((self.before, self.after), (self.after, self.before))
+        for one, other in pairs:
+            there = {kernel.kernel for kernel in other.kernels}
+            yield from (
+                f"launched by the {one.side} only: {kernel.kernel}, {kernel.launches} times"
+                for kernel in one.kernels
+                if kernel.kernel not in there
+            )
+
+
+def complete_bench(
+    subject: Subject, sides: Sides, machine: Machine, plan: BenchPlan, model: Path
+) -> CompletedSides:
+    """Run llama-bench once on each side.
+
+    Raises:
+        BenchBroken: it does not come to its end on the candidate.
+        BENCH_DEVICE_WRONG: it ran on another device.
+        PROGRAM_HUNG and the others of :mod:`patchkit.device.program`, BENCH_HELP_UNKNOWN,
+            BENCH_OUTPUT_UNREADABLE, EMULATION_UNREPORTED, DEVICE_MISSING: on the baseline.
+        CacheError: the disk refused.
+    """
+    place = Place(folder=runs_folder(subject, "bench", machine), reporter=subject.reporter)
+    before = _complete(subject, sides.before, "baseline", machine, plan, model, place)
+    try:
+        after = _complete(subject, sides.after, "candidate", machine, plan, model, place)
+    except ToolchainError as error:
+        raise blame_candidate(error, BenchBroken) from error
+    return CompletedSides(before=before, after=after)
+
+
+def _complete(
+    subject: Subject,
+    side: BuiltSide,
+    name: str,
+    machine: Machine,
+    plan: BenchPlan,
+    model: Path,
+    place: Place,
+) -> Completed:
+    subject.reporter.step(f"{_PROGRAM} of the {name} on {machine.told}")
+    program = str(side.program(_PROGRAM))
+    asked = run_program(
+        f"{name}-help", [program, "--help"], place=place, env=side.environment, timeout_s=_HELP_S
+    )
+    arguments = bench_arguments(parse_help(asked.text()), plan, str(model))
+    report = place.folder / f"{name}.emulated.json"
+    with disk_errors(report, "removing what an earlier run left"):
+        report.unlink(missing_ok=True)
+    ran = run_program(
+        name,
+        [program, *arguments],
+        place=place,
+        env={**side.environment, **EmulationOptions(report=report).variables()},
+        timeout_s=_TIMEOUT_S,
+    )
+    check_device(machine, ran.talk(), subject.archs, ran.stderr)
+    rows = read_rows(ran.text(), ran.stdout)
+    check_rows(rows, plan.device)
+    if len(rows) != plan.tests:
+        raise ToolchainError(
+            f"{_PROGRAM} printed {len(rows)} of {plan.tests} tests",
+            code="BENCH_OUTPUT_UNREADABLE",
+            why=f"its output is in {ran.stdout}",
+        )
+    told = load_report(report)
+    return Completed(
+        side=name,
+        command=ran.command,
+        tests=tuple(row.test.name for row in rows),
+        kernels=tuple(_launched(told)),
+        on_cpu=tuple(sorted({one.call for one in told.on_cpu})),
+    )
+
+
+def _launched(report: EmulationReport) -> Iterator[Launched]:
+    """The kernels by the names that people read, which several mangled ones may share."""
+    found: dict[str, list[KernelCount]] = {}
+    for one in report.kernels:
+        if one.launches:
+            found.setdefault(str(read_name(one.name)), []).append(one)
+    for name in sorted(found):
+        yield Launched(
+            kernel=name,
+            launches=sum(one.launches for one in found[name]),
+            instructions=sum(one.instructions for one in found[name]),
+        )
+
+
+def launches_table(sides: Sequence[Completed], on: str) -> Table:
+    """Every kernel that llama-bench launched, with the launches on each side."""
+    counts = {one.side: {kernel.kernel: kernel.launches for kernel in one.kernels} for one in sides}
+    names = sorted({kernel.kernel for one in sides for kernel in one.kernels})
+    return Table(
+        name="bench-launches",
+        caption=f"What llama-bench launched on {on}",
+        columns=columns("kernel", *(f"{one.side} #" for one in sides)),
+        rows=tuple(
+            Row(cells=(name, *(str(counts[one.side].get(name, 0)) for one in sides))) for name in names
+        ),
+        note="An emulated GPU has no speed: the times that llama-bench printed are not told.",
+    )

@@ -1,0 +1,55 @@
+"""The emulated GPU as a machine that gates run on: which GPUs it can be, what it is, what it proves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from patchkit.base.errors import PatchkitError
+from patchkit.candidate.build import Machine
+from patchkit.gates.base import EMULATED, EmulatedOn, Verdict
+
+_FAMILIES = ("gfx11", "gfx12")  # RDNA3, RDNA3.5 and RDNA4: waves of 32 lanes
+
+
+def choose_emulated(archs: Sequence[str]) -> str | None:
+    """The GPU to emulate for a candidate: the first that can be; None when none can."""
+    return next((arch for arch in archs if arch.startswith(_FAMILIES)), None)
+
+
+def not_proven_on(machine: Machine, archs: Sequence[str]) -> tuple[str, ...]:
+    """What a run on the CPU or an emulated GPU does not prove, of a candidate for these GPUs."""
+    others = [arch for arch in archs if machine.is_emulated and arch != machine.emulates]
+    more = (f"{', '.join(others)}: {machine.emulates} was emulated",) if others else ()
+    return (*machine.not_proven, *more)
+
+
+def emulator_digest() -> str:
+    """A digest of the sources of the emulator and of the runtime that programs find it behind."""
+    native = files("patchkit.gpu") / "native"
+    digest = hashlib.sha256()
+    for folder in ("emulator", "runtime"):
+        for path in sorted((native / folder).iterdir(), key=_name):
+            if path.is_file():
+                digest.update(f"{folder}/{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _name(path: Traversable) -> str:
+    return path.name
+
+
+def emulated_on(machine: Machine) -> EmulatedOn | None:
+    """What evidence says of an emulated machine; None for any other."""
+    if machine.emulates is None:
+        return None
+    return EmulatedOn(gpu=machine.emulates, emulator=emulator_digest())
+
+
+def verdict_on(machine: Machine, problems: Sequence[PatchkitError]) -> Verdict:
+    """The verdict of a gate that came to its end on that machine."""
+    if problems:
+        return "failed"
+    return EMULATED if machine.is_emulated else "passed"

@@ -1,0 +1,111 @@
+// The errors: what they are called, and the last one of each thread.
+
+#include "answers.hpp"
+
+namespace {
+
+using patchkit::answered;
+
+thread_local hipError_t last_result = hipSuccess;
+
+struct error_text {
+    hipError_t error;
+    const char * name;
+    const char * text;
+};
+
+// Those that this runtime answers with. Upstream prints the text when it aborts.
+#define TEXT(name, text) {name, #name, text ", says patchkit's HIP runtime"}
+
+constexpr error_text error_texts[] = {
+    {hipSuccess, "hipSuccess", "no error"},
+    TEXT(hipErrorInvalidValue, "invalid argument"),
+    TEXT(hipErrorOutOfMemory, "out of memory"),
+    TEXT(hipErrorInvalidConfiguration, "such a grid or block cannot be launched"),
+    TEXT(hipErrorInvalidPitchValue, "invalid pitch"),
+    TEXT(hipErrorInvalidSymbol, "no such variable of the device"),
+    TEXT(hipErrorInvalidDevicePointer, "invalid device pointer"),
+    TEXT(hipErrorInvalidMemcpyDirection, "not possible in this direction"),
+    TEXT(hipErrorMissingConfiguration, "nothing was configured"),
+    TEXT(hipErrorInvalidDeviceFunction, "no such kernel"),
+    TEXT(hipErrorInvalidDevice, "invalid device ordinal"),
+    TEXT(hipErrorInvalidImage, "the device code is broken"),
+    TEXT(hipErrorNoBinaryForGpu, "no code for this GPU"),
+    TEXT(hipErrorFileNotFound, "no such file"),
+    TEXT(hipErrorUnsupportedLimit, "a limit that cannot be asked for or set"),
+    TEXT(hipErrorInvalidHandle, "invalid stream, event or function"),
+    TEXT(hipErrorIllegalState, "not possible in this state"),
+    TEXT(hipErrorNotFound, "no such thing"),
+    TEXT(hipErrorNotReady, "not done yet"),
+    TEXT(hipErrorContextIsDestroyed, "destroyed stream or event"),
+    TEXT(hipErrorHostMemoryNotRegistered, "host memory that nobody registered"),
+    TEXT(hipErrorLaunchFailure, "the kernel cannot be launched so"),
+    TEXT(hipErrorCooperativeLaunchTooLarge, "the blocks of a cooperative launch do not fit at once"),
+    TEXT(hipErrorNotSupported, "not supported"),
+    TEXT(hipErrorStreamCaptureUnsupported, "not possible while a stream is captured"),
+    TEXT(hipErrorStreamCaptureInvalidated, "the capture was made useless by an earlier call"),
+    TEXT(hipErrorStreamCaptureMerge, "two captures would become one"),
+    TEXT(hipErrorStreamCaptureUnmatched, "the capture began in another stream"),
+    TEXT(hipErrorStreamCaptureUnjoined, "the capture has streams that did not come back"),
+    TEXT(hipErrorStreamCaptureIsolation, "the capture would depend on work outside of it"),
+    TEXT(hipErrorCapturedEvent, "the event was recorded in a capture"),
+    TEXT(hipErrorGraphExecUpdateFailure, "the graph differs too much from the one to be updated"),
+};
+
+#undef TEXT
+
+constexpr error_text unknown_error = {hipErrorUnknown, "hipErrorUnknown", "unknown error"};
+
+const error_text & text_of(hipError_t error) {
+    for (const error_text & entry : error_texts) {
+        if (entry.error == error) {
+            return entry;
+        }
+    }
+    return unknown_error;
+}
+
+} // namespace
+
+namespace patchkit {
+
+hipError_t answered(hipError_t error) {
+    last_result = error;
+    return error;
+}
+
+} // namespace patchkit
+
+extern "C" {
+
+hipError_t hipGetLastError() {
+    const hipError_t error = last_result;
+    last_result = hipSuccess;
+    return error;
+}
+
+hipError_t hipExtGetLastError() { return hipGetLastError(); }
+hipError_t hipPeekAtLastError() { return last_result; }
+
+const char * hipGetErrorString(hipError_t error) { return text_of(error).text; }
+const char * hipGetErrorName(hipError_t error) { return text_of(error).name; }
+
+// An error that nobody knows has a name all the same, and these two say so.
+
+hipError_t hipDrvGetErrorName(hipError_t error, const char ** name) {
+    if (name == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    *name = text_of(error).name;
+    return text_of(error).error == error ? hipSuccess : hipErrorInvalidValue;
+}
+
+hipError_t hipDrvGetErrorString(hipError_t error, const char ** text) {
+    if (text == nullptr) {
+        return hipErrorInvalidValue;
+    }
+    *text = text_of(error).text;
+    return text_of(error).error == error ? hipSuccess : hipErrorInvalidValue;
+}
+
+} // extern "C"

@@ -1,0 +1,239 @@
+#include "scheduler.hpp"
+
+#include "emulation.hpp"
+#include "recorder.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <unordered_set>
+
+namespace patchkit {
+
+namespace {
+
+enum class mode { in_order, late, shuffle };
+
+struct settings {
+    mode how      = mode::in_order;
+    uint64_t seed = 0;
+    std::string name = "in-order";
+};
+
+settings read_settings() {
+    const char * text = is_executing() ? setting("PATCHKIT_EMULATOR_SCHEDULE") : nullptr;
+    const std::string given = text == nullptr ? "in-order" : text;
+    if (given == "in-order") {
+        return {};
+    }
+    if (given == "late") {
+        return {mode::late, 0, given};
+    }
+    const std::string prefix = "shuffle ";
+    char * end = nullptr;
+    const bool is_shuffle = given.compare(0, prefix.size(), prefix) == 0;
+    const uint64_t seed = is_shuffle ? std::strtoull(given.c_str() + prefix.size(), &end, 10) : 0;
+    if (seed == 0 || *end != '\0') {
+        misconfigured("PATCHKIT_EMULATOR_SCHEDULE is none of in-order, late, shuffle SEED (a positive number): " +
+                      given);
+    }
+    return {mode::shuffle, seed, given};
+}
+
+const settings & the_settings() {
+    static const settings result = read_settings();
+    return result;
+}
+
+thread_local bool is_running = false;
+
+bool is_done(const operation_ref & one) { return one->is_done; }
+
+// They and all that they come after, in an order in which they can run. What was asked for last comes first, with no
+// more than it needs: of streams that nothing orders, the one that nobody expects.
+std::vector<operation_ref> needed_for(std::vector<operation_ref> open) {
+    std::vector<operation_ref> result;
+    std::unordered_set<const operation *> seen, placed;
+    std::sort(open.begin(), open.end(), [](const auto & a, const auto & b) { return a->number < b->number; });
+    while (!open.empty()) {
+        const operation_ref one = open.back();
+        if (one->is_done || placed.count(one.get()) != 0) {
+            open.pop_back();
+        } else if (seen.insert(one.get()).second) {
+            open.insert(open.end(), one->after.begin(), one->after.end());
+        } else {
+            open.pop_back(); // all that it comes after is placed
+            placed.insert(one.get());
+            result.push_back(one);
+        }
+    }
+    return result;
+}
+
+} // namespace
+
+bool operation::is_ready() const { return std::all_of(after.begin(), after.end(), patchkit::is_done); }
+
+bool runs_operation() { return is_running; }
+
+scheduler::scheduler()
+    : random_(the_settings().seed), laziness_(random_() % 4),
+      legacy_(std::make_shared<stream_state>(stream_state{hipStreamDefault, 0, {}, {}, false, {}})) {
+    watch_end_of_process();
+}
+
+stream_ref scheduler::add_stream(unsigned flags, int priority) {
+    auto made = std::make_shared<stream_state>(stream_state{flags, priority, {}, {}, false, {}});
+    if (made->is_blocking()) {
+        blocking_.push_back(made);
+    }
+    return made;
+}
+
+std::vector<operation_ref> scheduler::order_of(const stream_ref & stream) {
+    std::vector<operation_ref> result;
+    const auto take = [&result](const operation_ref & one) {
+        if (one != nullptr && !one->is_done) {
+            result.push_back(one);
+        }
+    };
+    take(stream->last);
+    if (stream != legacy_) {
+        if (stream->is_blocking()) {
+            take(legacy_->last);
+        }
+        return result;
+    }
+    std::vector<stream_ref> still;
+    for (const stream_ref & other : blocking_) {
+        take(other->last);
+        if (other.use_count() > 1 || (other->last != nullptr && !other->last->is_done)) {
+            still.push_back(other); // not destroyed, or not done yet
+        }
+    }
+    blocking_ = std::move(still);
+    return result;
+}
+
+std::vector<operation_ref> scheduler::ends_of(const stream_ref & stream) {
+    if (stream == legacy_) {
+        return order_of(stream);
+    }
+    return stream->last == nullptr ? std::vector<operation_ref>() : std::vector<operation_ref>{stream->last};
+}
+
+operation_ref scheduler::add(std::vector<operation_ref> after, work todo) {
+    auto made = std::make_shared<operation>();
+    made->number = next_++;
+    made->todo   = std::move(todo);
+    made->after  = std::move(after);
+    pending_.emplace(made->number, made);
+    return made;
+}
+
+void scheduler::go_on(lock & held, const operation_ref & added) {
+    switch (the_settings().how) {
+        case mode::in_order: finish(held, {added}); break;
+        case mode::late:     break;
+        case mode::shuffle:
+            while (random_() % 4 > laziness_ && run_any(held)) {
+            }
+            break;
+    }
+}
+
+void scheduler::finish(lock & held, const std::vector<operation_ref> & wanted) {
+    if (the_settings().how == mode::shuffle) {
+        while (!std::all_of(wanted.begin(), wanted.end(), is_done)) {
+            run_any(held);
+        }
+        return;
+    }
+    for (const operation_ref & one : needed_for(wanted)) {
+        while (!one->is_done) {
+            run_or_wait(held, one);
+        }
+    }
+}
+
+void scheduler::finish_all(lock & held) {
+    std::vector<operation_ref> all;
+    for (const auto & [number, one] : pending_) {
+        all.push_back(one);
+    }
+    finish(held, all);
+}
+
+bool scheduler::ask(lock & held, const operation_ref & one) {
+    constexpr int patience = 3;
+    if (one->is_done) {
+        return true;
+    }
+    if (the_settings().how == mode::shuffle) {
+        run_any(held);
+        return one->is_done;
+    }
+    if (++one->asked <= patience) {
+        return false;
+    }
+    finish(held, {one});
+    return true;
+}
+
+// Runs one operation that can run, or waits for the one that another thread runs. False when there is none.
+bool scheduler::run_any(lock & held) {
+    if (is_busy_) {
+        changed_.wait(held);
+        return true;
+    }
+    std::vector<operation_ref> ready;
+    for (const auto & [number, one] : pending_) {
+        if (one->is_ready()) {
+            ready.push_back(one);
+        }
+    }
+    if (ready.empty()) {
+        return false;
+    }
+    run(held, ready[random_() % ready.size()]);
+    return true;
+}
+
+void scheduler::run_or_wait(lock & held, const operation_ref & one) {
+    if (is_busy_) {
+        changed_.wait(held);
+    } else {
+        run(held, one);
+    }
+}
+
+// Others may add operations meanwhile, but one runs at a time.
+void scheduler::run(lock & held, const operation_ref & one) {
+    is_busy_ = true;
+    held.unlock();
+    is_running = true;
+    try {
+        one->todo();
+    } catch (const std::exception & error) {
+        fault(error.what());
+    }
+    is_running = false;
+    held.lock();
+    is_busy_     = false;
+    one->is_done = true;
+    one->done_at = std::chrono::steady_clock::now();
+    one->todo    = nullptr;
+    one->after.clear();
+    pending_.erase(one->number);
+    changed_.notify_all();
+}
+
+// Used in destructors of other libraries: it has to outlive them.
+scheduler & the_scheduler() {
+    static auto * made = new scheduler;
+    return *made;
+}
+
+const std::string & schedule_name() { return the_settings().name; }
+uint64_t shuffle_seed() { return the_settings().seed; }
+
+} // namespace patchkit

@@ -1,0 +1,110 @@
+// Operations, and which of them runs next: the machinery behind schedule.hpp.
+#pragma once
+
+#include "schedule.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+namespace patchkit {
+
+struct operation {
+    uint64_t number; // those it comes after have smaller ones
+    work todo;
+    std::vector<std::shared_ptr<operation>> after;
+    bool is_done = false;
+    std::chrono::steady_clock::time_point done_at;
+    int asked = 0; // how often a program asked whether it is done
+
+    bool is_ready() const;
+};
+
+using operation_ref = std::shared_ptr<operation>;
+
+// A graph in the making, and whether a call made it useless.
+struct capture {
+    unsigned long long id;
+    graph made;
+    bool is_invalid = false;
+};
+
+struct stream_state {
+    unsigned flags;
+    int priority;
+    operation_ref last;                // null, or done, when there is nothing to wait for
+    std::shared_ptr<capture> captured; // null unless
+    bool is_origin = false;            // of the capture
+    std::vector<size_t> frontier;      // the nodes that the next one comes after
+
+    bool is_blocking() const { return (flags & hipStreamNonBlocking) == 0; }
+};
+
+using stream_ref = std::shared_ptr<stream_state>;
+
+// Whether this thread runs an operation: then it must not wait for one, nor ask for one.
+bool runs_operation();
+
+class scheduler {
+  public:
+    using lock = std::unique_lock<std::mutex>;
+
+    scheduler();
+
+    // Held while anything of streams, events and operations is looked at. The functions that take it may let go of it
+    // meanwhile.
+    lock locked() { return lock(mutex_); }
+
+    const stream_ref & legacy() const { return legacy_; }
+
+    stream_ref add_stream(unsigned flags, int priority);
+
+    template <typename Do> void for_each_blocking(Do todo) {
+        for (const stream_ref & one : blocking_) {
+            todo(*one);
+        }
+    }
+
+    // What the next operation of a stream comes after: every one after the one before it, one of the default stream
+    // after those of all streams that block with it, and theirs after its (HIP: "legacy default stream").
+    std::vector<operation_ref> order_of(const stream_ref & stream);
+
+    // What a program waits for that waits for the stream. The default stream waits for those that block with it
+    // (clr f9f995c6d, hip_context.cpp: getStream).
+    std::vector<operation_ref> ends_of(const stream_ref & stream);
+
+    operation_ref add(std::vector<operation_ref> after, work todo);
+
+    // What the schedule does with news; in order that is all of it.
+    void go_on(lock & held, const operation_ref & added);
+
+    // Runs until all of them are done.
+    void finish(lock & held, const std::vector<operation_ref> & wanted);
+    void finish_all(lock & held);
+
+    // Whether it is done; who asks often enough makes it so.
+    bool ask(lock & held, const operation_ref & one);
+
+  private:
+    bool run_any(lock & held);
+    void run_or_wait(lock & held, const operation_ref & one);
+    void run(lock & held, const operation_ref & one);
+
+    std::mutex mutex_;
+    std::condition_variable changed_; // an operation is done
+    std::map<uint64_t, operation_ref> pending_;
+    uint64_t next_ = 0;
+    bool is_busy_  = false;
+    std::mt19937_64 random_;
+    uint64_t laziness_; // of 4 times, how often nothing runs before something waits
+    std::vector<stream_ref> blocking_;
+    stream_ref legacy_;
+};
+
+scheduler & the_scheduler();
+
+} // namespace patchkit

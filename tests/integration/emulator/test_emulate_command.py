@@ -1,0 +1,180 @@
+"""``patchkit emulate``: kernels of our own on the emulated GPU, and what it says of those that fail."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchkit.gpu.emulator import Level, level_of
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+Emulate = Callable[..., "subprocess.CompletedProcess[str]"]
+
+AVX2 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+RIGHT = ("places", "lds", "lanes", "calls", "atomics", "waiting", "division", "halves", "wmma", "printf")
+
+
+@pytest.fixture(scope="module")
+def hipcc(gates_cache: Path) -> Path:
+    """The SDK's compiler driver."""
+    return gates_cache / "sdk" / "current" / "bin" / "hipcc"
+
+
+@pytest.fixture(scope="module")
+def program(hipcc: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels, for gfx1151."""
+    made = tmp_path_factory.mktemp("emulated") / "kernels"
+    source = Path(__file__).with_name("emulated_kernels.hip")
+    subprocess.run([hipcc, "--offload-arch=gfx1151", source, "-o", made], check=True, capture_output=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def emulate(gates_cache: Path) -> Emulate:
+    """Runs the command in a process of its own: the program writes to its stdout."""
+
+    def run(*arguments: str | Path, arch: str = "gfx1151") -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "emulate", "--arch", arch]
+        return subprocess.run(
+            [*map(str, argv), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_kernels_compute_what_the_host_does(emulate: Emulate, program: Path, name: str) -> None:
+    done = emulate("--", program, name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "right"
+
+
+@pytest.mark.parametrize("schedule", ["late", "shuffle:1", "shuffle:99"])
+def test_another_schedule_gives_the_same(emulate: Emulate, program: Path, schedule: str) -> None:
+    done = emulate("--schedule", schedule, "--", program, "atomics")
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+def test_what_ran_is_counted(emulate: Emulate, program: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = emulate("--count", "--report", report, "--", program, "wmma")
+    assert "none unknown" in done.stderr
+    (kernel,) = json.loads(report.read_text())["kernels"]
+    assert (kernel["launches"], kernel["waves"]) == (1, 1)
+    counted = {text.split()[0]: (executed, is_open) for text, executed, is_open in kernel["by_instruction"]}
+    assert counted["v_wmma_f32_16x16x16_f16"] == (1, True)
+    assert counted["s_endpgm"] == (1, False)
+    assert sum(executed for _, executed, _ in kernel["by_instruction"]) == kernel["instructions"]
+
+
+def test_the_report_is_the_output_of_json(emulate: Emulate, program: Path) -> None:
+    done = emulate("--json", "--", program, "places")
+    document = json.loads(done.stdout)
+    assert (document["status"], document["report"]["arch"]) == (0, "gfx1151")
+    assert "right" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("beyond", (), "lie in no allocation"),
+        ("endless", ("--limit", "1000000"), "it does not end"),
+        ("trap", (), "the kernel gave up"),
+    ],
+)
+def test_what_a_gpu_does_not_survive_is_named(
+    emulate: Emulate, program: Path, name: str, options: tuple[str, ...], said: str
+) -> None:
+    done = emulate(*options, "--", program, name)
+    assert done.returncode == 128 + signal.SIGABRT
+    assert said in done.stderr
+    assert "block (0, 0, 0), wave 0" in done.stderr
+
+
+def test_an_endless_kernel_is_stopped_with_where_each_wave_stands(emulate: Emulate, program: Path) -> None:
+    done = emulate("--limit", "1000000", "--", program, "endless")
+    assert "wave 0 runs" in done.stderr
+    assert "wave 1 runs" in done.stderr
+
+
+def test_code_for_another_gpu_is_refused_as_by_the_real_runtime(emulate: Emulate, program: Path) -> None:
+    done = emulate("--", program, "places", arch="gfx1100")
+    assert "has no code for gfx1100" in done.stderr
+    assert "right" not in done.stdout
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1150", "gfx1201"])
+def test_each_gpu_runs_its_own_code(emulate: Emulate, hipcc: Path, tmp_path: Path, arch: str) -> None:
+    source, made = Path(__file__).with_name("emulated_kernels.hip"), tmp_path / "kernels"
+    subprocess.run([hipcc, f"--offload-arch={arch}", source, "-o", made], check=True, capture_output=True)
+    for name in ("places", "lds", "lanes", "calls", "atomics", "division", "wmma"):
+        done = emulate("--", made, name, arch=arch)
+        assert (done.returncode, done.stdout) == (0, "right\n"), (name, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "arch", "code"),
+    [
+        ((), "gfx1151", "USAGE_SYNTAX"),
+        (("--vectors", "none.jsonl", "--", "true"), "gfx1151", "USAGE_SYNTAX"),
+        (("--", "./no-such-program"), "gfx1151", "PROGRAM_MISSING"),
+        (("--", __file__), "gfx1151", "PROGRAM_MISSING"),
+        (("--", "true"), "gfx906", "ARCH_NOT_EMULATED"),
+        (("--", "true"), "gfx9999", "ARCH_UNKNOWN"),
+        (("--vectors", "none.jsonl"), "gfx1151", "VECTORS_MALFORMED"),
+        (("--schedule", "shuffle:0", "--", "true"), "gfx1151", "USAGE_VALUE"),
+    ],
+)
+def test_wrong_input_is_refused(
+    emulate: Emulate, arguments: tuple[str, ...], arch: str, code: str, tmp_path: Path
+) -> None:
+    done = emulate("--json", *arguments, arch=arch)
+    assert done.returncode == 2, done.stderr
+    assert json.loads(done.stdout)["error"]["code"] == code
+
+
+def test_the_status_is_the_programs(emulate: Emulate) -> None:
+    assert emulate("--", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_vectors_hold_or_are_named(emulate: Emulate, tmp_path: Path) -> None:
+    # v_mov_b32 v1, 5 and v_add_f32 v2, v0, v0 as hex; the second vector expects another value.
+    code = "8502027e" + "00010406"
+    good = {"name": "good", "lanes": 1, "code": code, "before": {"v": {"0": "3f800000"}}}
+    after = {"v": {"0": "3f800000", "1": "00000005", "2": "40000000"}, "exec": "1"}
+    lines = [{**good, "after": after}, {**good, "name": "bad", "after": {**after, "scc": 1}}]
+    file = tmp_path / "vectors.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = emulate("--json", "--vectors", file)
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert (document["vectors"], document["hold"]) == (2, 1), document
+    assert document["differ"] == [{"name": "bad", "differences": ["scc is 0, must be 1"]}]
+
+
+def test_a_malformed_vector_is_named_with_its_line(emulate: Emulate, tmp_path: Path) -> None:
+    file = tmp_path / "vectors.jsonl"
+    file.write_text('{"name": "a", "lanes": 1, "code": "8002007e", "after": {}}\n{"name": "b"}\n')
+    done = emulate("--json", "--vectors", file)
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["where"][0]["line"]) == ("VECTORS_MALFORMED", 2)
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "level"),
+    [
+        ("x86_64", "fpu sse2", "x86-64"),
+        ("x86_64", AVX2, "x86-64-v3"),
+        ("x86_64", f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl", "x86-64-v4"),
+        ("aarch64", "", "armv8-a"),
+    ],
+)
+def test_what_the_cpu_has_decides_the_level(machine: str, flags: str, level: Level) -> None:
+    assert level_of(machine, f"processor: 0\nflags\t\t: {flags}\n") == level

@@ -1,0 +1,67 @@
+"""What the prefix's hipcc makes is a program that the runtime runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import patchkit_process
+
+from patchkit.build.sdk.prefix import Prefix, current_prefix
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+# The kernel is one that stand_in_emulator.cpp knows.
+_PROGRAM = """\
+#include <hip/hip_runtime.h>
+
+__global__ void put(int * place, int value) { *place = value; }
+
+int main() {
+    int * place = nullptr;
+    int value = 0;
+    (void) hipMalloc(&place, sizeof(int));
+    put<<<1, 1>>>(place, 42);
+    (void) hipMemcpy(&value, place, sizeof(int), hipMemcpyDeviceToHost);
+    return value;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def prefix(hip_toolchain, test_cache: Path) -> Prefix:
+    """The prefix of the test cache, which the toolchain's fixture has brought up to date."""
+    found = current_prefix(test_cache / "sdk") if hip_toolchain.kind == "sdk" else None
+    if found is None:
+        pytest.skip("this machine has a ROCm, with a hipcc of its own")
+    return found
+
+
+@pytest.mark.parametrize("archs", ["gfx1151", "gfx90a,gfx1151"])
+def test_a_program_of_hipcc_runs(prefix: Prefix, execute, tmp_path: Path, archs: str) -> None:
+    (tmp_path / "put.hip").write_text(_PROGRAM, "utf-8")
+    argv = [str(prefix.hipcc), f"--offload-arch={archs}", "put.hip", "-o", "put"]
+    subprocess.run(argv, cwd=tmp_path, check=True)
+    done = execute(tmp_path / "put")
+    assert (done.returncode, done.stderr) == (42, "")
+
+
+def test_the_page_about_own_kernels_says_what_happens(
+    prefix: Prefix, gates_cache: Path, checkout: Path, tmp_path: Path
+) -> None:
+    page = (checkout / "docs" / "howto-own-kernel.md").read_text("utf-8")
+    (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (printed,) = re.findall(r"^It prints `(.*)`\.$", page, re.MULTILINE)
+    (tmp_path / "saxpy.hip").write_text(program, "utf-8")
+    compile_it, run_it = (shlex.split(line) for line in commands.splitlines())
+    assert (compile_it[0], run_it[:2]) == ("hipcc", ["patchkit", "emulate"])
+    path = f"{prefix.hipcc.parent}:{os.environ['PATH']}"
+    made = subprocess.run(compile_it, cwd=tmp_path, env={"PATH": path}, capture_output=True, check=False)
+    assert (made.returncode, made.stdout, made.stderr) == (0, b"", b"")
+    done = patchkit_process("emulate", "--cache-dir", gates_cache, *run_it[2:], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr

@@ -1,0 +1,58 @@
+"""What device code asks of the host, executed: printf, assert, a heap, a barrier of the whole grid."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", params=["-O0", "-O3"])
+def program(compile_program, request):
+    """Unoptimised device code calls the library's functions; optimised code has them inside."""
+    return compile_program("host_calls", "-UNDEBUG", "-Xarch_device", request.param)
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "late"])
+def test_printf_of_a_kernel_comes_out_before_the_host_goes_on(program, emulate, schedule):
+    done = emulate(program, "prints", PATCHKIT_EMULATOR_SCHEDULE=schedule)
+    assert (done.returncode, done.stderr) == (0, "")
+    *printed, end = done.stdout.splitlines()
+    assert sorted(printed) == [
+        f"{lane} of {block}: {text}, {lane / 2:.2f},    ab|{2**40}"
+        for lane, text in ((0, "first"), (1, "another"))
+        for block in (0, 1)
+    ]
+    assert end == "hipSuccess"
+
+
+def test_an_assertion_says_what_does_not_hold_and_ends_the_process(program, emulate):
+    done = emulate(program, "asserts")
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "")
+    said, fault, *_ = done.stderr.splitlines()
+    assert "host_calls.hip:" in said
+    assert said.endswith("void asserts(unsigned int): Device-side assertion `threadIdx.x != wrong' failed.")
+    assert fault.startswith("patchkit emulator: kernel _Z7assertsj")
+    assert "an assertion" in fault
+
+
+def test_malloc_in_a_kernel_is_refused_by_its_name(program, emulate):
+    done = emulate(program, "allocates")
+    assert done.returncode == -signal.SIGABRT
+    assert "patchkit emulator: malloc and free in kernels are not emulated" in done.stderr
+    assert "kernel _Z9allocatesPPi" in done.stderr
+
+
+def test_a_service_of_the_host_that_is_not_there_is_a_fault_with_a_report(program, emulate, tmp_path):
+    done = emulate(program, "asks_for_a_function", PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report"))
+    assert done.returncode == -signal.SIGABRT
+    assert "a kernel calls service 1 of the host, and only printf (2) is there" in done.stderr
+    assert "service 1" in json.loads((tmp_path / "report").read_text())["fault"]
+
+
+def test_blocks_of_a_cooperative_launch_meet(program, emulate):
+    done = emulate(program, "meets")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\nhipSuccess\n", "")

@@ -1,0 +1,101 @@
+"""Instructions of the emulated GPU leave what AMD's pseudocode says, on random operands.
+
+tests/support/pseudocode evaluates that pseudocode, corrected where it is wrong (its ``corrections`` say why
+and what decides). An instruction that the emulator refuses by name is no wrong answer, unless llama.cpp's
+kernels have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pseudocode import used
+from pseudocode.assembly import Assembler
+from pseudocode.cases import FAMILIES, generate
+from pseudocode.comparison import compare
+from pseudocode.emulated import run_cases
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compiler import open_compiler
+from patchkit.gpu.emulator import build_alone, find_disassembler, this_level
+
+pytestmark = pytest.mark.hip
+PROCESSOR = "gfx1151"
+SHOWN = 12
+
+Case = dict[str, Any]
+RunVectors = Callable[[list[Case]], list[Case]]
+
+
+@pytest.fixture(scope="module")
+def assembler(hip_toolchain) -> Assembler:
+    library = find_disassembler(hip_toolchain)
+    places = (*library.parent.parent.glob("llvm-*/bin/llvm-mc"), hip_toolchain.clang.parent / "llvm-mc")
+    program = next((path for path in places if path.is_file()), None)
+    if program is None:
+        pytest.skip("the toolchain has no llvm-mc")
+    return Assembler(program, library, PROCESSOR)
+
+
+@pytest.fixture(scope="module")
+def run_vectors(hip_toolchain, test_cache: Path) -> RunVectors:
+    """Runs cases on the emulator and gives what each left."""
+    compiler = open_compiler(hip_toolchain, test_cache / "gates", NullReporter())
+    program = build_alone(compiler, this_level())
+    return partial(
+        run_cases, program=program, disassembler=find_disassembler(hip_toolchain), processor=PROCESSOR
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_instructions_leave_what_the_pseudocode_says(
+    family: str, assembler: Assembler, run_vectors: RunVectors
+) -> None:
+    _check(generate(family, seed=1, count=2, assembler=assembler), run_vectors)
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_instructions_leave_it_on_many_more_operands(
+    family: str, seed: int, assembler: Assembler, run_vectors: RunVectors
+) -> None:
+    _check(generate(family, seed=seed, count=8, assembler=assembler), run_vectors)
+
+
+def test_every_instruction_of_the_kernels_has_cases(assembler: Assembler) -> None:
+    written = {
+        used.bare(part.split()[0])
+        for family in FAMILIES
+        for case in generate(family, seed=1, count=1, assembler=assembler)
+        for part in re.split("; | :: ", case["text"])
+    }
+
+    assert used.load_names() - written == set()
+
+
+def _check(cases: list[Case], run_vectors: RunVectors) -> None:
+    left = run_vectors(cases)
+    assert [case["name"] for case in left] == [case["name"] for case in cases]
+    known = used.load_names()
+    differences = [
+        difference
+        for case, got in zip(cases, left, strict=True)
+        if not _is_refused(case, got, known)
+        for difference in compare(case, got)
+    ]
+    shown = "\n".join(differences[:SHOWN])
+    assert not differences, f"{len(differences)} differences in {len(cases)} cases:\n{shown}"
+
+
+def _is_refused(case: Case, got: Case, known: set[str]) -> bool:
+    """The emulator says that it lacks an instruction, which the kernels do not have."""
+    names = {used.bare(part.split()[0]) for part in re.split("; | :: ", case["text"])}
+    return "not emulated" in got.get("fault", "") and not names <= known
