@@ -134,11 +134,17 @@ template <carry kind, bool takes_one> void with_carry(const instruction * i, wav
         std::swap(a, b);
     }
     const u32 carried = takes_one ? read_scalar(i, w, i->from[2]) : 0;
-    const u64x one = convert<u64x>((u32x(carried) >> lane_numbers()) & 1);
-    const u64x exact = kind == carry::sum ? wide(a) + wide(b) + one : wide(a) - wide(b) - one;
-    const u32 exec = w.exec();
-    const u32 out = lane_bits((exact >> 32) != 0) & exec;
-    u32x result = low_of(exact);
+    const u32x one = (u32x(carried) >> lane_numbers()) & 1;
+    u32x result = kind == carry::sum ? a + b : a - b;
+    i32x is_carried = kind == carry::sum ? result < a : a < b;
+    if (takes_one && kind == carry::sum) {
+        result += one;
+        is_carried |= result < one;
+    } else if (takes_one) {
+        is_carried |= result < one;
+        result -= one;
+    }
+    const u32 out = lane_bits(is_carried) & w.exec();
     if (saturates(i)) {
         const i32x is_beyond = lane_mask(out);
         result = kind == carry::sum ? (is_beyond ? u32x(~0u) : result) : (is_beyond ? u32x(0) : result);

@@ -36,6 +36,9 @@ void swap(const instruction * i, wave & w) {
 
 // How many lanes below this one have a bit in the mask.
 u32x bits_below(u32 mask) {
+    if (mask == ~0u) [[likely]] {
+        return lane_numbers(); // how kernels ask for the number of their lane
+    }
     u32x below;
     for (int lane = 0; lane < lanes; ++lane) {
         below[lane] = u32(std::popcount(mask & ((1u << lane) - 1)));

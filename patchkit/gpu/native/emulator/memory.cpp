@@ -31,8 +31,17 @@ template <class T> void write_at(u64 place, const T & value) {
     std::memcpy(reinterpret_cast<void *>(place), &value, sizeof(T));
 }
 
-// Where inactive lanes read.
+// Where lanes read when none is active.
 alignas(64) constexpr std::byte nothing_to_read[64]{};
+
+// Inactive lanes read where the first active one does: their result is not written, and lanes that agree are quicker.
+u64x harmless(const u64x & places, u32 exec) {
+    if (exec == ~0u) [[likely]] {
+        return places;
+    }
+    const u64 other = exec == 0 ? u64(nothing_to_read) : places[std::countr_zero(exec)];
+    return lane_mask_wide(exec) ? places : u64x(other);
+}
 
 // ---- Places: addresses of all lanes as pointers of the host.
 
@@ -62,7 +71,7 @@ u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) 
             }
         }
     }
-    return exec == ~0u ? addresses : lane_mask_wide(exec) ? addresses : u64x(u64(nothing_to_read));
+    return harmless(addresses, exec);
 }
 
 u64x checked_lds(const instruction * i, wave & w, const u32x & addresses, u32 size) {
@@ -73,23 +82,24 @@ u64x checked_lds(const instruction * i, wave & w, const u32x & addresses, u32 si
         fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(addresses[lane]) +
                         " of LDS for " + std::to_string(size) + ", the block has " + std::to_string(w.lds_size));
     }
-    const u64x places = convert<u64x>(addresses) + u64(w.lds);
-    return exec == ~0u ? places : lane_mask_wide(exec) ? places : u64x(u64(nothing_to_read));
+    return harmless(convert<u64x>(addresses) + u64(w.lds), exec);
 }
 
 // ---- Moving whole registers.
 
-template <int dwords> bool is_contiguous(const u64x & places) {
-    const u64x expected = convert<u64x>(lane_numbers()) * u64(4 * dwords) + places[0];
+// Whether each lane goes to the bytes behind those of the lane before.
+template <int size> bool is_contiguous(const u64x & places) {
+    const u64x expected = convert<u64x>(lane_numbers()) * u64(size) + places[0];
     return !any(places != expected);
 }
+bool is_one_place(const u64x & places) { return !any(places != places[0]); }
 
 template <int dwords> void load_dwords(wave & w, operand to, const u64x & places) {
     if constexpr (dwords == 1) {
         u32x value;
-        if (is_contiguous<1>(places)) {
+        if (is_contiguous<4>(places)) {
             value = read_at<u32x>(places[0]);
-        } else if (!any(places != places[0])) {
+        } else if (is_one_place(places)) {
             value = u32x(read_at<u32>(places[0]));
         } else {
             for (int lane = 0; lane < lanes; ++lane) {
@@ -99,7 +109,7 @@ template <int dwords> void load_dwords(wave & w, operand to, const u64x & places
         write_bits(w, vector_at(w, to), value);
     } else if constexpr (dwords == 2) {
         u64x value;
-        if (is_contiguous<2>(places)) {
+        if (is_contiguous<8>(places)) {
             value = read_at<u64x>(places[0]);
         } else {
             for (int lane = 0; lane < lanes; ++lane) {
@@ -140,11 +150,11 @@ template <int dwords> void load_dwords(wave & w, operand to, const u64x & places
 }
 
 template <int dwords> void store_dwords(wave & w, operand from, const u64x & places) {
-    if (dwords == 1 && w.exec() == ~0u && is_contiguous<1>(places)) {
+    if (dwords == 1 && w.exec() == ~0u && is_contiguous<4>(places)) {
         write_at(places[0], vector_at(w, from));
         return;
     }
-    if (dwords == 2 && w.exec() == ~0u && is_contiguous<2>(places)) {
+    if (dwords == 2 && w.exec() == ~0u && is_contiguous<8>(places)) {
         write_at(places[0], joined(vector_at(w, from), vector_at(w, from, 1)));
         return;
     }
@@ -160,12 +170,26 @@ template <int dwords> void store_dwords(wave & w, operand from, const u64x & pla
 // Parts of a register. `high`: the upper half of the register is meant; loads into a half keep the other.
 enum class into : u8 { whole, low, high };
 
-template <class T, into part> void load_part(wave & w, operand to, const u64x & places) {
+// To the int of its sign first: a byte into a half is extended to 16 bits.
+template <class T> u32 extended(T value) { return u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(value)); }
+
+template <class T> u32x gathered(const u64x & places) {
+    if (is_contiguous<sizeof(T)>(places)) {
+        using vector = T __attribute__((ext_vector_type(32)));
+        return as<u32x>(convert<std::conditional_t<std::is_signed_v<T>, i32x, u32x>>(read_at<vector>(places[0])));
+    }
+    if (is_one_place(places)) {
+        return u32x(extended(read_at<T>(places[0])));
+    }
     u32x value;
     for (int lane = 0; lane < lanes; ++lane) {
-        // To the int of its sign first: a byte into a half is extended to 16 bits.
-        value[lane] = u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(places[lane])));
+        value[lane] = extended(read_at<T>(places[lane]));
     }
+    return value;
+}
+
+template <class T, into part> void load_part(wave & w, operand to, const u64x & places) {
+    u32x value = gathered<T>(places);
     u32x & whole = vector_at(w, to);
     if constexpr (part == into::low) {
         value = (whole & 0xffff0000) | (value & 0xffff);
@@ -444,26 +468,20 @@ template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w
 
 // ---- Through the LDS hardware between lanes. Inactive lanes give 0.
 
+u32x active_values(const wave & w, const u32x & values) {
+    const u32 exec = w.exec();
+    return exec == ~0u ? values : lane_mask(exec) ? values : u32x(0);
+}
+
 void bpermute(const instruction * i, wave & w) {
     const u32x from = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
-    const u32x value = read_bits(i, w, i->from[data]);
-    u32x result;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const u32 source = from[lane] & 31;
-        result[lane] = ((w.exec() >> source) & 1) != 0 ? value[source] : 0;
-    }
-    write_bits(w, vector_at(w, i->to[0]), result);
+    write_bits(w, vector_at(w, i->to[0]), picked(active_values(w, read_bits(i, w, i->from[data])), from));
     PATCHKIT_NEXT(i, w);
 }
 
 void bpermute_all(const instruction * i, wave & w) { // also of inactive lanes
     const u32x from = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
-    const u32x value = read_bits(i, w, i->from[data]);
-    u32x result;
-    for (int lane = 0; lane < lanes; ++lane) {
-        result[lane] = value[from[lane] & 31];
-    }
-    write_bits(w, vector_at(w, i->to[0]), result);
+    write_bits(w, vector_at(w, i->to[0]), picked(read_bits(i, w, i->from[data]), from));
     PATCHKIT_NEXT(i, w);
 }
 
@@ -479,28 +497,11 @@ void permute(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Patterns of ds_swizzle: within 4 lanes, rotations (bit 15 and 14), or and, or, xor within 32.
-int swizzled(int lane, u32 pattern) {
-    if ((pattern & 0xc000) == 0xc000) {
-        const int by = int((pattern >> 5) & 31), kept = int(pattern & 31);
-        const int sign = (pattern & 0x400) != 0 ? -by : by;
-        return (lane & kept) | ((lane + sign) & ~kept & 31);
-    }
-    if ((pattern & 0x8000) != 0) {
-        return (lane & ~3) + int((pattern >> (2 * (lane & 3))) & 3);
-    }
-    const int and_mask = int(pattern & 31), or_mask = int((pattern >> 5) & 31), xor_mask = int((pattern >> 10) & 31);
-    return ((lane & and_mask) | or_mask) ^ xor_mask;
-}
-
+// `extra`: the lanes that it reads.
 void swizzle(const instruction * i, wave & w) {
-    const u32x value = read_bits(i, w, i->from[address]);
-    u32x result;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const int source = swizzled(lane, u32(i->immediate));
-        result[lane] = ((w.exec() >> source) & 1) != 0 ? value[source] : 0;
-    }
-    write_bits(w, vector_at(w, i->to[0]), result);
+    const u32x & from = *static_cast<const u32x *>(i->extra);
+    const u32x values = active_values(w, read_bits(i, w, i->from[address]));
+    write_bits(w, vector_at(w, i->to[0]), picked(values, from));
     PATCHKIT_NEXT(i, w);
 }
 
@@ -681,6 +682,28 @@ definitions memory_instructions() {
         all.push_back(one);
     }
     return all;
+}
+
+// Patterns of ds_swizzle: within 4 lanes, rotations (bit 15 and 14), or and, or, xor within 32.
+static int swizzled(int lane, u32 pattern) {
+    if ((pattern & 0xc000) == 0xc000) {
+        const int by = int((pattern >> 5) & 31), kept = int(pattern & 31);
+        const int sign = (pattern & 0x400) != 0 ? -by : by;
+        return (lane & kept) | ((lane + sign) & ~kept & 31);
+    }
+    if ((pattern & 0x8000) != 0) {
+        return (lane & ~3) + int((pattern >> (2 * (lane & 3))) & 3);
+    }
+    const int and_mask = int(pattern & 31), or_mask = int((pattern >> 5) & 31), xor_mask = int((pattern >> 10) & 31);
+    return ((lane & and_mask) | or_mask) ^ xor_mask;
+}
+
+u32x swizzle_sources(u32 pattern) {
+    u32x sources;
+    for (int lane = 0; lane < lanes; ++lane) {
+        sources[lane] = u32(swizzled(lane, pattern));
+    }
+    return sources;
 }
 
 } // namespace patchkit::gpu

@@ -181,7 +181,8 @@ std::optional<registers> parse_registers(std::string_view text) {
 // ---- DPP: a source that comes from other lanes.
 
 struct lane_pattern {
-    int from[lanes]; // -1: from none
+    u32x from;
+    u32 have_source; // lanes that have one
     u32 written;     // lanes that row_mask and bank_mask allow
     bool zeroes;     // bound_ctrl: lanes without a source get 0, else they keep what they have
     bool reads_inactive;
@@ -234,20 +235,14 @@ bool is_dpp(const std::string & modifier) {
 
 void fetch_by_pattern(const instruction * i, wave & w) {
     const auto & pattern = *static_cast<const lane_pattern *>(i->extra);
-    const u32x source = read_bits(i, w, i->from[0]);
     const u32 exec = w.exec();
-    u32 written = pattern.written;
-    u32x result = 0;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const int from = pattern.from[lane];
-        const bool has_source = from >= 0 && (pattern.reads_inactive || ((exec >> from) & 1) != 0);
-        if (has_source) {
-            result[lane] = source[from];
-        } else if (!pattern.zeroes) {
-            written &= ~(1u << lane);
-        }
+    u32 have_source = pattern.have_source;
+    if (exec != ~0u && !pattern.reads_inactive) {
+        have_source &= lane_bits(picked(as<u32x>(lane_mask(exec)), pattern.from) != 0);
     }
-    vector_at(w, i->to[0]) = result;
+    const u32x fetched = picked(read_bits(i, w, i->from[0]), pattern.from);
+    vector_at(w, i->to[0]) = have_source == ~0u ? fetched : lane_mask(have_source) ? fetched : u32x(0);
+    const u32 written = pattern.zeroes ? pattern.written : pattern.written & have_source;
     w.scalar[slot::saved_exec] = exec;
     w.scalar[slot::exec] = exec & written;
     PATCHKIT_NEXT(i, w);
@@ -616,7 +611,11 @@ class decoder {
         };
         const u32 rows = mask("row_mask"), banks = mask("bank_mask");
         for (int lane = 0; lane < lanes; ++lane) {
-            result.from[lane] = dpp_source(lane, which.first, which.second);
+            const int source = dpp_source(lane, which.first, which.second);
+            if (source >= 0) {
+                result.from[lane] = u32(source);
+                result.have_source |= 1u << lane;
+            }
             if (((rows >> (lane / 16)) & 1) != 0 && ((banks >> (lane % 16 / 4)) & 1) != 0) {
                 result.written |= 1u << lane;
             }
@@ -673,7 +672,7 @@ class decoder {
             if (name == "ds_swizzle_b32") {
                 u16 pattern;
                 std::memcpy(&pattern, here, sizeof(pattern));
-                made.immediate = pattern;
+                made.extra = kept(swizzle_sources(pattern));
             }
             const bool gives = name.find("_load_") != std::string::npos || name.find("_rtn_") != std::string::npos ||
                                name.find("perm") != std::string::npos || name == "ds_swizzle_b32";

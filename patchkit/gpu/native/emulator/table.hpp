@@ -99,6 +99,9 @@ definitions matrix_instructions();
 definitions lane_instructions();
 definitions memory_instructions();
 
+// The lane that each lane reads under a pattern of ds_swizzle.
+u32x swizzle_sources(u32 pattern);
+
 // The definition of an instruction by its name without suffix; null when there is none.
 const definition * find_definition(std::string_view name);
 

@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 namespace patchkit::gpu {
 
 constexpr int lanes = 32;
@@ -70,6 +74,29 @@ inline u64x joined(const u32x & low, const u32x & high) {
 }
 inline u32x low_of(const u64x & value) { return convert<u32x>(value); }
 inline u32x high_of(const u64x & value) { return convert<u32x>(value >> 32); }
+
+// What lane from[n] has, modulo 32, in lane n.
+inline u32x picked(const u32x & values, const u32x & from) {
+#ifdef __AVX512F__
+    const auto * halves = reinterpret_cast<const __m512i *>(&values);
+    const auto * places = reinterpret_cast<const __m512i *>(&from);
+    alignas(128) __m512i found[2];
+    for (int n = 0; n < 2; ++n) {
+        found[n] = _mm512_permutex2var_epi32(halves[0], places[n], halves[1]); // reads 5 bits of each
+    }
+    return *reinterpret_cast<const u32x *>(found);
+#else
+    alignas(128) u32 all[lanes], numbers[lanes], found[lanes];
+    std::memcpy(all, &values, sizeof(all));
+    std::memcpy(numbers, &from, sizeof(numbers));
+    for (int lane = 0; lane < lanes; ++lane) {
+        found[lane] = all[numbers[lane] & 31];
+    }
+    u32x result;
+    std::memcpy(&result, found, sizeof(result));
+    return result;
+#endif
+}
 
 // Between the half formats and f32, with round to nearest even; both ways keep NaN a NaN.
 inline f32x widened(const u16x & half) { return convert<f32x>(as<f16x>(half)); }
