@@ -220,7 +220,8 @@ void scheduler::run(lock & held, const operation_ref & one) {
     held.lock();
     is_busy_     = false;
     one->is_done = true;
-    one->done_at = std::chrono::steady_clock::now();
+    last_done_   = std::max(std::chrono::steady_clock::now(), last_done_ + std::chrono::nanoseconds(1));
+    one->done_at = last_done_;
     one->todo    = nullptr;
     one->after.clear();
     pending_.erase(one->number);

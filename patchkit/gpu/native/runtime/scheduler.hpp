@@ -98,6 +98,7 @@ class scheduler {
     std::condition_variable changed_; // an operation is done
     std::map<uint64_t, operation_ref> pending_;
     uint64_t next_ = 0;
+    std::chrono::steady_clock::time_point last_done_; // no two are done at the same time
     bool is_busy_  = false;
     std::mt19937_64 random_;
     uint64_t laziness_; // of 4 times, how often nothing runs before something waits
