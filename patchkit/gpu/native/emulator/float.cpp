@@ -145,6 +145,27 @@ f64x scaled(const f64x & value, const i32x & power) {
 
 f32x ldexp_half(const f32x & value, const i16x & power) { return scaled(value, convert<i32x>(power)); }
 
+// Of f32 without a call per lane, as logarithms ask for both: a subnormal is made a normal number first.
+struct parted {
+    u32x bits;
+    i32x is_small; // it was multiplied by 2^64
+    i32x is_plain; // neither 0 nor infinite nor NaN
+};
+parted part(const f32x & a) {
+    const u32x exponent = as<u32x>(a) & 0x7f800000;
+    const i32x is_small = exponent == 0;
+    return {as<u32x>(is_small ? a * 0x1p64f : a), is_small, (exponent != 0x7f800000) & (a != 0)};
+}
+f32x frexp_mantissa(const f32x & a) {
+    const parted p = part(a);
+    return p.is_plain ? as<f32x>((p.bits & 0x807fffff) | 0x3f000000) : a;
+}
+i32x frexp_exponent(const f32x & a) {
+    const parted p = part(a);
+    const i32x exponent = as<i32x>((p.bits >> 23) & 255) - (p.is_small ? i32x(126 + 64) : i32x(126));
+    return p.is_plain ? exponent : i32x(0);
+}
+
 template <class V> V frexp_mantissa(const V & a) {
     V result;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -451,8 +472,8 @@ definitions float_instructions() {
         op<rndne_of<f32x>, F32, F32>("v_rndne_f32"),
         op<[](f32x a) { return fract_of(a); }, F32, F32>("v_fract_f32"),
         op<[](f32x a, i32x b) { return scaled(a, b); }, F32, F32, I32>("v_ldexp_f32"),
-        op<frexp_mantissa<f32x>, F32, F32>("v_frexp_mant_f32"),
-        op<frexp_exponent<f32x>, I32, F32>("v_frexp_exp_i32_f32"),
+        op<[](f32x a) { return frexp_mantissa(a); }, F32, F32>("v_frexp_mant_f32"),
+        op<[](f32x a) { return frexp_exponent(a); }, I32, F32>("v_frexp_exp_i32_f32"),
         op<exp2_of, F32, F32>("v_exp_f32", tolerance),
         op<log2_of, F32, F32>("v_log_f32", tolerance),
         op<rcp_of, F32, F32>("v_rcp_f32", tolerance),
@@ -509,7 +530,7 @@ definitions float_instructions() {
         op<rndne_of<f32x>, F16, F16>("v_rndne_f16"),
         op<fract_of_half, F16, F16>("v_fract_f16"),
         op<ldexp_half, F16, F16, I16>("v_ldexp_f16"),
-        op<frexp_mantissa<f32x>, F16, F16>("v_frexp_mant_f16"),
+        op<[](f32x a) { return frexp_mantissa(a); }, F16, F16>("v_frexp_mant_f16"),
         op<[](f32x a) { return convert<i16x>(frexp_exponent(a)); }, I16, F16>("v_frexp_exp_i16_f16"),
         op<exp2_of, F16, F16>("v_exp_f16", tolerance),
         op<log2_of, F16, F16>("v_log_f16", tolerance),
