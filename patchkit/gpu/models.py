@@ -57,7 +57,8 @@ class SmallModel:
     ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention. With
     ``reads_bytes`` its vocabulary is the 256 bytes and three marks, so that it can be given any text. With
     ``weights``, names of quantizations as gguf has them, its matrices have these types in turn and are all
-    zeros: something to launch kernels for, nothing to compute with.
+    zeros: something to launch kernels for, nothing to compute with. Its feed-forward layers are ``widening``
+    times as wide as the rest.
     """
 
     head_size: int
@@ -68,6 +69,7 @@ class SmallModel:
     spread: float = _SPREAD
     reads_bytes: bool = False
     weights: tuple[str, ...] = ()
+    widening: int = 1
 
     @property
     def name(self) -> str:
@@ -91,6 +93,8 @@ def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
         del shape["reads_bytes"]
     if not model.weights:
         del shape["weights"]
+    if model.widening == 1:
+        del shape["widening"]
     key = key_of({"format": _FORMAT, "seed": _SEED, **shape})
 
     def fill(folder: Path) -> None:
@@ -110,7 +114,7 @@ def _write(model: SmallModel, path: Path) -> None:
     writer.add_block_count(model.layers)
     writer.add_context_length(_CONTEXT)
     writer.add_embedding_length(model.width)
-    writer.add_feed_forward_length(model.width)
+    writer.add_feed_forward_length(model.width * model.widening)
     writer.add_head_count(model.heads)
     writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head_size)
@@ -144,9 +148,9 @@ def _write(model: SmallModel, path: Path) -> None:
         weight(f"blk.{layer}.attn_v.weight", kv_width, model.width)
         weight(f"blk.{layer}.attn_output.weight", model.width, model.width)
         norm(f"blk.{layer}.ffn_norm.weight")
-        weight(f"blk.{layer}.ffn_gate.weight", model.width, model.width)
-        weight(f"blk.{layer}.ffn_up.weight", model.width, model.width)
-        weight(f"blk.{layer}.ffn_down.weight", model.width, model.width)
+        weight(f"blk.{layer}.ffn_gate.weight", model.width * model.widening, model.width)
+        weight(f"blk.{layer}.ffn_up.weight", model.width * model.widening, model.width)
+        weight(f"blk.{layer}.ffn_down.weight", model.width, model.width * model.widening)
     norm("output_norm.weight")
     weight("output.weight", model.vocabulary, model.width)
     writer.write_header_to_file()
