@@ -55,8 +55,8 @@ _FACTOR, _FLOOR_NMSE, _FLOOR_KL = 3.0, 5e-5, 1e-4
 _TIMEOUT_S = 1800.0
 # Weights spread so that few keys dominate attention; with the usual ones an error in attention hardly shows.
 _SPREAD = 0.08
-# Wider feed-forward layers, as every real model has: where they are as wide as the rest, build 6900 fuses gate, up and
-# SWIGLU of one token into a kernel whose blocks write over the input that others still read (docs/emulator.md).
+# Wider feed-forward layers, as every real model has: where they are as wide as the rest, a fused kernel of
+# build 6900 writes over the input that its other blocks still read (docs/emulator.md).
 _WIDENING = 3
 _MODELS = (
     SmallModel(head_size=64, heads=8, kv_heads=2, spread=_SPREAD, widening=_WIDENING),
