@@ -12,7 +12,7 @@ Case = Mapping[str, Any]
 
 
 def run_cases(
-    cases: Sequence[Case], *, program: Path, disassembler: Path, processor: str
+    cases: Sequence[Case], processor: str, *, program: Path, disassembler: Path
 ) -> list[dict[str, Any]]:
     """What each leaves, in the form of ``after``, or its ``fault``."""
     done = subprocess.run(

@@ -36,7 +36,7 @@ CLAMPED_WHOLE = re.compile(
     r"V_(PK_)?(ADD|SUB)(_NC)?_[UI](16|32)|V_(PK_)?MAD_[UI]16|V_(ADD|SUB|SUBREV)_CO_(CI_)?U32"
 )
 CLAMPED_DOT = re.compile(r"V_DOT[48]_I32_IU[48]")
-FLUSHED = re.compile(r"V_(ADD|SUB|SUBREV|MUL|FMA|FMAC|FMAAK|FMAMK|MIN|MAX|CMPX?_\w+)_F32")
+FLUSHED = re.compile(r"V_(ADD|SUB|SUBREV|MUL|FMA|FMAC|FMAAK|FMAMK|MIN|MAX|CMPX?_N?[A-Z]{1,2})_F32")
 
 
 @dataclass(frozen=True)

@@ -400,7 +400,7 @@ def _run_scalar(wave: Wave, instruction: Instruction) -> None:
         frame.names["SIMM16"] = whole(operands.pop().number, "b", 16)
     if "SIMM32" in text.names:
         constant = operands.pop(-1 if "AAK" in text.name else 1)
-        frame.names["SIMM32"] = whole(constant_bits(constant, "f32"), "b", 32)
+        frame.names["SIMM32"] = whole(_flushed(wave, constant_bits(constant, "f32"), "f32"), "b", 32)
     for number, operand in enumerate(operands):
         kind, width = text.sources[number]
         bits = wave.read(operand, kind, max(width, 32), 0)
@@ -509,7 +509,8 @@ def run_lanes(wave: Wave, instruction: Instruction, text: Text) -> None:
         frame.names.setdefault("S2", frame.names["D0"])
         frame.names |= {"DST": whole(shape.target.number), "SRC0": whole(shape.sources[0].number)}
         if shape.constant is not None:
-            frame.names["SIMM32"] = whole(constant_bits(shape.constant, text.result), "b", 32)
+            bits = constant_bits(shape.constant, text.result)
+            frame.names["SIMM32"] = whole(_flushed(wave, bits, text.result), "b", 32)
         if shape.carry_in is not None:
             frame.names["VCC"] = whole(wave.read_scalar(shape.carry_in.number), "b", 64)
         run(text.body, frame)
