@@ -204,7 +204,22 @@ class LogitsGate:
         if self.model is not None and self.text is not None:
             read = self._read(subject, sides, Text(model=self.model, text=self.text))
         problems = (*judge_logits(pairs), *(judge_text(read) if read is not None else ()))
-        worst = max(pairs, key=lambda pair: pair.after.nmse)
+        unjudged = tuple(
+            f"{pair.model}, {pair.scene.name}: upstream's own logits are not all numbers"
+            for pair in pairs
+            if not pair.before.is_finite
+        )
+        if len(unjudged) == len(pairs):
+            return GateResult.ended_by(
+                self.name,
+                GateError(
+                    "upstream's own logits are not all numbers, in any scene",
+                    code="LOGITS_NOT_FINITE",
+                    hint="patchkit verify --gate backend-ops shows which operations are wrong",
+                ),
+            )
+        judged = [pair for pair in pairs if pair.before.is_finite]
+        worst = max(judged, key=lambda pair: pair.after.nmse)
         return GateResult(
             gate=self.name,
             verdict=verdict_on(self.machine, problems),
@@ -223,6 +238,7 @@ class LogitsGate:
                 text=read,
             ),
             not_run=(
+                *unjudged,
                 *not_proven_on(self.machine, subject.archs),
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
             ),
@@ -333,8 +349,10 @@ class LogitsGate:
 
 
 def judge_logits(pairs: Sequence[Pair]) -> Iterator[PatchkitError]:
-    """Every rule, over all scenes."""
+    """Every rule, over all scenes in which upstream itself gives numbers."""
     for pair in pairs:
+        if not pair.before.is_finite:
+            continue
         what = f"{pair.model}, {pair.scene.name}"
         if not pair.after.is_finite:
             yield GateError(f"{what}: the candidate's logits are not all numbers", code="LOGITS_NOT_FINITE")

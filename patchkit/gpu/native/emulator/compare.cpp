@@ -35,9 +35,14 @@ template <class B> u32 class_bits(const B & bits, const u32x & wanted, int manti
     return result;
 }
 
-u32 class_of(const f32x & value, const u32x & wanted) { return class_bits(as<u32x>(value), wanted, 23, 8); }
+u32 class_of(const u32x & value, const u32x & wanted) { return class_bits(value, wanted, 23, 8); }
 u32 class_of(const f64x & value, const u32x & wanted) { return class_bits(as<u64x>(value), wanted, 52, 11); }
 u32 class_of(const u16x & value, const u32x & wanted) { return class_bits(convert<u32x>(value), wanted, 10, 5); }
+
+// An f32 as its bits: a class comparison sees subnormals also where the float mode flushes them.
+struct B32 : U32 {
+    static constexpr format form = format::f32;
+};
 
 template <class K, class Wanted, bool is_exec> void compare_class(const instruction * i, wave & w) {
     const u32x wanted = convert<u32x>(Wanted::template read<1>(i, w));
@@ -103,7 +108,7 @@ definitions compare_instructions() {
     add_integers<I64>(made, "i64");
     add_integers<U64>(made, "u64");
     add_floats<F16, H16, U16>(made, "f16");
-    add_floats<F32, F32, U32>(made, "f32");
+    add_floats<F32, B32, U32>(made, "f32");
     add_floats<F64, F64, U32>(made, "f64");
     return made;
 }

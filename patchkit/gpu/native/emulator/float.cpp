@@ -95,6 +95,20 @@ template <class V> V med3_of(u32 m, const V & a, const V & b, const V & c) {
     return ((a != a) | (b != b) | (c != c)) ? min3_of(m, a, b, c) : middle;
 }
 
+u16x half_min(u32 m, const u16x & a, const u16x & b) { return half_of_two<true>(m, a, b); }
+u16x half_max(u32 m, const u16x & a, const u16x & b) { return half_of_two<false>(m, a, b); }
+u16x half_min3(u32 m, const u16x & a, const u16x & b, const u16x & c) { return half_min(m, half_min(m, a, b), c); }
+u16x half_max3(u32 m, const u16x & a, const u16x & b, const u16x & c) { return half_max(m, half_max(m, a, b), c); }
+u16x half_minmax(u32 m, const u16x & a, const u16x & b, const u16x & c) { return half_max(m, half_min(m, a, b), c); }
+u16x half_maxmin(u32 m, const u16x & a, const u16x & b, const u16x & c) { return half_min(m, half_max(m, a, b), c); }
+u16x half_med3(u32 m, const u16x & a, const u16x & b, const u16x & c) {
+    const auto is_nan = [](const u16x & bits) { return (bits & 0x7fff) > 0x7c00; };
+    const f32x largest = widened(half_max3(m, a, b, c));
+    const i16x is_a = convert<i16x>(largest == widened(a)), is_b = convert<i16x>(largest == widened(b));
+    const u16x middle = is_a ? half_max(m, b, c) : is_b ? half_max(m, a, c) : half_max(m, a, b);
+    return (is_nan(a) | is_nan(b) | is_nan(c)) ? half_min3(m, a, b, c) : middle;
+}
+
 f32x fma_of(const f32x & a, const f32x & b, const f32x & c) { return __builtin_elementwise_fma(a, b, c); }
 f64x fma_of(const f64x & a, const f64x & b, const f64x & c) { return __builtin_elementwise_fma(a, b, c); }
 
@@ -346,8 +360,13 @@ using f128 = __float128;
 #endif
 
 f64 scaled_sum(f64 a, f64 b, f64 c, int power) {
-    const f128 factor = f128(std::ldexp(1.0, power));
-    return f64((f128(a) * f128(b) + f128(c)) * factor);
+    const f128 product = f128(a) * f128(b), sum = product + f128(c), other = sum - product; // the product is exact
+    const f128 lost = (product - (sum - other)) + (f128(c) - other);
+    auto bits = as<unsigned __int128>(sum);
+    if (lost != 0 && std::isfinite(f64(sum)) && (bits & 1) == 0) {
+        bits = (lost < 0) == (sum < 0) ? bits + 1 : bits - 1;
+    }
+    return f64(as<f128>(bits) * f128(std::ldexp(1.0, power)));
 }
 
 template <class V> V div_fmas(const V & a, const V & b, const V & c, u32 scaled_back) {
@@ -517,13 +536,13 @@ definitions float_instructions() {
         op<fma_halves, H16, H16, H16, H16>("v_fmac_f16", trait::accumulates),
         op<fma_halves, H16, H16, H16, H16>("v_fmamk_f16"),
         op<fma_halves, H16, H16, H16, H16>("v_fmaak_f16"),
-        modal<min_of<f32x>, F16, F16, F16>("v_min_f16"),
-        modal<max_of<f32x>, F16, F16, F16>("v_max_f16"),
-        modal<min3_of<f32x>, F16, F16, F16, F16>("v_min3_f16"),
-        modal<max3_of<f32x>, F16, F16, F16, F16>("v_max3_f16"),
-        modal<med3_of<f32x>, F16, F16, F16, F16>("v_med3_f16"),
-        modal<minmax_of<f32x>, F16, F16, F16, F16>("v_minmax_f16"),
-        modal<maxmin_of<f32x>, F16, F16, F16, F16>("v_maxmin_f16"),
+        modal<half_min, H16, H16, H16>("v_min_f16"),
+        modal<half_max, H16, H16, H16>("v_max_f16"),
+        modal<half_min3, H16, H16, H16, H16>("v_min3_f16"),
+        modal<half_max3, H16, H16, H16, H16>("v_max3_f16"),
+        modal<half_med3, H16, H16, H16, H16>("v_med3_f16"),
+        modal<half_minmax, H16, H16, H16, H16>("v_minmax_f16"),
+        modal<half_maxmin, H16, H16, H16, H16>("v_maxmin_f16"),
         op<floor_of<f32x>, F16, F16>("v_floor_f16"),
         op<ceil_of<f32x>, F16, F16>("v_ceil_f16"),
         op<trunc_of<f32x>, F16, F16>("v_trunc_f16"),

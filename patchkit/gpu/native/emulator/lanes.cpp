@@ -34,20 +34,11 @@ void swap(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// How many lanes below this one have a bit in the mask.
-u32x bits_below(u32 mask) {
-    if (mask == ~0u) [[likely]] {
-        return lane_numbers(); // how kernels ask for the number of their lane
-    }
-    u32x below;
-    for (int lane = 0; lane < lanes; ++lane) {
-        below[lane] = u32(std::popcount(mask & ((1u << lane) - 1)));
-    }
-    return below;
-}
-
+// How many lanes below this one have a bit in the mask, which may differ from lane to lane.
 void mbcnt_lo(const instruction * i, wave & w) {
-    U32::write(i, w, bits_below(read_scalar(i, w, i->from[0])) + U32::read<1>(i, w));
+    const u32x below = (u32x(1) << lane_numbers()) - 1;
+    const u32x bits = U32::read<0>(i, w) & below;
+    U32::write(i, w, __builtin_elementwise_popcount(bits) + U32::read<1>(i, w));
     PATCHKIT_NEXT(i, w);
 }
 
@@ -139,8 +130,8 @@ definitions lane_instructions() {
         {"v_readlane_b32", readlane, {format::scalar}, {format::b32, format::scalar}},
         {"v_writelane_b32", writelane, {format::b32}, {format::scalar, format::scalar}},
         {"v_swap_b32", swap, {format::b32}, {format::b32}},
-        {"v_mbcnt_lo_u32_b32", mbcnt_lo, {format::b32}, {format::scalar, format::b32}},
-        {"v_mbcnt_hi_u32_b32", mbcnt_hi, {format::b32}, {format::scalar, format::b32}},
+        {"v_mbcnt_lo_u32_b32", mbcnt_lo, {format::b32}, {format::b32, format::b32}},
+        {"v_mbcnt_hi_u32_b32", mbcnt_hi, {format::b32}, {format::b32, format::b32}},
         {"v_permlane16_b32", permlane16<false>, {format::b32}, {format::b32, format::scalar, format::scalar}},
         {"v_permlanex16_b32", permlane16<true>, {format::b32}, {format::b32, format::scalar, format::scalar}},
         {"v_permlane16_var_b32", permlane16_var<false>, {format::b32}, {format::b32, format::b32}},

@@ -11,15 +11,8 @@ u16p fma_pairs(const f32p & a, const f32p & b, const f32p & c) { return fma_half
 template <class V> V pair_min(const V & a, const V & b) { return a < b ? a : b; }
 template <class V> V pair_max(const V & a, const V & b) { return a > b ? a : b; }
 
-// Of a NaN and a number the number; -0 is less than +0.
-f32p min_number(const f32p & a, const f32p & b) {
-    const i32p takes_a = (a < b) | ((a == b) & (as<i32p>(a) < 0)) | (b != b);
-    return takes_a ? a : b;
-}
-f32p max_number(const f32p & a, const f32p & b) {
-    const i32p takes_a = (a > b) | ((a == b) & (as<i32p>(b) < 0)) | (b != b);
-    return takes_a ? a : b;
-}
+u16p min_halves(u32 modifiers, const u16p & a, const u16p & b) { return half_of_two<true>(modifiers, a, b); }
+u16p max_halves(u32 modifiers, const u16p & a, const u16p & b) { return half_of_two<false>(modifiers, a, b); }
 
 template <bool is_sum> u16p add_unsigned(u32 modifiers, const u16p & a, const u16p & b) {
     const u16p result = is_sum ? a + b : a - b;
@@ -137,8 +130,8 @@ definitions packed_instructions() {
         op<[](f32p a, f32p b) { return a * b; }, PairsF16, PairsF16, PairsF16>("v_pk_mul_f16"),
         op<fma_pairs, PairsH16, PairsF16, PairsF16, PairsF16>("v_pk_fma_f16"),
         op<fma_pairs, PairsH16, PairsF16, PairsF16, PairsF16>("v_pk_fmac_f16", trait::accumulates),
-        op<min_number, PairsF16, PairsF16, PairsF16>("v_pk_min_f16"),
-        op<max_number, PairsF16, PairsF16, PairsF16>("v_pk_max_f16"),
+        modal<min_halves, PairsH16, PairsH16, PairsH16>("v_pk_min_f16"),
+        modal<max_halves, PairsH16, PairsH16, PairsH16>("v_pk_max_f16"),
         modal<add_unsigned<true>, PairsU16, PairsU16, PairsU16>("v_pk_add_u16"),
         modal<add_unsigned<false>, PairsU16, PairsU16, PairsU16>("v_pk_sub_u16"),
         modal<add_signed<true>, PairsI16, PairsI16, PairsI16>("v_pk_add_i16"),

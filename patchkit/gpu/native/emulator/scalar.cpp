@@ -90,6 +90,11 @@ u32 to_i32(f32 value) {
 u32 to_u32(f32 value) { return value != value || value <= 0.0f ? 0 : value >= 4294967296.0f ? ~0u : u32(value); }
 
 bool is_below(f32 a, f32 b) { return a < b || (a == b && std::signbit(a) && !std::signbit(b)); }
+// As half_of_two, for one value; scalar instructions know no modifiers, so the IEEE mode of compute kernels is taken.
+template <bool is_min> u32 half_of_two_scalars(u32 a, u32 b) {
+    return half_of_two<is_min>(modifier::ieee, u16x(u16(a)), u16x(u16(b)))[0];
+}
+
 f32 min_number(f32 a, f32 b) { return b != b ? a : a != a ? b : is_below(a, b) ? a : b; }
 f32 max_number(f32 a, f32 b) { return b != b ? a : a != a ? b : is_below(b, a) ? a : b; }
 
@@ -111,10 +116,10 @@ template <auto f> definition float_1(std::string_view name) {
     return scalar<[](u32 a) { return bits_of(f(float_of(a))); }, S32, S32>(name);
 }
 template <auto f> definition half_2(std::string_view name) {
-    return scalar<[](u32 a, u32 b) { return half_bits(f(half_value(a), half_value(b))); }, S32, S32, S32>(name);
+    return scalar<[](u32 a, u32 b) { return half_bits(f(half_value(a), half_value(b))); }, S32, S16, S16>(name);
 }
 template <auto f> definition half_1(std::string_view name) {
-    return scalar<[](u32 a) { return half_bits(f(half_value(a))); }, S32, S32>(name);
+    return scalar<[](u32 a) { return half_bits(f(half_value(a))); }, S32, S16>(name);
 }
 
 // ---- Comparisons set SCC.
@@ -141,7 +146,7 @@ template <auto f> definition comparing_floats(std::string_view name) {
     return comparing<[](u32 a, u32 b) { return f(float_of(a), float_of(b)); }, S32>(name);
 }
 template <auto f> definition comparing_halves(std::string_view name) {
-    return comparing<[](u32 a, u32 b) { return f(half_value(a), half_value(b)); }, S32>(name);
+    return comparing<[](u32 a, u32 b) { return f(half_value(a), half_value(b)); }, S16>(name);
 }
 
 constexpr auto is_less = [](auto a, auto b) { return a < b; };
@@ -398,9 +403,9 @@ definitions scalar_instructions() {
         half_2<[](f32 a, f32 b) { return a + b; }>("s_add_f16"),
         half_2<[](f32 a, f32 b) { return a - b; }>("s_sub_f16"),
         half_2<[](f32 a, f32 b) { return a * b; }>("s_mul_f16"),
-        half_2<min_number>("s_min_f16"),
-        half_2<max_number>("s_max_f16"),
-        scalar<fused_half, S32, S32, S32, S32>("s_fmac_f16", trait::accumulates),
+        scalar<half_of_two_scalars<true>, S32, S16, S16>("s_min_f16"),
+        scalar<half_of_two_scalars<false>, S32, S16, S16>("s_max_f16"),
+        scalar<fused_half, S32, S16, S16, S16>("s_fmac_f16", trait::accumulates),
         half_1<[](f32 a) { return std::floor(a); }>("s_floor_f16"),
         half_1<[](f32 a) { return std::ceil(a); }>("s_ceil_f16"),
         half_1<[](f32 a) { return std::trunc(a); }>("s_trunc_f16"),
@@ -410,7 +415,7 @@ definitions scalar_instructions() {
         scalar<[](u32 a) { return to_i32(float_of(a)); }, S32, S32>("s_cvt_i32_f32"),
         scalar<[](u32 a) { return to_u32(float_of(a)); }, S32, S32>("s_cvt_u32_f32"),
         scalar<[](u32 a) { return half_bits(float_of(a)); }, S32, S32>("s_cvt_f16_f32"),
-        scalar<[](u32 a) { return bits_of(half_value(a)); }, S32, S32>("s_cvt_f32_f16"),
+        scalar<[](u32 a) { return bits_of(half_value(a)); }, S32, S16>("s_cvt_f32_f16"),
         scalar<[](u32 a) { return bits_of(half_value(a >> 16)); }, S32, S32>("s_cvt_hi_f32_f16"),
         scalar<[](u32 a, u32 b) { return half_towards_zero(float_of(a)) | (half_towards_zero(float_of(b)) << 16); },
                S32, S32, S32>("s_cvt_pk_rtz_f16_f32"),

@@ -345,6 +345,7 @@ struct PairsF16 {
 // The same for results that were rounded already.
 struct PairsH16 {
     static constexpr format form = format::half_pairs;
+    template <int n> static u16p read(const instruction * i, const wave & w) { return as<u16p>(packed<n>(i, w)); }
     static void write(const instruction * i, wave & w, const u16p & value) {
         if ((i->modifiers & modifier::clamp) != 0) [[unlikely]] {
             return PairsF16::write(i, w, widened(value));
@@ -352,6 +353,36 @@ struct PairsH16 {
         U32::write(i, w, as<u32x>(value));
     }
 };
+
+// Min and max of halves as bits, for single and for packed ones: which of two counts, not a value that is computed.
+// -0 is less than +0; of a NaN and a number the number counts, but for a signaling NaN in IEEE mode.
+template <class U> struct half_types;
+template <> struct half_types<u16x> {
+    using wide = f32x;
+    using sign = i32x;
+    using mask = i16x;
+};
+template <> struct half_types<u16p> {
+    using wide = f32p;
+    using sign = i32p;
+    using mask = i16p;
+};
+
+template <bool is_min, class U> U half_of_two(u32 modifiers, const U & a, const U & b) {
+    using types = half_types<U>;
+    const auto wide_a = widened(a), wide_b = widened(b);
+    const auto is_negative = as<typename types::sign>(is_min ? wide_a : wide_b) < 0;
+    const auto takes_a = (is_min ? wide_a < wide_b : wide_a > wide_b) | ((wide_a == wide_b) & is_negative);
+    U result = convert<typename types::mask>(takes_a) ? a : b;
+    const auto is_nan = [](const U & bits) { return (bits & 0x7fff) > 0x7c00; };
+    const auto is_signaling = [&](const U & bits) { return is_nan(bits) & ((bits & 0x200) == 0); };
+    result = is_nan(b) ? a : is_nan(a) ? b : result;
+    if ((modifiers & modifier::ieee) != 0) {
+        result = is_signaling(b) ? U(b | 0x200) : result;
+        result = is_signaling(a) ? U(a | 0x200) : result;
+    }
+    return result;
+}
 
 // One bit per lane in a scalar register.
 struct Lanes {
@@ -364,6 +395,11 @@ struct S32 {
     static constexpr format form = format::scalar;
     template <int n> static u32 read(const instruction * i, const wave & w) { return read_scalar(i, w, i->from[n]); }
     static void write(const instruction * i, wave & w, u32 value) { write_scalar(w, i->to[0], value); }
+};
+
+// A half in the low bits of a scalar register.
+struct S16 : S32 {
+    static constexpr format form = format::f16;
 };
 
 struct S64 {
