@@ -50,16 +50,15 @@ void mbcnt_hi(const instruction * i, wave & w) {
 
 // Within rows of 16 lanes, or (exchanged) from the other row. op_sel[0]: inactive lanes are read, too; op_sel[1]: where
 // they are not, the result is 0 instead of what was there.
-template <bool is_exchanged> void permlane16(const instruction * i, wave & w) {
+template <bool is_exchanged, class Selector> void permute_row(const instruction * i, wave & w, Selector selector_of) {
     const u32x source = read_bits(i, w, i->from[0]);
-    const u64 selectors = read_scalar(i, w, i->from[1]) | (u64(read_scalar(i, w, i->from[2])) << 32);
     const bool reads_inactive = (i->modifiers & modifier::op_sel_0) != 0;
     const bool zeroes = (i->modifiers & (modifier::op_sel_0 << 1)) != 0;
     u32x & to = vector_at(w, i->to[0]);
     u32x result = to;
     for (int lane = 0; lane < lanes; ++lane) {
         const int row = (lane & 16) ^ (is_exchanged ? 16 : 0);
-        const int from = row + int((selectors >> (4 * (lane & 15))) & 15);
+        const int from = row + int(selector_of(lane) & 15);
         if (reads_inactive || ((w.exec() >> from) & 1) != 0) {
             result[lane] = source[from];
         } else if (zeroes) {
@@ -67,26 +66,18 @@ template <bool is_exchanged> void permlane16(const instruction * i, wave & w) {
         }
     }
     write_bits(w, to, result);
+}
+
+template <bool is_exchanged> void permlane16(const instruction * i, wave & w) {
+    const u64 selectors = read_scalar(i, w, i->from[1]) | (u64(read_scalar(i, w, i->from[2])) << 32);
+    permute_row<is_exchanged>(i, w, [&](int lane) { return selectors >> (4 * (lane & 15)); });
     PATCHKIT_NEXT(i, w);
 }
 
 // The selectors of the _var forms are a VGPR: each lane's own.
 template <bool is_exchanged> void permlane16_var(const instruction * i, wave & w) {
-    const u32x source = read_bits(i, w, i->from[0]), selectors = read_bits(i, w, i->from[1]);
-    const bool reads_inactive = (i->modifiers & modifier::op_sel_0) != 0;
-    const bool zeroes = (i->modifiers & (modifier::op_sel_0 << 1)) != 0;
-    u32x & to = vector_at(w, i->to[0]);
-    u32x result = to;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const int row = (lane & 16) ^ (is_exchanged ? 16 : 0);
-        const int from = row + int(selectors[lane] & 15);
-        if (reads_inactive || ((w.exec() >> from) & 1) != 0) {
-            result[lane] = source[from];
-        } else if (zeroes) {
-            result[lane] = 0;
-        }
-    }
-    write_bits(w, to, result);
+    const u32x selectors = read_bits(i, w, i->from[1]);
+    permute_row<is_exchanged>(i, w, [&](int lane) { return selectors[lane]; });
     PATCHKIT_NEXT(i, w);
 }
 

@@ -107,7 +107,7 @@ u64 draw(u64 & state) {
 
 class worker {
   public:
-    explicit worker(machine & owner) : owner(owner) {}
+    worker(machine & owner, bool counts) : owner(owner), counts(counts) {}
 
     void work(job & on);
 
@@ -115,11 +115,16 @@ class worker {
     void run_one(job & on, std::span<wave_registers> waves);
 
     machine & owner;
+    const bool counts;
     job * current = nullptr;
     std::array<memory_range, 1024> ranges{};
     std::map<library *, std::vector<i64>> marks;
 
+    // Null when nobody wants counts.
     i64 * marks_of(library & code) {
+        if (!counts) {
+            return nullptr;
+        }
         std::vector<i64> & found = marks[&code];
         if (found.size() < code.numbers() + 2) {
             found.resize(rounded(code.numbers() + 2, 4096));
@@ -144,7 +149,7 @@ struct machine final : emulator {
         const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
         const unsigned count = settings.threads == 0 ? cores : settings.threads;
         for (unsigned n = 0; n < count; ++n) {
-            workers.push_back(std::make_unique<worker>(*this));
+            workers.push_back(std::make_unique<worker>(*this, settings.counts));
         }
         for (unsigned n = 1; n < count; ++n) {
             threads.emplace_back([this, n] { wait_for_jobs(*workers[n]); });
@@ -218,6 +223,9 @@ struct machine final : emulator {
         std::vector<kernel_count> result;
         for (const auto & [name, count] : totals) {
             result.push_back(count);
+        }
+        if (!settings.counts) {
+            return result;
         }
         std::map<std::string, size_t> places;
         for (size_t n = 0; n < result.size(); ++n) {
@@ -742,7 +750,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     on.scratch = u32(rounded(scratch, 4));
     on.vgprs = kernel.vgprs;
     on.step = 1;
-    worker alone(*this);
+    worker alone(*this, false);
     alone.run_one(on, waves);
 }
 
