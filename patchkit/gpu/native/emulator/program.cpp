@@ -562,7 +562,7 @@ class decoder {
         set_modifiers(made, s, d);
         pick_halves(made, d);
         if (name.starts_with("s_")) {
-            made.modifiers = 0;
+            made.modifiers &= modifier::flush_f32 | modifier::ieee; // scalar instructions have the kernel's modes only
             extend_constant(made, name, s);
         }
         if (name.starts_with("v_wmma")) {

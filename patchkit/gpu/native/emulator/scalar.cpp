@@ -90,13 +90,23 @@ u32 to_i32(f32 value) {
 u32 to_u32(f32 value) { return value != value || value <= 0.0f ? 0 : value >= 4294967296.0f ? ~0u : u32(value); }
 
 bool is_below(f32 a, f32 b) { return a < b || (a == b && std::signbit(a) && !std::signbit(b)); }
-// As half_of_two, for one value; scalar instructions know no modifiers, so the IEEE mode of compute kernels is taken.
-template <bool is_min> u32 half_of_two_scalars(u32 a, u32 b) {
-    return half_of_two<is_min>(modifier::ieee, u16x(u16(a)), u16x(u16(b)))[0];
+// As min_of and max_of of float.cpp, and half_of_two, for one value.
+template <bool is_min> u32 float_of_two(u32 modifiers, u32 a, u32 b) {
+    const f32 x = float_of(a), y = float_of(b);
+    constexpr u32 quiet = 1u << 22;
+    if ((modifiers & modifier::ieee) != 0) {
+        if (x != x && (a & quiet) == 0) {
+            return a | quiet;
+        }
+        if (y != y && (b & quiet) == 0) {
+            return b | quiet;
+        }
+    }
+    return y != y ? a : x != x ? b : is_below(x, y) == is_min ? a : b;
 }
-
-f32 min_number(f32 a, f32 b) { return b != b ? a : a != a ? b : is_below(a, b) ? a : b; }
-f32 max_number(f32 a, f32 b) { return b != b ? a : a != a ? b : is_below(b, a) ? a : b; }
+template <bool is_min> u32 scalar_half_of_two(u32 modifiers, u32 a, u32 b) {
+    return half_of_two<is_min>(modifiers, u16x(u16(a)), u16x(u16(b)))[0];
+}
 
 // v_cvt_pk_rtz_f16_f32 of one value.
 u32 half_towards_zero(f32 value) {
@@ -388,8 +398,8 @@ definitions scalar_instructions() {
         float_2<[](f32 a, f32 b) { return a + b; }>("s_add_f32"),
         float_2<[](f32 a, f32 b) { return a - b; }>("s_sub_f32"),
         float_2<[](f32 a, f32 b) { return a * b; }>("s_mul_f32"),
-        float_2<min_number>("s_min_f32"),
-        float_2<max_number>("s_max_f32"),
+        modal<float_of_two<true>, S32, S32, S32>("s_min_f32"),
+        modal<float_of_two<false>, S32, S32, S32>("s_max_f32"),
         scalar<[](u32 a, u32 b, u32 c) { return bits_of(std::fma(float_of(a), float_of(b), float_of(c))); }, S32, S32,
                S32, S32>("s_fmac_f32", trait::accumulates),
         scalar<[](u32 a, u32 b, u32 c) { return bits_of(std::fma(float_of(a), float_of(b), float_of(c))); }, S32, S32,
@@ -403,8 +413,8 @@ definitions scalar_instructions() {
         half_2<[](f32 a, f32 b) { return a + b; }>("s_add_f16"),
         half_2<[](f32 a, f32 b) { return a - b; }>("s_sub_f16"),
         half_2<[](f32 a, f32 b) { return a * b; }>("s_mul_f16"),
-        scalar<half_of_two_scalars<true>, S32, S16, S16>("s_min_f16"),
-        scalar<half_of_two_scalars<false>, S32, S16, S16>("s_max_f16"),
+        modal<scalar_half_of_two<true>, S32, S16, S16>("s_min_f16"),
+        modal<scalar_half_of_two<false>, S32, S16, S16>("s_max_f16"),
         scalar<fused_half, S32, S16, S16, S16>("s_fmac_f16", trait::accumulates),
         half_1<[](f32 a) { return std::floor(a); }>("s_floor_f16"),
         half_1<[](f32 a) { return std::ceil(a); }>("s_ceil_f16"),
