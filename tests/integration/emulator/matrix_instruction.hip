@@ -51,7 +51,7 @@ template <class vector> static __device__ inline void note(const vector & from, 
     }
 }
 
-// In place of the builtin, which takes any vectors of the right length. ``high``: C is in the other halves of registers.
+// In place of the builtin, which takes any vectors of the right length. ``high``: C is in upper halves of registers.
 template <class sums, class given_a, class given_b, class given_c>
 static __device__ inline given_c watched(given_a a, given_b b, given_c c, bool high = false) {
     const auto left = __builtin_bit_cast(operand, a), right = __builtin_bit_cast(operand, b);
@@ -137,9 +137,9 @@ static void list(bool rdna4, bool is_half) {
                 at.element *= is_half && !rdna4 ? 2 : 1;
                 write(at, is_half);
             } else {
+                const int line = which == 'A' ? row : column, k = which == 'A' ? column : row;
                 for (int copy = 0; copy < copies(rdna4); ++copy) {
-                    write(which == 'A' ? operand_slot(rdna4, row, column, copy) : operand_slot(rdna4, column, row, copy),
-                          true);
+                    write(operand_slot(rdna4, line, k, copy), true);
                 }
             }
             std::printf("\n");
@@ -163,15 +163,13 @@ __global__ void hand_over(const __half * from, const element * c, element * d) {
 
 using order = std::vector<int>; // the k that stands where the guide has k 0, 1, ... 15
 
-// The k of a number of an operand, of which the kernel reads ``number``; -1 on another line.
+// The k of an operand's element, by its value; -1 where it is of another line. Memory holds 1, 2, ... 256.
 static int k_of(float found, int line, bool is_a, bool by_rows) {
     const int n = int(found) - 1, row = by_rows ? n / size : n % size, column = by_rows ? n % size : n / size;
     return (is_a ? row : column) != line ? -1 : is_a ? column : row;
 }
 
-struct orders {
-    std::set<order> of_copy[2];
-};
+using orders = std::set<order>[2]; // of all lines of A and B, for each copy
 
 template <class element, bool a_by_rows, bool b_by_rows> static void check_header(bool rdna4, orders & found) {
     std::vector<__half> numbers;
@@ -199,8 +197,8 @@ template <class element, bool a_by_rows, bool b_by_rows> static void check_heade
                 of_a.push_back(k_of(all.a[at.lane][at.element], line, true, a_by_rows));
                 of_b.push_back(k_of(all.b[at.lane][at.element], line, false, b_by_rows));
             }
-            found.of_copy[copy].insert(of_a);
-            found.of_copy[copy].insert(of_b);
+            found[copy].insert(of_a);
+            found[copy].insert(of_b);
         }
     }
 }
@@ -209,8 +207,8 @@ static void report_orders(bool rdna4, const orders & found) {
     order of_guide(size);
     std::iota(of_guide.begin(), of_guide.end(), 0);
     for (int copy = 0; copy < copies(rdna4); ++copy) {
-        const order & one = *found.of_copy[copy].begin();
-        if (found.of_copy[copy].size() != 1 || !std::is_permutation(one.begin(), one.end(), of_guide.begin())) {
+        const order one = found[copy].size() == 1 ? *found[copy].begin() : order(size);
+        if (!std::is_permutation(one.begin(), one.end(), of_guide.begin())) {
             return report("lines of A and B are not whole, or not all in the same order of k");
         }
         std::printf("order of k%s:", rdna4 ? "" : copy == 0 ? " in lanes 0 to 15" : " in lanes 16 to 31");

@@ -66,9 +66,9 @@ static void expect(const std::string & what, const on_device<element> & left, co
         if (float(found[n]) != float(expected.data[n])) {
             const size_t line = n / expected.stride;
             char text[200];
-            std::snprintf(text, sizeof(text), ": element %zu of %s %zu of matrix %zu is %g, not %g", n % expected.stride,
-                          expected.by_rows ? "row" : "column", line % size, line / size, double(float(found[n])),
-                          double(float(expected.data[n])));
+            std::snprintf(text, sizeof(text), ": element %zu of %s %zu of matrix %zu is %g, not %g",
+                          n % expected.stride, expected.by_rows ? "row" : "column", line % size, line / size,
+                          double(float(found[n])), double(float(expected.data[n])));
             report(what + text);
             return;
         }
@@ -128,7 +128,7 @@ template <class element, bool in_lds, bool... by_rows> __global__ void product(o
 }
 
 template <class element>
-static void check_product(void (*kernel)(operands<element>), const bool * by_rows, bool in_lds, const strides & stride) {
+static void check_product(void (*kernel)(operands<element>), const bool * by_rows, bool in_lds, strides stride) {
     constexpr float untouched = -2016; // no result
     stored<__half> a(waves * steps, stride.a, by_rows[0], NAN), b(waves * steps, stride.b, by_rows[1], NAN);
     stored<element> c(waves, stride.c, by_rows[2], NAN), d(waves, stride.d, by_rows[3], untouched);
@@ -156,33 +156,36 @@ static void check_product(void (*kernel)(operands<element>), const bool * by_row
 
 // ``choice`` picks the layouts, where the matrices lie, and what the accumulator's elements are.
 template <size_t choice> static void check_choice() {
-    using element           = std::conditional_t<choice / 32 % 2 == 0, __half, float>;
-    constexpr bool in_lds   = choice / 16 % 2 != 0;
+    using element            = std::conditional_t<choice / 32 % 2 == 0, __half, float>;
+    constexpr bool in_lds    = choice / 16 % 2 != 0;
     constexpr bool by_rows[] = {choice % 2 != 0, choice / 2 % 2 != 0, choice / 4 % 2 != 0, choice / 8 % 2 != 0};
+    constexpr auto kernel    = product<element, in_lds, by_rows[0], by_rows[1], by_rows[2], by_rows[3]>;
     for (const strides & stride : all_strides) {
-        check_product<element>(product<element, in_lds, by_rows[0], by_rows[1], by_rows[2], by_rows[3]>, by_rows, in_lds,
-                               stride);
+        check_product<element>(kernel, by_rows, in_lds, stride);
     }
 }
 
-template <size_t... choices> static void check_products(std::index_sequence<choices...>) { (check_choice<choices>(), ...); }
+template <size_t... choices> static void check_products(std::index_sequence<choices...>) {
+    (check_choice<choices>(), ...);
+}
 
 // ---- elements of fragments
 
-template <class element, bool by_rows>
-__global__ void elements(const element * from, uint32_t stride, float * in_lanes, element * twice, element * filled) {
+template <class element>
+__global__ void elements(const element * from, uint32_t stride, layout_t layout, float * in_lanes, element * twice,
+                         element * filled) {
     fragment<accumulator, size, size, size, element> loaded, doubled;
-    load_matrix_sync(loaded, from, stride, at<by_rows>);
+    load_matrix_sync(loaded, from, stride, layout);
     fill_fragment(doubled, element(-1.5f));
-    store_matrix_sync(filled, doubled, stride, at<by_rows>);
+    store_matrix_sync(filled, doubled, stride, layout);
     for (uint32_t n = 0; n < loaded.num_elements; ++n) {
         in_lanes[threadIdx.x * loaded.num_elements + n] = float(loaded.x[n]);
         doubled.x[n]                                    = loaded.x[n] + loaded.x[n];
     }
-    store_matrix_sync(twice, doubled, stride, at<by_rows>);
+    store_matrix_sync(twice, doubled, stride, layout);
 }
 
-template <class element, bool by_rows> static void check_elements() {
+template <class element> static void check_elements(bool by_rows) {
     constexpr uint32_t stride = widest.c;
     problem numbers;
     number(numbers.c);
@@ -194,18 +197,20 @@ template <class element, bool by_rows> static void check_elements() {
     twice.put(0, [&](int row, int column) { return 2 * numbers.c[row][column]; });
     filled.put(0, [&](int, int) { return -1.5f; });
     for (int n = 0; n < size * size; ++n) {
-        const slot one = accumulator_slot(is_rdna4(), n / size, n % size);
+        const slot one                                    = accumulator_slot(is_rdna4(), n / size, n % size);
         in_lanes.data[size_t(one.lane * 8 + one.element)] = float(numbers.c[n / size][n % size]);
     }
     const on_device<element> from(c.data);
-    elements<element, by_rows><<<1, lanes>>>(from.data, stride, registers.data, doubled.data, same.data);
+    elements<<<1, lanes>>>(from.data, stride, by_rows ? mem_row_major : mem_col_major, registers.data, doubled.data,
+                           same.data);
     const std::string what = std::string("accumulator in ") + name<element> + (by_rows ? " by rows" : " by columns");
     expect(what + ", filled", same, filled);
     expect(what + ", element by element", doubled, twice);
     expect(what + ", registers of two lanes in a row", registers, in_lanes);
 }
 
-template <class role, bool by_rows> __global__ void operand_elements(const __half * from, uint32_t stride, __half * to) {
+template <class role, bool by_rows>
+__global__ void operand_elements(const __half * from, uint32_t stride, __half * to) {
     fragment<role, size, size, size, __half, layout<by_rows>> loaded;
     load_matrix_sync(loaded, from, stride);
     for (uint32_t n = 0; n < loaded.num_elements; ++n) {
@@ -233,10 +238,10 @@ template <class role, bool by_rows> static void check_operand() {
 
 int main() {
     check_products(std::make_index_sequence<64>());
-    check_elements<__half, true>();
-    check_elements<__half, false>();
-    check_elements<float, true>();
-    check_elements<float, false>();
+    for (const bool by_rows : {true, false}) {
+        check_elements<__half>(by_rows);
+        check_elements<float>(by_rows);
+    }
     check_operand<matrix_a, true>();
     check_operand<matrix_a, false>();
     check_operand<matrix_b, true>();
