@@ -58,9 +58,16 @@ class ProgramCompiler:
         subprocess.run([*link, "-lamdhip64", "-pthread", "-o", name], cwd=folder, check=True)
         return folder / name
 
-    def device(self, name: str, output: Path, *flags: str) -> None:
+    def bare(self, name: str, unit: str, *flags: str) -> Path:
+        """A program whose device code is that of a unit, wherever the runtime is told to look for it."""
+        marker = self.factory.mktemp("marker") / "marker"
+        marker.write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
+        embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(marker))
+        return self(name, *embed, *flags, which="host")
+
+    def device(self, name: str, output: Path, *flags: str, arch: str = "gfx1151") -> None:
         """Device code alone."""
-        self._compile(name, output, "device", "gfx1151", *flags)
+        self._compile(name, output, "device", arch, *flags)
 
     def _compile(self, name: str, output: Path, which: Pass, arch: str, *flags: str) -> None:
         common = hip_flags(self.compiler.toolchain, arch, which=which)
