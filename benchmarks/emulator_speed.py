@@ -4,8 +4,9 @@ One case of attention each for the TILE and the rocWMMA kernel (D = 128; the KV 
 of 256 rows long, or upstream would take the other), built from the pin unpatched and launched by ggml through
 the HIP runtime; every result is compared with double precision. Counted and timed are the kernels alone, by
 the emulator's own report: neither the program's start, nor the decoding of the kernels, nor the comparison.
-Each run is a process; the machine may have other work, so the best run is shown beside the median. Peak is
-the largest resident set of a run.
+Per core is by the time of the processor, which other work on the machine takes nothing from; per second is
+by the clock on the wall. Each run is a process; the best is shown beside the median. Peak is the largest
+resident set of a run.
 
 With --tinygrad FOLDER (a checkout of its sources, which has an emulator of RDNA3 in test/mockgpu) the first
 block of the same launch of TILE, machine code and arguments, runs there, too, after a run that compiles.
@@ -52,7 +53,6 @@ LIMIT_PER_SECOND = 60e6
 
 _HERE = Path(__file__).parent
 _EMULATOR = _HERE.parent / "patchkit" / "gpu" / "native" / "emulator"
-_LOADER = ("bundle", "bytes", "code_object", "elf_file", "library", "metadata")  # reads code objects
 _SHAPE = Case(id="tile", head_size=128, head_size_v=128, kv_heads=2, gqa=4, kv=4160, tokens=256)
 _CASES = {
     "flash_attn_tile": ("TILE", _SHAPE),
@@ -63,13 +63,15 @@ _LARGEST_NMSE = 5e-4  # upstream's own limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One kernel with some threads: millions of instructions of waves per second, of all runs."""
+    """One kernel with some threads: millions of instructions of waves, the best and the median of all runs."""
 
     kernel: str
     threads: int
     instructions: int
-    best: float
-    median: float
+    best_per_core: float
+    median_per_core: float
+    best_per_second: float
+    median_per_second: float
     peak_mb: float
 
 
@@ -99,10 +101,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What runs a case: the driver, the backend's host code, and the variables that find the rest."""
+    """What runs a case: the driver, the backend's host code, and the variables that find the rest.
+
+    ``watched`` is the emulator in the library that watches it.
+    """
 
     driver: Path
     module: Path
+    watched: Path
     gpu: EmulatedGpu
     compiler: Compiler
     units: Mapping[str, str]
@@ -116,6 +122,7 @@ class Bench:
         env = {**os.environ, "GGML_CUDA_DISABLE_GRAPHS": "1", **self.gpu.environment(self.scratch, options)}
         env.update(self.units)
         env.update(more)
+        env["PATCHKIT_EMULATOR"] = str(self.watched)
         output = self.scratch / "output"
         with output.open("wb") as stdout, (self.scratch / "stderr").open("wb") as stderr:
             process = subprocess.Popen(argv, env=env, stdout=stdout, stderr=stderr)
@@ -160,7 +167,7 @@ def main() -> int:
     print(table(result))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
-    return int(any(one.best * 1e6 < LIMIT_PER_SECOND for one in speeds if _is_limited(one)))
+    return int(any(one.best_per_core * 1e6 < LIMIT_PER_SECOND for one in speeds if _is_limited(one)))
 
 
 def _is_limited(one: Speed) -> bool:
@@ -185,13 +192,32 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
     driver = build_driver("attention_check", side, tree.root, cache_root, reporter)
     with DeviceUnits(tree, arch, compiler, scratch / "units").served() as units:
         yield Bench(
-            driver=driver, module=library.path, gpu=gpu, compiler=compiler, units=units, scratch=scratch
+            driver=driver,
+            module=library.path,
+            watched=_watched(gpu, compiler, scratch),
+            gpu=gpu,
+            compiler=compiler,
+            units=units,
+            scratch=scratch,
         )
+
+
+def _watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
+    made = scratch / "watched.so"
+    argv = [*cxx_of(compiler.toolchain), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{_EMULATOR}"]
+    argv += [
+        str(_HERE / "watched_emulator.cpp"),
+        str(gpu.library),
+        f"-Wl,-rpath,{gpu.library.parent}",
+        "-ldl",
+    ]
+    subprocess.run([*argv, "-o", str(made)], check=True)
+    return made
 
 
 def measure(bench: Bench, runs: int, threads: Iterable[int]) -> Iterator[Speed]:
     """Every kernel with each number of threads; in rounds, so that a busy moment hits all of them."""
-    found: dict[tuple[str, int], list[tuple[int, float, float]]] = {}
+    found: dict[tuple[str, int], list[_Once]] = {}
     for number in range(runs + 1):
         for family, (_, case) in _CASES.items():
             for count in threads:
@@ -199,26 +225,46 @@ def measure(bench: Bench, runs: int, threads: Iterable[int]) -> Iterator[Speed]:
                 if number:  # the first may compile the kernels
                     found.setdefault((family, count), []).append(one)
     for (family, count), rows in found.items():
-        rates = [executed / seconds / 1e6 for executed, seconds, _ in rows]
+        per_core = [one.instructions / one.processor_s / 1e6 for one in rows]
+        per_second = [one.instructions / one.wall_s / 1e6 for one in rows]
         yield Speed(
             kernel=_CASES[family][0],
             threads=count,
-            instructions=rows[0][0],
-            best=round(max(rates), 1),
-            median=round(statistics.median(rates), 1),
-            peak_mb=round(max(peak for *_, peak in rows), 1),
+            instructions=rows[0].instructions,
+            best_per_core=round(max(per_core), 1),
+            median_per_core=round(statistics.median(per_core), 1),
+            best_per_second=round(max(per_second), 1),
+            median_per_second=round(statistics.median(per_second), 1),
+            peak_mb=round(max(one.peak_mb for one in rows), 1),
         )
 
 
-def _run_once(bench: Bench, family: str, case: Case, threads: int) -> tuple[int, float, float]:
-    """Instructions and seconds of the kernel, and the peak of its process."""
-    place = bench.scratch / "report.json"
-    printed, peak = bench.run(case, EmulationOptions(report=place, threads=threads), {})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Once:
+    """One run of a kernel."""
+
+    instructions: int
+    wall_s: float
+    processor_s: float
+    peak_mb: float
+
+
+def _run_once(bench: Bench, family: str, case: Case, threads: int) -> _Once:
+    place, watched = bench.scratch / "report.json", bench.scratch / "seconds"
+    watched.unlink(missing_ok=True)
+    options = EmulationOptions(report=place, threads=threads)
+    printed, peak = bench.run(case, options, {"PATCHKIT_WATCH_SECONDS": str(watched)})
     nmse = float(printed.partition("nmse=")[2].split()[0])
     if not nmse <= _LARGEST_NMSE:
         raise SystemExit(f"{case} is wrong on the emulated GPU: {printed}")
     kernels = [one for one in load_report(place).kernels if family in one.name]
-    return sum(one.instructions for one in kernels), sum(one.seconds for one in kernels), peak
+    lines = [line.partition(" ") for line in watched.read_text("utf-8").splitlines()]
+    return _Once(
+        instructions=sum(one.instructions for one in kernels),
+        wall_s=sum(one.seconds for one in kernels),
+        processor_s=sum(float(seconds) for seconds, _, name in lines if family in name),
+        peak_mb=peak,
+    )
 
 
 def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
@@ -226,12 +272,7 @@ def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
     family, (kernel, case) = next(iter(_CASES.items()))
     folder = bench.scratch / "launch"
     folder.mkdir()
-    library = bench.scratch / "one-launch.so"
-    sources = [_HERE / "one_launch.cpp", *(_EMULATOR / f"{name}.cpp" for name in _LOADER)]
-    argv = [*cxx_of(bench.compiler.toolchain), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{_EMULATOR}"]
-    subprocess.run([*argv, *map(str, sources), "-ldl", "-o", str(library)], check=True)
-    settings = {"PATCHKIT_ONE_LAUNCH": family, "PATCHKIT_ONE_LAUNCH_FOLDER": str(folder)}
-    bench.run(case, EmulationOptions(), {"PATCHKIT_EMULATOR": str(library), **settings})
+    bench.run(case, EmulationOptions(), {"PATCHKIT_WATCH_LAUNCH": f"{family} {folder}"})
     # It compiles by a clang of that name.
     path = f"{bench.compiler.toolchain.clang.parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -262,16 +303,17 @@ def table(result: Result) -> str:
     """The figures for a person."""
     rows = [
         f"build {result.build}, {result.arch}; {result.cpu}, {result.cores} cores, {result.level}",
-        f"million instructions of waves per second, the best and the median of {result.runs} runs",
-        f"{'':<10} {'threads':>8} {'best':>8} {'median':>8} {'instructions':>14} {'peak':>10}",
+        f"million instructions of waves, the best and the median of {result.runs} runs",
+        f"{'':<10} {'threads':>8} {'per core':>16} {'per second':>16} {'instructions':>14} {'peak':>10}",
     ]
     rows += [
-        f"{one.kernel:<10} {one.threads:>8} {one.best:>8.1f} {one.median:>8.1f} "
+        f"{one.kernel:<10} {one.threads:>8} {one.best_per_core:>8.1f} {one.median_per_core:>7.1f} "
+        f"{one.best_per_second:>8.1f} {one.median_per_second:>7.1f} "
         f"{one.instructions:>14} {one.peak_mb:>7.1f} MB"
         for one in result.speeds
     ]
     rows += [
-        f"{one.kernel:<10} {one.emulator:>8} {one.best:>8.2f} {one.median:>8.2f}" for one in result.others
+        f"{one.kernel:<10} {one.emulator:>8} {one.best:>8.2f} {one.median:>7.2f}" for one in result.others
     ]
     return "\n".join(rows)
 

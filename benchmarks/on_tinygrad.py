@@ -1,4 +1,6 @@
-"""Runs one block of a launch that one_launch.cpp wrote down on tinygrad's emulator; see emulator_speed.py.
+"""Runs one block of a launch that watched_emulator.cpp wrote down on tinygrad's emulator.
+
+See emulator_speed.py.
 
 The first run compiles each instruction and counts; the others are timed.
 
@@ -24,7 +26,7 @@ _KERNARG_POINTER = 1 << 3  # of kernel_code_properties; anything else below woul
 
 
 def main() -> None:
-    """Prints instructions and seconds of each run as JSON."""
+    """Prints instructions and seconds of the processor of each run as JSON."""
     folder = Path(sys.argv[1])
     launch = json.loads((folder / "launch.json").read_text())
     if launch["properties"] & 0x7F != _KERNARG_POINTER:
@@ -53,9 +55,9 @@ def main() -> None:
 
     executed = _counted(emulator, run)
     for _ in range(_RUNS):
-        began = time.perf_counter()
+        began = time.process_time()
         run()
-        print(json.dumps({"instructions": executed, "seconds": time.perf_counter() - began}))
+        print(json.dumps({"instructions": executed, "seconds": time.process_time() - began}))
 
 
 def _buffer(content: bytes) -> ctypes.Array[ctypes.c_char]:
