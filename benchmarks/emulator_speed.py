@@ -63,7 +63,7 @@ _LARGEST_NMSE = 5e-4  # upstream's own limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One kernel with some threads: millions of instructions of waves, the best and the median of all runs."""
+    """One kernel with some threads: millions of instructions of waves, best and median of all runs."""
 
     kernel: str
     threads: int
