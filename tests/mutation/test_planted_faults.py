@@ -87,10 +87,10 @@ FAULTS = [
     ),
     Fault(
         id="tile-last-tile",
-        about="TILE: one key too many in the last tile",
+        about="TILE: keys behind the last whole tile are left out",
         file=_TILE,
-        old="+ threadIdx.x < k_VKQ_sup ?",
-        new="+ threadIdx.x <= k_VKQ_sup ?",
+        old="if (k_VKQ_0 < k_VKQ_max) {",
+        new="if (k_VKQ_0 + nbatch_fa <= k_VKQ_max) {",
         unit=_TILE_64,
         sample=_HEAD_64,
     ),
@@ -122,11 +122,20 @@ FAULTS = [
         sample=_HEAD_64,
     ),
     Fault(
-        id="tile-waves-of-a-column",
-        about="TILE: waves that share a column add up the sum of one of them",
+        id="tile-mask-of-first-tile",
+        about="TILE: every tile has the mask of the first",
         file=_TILE,
-        old="KQ_sum_combine[threadIdx.y + ip]",
-        new="KQ_sum_combine[threadIdx.y + 1]",
+        old="mask[j*stride_mask + k_VKQ_0 + i_KQ]",
+        new="mask[j*stride_mask + i_KQ]",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-blocks-in-one-place",
+        about="TILE: blocks that share a column store their results in one place",
+        file=_TILE,
+        old="head0 + c)*gridDim.y + blockIdx.y",
+        new="head0 + c)*gridDim.y",
         unit=_TILE_64,
         sample=_HEAD_64,
     ),
@@ -372,8 +381,9 @@ def planted(shipped: Subject, edited: Callable[..., Subject]) -> Callable[[Fault
 
 def _backend_ops(sample: str | None) -> BackendOpsGate:
     """The gate as ``verify`` runs it on the emulated GPU, on a part of its cases."""
-    own = [case for case in gate_cases(is_sample=True) if case.head_size == 64 and case.tokens in {1, 33}]
-    return BackendOpsGate(machine=_GPU, is_sample=True, pattern=sample, cases=own[:8])
+    own = [case for case in gate_cases(is_sample=True) if case.head_size == 64]
+    kept = [case for case in own if case.tokens == 512 or case.kv > 512 or case.gqa == 8]
+    return BackendOpsGate(machine=_GPU, is_sample=True, pattern=sample, cases=kept)
 
 
 def _codes(result: GateResult) -> list[str]:
