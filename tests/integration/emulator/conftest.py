@@ -56,25 +56,32 @@ def stand_in(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @dataclass(frozen=True)
 class ProgramCompiler:
-    """Compiles .hip files of this folder for gfx1151."""
+    """Compiles .hip files of this folder."""
 
     compiler: Compiler
     factory: pytest.TempPathFactory
 
-    def __call__(self, name: str, *flags: str, which: Pass = "both") -> Path:
+    def __call__(self, name: str, *flags: str, which: Pass = "both", arch: str = "gfx1151") -> Path:
         """A program, linked to the runtime."""
         folder = self.factory.mktemp(name)
-        self._compile(name, folder / "program.o", which, *flags)
+        self._compile(name, folder / "program.o", which, arch, *flags)
         link = [*cxx_of(self.compiler.toolchain), "program.o", f"-L{build_stub(self.compiler)}"]
         subprocess.run([*link, "-lamdhip64", "-pthread", "-o", name], cwd=folder, check=True)
         return folder / name
 
-    def device(self, name: str, output: Path, *flags: str) -> None:
-        """Device code alone."""
-        self._compile(name, output, "device", *flags)
+    def bare(self, name: str, unit: str, *flags: str) -> Path:
+        """A program whose device code is that of a unit, wherever the runtime is told to look for it."""
+        marker = self.factory.mktemp("marker") / "marker"
+        marker.write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
+        embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(marker))
+        return self(name, *embed, *flags, which="host")
 
-    def _compile(self, name: str, output: Path, which: Pass, *flags: str) -> None:
-        common = hip_flags(self.compiler.toolchain, "gfx1151", which=which)
+    def device(self, name: str, output: Path, *flags: str, arch: str = "gfx1151") -> None:
+        """Device code alone."""
+        self._compile(name, output, "device", arch, *flags)
+
+    def _compile(self, name: str, output: Path, which: Pass, arch: str, *flags: str) -> None:
+        common = hip_flags(self.compiler.toolchain, arch, which=which)
         argv = [str(self.compiler.toolchain.clang), *common, "-O1", *flags]
         subprocess.run([*argv, "-c", str(_HERE / f"{name}.hip"), "-o", str(output)], check=True)
 
@@ -85,10 +92,14 @@ def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory
     return ProgramCompiler(compiler, tmp_path_factory)
 
 
+def _device(checkout: Path, arch: str) -> PlayedDevice:
+    return replace(device_of(load_profile(checkout / "arch_profiles", arch)), memory_bytes=2**34)
+
+
 @pytest.fixture(scope="session")
 def device(checkout: Path) -> PlayedDevice:
-    """The GPU that programs find."""
-    return replace(device_of(load_profile(checkout / "arch_profiles", "gfx1151")), memory_bytes=2**34)
+    """The GPU that programs find where they do not name one."""
+    return _device(checkout, "gfx1151")
 
 
 def _run(
@@ -116,11 +127,15 @@ def execute(compiler: Compiler, stand_in: Path, device: PlayedDevice, tmp_path: 
 
 
 @pytest.fixture
-def emulate(compiler: Compiler, device: PlayedDevice, tmp_path: Path) -> Run:
-    """Runs a program on the emulated GPU. Settings as for ``execute``."""
-    gpu = emulated_gpu(device, compiler)
-    given = {"PATH": os.environ["PATH"], **gpu.environment(tmp_path, EmulationOptions())}
-    return lambda program, *arguments, **settings: _run(program, arguments, {**given, **settings})
+def emulate(compiler: Compiler, checkout: Path, tmp_path: Path) -> Run:
+    """Runs a program on an emulated GPU. Settings as for ``execute``."""
+
+    def run(program: Path, *arguments: str, arch: str = "gfx1151", **settings: str | None):
+        gpu = emulated_gpu(_device(checkout, arch), compiler)
+        given = {"PATH": os.environ["PATH"], **gpu.environment(tmp_path, EmulationOptions())}
+        return _run(program, arguments, {**given, **settings})
+
+    return run
 
 
 @pytest.fixture(scope="session")
