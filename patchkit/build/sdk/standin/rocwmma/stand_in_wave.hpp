@@ -3,8 +3,8 @@
 //
 // An operand is A or B. Its *line* is what a lane belongs to: a row of A, a column of B. A lane keeps
 // half a line, eight elements along k; the other half lies 16 lanes away.
-// The mapping is stated once, in the first three functions, and proven against a model of the
-// instruction by stand_in_proof (see docs/rocwmma-stand-in.md).
+// The mapping is stated once, in the first three functions, and proven by running compiled kernels
+// on the emulated GPU (see docs/rocwmma-stand-in.md).
 #pragma once
 
 #include <hip/hip_runtime.h>
