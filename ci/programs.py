@@ -53,6 +53,7 @@ EXTRA: Groups = {
     "rsync": ("rsync",),
     "util-linux": ("unshare", "setpriv"),
     "mount": ("mount",),
+    "qemu-user": ("qemu-aarch64",),
 }
 
 # For the tests that are marked hip and cpu_build; without ccache they take longer.

@@ -127,7 +127,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
 
 
 def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _Fetched:
-    entries = _entries(reporter) if request.entries is None else request.entries
+    entries = machine_entries(reporter) if request.entries is None else request.entries
     mirror = choose_mirror(entries)
     suites = request.suites or request.pins.suites
     for number, suite in enumerate(suites, start=1):
@@ -161,7 +161,7 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
     )
 
 
-def _entries(reporter: Reporter) -> tuple[Entry, ...]:
+def machine_entries(reporter: Reporter) -> tuple[Entry, ...]:
     """The machine's sources, from where its apt says that they are."""
     text = ask_config(
         ["shell", "MAIN", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"], reporter

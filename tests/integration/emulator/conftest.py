@@ -7,15 +7,26 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pseudocode.assembly import Assembler
+from pseudocode.cases import FAMILIES, generate
+from pseudocode.comparison import compare
+from pseudocode.emulated import run_cases
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.sdk.flags import Pass
 from patchkit.build.toolchain import Toolchain, hip_flags
 from patchkit.gpu.device import PlayedDevice, device_of, device_text
-from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.emulator import (
+    EmulationOptions,
+    build_alone,
+    emulated_gpu,
+    find_disassembler,
+    this_level,
+)
 from patchkit.gpu.runtime import build_stub, cxx_of
 from patchkit.series.profile import load_profile
 
@@ -85,6 +96,12 @@ def _device(checkout: Path, arch: str) -> PlayedDevice:
     return replace(device_of(load_profile(checkout / "arch_profiles", arch)), memory_bytes=2**34)
 
 
+@pytest.fixture(scope="session")
+def device(checkout: Path) -> PlayedDevice:
+    """The GPU that programs find where they do not name one."""
+    return _device(checkout, "gfx1151")
+
+
 def _run(
     program: Path, arguments: tuple[str, ...], variables: Mapping[str, str | None]
 ) -> subprocess.CompletedProcess[str]:
@@ -94,12 +111,12 @@ def _run(
 
 
 @pytest.fixture
-def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) -> Run:
+def execute(compiler: Compiler, stand_in: Path, device: PlayedDevice, tmp_path: Path) -> Run:
     """Runs a program on the executing runtime with the stand-in.
 
     Settings are further variables, None takes one away.
     """
-    (tmp_path / "device").write_text(device_text(_device(checkout, "gfx1151")), "utf-8")
+    (tmp_path / "device").write_text(device_text(device), "utf-8")
     given = {
         "PATH": os.environ["PATH"],
         "LD_LIBRARY_PATH": str(build_stub(compiler)),
@@ -119,3 +136,45 @@ def emulate(compiler: Compiler, checkout: Path, tmp_path: Path) -> Run:
         return _run(program, arguments, {**given, **settings})
 
     return run
+
+
+@pytest.fixture(scope="session")
+def right_kernels() -> tuple[str, ...]:
+    """What emulated_kernels.hip computes and compares with the host."""
+    return ("places", "lds", "lanes", "calls", "atomics", "waiting", "division", "halves", "wmma", "printf")
+
+
+@dataclass(frozen=True)
+class FamilyCases:
+    """A few cases of every family of instructions, and what they leave on this machine's best level."""
+
+    cases: list[dict[str, Any]]
+    left: list[dict[str, Any]]
+
+    def check(self, program: Path, disassembler: Path) -> None:
+        """Another build of the emulator leaves the same in each bit; any NaN is as good as any."""
+        found = run_cases(self.cases, "gfx1151", program=program, disassembler=disassembler)
+        assert [one["name"] for one in found] == [one["name"] for one in self.left]
+        differences = [
+            difference
+            for case, here, there in zip(self.cases, self.left, found, strict=True)
+            for difference in _differences(case, here, there)
+        ]
+        assert not differences, "\n".join(differences[:12])
+
+
+def _differences(case: dict[str, Any], here: dict[str, Any], there: dict[str, Any]) -> list[str]:
+    if "fault" in here:
+        return [] if "fault" in there else [f"{case['text']}: no fault"]
+    same = [{key: entry[key] for key in ("register", "shift", "type")} for entry in case.get("numbers", [])]
+    return compare({**case, "after": here["after"], "numbers": same}, there)
+
+
+@pytest.fixture(scope="session")
+def family_cases(compiler: Compiler) -> FamilyCases:
+    """Made once; what the best level leaves is held against the pseudocode elsewhere (tests/property)."""
+    disassembler = find_disassembler(compiler.toolchain)
+    assembler = Assembler(compiler.toolchain.clang.parent / "llvm-mc", disassembler, "gfx1151")
+    cases = [case for name in FAMILIES for case in generate(name, seed=5, count=1, assembler=assembler)]
+    program = build_alone(compiler, this_level())
+    return FamilyCases(cases, run_cases(cases, "gfx1151", program=program, disassembler=disassembler))

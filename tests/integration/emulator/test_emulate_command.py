@@ -13,7 +13,6 @@ import pytest
 from gate_subject import subject_for
 
 from patchkit.build.toolchain import Toolchain
-from patchkit.gpu.emulator import Level, level_of
 from patchkit.series.folder import SeriesDir
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
@@ -21,7 +20,6 @@ pytestmark = [pytest.mark.hip, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[3]
 Emulate = Callable[..., "subprocess.CompletedProcess[str]"]
 
-AVX2 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
 RIGHT = ("places", "lds", "lanes", "calls", "atomics", "waiting", "division", "halves", "wmma", "printf")
 
 
@@ -199,16 +197,3 @@ def test_a_malformed_vector_is_named_with_its_line(emulate: Emulate, tmp_path: P
     done = emulate("--json", "--vectors", file)
     error = json.loads(done.stdout)["error"]
     assert (error["code"], error["where"][0]["line"]) == ("VECTORS_MALFORMED", 2)
-
-
-@pytest.mark.parametrize(
-    ("machine", "flags", "level"),
-    [
-        ("x86_64", "fpu sse2", "x86-64"),
-        ("x86_64", AVX2, "x86-64-v3"),
-        ("x86_64", f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl", "x86-64-v4"),
-        ("aarch64", "", "armv8-a"),
-    ],
-)
-def test_what_the_cpu_has_decides_the_level(machine: str, flags: str, level: Level) -> None:
-    assert level_of(machine, f"processor: 0\nflags\t\t: {flags}\n") == level

@@ -94,6 +94,18 @@ template <int size> bool is_contiguous(const u64x & places) {
 }
 bool is_one_place(const u64x & places) { return !any(places != places[0]); }
 
+// What `read` gives for the place of each lane. By way of arrays: whoever writes a lane of a vector whose number is
+// known only at run time writes and reads the whole vector, 32 times.
+template <class To, class F> To lane_by_lane(const u64x & places, F read) {
+    alignas(128) u64 from[lanes];
+    alignas(128) decltype(read(0)) found[lanes];
+    std::memcpy(from, &places, sizeof(from));
+    for (int lane = 0; lane < lanes; ++lane) {
+        found[lane] = read(from[lane]);
+    }
+    return read_at<To>(u64(found));
+}
+
 template <int dwords> void load_dwords(wave & w, operand to, const u64x & places) {
     if constexpr (dwords == 1) {
         u32x value;
@@ -102,9 +114,7 @@ template <int dwords> void load_dwords(wave & w, operand to, const u64x & places
         } else if (is_one_place(places)) {
             value = u32x(read_at<u32>(places[0]));
         } else {
-            for (int lane = 0; lane < lanes; ++lane) {
-                value[lane] = read_at<u32>(places[lane]);
-            }
+            value = lane_by_lane<u32x>(places, read_at<u32>);
         }
         write_bits(w, vector_at(w, to), value);
     } else if constexpr (dwords == 2) {
@@ -112,9 +122,7 @@ template <int dwords> void load_dwords(wave & w, operand to, const u64x & places
         if (is_contiguous<8>(places)) {
             value = read_at<u64x>(places[0]);
         } else {
-            for (int lane = 0; lane < lanes; ++lane) {
-                value[lane] = read_at<u64>(places[lane]);
-            }
+            value = lane_by_lane<u64x>(places, read_at<u64>);
         }
         write_bits(w, vector_at(w, to), low_of(value));
         write_bits(w, vector_at(w, to, 1), high_of(value));
@@ -181,11 +189,7 @@ template <class T> u32x gathered(const u64x & places) {
     if (is_one_place(places)) {
         return u32x(extended(read_at<T>(places[0])));
     }
-    u32x value;
-    for (int lane = 0; lane < lanes; ++lane) {
-        value[lane] = extended(read_at<T>(places[lane]));
-    }
-    return value;
+    return lane_by_lane<u32x>(places, [](u64 place) { return extended(read_at<T>(place)); });
 }
 
 template <class T, into part> void load_part(wave & w, operand to, const u64x & places) {

@@ -1,0 +1,322 @@
+"""How many instructions of waves the emulated GPU executes per second, on upstream's attention kernels.
+
+One case of attention each for the TILE and the rocWMMA kernel (D = 128; the KV cache of TILE's is no multiple
+of 256 rows long, or upstream would take the other), built from the pin unpatched and launched by ggml through
+the HIP runtime; every result is compared with double precision. Counted and timed are the kernels alone, by
+the emulator's own report: neither the program's start, nor the decoding of the kernels, nor the comparison.
+Per core is by the time of the processor, which other work on the machine takes nothing from; per second is
+by the clock on the wall. Each run is a process; the best is shown beside the median. Peak is the largest
+resident set of a run.
+
+With --tinygrad FOLDER (a checkout of its sources, which has an emulator of RDNA3 in test/mockgpu) the first
+block of the same launch of TILE, machine code and arguments, runs there, too, after a run that compiles.
+
+    python benchmarks/emulator_speed.py --runs 5 --json emulator_speed.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compiler import Compiler, open_compiler
+from patchkit.build.sides import BuiltSide
+from patchkit.build.toolchain import find_toolchain
+from patchkit.build.tree import export_tree
+from patchkit.build.units import SourceTree
+from patchkit.device.driver_build import build_driver
+from patchkit.gpu.cases import Case, case_line
+from patchkit.gpu.device import device_of
+from patchkit.gpu.emulator import DeviceUnits, EmulatedGpu, EmulationOptions, emulated_gpu, load_report
+from patchkit.gpu.programs import build_programs
+from patchkit.gpu.runtime import build_host_library, cxx_of
+from patchkit.series.folder import find_series_dir
+from patchkit.series.lock import load_lock
+from patchkit.series.profile import load_profile
+from patchkit.upstream.cache import default_cache_root, open_cache
+from patchkit.upstream.pin import obtain
+from patchkit.upstream.repository import Repository
+
+# "Must hold" of issue 14: of TILE at D = 128, per second and core.
+LIMIT_PER_SECOND = 60e6
+
+_HERE = Path(__file__).parent
+_EMULATOR = _HERE.parent / "patchkit" / "gpu" / "native" / "emulator"
+_SHAPE = Case(id="tile", head_size=128, head_size_v=128, kv_heads=2, gqa=4, kv=4160, tokens=256)
+_CASES = {
+    "flash_attn_tile": ("TILE", _SHAPE),
+    "flash_attn_ext_f16": ("rocWMMA", Case(**{**asdict(_SHAPE), "id": "rocwmma", "kv": 4096})),
+}
+_LARGEST_NMSE = 5e-4  # upstream's own limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """One kernel with some threads: millions of instructions of waves, best and median of all runs."""
+
+    kernel: str
+    threads: int
+    instructions: int
+    best_per_core: float
+    median_per_core: float
+    best_per_second: float
+    median_per_second: float
+    peak_mb: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """One block of a launch on another emulator, on one core: in millions per second as well."""
+
+    kernel: str
+    emulator: str
+    best: float
+    median: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The figures, and what they were measured on."""
+
+    speeds: list[Speed]
+    others: list[Other]
+    runs: int
+    build: int
+    arch: str
+    level: str
+    cpu: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What runs a case: the driver, the backend's host code, and the variables that find the rest.
+
+    ``watched`` is the emulator in the library that watches it.
+    """
+
+    driver: Path
+    module: Path
+    watched: Path
+    gpu: EmulatedGpu
+    compiler: Compiler
+    units: Mapping[str, str]
+    scratch: Path
+
+    def run(self, case: Case, options: EmulationOptions, more: Mapping[str, str]) -> tuple[str, float]:
+        """What the driver printed, and its peak in megabytes (10**6 bytes)."""
+        file = self.scratch / "cases"
+        file.write_text(case_line(case), "ascii")
+        argv = [str(self.driver), str(self.module), "ROCm0", str(file)]
+        env = {**os.environ, "GGML_CUDA_DISABLE_GRAPHS": "1", **self.gpu.environment(self.scratch, options)}
+        env.update(self.units)
+        env.update(more)
+        env["PATCHKIT_EMULATOR"] = str(self.watched)
+        output = self.scratch / "output"
+        with output.open("wb") as stdout, (self.scratch / "stderr").open("wb") as stderr:
+            process = subprocess.Popen(argv, env=env, stdout=stdout, stderr=stderr)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            sys.stderr.write((self.scratch / "stderr").read_text("utf-8", "replace")[-2000:])
+            raise subprocess.CalledProcessError(process.returncode, argv)
+        return output.read_text("utf-8", "replace"), usage.ru_maxrss * 1024 / 1e6
+
+
+def main() -> int:
+    """Measures; 1 when the limit is not met by the best run on one core."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
+    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
+    parser.add_argument("--tinygrad", type=Path, metavar="FOLDER", help="compare with its emulator")
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
+        prepared(options.arch, options.build, options.cache_dir, Path(scratch)) as bench,
+    ):
+        speeds = list(measure(bench, options.runs, list(dict.fromkeys(options.threads))))
+        others = list(compare(bench, options.tinygrad)) if options.tinygrad else []
+        level = bench.gpu.level
+    result = Result(
+        speeds=speeds,
+        others=others,
+        runs=options.runs,
+        build=options.build,
+        arch=options.arch,
+        level=level,
+        cpu=cpu_name(),
+        cores=os.cpu_count() or 0,
+    )
+    print(table(result))
+    if options.json is not None:
+        options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
+    return int(any(one.best_per_core * 1e6 < LIMIT_PER_SECOND for one in speeds if _is_limited(one)))
+
+
+def _is_limited(one: Speed) -> bool:
+    return one.kernel == "TILE" and one.threads == 1
+
+
+@contextlib.contextmanager
+def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
+    """The pin, unpatched, built for the emulated GPU."""
+    reporter = NullReporter()
+    series = find_series_dir(None)
+    commit = obtain(load_lock(series.lock).pin(build), cache=open_cache(cache_root), reporter=reporter)
+    repository = Repository(path=cache_root / "upstream.git", reporter=reporter)
+    exported = export_tree(repository, commit, cache_root / "trees")
+    tree = SourceTree(exported.root)
+    compiler = open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
+    gpu = emulated_gpu(device_of(load_profile(series.profiles, arch), guess_units=True), compiler)
+    programs = build_programs(tree.root, compiler).folder
+    library = build_host_library(tree, compiler, arch=arch, stub=gpu.runtime, libraries=programs)
+    cpu = programs / "libggml-cpu.so"
+    side = BuiltSide(tree=exported.tree, backend="cpu", folder=programs, module=cpu, cpu=cpu, parts=())
+    driver = build_driver("attention_check", side, tree.root, cache_root, reporter)
+    with DeviceUnits(tree, arch, compiler, scratch / "units").served() as units:
+        yield Bench(
+            driver=driver,
+            module=library.path,
+            watched=_watched(gpu, compiler, scratch),
+            gpu=gpu,
+            compiler=compiler,
+            units=units,
+            scratch=scratch,
+        )
+
+
+def _watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
+    made = scratch / "watched.so"
+    argv = [*cxx_of(compiler.toolchain), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{_EMULATOR}"]
+    argv += [
+        str(_HERE / "watched_emulator.cpp"),
+        str(gpu.library),
+        f"-Wl,-rpath,{gpu.library.parent}",
+        "-ldl",
+    ]
+    subprocess.run([*argv, "-o", str(made)], check=True)
+    return made
+
+
+def measure(bench: Bench, runs: int, threads: Iterable[int]) -> Iterator[Speed]:
+    """Every kernel with each number of threads; in rounds, so that a busy moment hits all of them."""
+    found: dict[tuple[str, int], list[_Once]] = {}
+    for number in range(runs + 1):
+        for family, (_, case) in _CASES.items():
+            for count in threads:
+                one = _run_once(bench, family, case, count)
+                if number:  # the first may compile the kernels
+                    found.setdefault((family, count), []).append(one)
+    for (family, count), rows in found.items():
+        per_core = [one.instructions / one.processor_s / 1e6 for one in rows]
+        per_second = [one.instructions / one.wall_s / 1e6 for one in rows]
+        yield Speed(
+            kernel=_CASES[family][0],
+            threads=count,
+            instructions=rows[0].instructions,
+            best_per_core=round(max(per_core), 1),
+            median_per_core=round(statistics.median(per_core), 1),
+            best_per_second=round(max(per_second), 1),
+            median_per_second=round(statistics.median(per_second), 1),
+            peak_mb=round(max(one.peak_mb for one in rows), 1),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Once:
+    """One run of a kernel."""
+
+    instructions: int
+    wall_s: float
+    processor_s: float
+    peak_mb: float
+
+
+def _run_once(bench: Bench, family: str, case: Case, threads: int) -> _Once:
+    place, watched = bench.scratch / "report.json", bench.scratch / "seconds"
+    watched.unlink(missing_ok=True)
+    options = EmulationOptions(report=place, threads=threads)
+    printed, peak = bench.run(case, options, {"PATCHKIT_WATCH_SECONDS": str(watched)})
+    nmse = float(printed.partition("nmse=")[2].split()[0])
+    if not nmse <= _LARGEST_NMSE:
+        raise SystemExit(f"{case} is wrong on the emulated GPU: {printed}")
+    kernels = [one for one in load_report(place).kernels if family in one.name]
+    lines = [line.partition(" ") for line in watched.read_text("utf-8").splitlines()]
+    return _Once(
+        instructions=sum(one.instructions for one in kernels),
+        wall_s=sum(one.seconds for one in kernels),
+        processor_s=sum(float(seconds) for seconds, _, name in lines if family in name),
+        peak_mb=peak,
+    )
+
+
+def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
+    """TILE's first block on tinygrad's emulator; it cannot execute the swizzles of the other kernel."""
+    family, (kernel, case) = next(iter(_CASES.items()))
+    folder = bench.scratch / "launch"
+    folder.mkdir()
+    bench.run(case, EmulationOptions(), {"PATCHKIT_WATCH_LAUNCH": f"{family} {folder}"})
+    # It compiles by a clang of that name.
+    path = f"{bench.compiler.toolchain.clang.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, str(_HERE / "on_tinygrad.py"), str(folder)],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(checkout.absolute())},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    rates = [one["instructions"] / one["seconds"] / 1e6 for one in map(json.loads, done.stdout.splitlines())]
+    yield Other(
+        kernel=kernel,
+        emulator="tinygrad",
+        best=round(max(rates), 2),
+        median=round(statistics.median(rates), 2),
+    )
+
+
+def cpu_name() -> str:
+    """As Linux calls it, or its kind."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def table(result: Result) -> str:
+    """The figures for a person."""
+    rows = [
+        f"build {result.build}, {result.arch}; {result.cpu}, {result.cores} cores, {result.level}",
+        f"million instructions of waves, the best and the median of {result.runs} runs",
+        f"{'':<10} {'threads':>8} {'per core':>16} {'per second':>16} {'instructions':>14} {'peak':>10}",
+    ]
+    rows += [
+        f"{one.kernel:<10} {one.threads:>8} {one.best_per_core:>8.1f} {one.median_per_core:>7.1f} "
+        f"{one.best_per_second:>8.1f} {one.median_per_second:>7.1f} "
+        f"{one.instructions:>14} {one.peak_mb:>7.1f} MB"
+        for one in result.speeds
+    ]
+    rows += [
+        f"{one.kernel:<10} {one.emulator:>8} {one.best:>8.2f} {one.median:>7.2f}" for one in result.others
+    ]
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
