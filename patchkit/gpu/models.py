@@ -59,6 +59,11 @@ class Model(Protocol):
         ...
 
     @property
+    def architecture(self) -> str:
+        """What llama.cpp calls its kind."""
+        ...
+
+    @property
     def shape(self) -> dict[str, object]:
         """All that its file depends on."""
         ...
@@ -86,9 +91,10 @@ class SmallModel:
 
     ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention. With
     ``reads_bytes`` its vocabulary is the 256 bytes and three marks, so that it can be given any text. With
-    ``weights``, names of types as gguf has them, its matrices have these in turn: all zeros, something to launch
-    kernels for, or with ``is_filled`` numbers to compute with. Its feed-forward layers are ``widening`` times as
-    wide as the rest; with ``experts`` each has so many, ``experts_used`` of them for a token.
+    ``weights``, names of types as gguf has them, its matrices have these in turn: all zeros, something to
+    launch kernels for, or with ``is_filled`` numbers to compute with. Its feed-forward layers are
+    ``widening`` times as wide as the rest; with ``experts`` each has so many, ``experts_used`` of them for
+    a token.
     """
 
     head_size: int
@@ -112,6 +118,11 @@ class SmallModel:
         return f"llama-d{self.head_size}-gqa{self.heads // self.kv_heads}{experts}{types}"
 
     @property
+    def architecture(self) -> str:
+        """What llama.cpp calls its kind."""
+        return "llama"
+
+    @property
     def width(self) -> int:
         """Values per token."""
         return self.heads * self.head_size
@@ -126,7 +137,7 @@ class SmallModel:
         """Write its file."""
         import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
 
-        writer = gguf.GGUFWriter(path, "llama")
+        writer = gguf.GGUFWriter(path, self.architecture)
         writer.add_name(self.name)
         writer.add_block_count(self.layers)
         writer.add_context_length(CONTEXT)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import gguf
 
-# Where the blocks of a quantization (block_* in ggml-common.h) have their scale, and the number that is subtracted,
-# in halves; how many times the scale that number must be for a mean of zero. All other bits are free: indices into
-# codebooks, signs, scales of parts. So these blocks hold what no quantizer would write, too, and no importance matrix
-# is needed for any of them.
+# Where the blocks of a quantization (block_* in ggml-common.h) have their scale and what is added or
+# subtracted, in halves; how many times the scale the latter must be for a mean of zero. All other bits are
+# free: indices into codebooks, signs, scales of parts. So these blocks also hold what no quantizer would
+# write, and none of them needs an importance matrix.
 _SCALES: dict[str, tuple[int, int | None, float]] = {
     "Q4_0": (0, None, 0.0),
     "Q4_1": (0, 2, -7.5),
@@ -77,7 +77,9 @@ class RandomTensors:
         import numpy as np  # noqa: PLC0415  # as above
 
         values = self._random.standard_normal(shape, dtype=np.float32)
-        self._writer.add_tensor(name, values * (self._spread if spread is None else spread) + np.float32(mean))
+        self._writer.add_tensor(
+            name, values * (self._spread if spread is None else spread) + np.float32(mean)
+        )
 
     def ones(self, name: str, *shape: int) -> None:
         """The factors of a norm."""

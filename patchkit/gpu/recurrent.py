@@ -27,7 +27,10 @@ _EXPERTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentModel:
-    """Names of tensors, and which are in single precision, are those of upstream's converter."""
+    """A model of an ``architecture``, by llama.cpp's name.
+
+    Names of tensors, and which are in single precision, are those of upstream's converter.
+    """
 
     architecture: Architecture
 
