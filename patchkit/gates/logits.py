@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,14 +98,14 @@ def judge_text(pair: TextPair) -> Iterator[PatchkitError]:
 class Pair(Record):
     """One scene of one model: how far each side is from the reference.
 
-    ``is_same``: both sides gave the same logits, to the bit.
+    Where the baseline itself is far off, ``apart`` is how far the candidate is from the baseline.
     """
 
     model: str
     scene: Scene
     before: Distance = _BEFORE
     after: Distance = _AFTER
-    is_same: bool = False
+    apart: Distance | None = None
 
     @property
     def what(self) -> str:
@@ -117,6 +116,13 @@ class Pair(Record):
     def is_upstreams(self) -> bool:
         """Whether upstream itself computes something else than its CPU backend."""
         return not _is_near(self.before)
+
+    @property
+    def is_another(self) -> bool:
+        """Whether the candidate's numbers are neither the CPU's nor, by and large, the baseline's."""
+        if self.apart is None or not self.apart.is_finite or _is_near(self.after):
+            return False
+        return self.apart.nmse > max(_ELSEWHERE, self.before.nmse / 2)
 
     @property
     def is_judged(self) -> bool:
@@ -392,8 +398,10 @@ class LogitsGate:
             after = distance(ours, "candidate")
         except ToolchainError as error:
             raise blame_candidate(error, LogitsBroken, f"{name} {scene.name}") from error
-        is_same = filecmp.cmp(theirs, ours, shallow=False)
-        return Pair(model=name, scene=scene, before=before, after=after, is_same=is_same)
+        apart = None
+        if not _is_near(before):
+            apart = compare_logits(driver, theirs, ours, name=f"{scene.name}-apart", place=place)
+        return Pair(model=name, scene=scene, before=before, after=after, apart=apart)
 
 
 def judge_logits(pairs: Sequence[Pair], *, is_repeatable: bool = True) -> Iterator[PatchkitError]:
@@ -408,7 +416,7 @@ def judge_logits(pairs: Sequence[Pair], *, is_repeatable: bool = True) -> Iterat
                 f"{pair.what}: the candidate's logits are not all numbers", code="LOGITS_NOT_FINITE"
             )
         elif pair.is_upstreams:
-            if is_repeatable and pair.after.is_finite and not pair.is_judged and not pair.is_same:
+            if is_repeatable and pair.is_another:
                 yield _far(pair, f"upstream's own are {_off(pair.before)}, and these are other ones")
         elif not _is_allowed(pair):
             nmse, kl = allowed_distance(pair.before)

@@ -16,8 +16,9 @@ Kind = Literal["attention", "depth", "weights", "experts", "recurrent"]
 # Weights spread so that few keys dominate attention; with the usual ones an error in attention hardly shows.
 _SPREAD = 0.08
 # Wider feed-forward layers, as every real model has: where they are as wide as the rest, a fused kernel of
-# build 6900 writes over the input that its other blocks still read (docs/emulator.md).
-_WIDENING = 3
+# build 6900 writes over the input that its other blocks still read (docs/emulator.md). With heads of 256
+# values it does so at three times the width, too.
+_WIDENING, _WIDENING_256 = 3, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ def _llama(
         heads=heads,
         kv_heads=kv_heads,
         spread=_SPREAD,
-        widening=_WIDENING,
+        widening=_WIDENING_256 if head_size == 256 else _WIDENING,  # noqa: PLR2004
         weights=weights,
         is_filled=bool(weights),
         experts=experts,
@@ -89,7 +90,7 @@ _QUANTIZED = (
 
 def groups() -> tuple[Group, ...]:
     """All there are."""
-    quantized = tuple(_llama(64, weights=types, experts=4, experts_used=4) for types in _QUANTIZED)
+    quantized = tuple(_llama(64, weights=types, experts=6, experts_used=2) for types in _QUANTIZED)
     recurrent = tuple(
         RecurrentModel(architecture=one) for one in ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next")
     )

@@ -46,6 +46,8 @@ _FORMAT = 1  # of the file; a change makes every old one unknown
 SEED = 6900
 CONTEXT = 2**17 + 2**12  # tokens: the deepest run of the gate and some room
 EPSILON = 1e-5
+CLASSES = 8  # of tokens, by which they are given to experts
+_GAP = 0.5  # between the logits of experts, before the token is scaled
 _ALWAYS = ("head_size", "heads", "kv_heads", "layers", "vocabulary")  # part of every file's key
 _SPREAD = 0.02  # standard deviation of weights, as models are initialised
 
@@ -162,14 +164,15 @@ class SmallModel:
         tensors = RandomTensors(
             writer, seed=SEED, spread=self.spread, types=self.weights, are_zeros=not self.is_filled
         )
-        tensors.halves("token_embd.weight", self.vocabulary, self.width)
+        classes = CLASSES if self.experts else 0
+        tensors.embeddings("token_embd.weight", self.vocabulary, self.width, classes=classes)
         for layer in range(self.layers):
             block = f"blk.{layer}"
             tensors.ones(f"{block}.attn_norm.weight", self.width)
             tensors.matrix(f"{block}.attn_q.weight", self.width, self.width)
             tensors.matrix(f"{block}.attn_k.weight", kv_width, self.width)
             tensors.matrix(f"{block}.attn_v.weight", kv_width, self.width)
-            tensors.matrix(f"{block}.attn_output.weight", self.width, self.width)
+            tensors.matrix(f"{block}.attn_output.weight", self.width, self.width, zeros=classes)
             tensors.ones(f"{block}.ffn_norm.weight", self.width)
             write_feed_forward(
                 tensors, block, width=self.width, inner=self.width * self.widening, experts=self.experts
@@ -179,14 +182,18 @@ class SmallModel:
 
 
 def write_feed_forward(tensors: RandomTensors, block: str, *, width: int, inner: int, experts: int) -> None:
-    """A gated feed-forward layer, or one per expert."""
+    """A gated feed-forward layer, or one per expert.
+
+    Which experts a token gets depends on its class alone, for which a few values of every token are kept.
+    """
     many = (experts,) if experts else ()
     kind = "_exps" if experts else ""
+    classes = CLASSES if experts else 0
     if experts:
-        tensors.numbers(f"{block}.ffn_gate_inp.weight", experts, width)
+        tensors.routes(f"{block}.ffn_gate_inp.weight", experts, width, classes=classes, gap=_GAP)
     tensors.matrix(f"{block}.ffn_gate{kind}.weight", *many, inner, width)
     tensors.matrix(f"{block}.ffn_up{kind}.weight", *many, inner, width)
-    tensors.matrix(f"{block}.ffn_down{kind}.weight", *many, width, inner)
+    tensors.matrix(f"{block}.ffn_down{kind}.weight", *many, width, inner, zeros=classes)
 
 
 def close_model(writer: gguf.GGUFWriter) -> None:

@@ -64,13 +64,36 @@ class RandomTensors:
         self._types = cycle(types or ("F16",))
         self._are_zeros = are_zeros
 
-    def matrix(self, name: str, *shape: int) -> None:
-        """One, or several of the last two dimensions, in the type whose turn it is."""
-        self._put(name, shape, next(self._types))
+    def matrix(self, name: str, *shape: int, zeros: int = 0) -> None:
+        """One, or several of the last two dimensions, in the type whose turn it is.
 
-    def halves(self, name: str, *shape: int) -> None:
-        """A matrix of halves."""
-        self._put(name, shape, "F16")
+        The first rows of each are ``zeros``.
+        """
+        self._put(name, shape, next(self._types), zeros)
+
+    def embeddings(self, name: str, *shape: int, classes: int = 0) -> None:
+        """A row of halves per token; the first ``classes`` of a row only say which class the token is of."""
+        import numpy as np  # noqa: PLC0415  # as above
+
+        values = (self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)).astype(
+            np.float16
+        )
+        if classes:
+            values[:, :classes] = np.eye(classes, dtype=np.float16)[np.arange(shape[0]) % classes]
+        self._writer.add_tensor(name, values)
+
+    def routes(self, name: str, *shape: int, classes: int, gap: float) -> None:
+        """How much each expert is for a token of each class, in steps; the rest of the token does not matter.
+
+        So no rounding changes which experts a token gets.
+        """
+        import numpy as np  # noqa: PLC0415  # as above
+
+        experts = shape[0]
+        values = np.zeros(shape, dtype=np.float32)
+        for one in range(classes):
+            values[:, one] = self._random.permutation(experts) * np.float32(gap)
+        self._writer.add_tensor(name, values)
 
     def numbers(self, name: str, *shape: int, mean: float = 0.0, spread: float | None = None) -> None:
         """What stays in single precision: biases, small matrices."""
@@ -87,19 +110,22 @@ class RandomTensors:
 
         self._writer.add_tensor(name, np.ones(shape, dtype=np.float32))
 
-    def _put(self, name: str, shape: Sequence[int], kind: str) -> None:
+    def _put(self, name: str, shape: Sequence[int], kind: str, zeros: int) -> None:
         import gguf  # noqa: PLC0415  # as above
         import numpy as np  # noqa: PLC0415
 
         if kind in {"F32", "F16", "BF16"}:
             values = self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)
+            values[..., :zeros, :] = 0
             if kind == "BF16":
                 raw = gguf.quantize(values, gguf.GGMLQuantizationType.BF16)
                 self._writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
             else:
                 self._writer.add_tensor(name, values.astype(np.float16 if kind == "F16" else np.float32))
             return
-        self._writer.add_tensor(name, self._blocks(shape, kind), raw_dtype=gguf.GGMLQuantizationType[kind])
+        blocks = self._blocks(shape, kind)
+        blocks[..., :zeros, :] = 0  # a scale of zero
+        self._writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[kind])
 
     def _blocks(self, shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - an array; numpy is imported late
         """Blocks of random bits, with scales for the spread."""

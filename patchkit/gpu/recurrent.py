@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from patchkit.gpu.models import CONTEXT, EPSILON, SEED, close_model, write_feed_forward
+from patchkit.gpu.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
 from patchkit.gpu.random_tensors import RandomTensors
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _HEAD = 64  # of RWKV and of the delta net
 _LOW_RANK = 32  # of RWKV's small matrices
 _DELTA_KEYS, _DELTA_VALUES = 2, 4  # heads
 _ATTENTION_HEADS, _ATTENTION_KV_HEADS = 4, 1
-_EXPERTS = 4
+_EXPERTS, _EXPERTS_USED = 6, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,8 @@ class RecurrentModel:
         writer.add_vocab_size(_VOCABULARY)
         writer.add_tokenizer_model("no_vocab")
         tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD)
-        tensors.halves("token_embd.weight", _VOCABULARY, _WIDTH)
+        classes = CLASSES if self.architecture == "qwen3next" else 0
+        tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)
         write = {
             "mamba": _mamba,
             "mamba2": _mamba2,
@@ -198,7 +199,7 @@ def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     writer.add_rope_dimension_count(_HEAD)
     writer.add_feed_forward_length(_WIDTH)
     writer.add_expert_count(_EXPERTS)
-    writer.add_expert_used_count(_EXPERTS)
+    writer.add_expert_used_count(_EXPERTS_USED)
     writer.add_expert_feed_forward_length(_WIDTH)
     writer.add_expert_shared_feed_forward_length(_WIDTH)
     for layer, block in enumerate(_blocks()):
@@ -208,7 +209,7 @@ def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
             tensors.matrix(f"{block}.attn_q.weight", 2 * _ATTENTION_HEADS * _HEAD, _WIDTH)
             tensors.matrix(f"{block}.attn_k.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)
             tensors.matrix(f"{block}.attn_v.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)
-            tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _ATTENTION_HEADS * _HEAD)
+            tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _ATTENTION_HEADS * _HEAD, zeros=CLASSES)
             tensors.ones(f"{block}.attn_q_norm.weight", _HEAD)
             tensors.ones(f"{block}.attn_k_norm.weight", _HEAD)
         else:
@@ -219,12 +220,9 @@ def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
             tensors.numbers(f"{block}.ssm_a", _DELTA_VALUES, mean=-1.0, spread=0.2)
             tensors.matrix(f"{block}.ssm_ba.weight", 2 * _DELTA_VALUES, _WIDTH)
             tensors.ones(f"{block}.ssm_norm.weight", _HEAD)
-            tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, values)
+            tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, values, zeros=CLASSES)
         write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
         tensors.numbers(f"{block}.ffn_gate_inp_shexp.weight", _WIDTH)
-        for name, rows, columns in (
-            ("gate", _WIDTH, _WIDTH),
-            ("up", _WIDTH, _WIDTH),
-            ("down", _WIDTH, _WIDTH),
-        ):
-            tensors.matrix(f"{block}.ffn_{name}_shexp.weight", rows, columns)
+        tensors.matrix(f"{block}.ffn_gate_shexp.weight", _WIDTH, _WIDTH)
+        tensors.matrix(f"{block}.ffn_up_shexp.weight", _WIDTH, _WIDTH)
+        tensors.matrix(f"{block}.ffn_down_shexp.weight", _WIDTH, _WIDTH, zeros=CLASSES)
