@@ -107,7 +107,7 @@ def _mamba(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
 def _mamba2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     inner = 2 * _WIDTH
     convolved = inner + 2 * _MAMBA2_GROUPS * _MAMBA2_STATE
-    _without_attention(writer, inner=0)
+    _without_attention(writer, inner=0, heads=_MAMBA2_HEADS)  # build 9538 takes them from there
     _state_space(writer, inner=inner, state=_MAMBA2_STATE, rank=_MAMBA2_HEADS)
     writer.add_ssm_group_count(_MAMBA2_GROUPS)
     for block in _blocks():
@@ -121,9 +121,9 @@ def _mamba2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
         tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, inner)
 
 
-def _without_attention(writer: gguf.GGUFWriter, *, inner: int) -> None:
+def _without_attention(writer: gguf.GGUFWriter, *, inner: int, heads: int = 0) -> None:
     writer.add_feed_forward_length(inner)
-    writer.add_head_count(0)
+    writer.add_head_count(heads)
 
 
 def _norm(tensors: RandomTensors, name: str) -> None:
