@@ -91,7 +91,7 @@ def test_every_kind_of_model_is_as_near_as_arithmetic_allows(cpu_subject: Subjec
     assert result.verdict == "passed", result.problems
     pairs = result.as_json()["evidence"]["scenes"]
     assert {pair["model"] for pair in pairs} >= {"mamba", "mamba2", "rwkv6", "rwkv7"}
-    assert max(pair["baseline"]["nmse"] for pair in pairs) < 1e-3
+    assert max(pair["baseline"]["nmse"] for pair in pairs) < 3e-3  # weights of two bits
     # Behind 32768 keys there are two paths, too, and what was written is what both of them read.
     deep = [pair["baseline"]["nmse"] for pair in pairs if pair["scene"]["name"] == "deep-32768"]
     assert all(1e-9 < nmse < 1e-4 for nmse in deep)
