@@ -71,8 +71,8 @@ def files_digest(files: Mapping[str, bytes]) -> str:
 def overlay_tree(base: Path, changes: Mapping[str, bytes], what: str, *, below: str) -> Path:
     """A tree beside ``base`` that differs from it in some files: ``<base>+<what>-<digest of changes>``.
 
-    Only the folder ``below`` is carried over; unchanged files are hard links. A folder that is there is taken
-    as it is.
+    Only the folder ``below`` is carried over (``.``: all); unchanged files are hard links. A folder that is
+    there is taken as it is.
 
     Raises:
         CacheError: the disk refused.
@@ -83,7 +83,9 @@ def overlay_tree(base: Path, changes: Mapping[str, bytes], what: str, *, below: 
     with disk_errors(base.parent, "making a variant of a tree"):
         partial = _begin(base.parent, root.name)
         try:
-            shutil.copytree(base / below, partial / below, symlinks=True, copy_function=_link)
+            shutil.copytree(
+                base / below, partial / below, symlinks=True, copy_function=_link, dirs_exist_ok=True
+            )
             for path, data in changes.items():
                 target = partial / path
                 target.parent.mkdir(parents=True, exist_ok=True)

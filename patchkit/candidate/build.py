@@ -254,10 +254,10 @@ def check_programs(programs: Sequence[str]) -> None:
     for name in programs:
         if _PROGRAM.fullmatch(name) is None:
             raise UsageError(
-                f"--program {name[:60]!r} is no program of upstream",
+                f"{name[:60]!r} is no program of upstream",
                 code="PROGRAM_REFUSED",
                 why="they are called llama-NAME or test-NAME, or rpc-server",
-                hint=f"--program takes one of: {', '.join(PROGRAMS)}; or another of upstream's",
+                hint=f"one of: {', '.join(PROGRAMS)}; or another of upstream's",
             )
 
 

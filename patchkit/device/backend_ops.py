@@ -49,17 +49,19 @@ class Row:
 class Choice:
     """Which cases: exact names of operations (none: all), and a pattern over their variables or none.
 
-    Names are understood by every build (since between 11063 and 11549 ``-o`` takes patterns, too). Names of
-    variables differ between builds (``type_KV``, later ``type_K`` and ``type_V``), and so must the pattern.
+    Or exactly ``cases``, as :attr:`Row.case` has them. Names are understood by every build (since between
+    11063 and 11549 ``-o`` takes patterns, too). Names of variables differ between builds (``type_KV``,
+    later ``type_K`` and ``type_V``), and so must the pattern.
     """
 
-    ops: tuple[str, ...]
+    ops: tuple[str, ...] = ()
     pattern: str | None = None
+    cases: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[str]:
         """The options for it."""
-        ops = ["-o", ",".join(self.ops)] if self.ops else []
+        ops = ["-o", ",".join(self.cases or self.ops)] if self.cases or self.ops else []
         return [*ops, *(["-p", self.pattern] if self.pattern else [])]
 
 

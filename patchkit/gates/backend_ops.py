@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,13 +40,25 @@ class BackendOpsBroken(GateError):
 
 _SUPPORT_S = 600.0
 _ATTENTION = "FLASH_ATTN_EXT"
-# Files of ggml-cuda by what begins their name, and the operations that they implement.
-_OPS = (
-    ("fattn", (_ATTENTION,)),
-    ("mmq", ("MUL_MAT", "MUL_MAT_ID")),
-    ("mmvq", ("MUL_MAT", "MUL_MAT_ID")),
-    ("mmf", ("MUL_MAT", "MUL_MAT_ID")),
-    ("mmvf", ("MUL_MAT", "MUL_MAT_ID")),
+# Files of ggml-cuda by what begins their name, and the names of operations whose kernels they have: also
+# those of graphs that are fused (MUL_MAT_VEC_FUSION, RMS_NORM_MUL_ADD). Read from builds 6900 and 11549.
+_PRODUCTS = "MUL_MAT.*"
+_SERVED = (
+    ("fattn", _ATTENTION),
+    *((name, _PRODUCTS) for name in ("mmq", "mmvq", "mmf", "mmvf", "mmid", "quantize", "vecdotq")),
+    ("softmax", "SOFT_MAX.*"),
+    ("topk-moe", "TOPK_MOE"),
+    ("norm", ".*NORM.*"),
+    ("rope", ".*ROPE.*"),
+    ("getrows", "GET_ROWS.*"),
+    ("set-rows", ".*SET_ROWS"),
+    ("cpy", "CPY|DUP|CONT"),
+    ("binbcast", "ADD|ADD1|SUB|MUL|DIV|REPEAT.*"),
+    ("argsort", "ARGSORT|TOP_K.*"),
+    ("ssm-", "SSM_.*"),
+    ("gated_delta_net", "GATED_DELTA_NET"),
+    ("gla", "GATED_LINEAR_ATTN"),
+    ("wkv", "RWKV.*"),
 )
 
 
@@ -72,19 +86,50 @@ class OpsRun:
 OwnPair = tuple[Measured, Measured]  # one of our cases, on the baseline and on the candidate
 
 
-def ops_of(changed: Sequence[str]) -> tuple[str, ...]:
-    """The operations that changed files implement; empty for files that could be of any.
+def ops_of(changed: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the operations ``names`` that changed files serve; empty when a file could serve any.
 
     A file is known by what its name begins with: ``fattn-tile.cuh`` is attention.
     """
     found: set[str] = set()
     for path in changed:
-        name = path.rpartition("/")[2]
-        ops = next((ops for start, ops in _OPS if name.startswith(start)), None)
-        if ops is None:
+        file = path.rpartition("/")[2]
+        served = next((served for start, served in _SERVED if file.startswith(start)), None)
+        if served is None:
             return ()
-        found |= set(ops)
+        found |= {name for name in names if re.fullmatch(served, name)}
     return tuple(sorted(found))
+
+
+def sample_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Cases for the emulated GPU, in the program's order: of attention a fixed choice, of all else some.
+
+    Those are spread over the values of the operation's first variable, mostly a type, and chosen by a digest
+    of their text: a case that upstream adds or removes changes no other choice.
+    """
+    by_op: dict[str, list[Row]] = {}
+    for row in dict.fromkeys(row for row in rows if row.is_supported):
+        by_op.setdefault(row.op, []).append(row)
+    others = len(by_op) - (_ATTENTION in by_op)
+    chosen: set[str] = set()
+    for op, found in by_op.items():
+        if op == _ATTENTION:
+            chosen |= {row.case for row in found if re.search(_EMULATED_SAMPLE, row.params)}
+            continue
+        groups: dict[str, list[str]] = {}
+        for row in found:
+            groups.setdefault(row.params.partition(",")[0], []).append(row.case)
+        each = math.ceil(max(_FEWEST, _OTHERS // others) / len(groups))
+        for cases in groups.values():
+            chosen |= set(sorted(cases, key=_digest)[:each])
+    cases = list(dict.fromkeys(row.case for row in rows if row.case in chosen))
+    while sum(len(case) + 1 for case in cases) > _LONGEST_WORD:
+        del cases[7::8]
+    return tuple(cases)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def run_ops(tools: Tools, choice: Choice) -> OpsRun:
@@ -112,6 +157,12 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
         status=new_tests.status,
         runs=(old_support, old_tests, new_support, new_tests),
     )
+
+
+def list_cases(tools: Tools) -> tuple[Row, ...]:
+    """Every case of upstream's, and whether the baseline supports it. Raises as a run of the baseline."""
+    before = _stage(tools, tools.sides.before)
+    return _mode(tools, before, "support", "listed", Choice())[1]
 
 
 def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
@@ -234,6 +285,8 @@ _ON_CPU = (_ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours t
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 # 524 of the 5248 that build 6900 supports: every head size and grouping, decode and batch.
 _EMULATED_SAMPLE = r"kv=(113|512),nb=(1|35),(mask=1,sinks=1|mask=0,sinks=0),.*type_K(V)?=(f16|q8_0)"
+_OTHERS, _FEWEST = 480, 6  # cases of all other operations together, and of each
+_LONGEST_WORD = 120_000  # of a command line: Linux takes 128 KiB (MAX_ARG_STRLEN)
 
 
 _WORST = 40  # cases of ours that are shown, of several hundred
@@ -372,14 +425,20 @@ class BackendOpsGate:
         tools = Tools(
             subject=subject, machine=self.machine, sides=sides, place=place, timeout_s=self.timeout_s
         )
-        ops = self.ops or ops_of(subject.changed_files) or (_ON_CPU if self.machine.is_cpu else ())
+        listed = list_cases(tools)
+        ops = self.ops or ops_of(subject.changed_files, [row.op for row in listed])
+        ops = ops or (_ON_CPU if self.machine.is_cpu else ())
+        choice = self._choice(ops, listed)
         told = ", ".join(ops) or "all operations"
         subject.reporter.step(f"test-backend-ops of {told} on {self.machine.told}")
-        upstream = run_ops(tools, Choice(ops=ops, pattern=self._pattern(ops)))
-        subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.told}")
-        own = run_own(tools, self.cases)
-        problems = (*judge_ops(upstream), *judge_own(own))
-        evidence = self._evidence(ops, sides, upstream, own)
+        upstream = run_ops(tools, choice)
+        has_attention = not ops or _ATTENTION in ops
+        own: list[OwnPair] = []
+        if has_attention:
+            subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.told}")
+            own = run_own(tools, self.cases)
+        problems = (*judge_ops(upstream), *(judge_own(own) if has_attention else ()))
+        evidence = self._evidence(ops, choice, sides, upstream, own)
         unsupported = sum(not new.is_supported for _, new in own)
         return GateResult(
             gate=self.name,
@@ -397,25 +456,34 @@ class BackendOpsGate:
                     if evidence.pattern
                     else ()
                 ),
+                *(_left_out(ops, choice, listed) if choice.cases else ()),
                 *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
             ),
             lines=tuple(_lines(evidence, len(upstream.tests[1]), own)),
         )
 
-    def _pattern(self, ops: Sequence[str]) -> str | None:
-        if self.pattern is None and tuple(ops) == (_ATTENTION,):
-            return _CPU_SAMPLE if self.machine.is_cpu else _EMULATED_SAMPLE if self.is_sample else None
-        return self.pattern
+    def _choice(self, ops: tuple[str, ...], listed: Sequence[Row]) -> Choice:
+        if self.is_sample:
+            narrowed = [row for row in listed if self.pattern is None or re.search(self.pattern, row.params)]
+            wanted = {row.case for row in _of(ops, narrowed)}
+            return Choice(cases=tuple(case for case in sample_of(_of(ops, listed)) if case in wanted))
+        is_default = self.pattern is None and self.machine.is_cpu and ops == (_ATTENTION,)
+        return Choice(ops=ops, pattern=_CPU_SAMPLE if is_default else self.pattern)
 
     def _evidence(
-        self, ops: Sequence[str], sides: Sides, upstream: OpsRun, own: Sequence[OwnPair]
+        self,
+        ops: Sequence[str],
+        choice: Choice,
+        sides: Sides,
+        upstream: OpsRun,
+        own: Sequence[OwnPair],
     ) -> BackendOpsEvidence:
         before, after = upstream.tests
         return BackendOpsEvidence(
             device=self.machine.told,
             backend=self.machine.backend,
             operations=tuple(ops),
-            pattern=self._pattern(ops),
+            pattern=choice.pattern,
             reference="upstream's cases: the CPU backend of the baseline, loaded first in the same "
             "process; ours: the definition of attention in double precision",
             sides=built_sides(sides),
@@ -439,6 +507,17 @@ class BackendOpsGate:
                 for old, new in own
             ),
         )
+
+
+def _of(ops: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if not ops or row.op in ops]
+
+
+def _left_out(ops: Sequence[str], choice: Choice, listed: Sequence[Row]) -> Iterator[str]:
+    cases = {row.case for row in _of(ops, listed) if row.is_supported}
+    left = len(cases - set(choice.cases))
+    if left:
+        yield f"{left} more of upstream's {len(cases)} cases: a sample ran (--full runs all)"
 
 
 def _lines(found: BackendOpsEvidence, listed: int, own: Sequence[OwnPair]) -> Iterator[str]:

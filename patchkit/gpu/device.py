@@ -60,6 +60,7 @@ def device_of(profile: ArchProfile, *, guess_units: bool = False) -> PlayedDevic
         vgpr_granule=limits.vgpr_granule,
         max_vgprs_per_wave=limits.max_vgprs_per_wave,
         lds_per_block=limits.lds_per_workgroup_bytes,
+        integrated=profile.facts.require_int("integrated") if profile.facts.report("integrated") else 0,
     )
 
 

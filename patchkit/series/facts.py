@@ -97,6 +97,9 @@ class Facts(TomlTable):
     matrix: MatrixFact | None = None
     l2_mib: WholeFact | None = None
     infinity_cache_mib: WholeFact | None = None
+    integrated: Annotated[
+        WholeFact | None, Field(description="1 when HIP reports a GPU that shares its memory with the host")
+    ] = None
     bandwidth_gb_s: Annotated[SpeedFact | None, Field(description="Memory, as specified")] = None
     bandwidth_measured_gb_s: SpeedFact | None = None
     fp16_tflops: Annotated[SpeedFact | None, Field(description="Dense half precision, peak")] = None

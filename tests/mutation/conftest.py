@@ -52,10 +52,14 @@ def shipped(subject_of: Callable[[SeriesDir], Subject]) -> Subject:
 
 @pytest.fixture
 def edited() -> Callable[..., Subject]:
-    """A subject with some of the candidate's files changed; new lines are the patch ``author``'s."""
+    """A subject with some of the candidate's files changed; new lines are the patch ``author``'s.
 
-    def make(subject: Subject, changes: Mapping[str, bytes], author: str) -> Subject:
-        root = overlay_tree(subject.candidate, changes, "mutant", below="ggml")
+    ``whole``: with all of its tree, to build programs from.
+    """
+
+    def make(subject: Subject, changes: Mapping[str, bytes], author: str, *, whole: bool = False) -> Subject:
+        what, below = ("whole", ".") if whole else ("mutant", "ggml")
+        root = overlay_tree(subject.candidate, changes, what, below=below)
         authors = dict(subject.authors)
         for path, data in changes.items():
             file = subject.candidate / path

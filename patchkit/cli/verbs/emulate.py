@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.build.compiler import Compiler
-    from patchkit.gpu.emulator import EmulatedGpu, EmulationReport, KernelCount, Schedule
+    from patchkit.gpu.emulator import EmulatedGpu, EmulationOptions, EmulationReport, KernelCount, Schedule
     from patchkit.series.profile import ArchProfile
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
@@ -45,6 +46,7 @@ def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[
         "patchkit emulate --arch gfx1151 -- ./saxpy",
         "patchkit emulate --arch gfx1151 --count -- ./saxpy 1024",
         "patchkit emulate --arch gfx1151 --schedule shuffle:7 -- ./my-kernel-test",
+        "patchkit emulate --arch gfx1151 --side candidate -- test-backend-ops test -o SOFT_MAX",
         "patchkit emulate --arch gfx1151 --vectors vectors.jsonl",
     ),
 )
@@ -67,6 +69,12 @@ def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[
     metavar="N",
     help="Stop a kernel of which one wave executed so many instructions.",
 )
+@click.option(
+    "--side",
+    type=click.Choice(["baseline", "candidate"]),
+    help="PROGRAM is upstream's (test-backend-ops, llama-bench, ...): build and run this side's.",
+)
+@click.option("--upstream", metavar="BUILD", help="The side's pin (default: the lock's).")
 @click.option("--report", type=FOLDER, metavar="FILE", help="Write what ran as JSON.")
 @click.option("--vectors", type=FOLDER, metavar="FILE", help="Run programs with known results instead.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
@@ -76,6 +84,8 @@ def command(
     vectors: Path | None,
     program: tuple[str, ...],
     report: Path | None,
+    side: str | None,
+    upstream: str | None,
     **options: Any,
 ) -> None:
     """Run a HIP program on an emulated GPU: any program linked against the HIP runtime.
@@ -96,13 +106,26 @@ def command(
     if vectors is not None:
         _run_vectors(settings, arch, vectors, compiler)
         return
+    if side is None and upstream is not None:
+        raise UsageError(
+            "--upstream says of which pin a side is, and no --side was asked for",
+            code="USAGE_SYNTAX",
+            hint="patchkit emulate --arch gfx1151 --side candidate --upstream BUILD -- test-backend-ops",
+        )
     from patchkit.gpu.device import device_of
 
-    found = _find(program[0])
+    found = _find(program[0]) if side is None else program[0]
     gpu = emulated_gpu(device_of(profile, guess_units=True), compiler)
-    with tempfile.TemporaryDirectory(prefix="patchkit-emulate-") as name:
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="patchkit-emulate-"))
         place = Path(name) / "report.json"
-        variables = gpu.environment(Path(name), EmulationOptions(report=place, **options))
+        how = EmulationOptions(report=place, **options)
+        if side is None:
+            variables = gpu.environment(Path(name), how)
+        else:
+            found, variables = stack.enter_context(
+                _upstreams(settings, gpu, how, side, upstream, found, compiler)
+            )
         status = _run([found, *program[1:]], variables, is_quiet=settings.json)
         told = _report(place)
         if told is None:
@@ -130,6 +153,37 @@ def _prepared(settings: Settings, arch: str) -> tuple[ArchProfile, Compiler]:
         )
     cache_root, reporter = settings.cache_root(), settings.reporter()
     return profile, open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
+
+
+@contextlib.contextmanager
+def _upstreams(
+    settings: Settings,
+    gpu: EmulatedGpu,
+    options: EmulationOptions,
+    side: str,
+    upstream: str | None,
+    program: str,
+    compiler: Compiler,
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """A program of upstream's, built from one side of a candidate, and the variables to run it with."""
+    from patchkit.build.units import SourceTree
+    from patchkit.candidate.build import build_tree, check_programs, prepare_subject
+    from patchkit.candidate.record import Wish
+    from patchkit.gpu.emulated_sides import emulated_side
+
+    check_programs([program])
+    subject, _ = prepare_subject(
+        settings.workspace(), (gpu.device.arch,), upstream, "hip", os.environ, Wish()
+    )
+    root, tree = (
+        (subject.baseline, subject.baseline_tree)
+        if side == "baseline"
+        else (subject.candidate, subject.candidate_tree)
+    )
+    subject.reporter.step(f"building {program} of the {side}")
+    built = build_tree(subject, root, tree, "cpu", (program,))
+    with emulated_side(built, SourceTree(root), gpu, compiler, options) as ready:
+        yield str(ready.built.folder / program), dict(ready.built.environment)
 
 
 def _find(program: str) -> str:

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gate_subject import subject_for
 
+from patchkit.build.toolchain import Toolchain
 from patchkit.gpu.emulator import Level, level_of
+from patchkit.series.folder import SeriesDir
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
+ROOT = Path(__file__).resolve().parents[3]
 Emulate = Callable[..., "subprocess.CompletedProcess[str]"]
 
 AVX2 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
@@ -37,6 +41,12 @@ def program(hipcc: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def shipped_candidate(gates_cache: Path, hip_toolchain: Toolchain) -> None:
+    """The candidate of the series for gfx1151, made."""
+    subject_for(SeriesDir(root=ROOT, origin="checkout"), gates_cache, hip_toolchain, ["gfx1151"])
+
+
+@pytest.fixture(scope="module")
 def emulate(gates_cache: Path) -> Emulate:
     """Runs the command in a process of its own: the program writes to its stdout."""
 
@@ -54,6 +64,30 @@ def test_kernels_compute_what_the_host_does(emulate: Emulate, program: Path, nam
     done = emulate("--", program, name)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "right"
+
+
+def test_a_program_of_a_side_runs_by_its_name(emulate: Emulate, shipped_candidate: None) -> None:
+    for side in ("baseline", "candidate"):
+        done = emulate("--side", side, "--", "test-backend-ops", "test", "-o", "SOFTCAP", "-b", "ROCm0")
+        assert done.returncode == 0, done.stderr
+        assert "1/1 tests passed" in done.stdout
+        assert "emulated gfx1151: 1 launches of 1 kernels" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--side", "candidate", "--", "../test-backend-ops"), "PROGRAM_REFUSED"),
+        (("--side", "candidate", "--upstream", "b1", "--", "llama-bench"), "PIN_UNKNOWN"),
+        (("--upstream", "b6900", "--", "test-backend-ops"), "USAGE_SYNTAX"),
+    ],
+)
+def test_a_side_that_cannot_be_run_is_refused(
+    emulate: Emulate, arguments: tuple[str, ...], code: str
+) -> None:
+    done = emulate(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert f"error[{code}]" in done.stderr
 
 
 @pytest.mark.parametrize("schedule", ["late", "shuffle:1", "shuffle:99"])

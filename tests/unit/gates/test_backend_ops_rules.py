@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from refusing import refused
 from patchkit.candidate.build import Machine, check_device
 from patchkit.device.attention import Measured, gate_cases
 from patchkit.device.backend_ops import Row
-from patchkit.gates.backend_ops import OpsRun, allowed_nmse, judge_ops, judge_own, ops_of
+from patchkit.gates.backend_ops import OpsRun, allowed_nmse, judge_ops, judge_own, ops_of, sample_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")
@@ -96,9 +97,39 @@ def test_the_limit_follows_the_baseline_within_bounds() -> None:
 
 def test_changed_files_name_their_operations() -> None:
     folder = "ggml/src/ggml-cuda/"
-    assert ops_of([folder + "fattn.cu", folder + "fattn-tile.cuh"]) == ("FLASH_ATTN_EXT",)
-    assert ops_of([folder + "mmq.cuh"]) == ("MUL_MAT", "MUL_MAT_ID")
-    assert ops_of([folder + "fattn.cu", folder + "common.cuh"]) == ()
+    names = [
+        "ABS",
+        "FLASH_ATTN_EXT",
+        "MUL_MAT",
+        "MUL_MAT_ID",
+        "MUL_MAT_VEC_FUSION",
+        "NORM",
+        "RMS_NORM_MUL_ADD",
+    ]
+    assert ops_of([folder + "fattn.cu", folder + "fattn-tile.cuh"], names) == ("FLASH_ATTN_EXT",)
+    assert ops_of([folder + "mmq.cuh"], names) == ("MUL_MAT", "MUL_MAT_ID", "MUL_MAT_VEC_FUSION")
+    assert ops_of([folder + "norm.cu"], names) == ("NORM", "RMS_NORM_MUL_ADD")
+    assert ops_of([folder + "fattn.cu", folder + "common.cuh"], names) == ()
+
+
+def test_the_sample_has_some_of_every_operation_and_type() -> None:
+    def row(op: str, params: str, *, is_supported: bool = True) -> Row:
+        return replace(ROW, op=op, params=params, is_supported=is_supported)
+
+    products = [row("MUL_MAT", f"type_a=q{a}_0,n={n}") for a in range(4, 9) for n in range(500)]
+    attention = [
+        row("FLASH_ATTN_EXT", f"hsk=64,kv={kv},nb=1,mask=1,sinks=1,type_KV=f16") for kv in (113, 512, 1024)
+    ]
+    refused = [row("ABS", "type=f64", is_supported=False)]
+    chosen = sample_of([*products, *attention, *refused])
+    assert [case for case in chosen if case.startswith("F")] == [one.case for one in attention[:2]]
+    counts = Counter(case.partition(",")[0] for case in chosen if case.startswith("M"))
+    assert len(counts) == 5
+    assert len(set(counts.values())) == 1
+    assert not [case for case in chosen if case.startswith("A")]
+    assert list(chosen) == [one.case for one in (*products, *attention) if one.case in set(chosen)]
+    fewer = sample_of([*products[1:], *attention])
+    assert len(set(chosen) - set(fewer)) <= 1
 
 
 def test_another_gpu_than_the_candidates_is_refused(tmp_path) -> None:

@@ -13,6 +13,7 @@ def test_gfx1151_is_played_as_rocm_reports_it(checkout):
     device = device_of(load_profile(checkout / "arch_profiles", "gfx1151"))
     # 20 multiprocessors: WGPs, two compute units each; four SIMDs share one.
     assert (device.multiprocessors, device.simds_per_multiprocessor) == (20, 4)
+    assert device.integrated == 1  # llama.cpp PR 24233; elsewhere nobody wrote down what the device says
     assert (device.vgprs_per_simd, device.vgpr_granule, device.wave_size) == (1536, 24, 32)
     assert device.lds_per_block == 65536
 
@@ -20,6 +21,7 @@ def test_gfx1151_is_played_as_rocm_reports_it(checkout):
 def test_a_gpu_without_wgps_counts_compute_units(checkout):
     device = device_of(load_profile(checkout / "arch_profiles", "gfx906"))
     assert (device.multiprocessors, device.simds_per_multiprocessor, device.wave_size) == (60, 4, 64)
+    assert device.integrated == 0
 
 
 def test_the_device_file_has_one_line_per_field(checkout):

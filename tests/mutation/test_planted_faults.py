@@ -1,0 +1,438 @@
+"""Plant faults in kernels, run them on the emulated GPU, and see that ``backend-ops`` notices.
+
+Most are what no other gate can see: the code compiles, spills nothing, launches what it should, is guarded
+for gfx1151 alone, and computes nonsense. The table in docs/gates.md is made of these rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from patchkit.candidate.build import Machine
+from patchkit.candidate.subject import Subject
+from patchkit.device.attention import gate_cases
+from patchkit.gates import touched
+from patchkit.gates.backend_ops import BackendOpsGate
+from patchkit.gates.base import Gate, GateResult
+from patchkit.gates.compile import CompileGate
+from patchkit.gates.isolation.gate import IsolationGate
+from patchkit.gates.launch.gate import LaunchGate
+from patchkit.gates.resources import ResourcesGate
+
+ROOT = Path(__file__).resolve().parents[2]
+CUDA = "ggml/src/ggml-cuda"
+_GPU = Machine(backend="hip", emulates="gfx1151")
+_DEVICE = "defined(GGML_USE_HIP) && defined(GGML_HIP_ROCWMMA_FATTN) && defined(__gfx1151__)"
+_TILE, _WMMA, _VEC = "fattn-tile.cuh", "fattn-wmma-f16.cu", "fattn-vec.cuh"
+_BARRIER = "__syncthreads();"
+_HEAD_64 = "hsk=64,.*max_bias=0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """``old`` becomes ``new`` in the first line that has it behind the text ``after``, for gfx1151 alone.
+
+    ``unit`` is compiled by the gates that compile (None: another gate sees the fault, too), ``sample`` a part
+    of the default selection of cases. ``code`` is the error of ``backend-ops``.
+    """
+
+    id: str
+    about: str
+    file: str
+    old: str
+    new: str
+    after: str = ""
+    unit: str | None
+    sample: str | None = None
+    code: str = "BACKEND_OPS_FAILED"
+
+
+_TILE_64 = "template-instances/fattn-tile-instance-dkq64-dv64.cu"
+_VEC_Q8 = "template-instances/fattn-vec-instance-q8_0-q8_0.cu"
+
+FAULTS = [
+    Fault(
+        id="tile-load-no-barrier",
+        about="TILE: keys are read from LDS before all waves have loaded theirs",
+        file=_TILE,
+        after="(K_h2 + int64_t(k_VKQ_0)*stride_K2",
+        old=_BARRIER,
+        new="",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-values-no-barrier",
+        about="TILE: a wave loads the next values over those that others still read",
+        file=_TILE,
+        after="i0/warp_size].y += V_k[i0/warp_size].y",
+        old=_BARRIER,
+        new="",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-lds-stride",
+        about="TILE: keys are read from LDS with a stride without its padding",
+        file=_TILE,
+        old="KV_tmp[i_KQ*(nbatch_K/2 + cpy_ne)",
+        new="KV_tmp[i_KQ*(nbatch_K/2)",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-last-tile",
+        about="TILE: keys behind the last whole tile are left out",
+        file=_TILE,
+        old="if (k_VKQ_0 < k_VKQ_max) {",
+        new="if (k_VKQ_0 + nbatch_fa <= k_VKQ_max) {",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-half-a-wave",
+        about="TILE: the sum of a row takes half of the lanes",
+        file=_TILE,
+        old="warp_reduce_sum<warp_size>(KQ_sum[jc0])",
+        new="warp_reduce_sum<warp_size/2>(KQ_sum[jc0])",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-sum-not-rescaled",
+        about="TILE: a new maximum rescales the values, but not the sum",
+        file=_TILE,
+        old="KQ_sum[jc]*KQ_max_scale + KQ_sum_add",
+        new="KQ_sum[jc] + KQ_sum_add",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-values-of-other-head",
+        about="TILE: grouped heads take the values of another KV head",
+        file=_TILE,
+        old="nb22*(head0 / gqa_ratio)",
+        new="nb22*(head0 % ne12)",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-mask-of-first-tile",
+        about="TILE: every tile has the mask of the first",
+        file=_TILE,
+        old="mask[j*stride_mask + k_VKQ_0 + i_KQ]",
+        new="mask[j*stride_mask + i_KQ]",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-blocks-in-one-place",
+        about="TILE: blocks that share a column store their results in one place",
+        file=_TILE,
+        old="head0 + c)*gridDim.y + blockIdx.y",
+        new="head0 + c)*gridDim.y",
+        unit=_TILE_64,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="tile-slope-of-other-head",
+        about="TILE: ALiBi with the slope of the next head",
+        file=_TILE,
+        old="get_alibi_slope(max_bias, head0,",
+        new="get_alibi_slope(max_bias, head0 + 1,",
+        unit=_TILE_64,
+        sample="hsk=64,.*max_bias=8",
+    ),
+    Fault(
+        id="wmma-fragment-layout",
+        about="WMMA: the fragment of V is loaded by rows",
+        file=_WMMA,
+        old="wmma::col_major> frag_a_V",
+        new="wmma::row_major> frag_a_V",
+        unit=_WMMA,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="wmma-kq-stride",
+        about="WMMA: KQ is read back with the stride of halves where it has floats",
+        file=_WMMA,
+        after="KQ + j0*(kqar*kqs_padded) + k,",
+        old="kqar*kqs_padded",
+        new="kqs_padded",
+        unit=_WMMA,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="wmma-no-barrier",
+        about="WMMA: softmax reads KQ before all waves have stored theirs",
+        file=_WMMA,
+        after="wmma::store_matrix_sync((KQ_acc_t *) KQ",
+        old=_BARRIER,
+        new="",
+        unit=_WMMA,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="wmma-parts-overlap",
+        about="WMMA: waves store their parts of the result in each other's place",
+        file=_WMMA,
+        old="offset_k = (threadIdx.y % VKQ_ratio)",
+        new="offset_k = (threadIdx.y / VKQ_ratio)",
+        unit=_WMMA,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="wmma-result-not-rescaled",
+        about="WMMA: a new maximum does not rescale the result so far",
+        file=_WMMA,
+        old="VKQ_scale*VKQ2[j*(D_padded/2) + i] + VKQ_add",
+        new="VKQ2[j*(D_padded/2) + i] + VKQ_add",
+        unit=_WMMA,
+        sample=_HEAD_64,
+    ),
+    Fault(
+        id="vec-wrong-lane",
+        about="VEC: the maximum is exchanged with the wrong lane",
+        file=_VEC,
+        old="KQ_max_new[j], offset, WARP_SIZE)",
+        new="KQ_max_new[j], 1, WARP_SIZE)",
+        unit=_VEC_Q8,
+        sample="hsk=64,.*q8_0",
+    ),
+    Fault(
+        id="vec-scale-of-first-block",
+        about="VEC: every quantized block of Q has the scale of the first",
+        file=_VEC,
+        old="tmp_q_ds[i/QI8_1]",
+        new="tmp_q_ds[0]",
+        unit=_VEC_Q8,
+        sample="hsk=64,.*q8_0",
+    ),
+    Fault(
+        id="mmvq-no-barrier",
+        about="mmvq: partial sums are read before the other waves have stored them",
+        file="mmvq.cu",
+        after="tmp_shared_gate[threadIdx.y-1][j][i][threadIdx.x] = ",
+        old=_BARRIER,
+        new="",
+        unit="mmvq.cu",
+        sample="type_a=q4_0",
+    ),
+    Fault(
+        id="mmvq-wrong-block",
+        about="mmvq: the block of y that follows the right one",
+        file="mmvq.cu",
+        old="kbx * (qk/QK8_1);",
+        new="kbx * (qk/QK8_1) + 1;",
+        unit="mmvq.cu",
+        sample="type_a=q4_0",
+    ),
+    Fault(
+        id="quantize-half-a-block",
+        about="quantize: the scale of a block is taken from half of it",
+        file="quantize.cu",
+        old="warp_reduce_max<QK8_1>(amax)",
+        new="warp_reduce_max<QK8_1/2>(amax)",
+        unit="quantize.cu",
+        sample="type_a=q4_0",
+    ),
+    Fault(
+        id="quantize-scale",
+        about="quantize: the largest value becomes 128, which int8 does not have",
+        file="quantize.cu",
+        old="amax / 127.0f",
+        new="amax / 128.0f",
+        unit="quantize.cu",
+        sample="type_a=q4_0",
+    ),
+    Fault(
+        id="softmax-no-barrier",
+        about="softmax: the maximum of the block is read before all waves have theirs",
+        file="softmax.cu",
+        after="buf_iw[warp_id] = max_val;",
+        old=_BARRIER,
+        new="",
+        unit="softmax.cu",
+    ),
+    Fault(
+        id="softmax-sink-of-other-head",
+        about="softmax: every head has the sink of the first",
+        file="softmax.cu",
+        old="expf(sinks[i02] - max_val)",
+        new="expf(sinks[0] - max_val)",
+        unit="softmax.cu",
+    ),
+    Fault(
+        id="softmax-mask-not-repeated",
+        about="softmax: a mask for several heads is taken as if each had its own",
+        file="softmax.cu",
+        old="i12 = i02 % p.ne12",
+        new="i12 = i02 / p.ne12",
+        unit="softmax.cu",
+    ),
+    Fault(
+        id="norm-no-barrier",
+        about="norm: sums of waves are read before all have stored theirs",
+        file="norm.cu",
+        after="s_sum[warp_id] = mean_var;",
+        old=_BARRIER,
+        new="",
+        unit="norm.cu",
+    ),
+    Fault(
+        id="norm-last-wave",
+        about="norm: the sum leaves the last wave out",
+        file="norm.cu",
+        after="static __global__ void rms_norm_f32",
+        old="lane_id < (block_size / WARP_SIZE)",
+        new="lane_id < (block_size / WARP_SIZE) - 1",
+        unit="norm.cu",
+    ),
+    Fault(
+        id="norm-fused-row",
+        about="norm: fused multiplication takes the row of the channel",
+        file="norm.cu",
+        old="fastmodulo(row, mul_nrows_packed)",
+        new="fastmodulo(channel, mul_nrows_packed)",
+        unit="norm.cu",
+    ),
+    Fault(
+        id="rope-turned-back",
+        about="rope: one of a pair is turned the other way",
+        file="rope.cu",
+        old="x0*sin_theta + x1*cos_theta",
+        new="x1*cos_theta - x0*sin_theta",
+        unit="rope.cu",
+    ),
+    Fault(
+        id="getrows-halves-exchanged",
+        about="get_rows: the upper half of a block lands beside the lower",
+        file="getrows.cu",
+        old="qr == 1 ? 1 : qk/2",
+        new="1",
+        unit="getrows.cu",
+    ),
+    Fault(
+        id="argsort-no-barrier",
+        about="argsort: the next step begins before all waves have ended this one",
+        file="argsort.cu",
+        after="x_row[dst_row[col]] > x_row[dst_row[ixj]]))",
+        old=_BARRIER,
+        new="",
+        unit="argsort.cu",
+    ),
+    Fault(
+        id="ssm-conv-ring",
+        about="ssm_conv: the ring of inputs is read from its start",
+        file="ssm-conv.cu",
+        old="x[(i + j) % d_conv]",
+        new="x[j]",
+        unit="ssm-conv.cu",
+    ),
+    Fault(
+        id="ssm-conv-accumulator",
+        about="ssm_conv: the sum is an integer",
+        file="ssm-conv.cu",
+        old="float sumf",
+        new="int sumf",
+        unit=None,  # a new warning
+    ),
+    Fault(
+        id="pair-apart",
+        about="WMMA: the host launches four waves, the kernel is made for eight",
+        file=_WMMA,
+        old="ggml_cuda_fattn_wmma_get_nwarps(D, cols_per_block, sizeof(KQ_acc_t), "
+        "ggml_cuda_info().devices[ctx.device].cc) : nwarps",
+        new="nwarps : nwarps",
+        unit=None,  # the gate launch, LAUNCH_BLOCK_MISMATCH
+        sample=_HEAD_64,
+    ),
+]
+
+
+def _planted(text: str, fault: Fault) -> str:
+    """The file with the fault in it; device code stands beside the right line, under the guard."""
+    start = text.index(fault.after)
+    at = text.index(fault.old, start)
+    begin, end = text.rindex("\n", 0, at) + 1, text.index("\n", at) + 1
+    line = text[begin:end]
+    wrong = line.replace(fault.old, fault.new, 1)
+    if fault.id == "pair-apart":  # host code, guarded by its line
+        return text[:begin] + wrong + text[end:]
+    return f"{text[:begin]}#if {_DEVICE}\n{wrong}#else\n{line}#endif\n{text[end:]}"
+
+
+@pytest.fixture
+def planted(shipped: Subject, edited: Callable[..., Subject]) -> Callable[[Fault], Subject]:
+    """The candidate with one fault."""
+
+    def make(fault: Fault) -> Subject:
+        path = f"{CUDA}/{fault.file}"
+        text = (shipped.candidate / path).read_text("utf-8")
+        return edited(shipped, {path: _planted(text, fault).encode()}, "tile-unprune", whole=True)
+
+    return make
+
+
+def _backend_ops(sample: str | None) -> BackendOpsGate:
+    """The gate as ``verify`` runs it on the emulated GPU, on a part of its cases."""
+    own = [case for case in gate_cases(is_sample=True) if case.head_size == 64]
+    kept = [case for case in own if case.tokens == 512 or case.kv > 512 or case.gqa == 8]
+    return BackendOpsGate(machine=_GPU, is_sample=True, pattern=sample, cases=kept)
+
+
+def _codes(result: GateResult) -> list[str]:
+    return [problem.code for problem in result.problems]
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_backend_ops_notices(fault: Fault, planted: Callable[[Fault], Subject]) -> None:
+    result = _backend_ops(fault.sample).run(planted(fault))
+    assert result.verdict == "failed", result.summary
+    assert fault.code in _codes(result), [f"{one.code}: {one.message}\n{one.why}" for one in result.problems]
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault.unit is not None], ids=lambda fault: fault.id
+)
+def test_no_other_gate_does(
+    fault: Fault, planted: Callable[[Fault], Subject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = planted(fault)
+    monkeypatch.setattr(touched, "touched_units", lambda _: (f"{CUDA}/{fault.unit}",))
+    gates: tuple[Gate, ...] = (
+        IsolationGate(device_code="none"),
+        CompileGate(),
+        ResourcesGate(),
+        LaunchGate(deep=False, others=()),
+    )
+    for gate in gates:
+        result = gate.run(subject)
+        assert result.verdict == "passed", (gate.name, _codes(result), result.summary)
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+def test_without_a_fault_the_same_cases_pass(shipped: Subject) -> None:
+    result = _backend_ops("hsk=64").run(shipped)
+    assert result.verdict == "passed (emulated)", _codes(result)
+
+
+def test_the_table_of_the_documentation_has_every_fault() -> None:
+    text = (ROOT / "docs" / "gates.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| [^|]+ \| (no other|[a-z ]+) \| `(BACKEND_\w+)` \|", text, re.MULTILINE
+    )
+    assert [(name, code) for name, _, code in rows] == [(fault.id, fault.code) for fault in FAULTS]
+    assert [name for name, other, _ in rows if other == "no other"] == [
+        fault.id for fault in FAULTS if fault.unit is not None
+    ]
