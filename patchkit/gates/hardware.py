@@ -66,7 +66,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         runner: where programs run, if not here; it is taken to have the GPU.
         fresh: run gates that passed before, on the same trees and machine, once more.
         emulated: run them on the emulated GPU, though this machine may have it.
-        full: all cases, where the default on the emulated GPU is a sample.
+        full: all cases, where the default on the emulated GPU or the CPU is a sample.
     """
     not_here = {entry.name: entry.needs for entry in entries("device")}
     if no_gpu:
@@ -91,7 +91,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
             machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text, full=full
         )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
-        if machine.is_emulated:
+        if machine.is_emulated or machine.is_cpu:
             settings += ", all cases" if full else ", a sample of the cases"
         on = emulated_on(machine)
         gates += [

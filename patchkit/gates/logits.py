@@ -202,7 +202,7 @@ class LogitsGate:
             model=setup.model,
             text=setup.text,
             elsewhere=setup.elsewhere,
-            is_sample=setup.machine.is_cpu or (setup.machine.is_emulated and not setup.full),
+            is_sample=not setup.full and (setup.machine.is_cpu or setup.machine.is_emulated),
         )
 
     @property
