@@ -94,7 +94,7 @@ def test_every_kind_of_model_is_as_near_as_arithmetic_allows(cpu_subject: Subjec
     assert max(pair["baseline"]["nmse"] for pair in pairs) < 3e-3  # weights of two bits
     # Behind 32768 keys there are two paths, too, and what was written is what both of them read.
     deep = [pair["baseline"]["nmse"] for pair in pairs if pair["scene"]["name"] == "deep-32768"]
-    assert all(1e-9 < nmse < 1e-4 for nmse in deep)
+    assert all(1e-9 < nmse < 1e-3 for nmse in deep)  # the CPU's flash attention sums V in halves
     assert "qwen3next: this upstream does not know that architecture" in result.not_run
 
 
