@@ -54,6 +54,7 @@ class HardwareChoice:
     runner: str | None
     ssh_config: Path | None
     fresh: bool
+    scheduler: str | None
 
     def check(self) -> None:
         """Refuse what cannot be meant; raises HARDWARE_REFUSED."""
@@ -67,6 +68,13 @@ class HardwareChoice:
         if self.emulated and (self.backend or self.runner):
             raise UsageError(
                 "--emulated is this machine's emulated GPU, and --backend or --runner name another device",
+                code="HARDWARE_REFUSED",
+                hint="leave out one of them",
+            )
+        if self.scheduler and (self.no_gpu or self.backend or self.runner):
+            raise UsageError(
+                "--scheduler shares the work of the emulated GPU, and --no-gpu, --backend or --runner name "
+                "another device",
                 code="HARDWARE_REFUSED",
                 hint="leave out one of them",
             )
@@ -101,6 +109,7 @@ class HardwareChoice:
             fresh=self.fresh,
             emulated=self.emulated,
             full=full,
+            scheduler=self.scheduler,
         )
 
 
@@ -126,6 +135,12 @@ hardware_options = packed(
     ),
     click.option("--text", type=FOLDER, metavar="FILE", help="A text for logits to read with that model."),
     runner_options,
+    click.option(
+        "--scheduler",
+        type=TEXT,
+        metavar="tcp://HOST:PORT",
+        help="The emulated GPU's test-backend-ops on the workers of a Dask cluster that see these folders.",
+    ),
     click.option("--fresh", is_flag=True, help="Run again what passed on this very machine before."),
 )
 

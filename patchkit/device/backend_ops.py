@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
+from patchkit.base.reporter import NullReporter
 from patchkit.build.sides import BuiltSide, put_file
 from patchkit.device.program import Place, Ran, run_program
 
@@ -130,6 +134,63 @@ def run_mode(
             hint=f"see what it says with: {' '.join(ran.argv)}",
         )
     return ran
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some cases of a run, for one process of several.
+
+    ``folder`` gets its output. ``is_pinned``: on a core of its own, since ggml's CPU code waits in busy loops
+    for as many threads as it may have.
+    """
+
+    stage: Stage
+    name: str
+    cases: tuple[str, ...]
+    device: str
+    timeout_s: float
+    folder: Path
+    is_pinned: bool
+
+
+def parts_of(cases: Sequence[str], size: int = 64) -> Iterator[tuple[str, ...]]:
+    """Cut a list of cases: neighbours stay together, as they often share tables and code."""
+    for start in range(0, len(cases), size):
+        yield tuple(cases[start : start + size])
+
+
+def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran:
+    """Run its tests. Raises as :func:`run_mode`."""
+    with _core_of_its_own() if part.is_pinned else contextlib.nullcontext():
+        return run_mode(
+            part.stage,
+            "test",
+            name=part.name,
+            choice=Choice(cases=part.cases),
+            device=part.device,
+            timeout_s=part.timeout_s,
+            place=Place(folder=part.folder, reporter=NullReporter(), stop=stop),
+        )
+
+
+_taken: set[int] = set()
+_taking = threading.Lock()
+
+
+@contextlib.contextmanager
+def _core_of_its_own() -> Iterator[None]:
+    """This thread, and what it starts, on a core that no other thread of these has."""
+    allowed = os.sched_getaffinity(0)
+    with _taking:
+        core = min(allowed - _taken or allowed)
+        _taken.add(core)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+        with _taking:
+            _taken.discard(core)
 
 
 def loaded_backends(talk: str) -> tuple[tuple[str, str], ...]:

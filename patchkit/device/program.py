@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,11 +160,15 @@ def has_no_memory(stderr: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where runs keep their files, who hears about them, and on which other machine they run (None: here)."""
+    """Where runs keep their files, who hears about them, and on which other machine they run (None: here).
+
+    ``stop``, set by another thread, ends them.
+    """
 
     folder: Path
     reporter: Reporter
     elsewhere: Elsewhere | None = None
+    stop: threading.Event | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +258,15 @@ def _run(
     into: tuple[IO[bytes], IO[bytes]],
 ) -> Completed:
     if place.elsewhere is None:
-        return run_tool(argv, into=into, env=env, timeout_s=timeout_s, check=False, reporter=place.reporter)
+        return run_tool(
+            argv,
+            into=into,
+            env=env,
+            timeout_s=timeout_s,
+            check=False,
+            reporter=place.reporter,
+            stop=place.stop,
+        )
     completed = run_elsewhere(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
     for stream, data in zip(into, (completed.stdout, completed.stderr), strict=True):
         stream.write(data)

@@ -6,11 +6,14 @@ import hashlib
 import itertools
 import math
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.build.sides import BuiltSide
 from patchkit.candidate.build import (
     CandidateBuildFailed,
@@ -21,7 +24,18 @@ from patchkit.candidate.build import (
 )
 from patchkit.candidate.subject import Subject
 from patchkit.device.attention import Measured, gate_cases, run_attention
-from patchkit.device.backend_ops import Choice, Mode, Row, Stage, make_stage, parse_rows, run_mode
+from patchkit.device.backend_ops import (
+    Choice,
+    Mode,
+    Part,
+    Row,
+    Stage,
+    make_stage,
+    parse_rows,
+    parts_of,
+    run_mode,
+    run_part,
+)
 from patchkit.device.driver_build import build_driver
 from patchkit.device.program import Elsewhere, Place, Ran
 from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
@@ -71,6 +85,7 @@ class Tools:
     sides: Sides
     place: Place
     timeout_s: float
+    scheduler: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +137,7 @@ def sample_of(rows: Sequence[Row]) -> tuple[str, ...]:
         each = math.ceil(max(_FEWEST, _OTHERS // others) / len(groups))
         for cases in groups.values():
             chosen |= set(sorted(cases, key=_digest)[:each])
-    cases = list(dict.fromkeys(row.case for row in rows if row.case in chosen))
-    while sum(len(case) + 1 for case in cases) > _LONGEST_WORD:
-        del cases[7::8]
-    return tuple(cases)
+    return tuple(dict.fromkeys(row.case for row in rows if row.case in chosen))
 
 
 def _digest(text: str) -> str:
@@ -144,18 +156,18 @@ def run_ops(tools: Tools, choice: Choice) -> OpsRun:
     before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))
     if tools.machine.is_cpu:
         return _run_on_cpu(tools, after, choice)
-    old_support, old_known = _mode(tools, before, "support", "baseline", choice)
+    old_support, old_known = _support(tools, before, "baseline", choice)
     old_tests, old_rows = _tests(tools, before, "baseline", choice, len(old_known))
     try:
-        new_support, new_known = _mode(tools, after, "support", "candidate", choice)
+        new_support, new_known = _support(tools, after, "candidate", choice)
         new_tests, new_rows = _tests(tools, after, "candidate", choice, len(new_known))
     except ToolchainError as error:
         raise blame_candidate(error, BackendOpsBroken) from error
     return OpsRun(
         support=(old_known, new_known),
         tests=(old_rows, new_rows),
-        status=new_tests.status,
-        runs=(old_support, old_tests, new_support, new_tests),
+        status=max(run.status for run in new_tests),
+        runs=(old_support, *old_tests, new_support, *new_tests),
     )
 
 
@@ -170,7 +182,7 @@ def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
     support, known = _mode(tools, stage, "support", "both", choice)
     supported = _halves(known, support)
     try:
-        tests, rows = _tests(tools, stage, "both", choice, len(known))
+        (tests,), rows = _tests(tools, stage, "both", choice, len(known))
     except ToolchainError as error:
         # Whose fault it was is not in the output: what a crashed program had not written out is lost.
         _mode(tools, _stage(tools, tools.sides.before), "test", "baseline", choice)
@@ -245,18 +257,66 @@ def _mode(tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice) -> 
     return ran, rows
 
 
-def _tests(tools: Tools, stage: Stage, side: str, choice: Choice, known: int) -> tuple[Ran, tuple[Row, ...]]:
+def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
+    """What the program says of the chosen cases: there may be more of them than fit on a command line."""
+    if not choice.cases:
+        return _mode(tools, stage, "support", side, choice)
+    ran, rows = _mode(tools, stage, "support", side, Choice())
+    wanted = frozenset(choice.cases)
+    return ran, tuple(row for row in rows if row.case in wanted)
+
+
+def _tests(
+    tools: Tools, stage: Stage, side: str, choice: Choice, known: int
+) -> tuple[tuple[Ran, ...], tuple[Row, ...]]:
     """As many rows as are ``known``: what a program printed may be cut off at the end of a line."""
-    ran, rows = _mode(tools, stage, "test", side, choice)
+    if choice.cases:
+        runs = _run_parts(tools, stage, side, choice.cases)
+        rows = tuple(row for run in runs for row in parse_rows(run.text(), where=str(run.stdout)))
+    else:
+        ran, rows = _mode(tools, stage, "test", side, choice)
+        runs = (ran,)
     if len(rows) != known:
         raise ToolchainError(
             f"test-backend-ops ran {len(rows)} of {known} cases",
             code="PROGRAM_OUTPUT_GARBLED",
-            where=Location(path=str(ran.stdout)),
-            why=f"it ended with status {ran.status}; the rest of its output is missing",
+            where=Location(path=str(runs[0].stdout)),
+            why=f"it ended with status {max(run.status for run in runs)}; the rest of its output is missing",
             hint="run the command again",
         )
-    return ran, rows
+    return runs, rows
+
+
+def _run_parts(tools: Tools, stage: Stage, side: str, cases: Sequence[str]) -> tuple[Ran, ...]:
+    """The cases in several processes at once, here or on the workers of a cluster."""
+    parts = [
+        Part(
+            stage=stage,
+            name=f"test-{side}-{number}",
+            cases=some,
+            device=tools.machine.device,
+            timeout_s=tools.timeout_s,
+            folder=tools.place.folder,
+            is_pinned=tools.scheduler is None,
+        )
+        for number, some in enumerate(parts_of(cases))
+    ]
+    stop = threading.Event()
+    work = partial(run_part, stop=stop) if tools.scheduler is None else run_part
+    done: dict[str, Ran] = {}
+    with open_pool(tools.scheduler, kind="threads") as pool:
+        for part, ran in run_tasks(
+            pool,
+            work,
+            parts,
+            reporter=tools.place.reporter,
+            what=f"test-backend-ops, {side}",
+            unit="parts",
+            stop=stop,
+        ):
+            check_device(tools.machine, ran.talk(), tools.subject.archs, ran.stderr)
+            done[part.name] = ran
+    return tuple(done[part.name] for part in parts)
 
 
 def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
@@ -286,7 +346,6 @@ _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 # 524 of the 5248 that build 6900 supports: every head size and grouping, decode and batch.
 _EMULATED_SAMPLE = r"kv=(113|512),nb=(1|35),(mask=1,sinks=1|mask=0,sinks=0),.*type_K(V)?=(f16|q8_0)"
 _OTHERS, _FEWEST = 480, 6  # cases of all other operations together, and of each
-_LONGEST_WORD = 120_000  # of a command line: Linux takes 128 KiB (MAX_ARG_STRLEN)
 
 
 _WORST = 40  # cases of ours that are shown, of several hundred
@@ -386,6 +445,7 @@ class BackendOpsGate:
     timeout_s: float = _TIMEOUT_S
     elsewhere: Elsewhere | None = None
     is_sample: bool = False
+    scheduler: str | None = None
 
     @classmethod
     def make(cls, setup: DeviceSetup) -> BackendOpsGate:
@@ -396,6 +456,7 @@ class BackendOpsGate:
             elsewhere=setup.elsewhere,
             cases=gate_cases(is_sample=is_sample),
             is_sample=is_sample,
+            scheduler=setup.scheduler,
         )
 
     @property
@@ -423,7 +484,12 @@ class BackendOpsGate:
             elsewhere=self.elsewhere,
         )
         tools = Tools(
-            subject=subject, machine=self.machine, sides=sides, place=place, timeout_s=self.timeout_s
+            subject=subject,
+            machine=self.machine,
+            sides=sides,
+            place=place,
+            timeout_s=self.timeout_s,
+            scheduler=self.scheduler,
         )
         listed = list_cases(tools)
         ops = self.ops or ops_of(subject.changed_files, [row.op for row in listed])
@@ -463,10 +529,13 @@ class BackendOpsGate:
         )
 
     def _choice(self, ops: tuple[str, ...], listed: Sequence[Row]) -> Choice:
-        if self.is_sample:
-            narrowed = [row for row in listed if self.pattern is None or re.search(self.pattern, row.params)]
-            wanted = {row.case for row in _of(ops, narrowed)}
-            return Choice(cases=tuple(case for case in sample_of(_of(ops, listed)) if case in wanted))
+        if self.machine.is_emulated:
+            rows = [row for row in _of(ops, listed) if row.is_supported]
+            cases = sample_of(rows) if self.is_sample else tuple(dict.fromkeys(row.case for row in rows))
+            pattern = re.compile(self.pattern or "")
+            wanted = {row.case for row in rows if pattern.search(row.params)}
+            if wanted:
+                return Choice(cases=tuple(case for case in cases if case in wanted))
         is_default = self.pattern is None and self.machine.is_cpu and ops == (_ATTENTION,)
         return Choice(ops=ops, pattern=_CPU_SAMPLE if is_default else self.pattern)
 

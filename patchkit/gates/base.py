@@ -171,6 +171,7 @@ class DeviceSetup:
 
     ``runner`` says where programs run, ``elsewhere`` is that place when it is another machine. ``model`` and
     ``text`` are the user's. ``full``: as thorough as they can be, where the default is a sample.
+    ``scheduler``: the address of a Dask scheduler whose workers share the work of the emulated GPU.
     """
 
     machine: Machine
@@ -179,6 +180,7 @@ class DeviceSetup:
     model: Path | None = None
     text: Path | None = None
     full: bool = False
+    scheduler: str | None = None
 
 
 class Gate(Protocol):

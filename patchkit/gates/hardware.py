@@ -54,6 +54,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     fresh: bool = False,
     emulated: bool = False,
     full: bool = False,
+    scheduler: str | None = None,
 ) -> Hardware:
     """The gates for a backend; without one, for the candidate's GPU, which is emulated if it is not here.
 
@@ -67,6 +68,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         fresh: run gates that passed before, on the same trees and machine, once more.
         emulated: run them on the emulated GPU, though this machine may have it.
         full: all cases, where the default on the emulated GPU or the CPU is a sample.
+        scheduler: a Dask scheduler, for the emulated GPU.
     """
     not_here = {entry.name: entry.needs for entry in entries("device")}
     if no_gpu:
@@ -88,7 +90,13 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     else:
         place = runner or LocalRunner(reporter=NullReporter())
         setup = DeviceSetup(
-            machine=machine, runner=place, elsewhere=elsewhere, model=model, text=text, full=full
+            machine=machine,
+            runner=place,
+            elsewhere=elsewhere,
+            model=model,
+            text=text,
+            full=full,
+            scheduler=scheduler,
         )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
         if machine.is_emulated or machine.is_cpu:

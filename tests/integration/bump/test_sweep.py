@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 
 import pytest
 from command_line import process_environment
+from dask_cluster import dask_cluster
 
 from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
@@ -90,45 +86,13 @@ def test_what_cannot_be_swept_is_said(river, pins, args, code):
     assert json.loads(done.stdout)["error"]["code"] == code
 
 
-def _start(river, name, *args):
-    with (river.root / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", *args], stdout=log, stderr=log, env=process_environment(), cwd=river.root
-        )
-
-
 @pytest.mark.thorough  # that a cluster gives what processes give: tests/integration/tasks/test_cluster.py
 def test_a_cluster_gives_the_same_matrix(river, pins):
-    scheduler = _start(
-        river, "scheduler", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-        "--no-dashboard",
-    )  # fmt: skip
-    worker = None
-    try:
-        address = None
-        for _ in range(600):
-            found = re.search(rb"tcp://127\.0\.0\.1:\d+", (river.root / "scheduler.log").read_bytes())
-            if found is not None:
-                address = found[0].decode()
-                break
-            time.sleep(0.1)
-        assert address is not None, (river.root / "scheduler.log").read_text()
-        worker = _start(
-            river, "worker", "distributed.cli.dask_worker", address, "--no-dashboard", "--no-nanny",
-            "--nthreads", "1",
-        )  # fmt: skip
-        args = ["sweep", "--arch", "gfx1151", "--corpus", str(pins), "--json"]
+    args = ["sweep", "--arch", "gfx1151", "--corpus", str(pins), "--json"]
+    with dask_cluster(river.root, 1, process_environment()) as address:
         done = river.run(*args, "--scheduler", address)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == json.loads(river.run(*args).stdout)
-    finally:
-        for process in filter(None, (worker, scheduler)):
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            if process.poll() is None:
-                os.kill(process.pid, 9)
-                process.wait(30)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(river.run(*args).stdout)
 
 
 def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pins, capsys, monkeypatch):

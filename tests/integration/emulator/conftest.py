@@ -45,25 +45,32 @@ def stand_in(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @dataclass(frozen=True)
 class ProgramCompiler:
-    """Compiles .hip files of this folder for gfx1151."""
+    """Compiles .hip files of this folder."""
 
     compiler: Compiler
     factory: pytest.TempPathFactory
 
-    def __call__(self, name: str, *flags: str, which: Pass = "both") -> Path:
+    def __call__(self, name: str, *flags: str, which: Pass = "both", arch: str = "gfx1151") -> Path:
         """A program, linked to the runtime."""
         folder = self.factory.mktemp(name)
-        self._compile(name, folder / "program.o", which, *flags)
+        self._compile(name, folder / "program.o", which, arch, *flags)
         link = [*cxx_of(self.compiler.toolchain), "program.o", f"-L{build_stub(self.compiler)}"]
         subprocess.run([*link, "-lamdhip64", "-pthread", "-o", name], cwd=folder, check=True)
         return folder / name
 
-    def device(self, name: str, output: Path, *flags: str) -> None:
-        """Device code alone."""
-        self._compile(name, output, "device", *flags)
+    def bare(self, name: str, unit: str, *flags: str) -> Path:
+        """A program whose device code is that of a unit, wherever the runtime is told to look for it."""
+        marker = self.factory.mktemp("marker") / "marker"
+        marker.write_text(f"PATCHKIT-UNIT\n{unit}\n", "utf-8")
+        embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(marker))
+        return self(name, *embed, *flags, which="host")
 
-    def _compile(self, name: str, output: Path, which: Pass, *flags: str) -> None:
-        common = hip_flags(self.compiler.toolchain, "gfx1151", which=which)
+    def device(self, name: str, output: Path, *flags: str, arch: str = "gfx1151") -> None:
+        """Device code alone."""
+        self._compile(name, output, "device", arch, *flags)
+
+    def _compile(self, name: str, output: Path, which: Pass, arch: str, *flags: str) -> None:
+        common = hip_flags(self.compiler.toolchain, arch, which=which)
         argv = [str(self.compiler.toolchain.clang), *common, "-O1", *flags]
         subprocess.run([*argv, "-c", str(_HERE / f"{name}.hip"), "-o", str(output)], check=True)
 
@@ -74,8 +81,8 @@ def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory
     return ProgramCompiler(compiler, tmp_path_factory)
 
 
-def _device(checkout: Path) -> PlayedDevice:
-    return replace(device_of(load_profile(checkout / "arch_profiles", "gfx1151")), memory_bytes=2**34)
+def _device(checkout: Path, arch: str) -> PlayedDevice:
+    return replace(device_of(load_profile(checkout / "arch_profiles", arch)), memory_bytes=2**34)
 
 
 def _run(
@@ -92,7 +99,7 @@ def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) 
 
     Settings are further variables, None takes one away.
     """
-    (tmp_path / "device").write_text(device_text(_device(checkout)), "utf-8")
+    (tmp_path / "device").write_text(device_text(_device(checkout, "gfx1151")), "utf-8")
     given = {
         "PATH": os.environ["PATH"],
         "LD_LIBRARY_PATH": str(build_stub(compiler)),
@@ -104,7 +111,11 @@ def execute(compiler: Compiler, stand_in: Path, checkout: Path, tmp_path: Path) 
 
 @pytest.fixture
 def emulate(compiler: Compiler, checkout: Path, tmp_path: Path) -> Run:
-    """Runs a program on the emulated GPU. Settings as for ``execute``."""
-    gpu = emulated_gpu(_device(checkout), compiler)
-    given = {"PATH": os.environ["PATH"], **gpu.environment(tmp_path, EmulationOptions())}
-    return lambda program, *arguments, **settings: _run(program, arguments, {**given, **settings})
+    """Runs a program on an emulated GPU. Settings as for ``execute``."""
+
+    def run(program: Path, *arguments: str, arch: str = "gfx1151", **settings: str | None):
+        gpu = emulated_gpu(_device(checkout, arch), compiler)
+        given = {"PATH": os.environ["PATH"], **gpu.environment(tmp_path, EmulationOptions())}
+        return _run(program, arguments, {**given, **settings})
+
+    return run

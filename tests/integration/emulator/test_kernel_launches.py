@@ -303,12 +303,9 @@ def test_an_emulator_that_cannot_be_used_ends_the_process_and_says_why(program, 
 
 
 @pytest.fixture(scope="module")
-def bare_program(compile_program, tmp_path_factory) -> Path:
+def bare_program(compile_program) -> Path:
     """The program with the marker of a unit where its device code would be."""
-    marker = tmp_path_factory.mktemp("marker") / "marker"
-    marker.write_text("PATCHKIT-UNIT\nsome/unit.cu\n", "utf-8")
-    embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(marker))
-    return compile_program("kernel_launches", *embed, which="host")
+    return compile_program.bare("kernel_launches", "some/unit.cu")
 
 
 def test_code_of_a_unit_is_found_in_the_folder_of_units(bare_program, execute, images, tmp_path):

@@ -1,0 +1,62 @@
+"""Gates on the emulated GPU, on the candidate that the series gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dask_cluster import dask_cluster
+from gate_subject import subject_for
+
+from patchkit.build.toolchain import Toolchain
+from patchkit.candidate.build import Machine
+from patchkit.candidate.subject import Subject
+from patchkit.device.attention import gate_cases
+from patchkit.gates.backend_ops import BackendOpsEvidence, BackendOpsGate
+from patchkit.series.folder import SeriesDir
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+# A hundred and more: two processes.
+OPS = BackendOpsGate(
+    machine=Machine(backend="hip", emulates="gfx1151"),
+    pattern="hsk=64,",
+    cases=[case for case in gate_cases(is_sample=True) if case.head_size == 64][:3],
+    is_sample=True,
+)
+
+
+@pytest.fixture(scope="module")
+def subject(gates_cache: Path, hip_toolchain: Toolchain) -> Subject:
+    """The series as it is."""
+    return subject_for(SeriesDir(root=ROOT, origin="checkout"), gates_cache, hip_toolchain, ["gfx1151"])
+
+
+def _counts(evidence: object) -> tuple[int, ...]:
+    assert isinstance(evidence, BackendOpsEvidence)
+    return (
+        evidence.tests_run,
+        evidence.tests_passed,
+        evidence.baseline_tests_run,
+        evidence.baseline_tests_passed,
+    )
+
+
+def test_backend_ops_passes_and_says_where(subject: Subject) -> None:
+    result = OPS.run(subject)
+    assert result.verdict == "passed (emulated)", result.problems
+    run, passed, *baseline = _counts(result.evidence)
+    assert run == passed > 64
+    assert baseline == [run, passed]
+    assert "the GPU itself did not run it: gfx1151 was emulated" in result.not_run
+    assert any("a sample ran (--full runs all)" in text for text in result.not_run)
+
+
+@pytest.mark.thorough
+def test_two_workers_of_a_cluster_give_the_same(subject: Subject, tmp_path: Path) -> None:
+    with dask_cluster(tmp_path, workers=2) as address:
+        shared = replace(OPS, scheduler=address).run(subject)
+    assert shared.verdict == "passed (emulated)", shared.problems
+    assert _counts(shared.evidence) == _counts(OPS.run(subject).evidence)

@@ -1,0 +1,169 @@
+"""Upstream's kernels, unpatched, on the emulated gfx1151: docs/emulated-operations.md says what is right."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from patchkit.base.reporter import NullReporter
+from patchkit.build.compiler import open_compiler
+from patchkit.build.toolchain import Toolchain
+from patchkit.build.tree import export_tree
+from patchkit.build.units import SourceTree
+from patchkit.device.backend_ops import Choice, Row, parse_rows
+from patchkit.gates.backend_ops import sample_of
+from patchkit.gpu.device import device_of
+from patchkit.gpu.emulator import DeviceUnits, EmulationOptions, emulated_gpu
+from patchkit.gpu.runtime import build_backend
+from patchkit.series.lock import load_lock
+from patchkit.series.profile import load_profile
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+
+ROOT = Path(__file__).resolve().parents[2]
+_ARCH = "gfx1151"
+_CASES = 8  # of an operation, here
+_HEADING = re.compile(r"^## Build (\d+)$", re.MULTILINE)
+_OPERATION = re.compile(r"^\| ([A-Z0-9_]+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
+_EXCEPTION = re.compile(r"^\| `([A-Z0-9_]+)\((.*)\)` \| (\d+) \| ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A row of the page: how many cases the backend supports, were run and were right.
+
+    ``wrong`` are patterns over the variables of those that are not.
+    """
+
+    name: str
+    supported: int
+    run: int
+    right: int
+    wrong: tuple[str, ...]
+
+
+@cache
+def operations() -> dict[int, tuple[Operation, ...]]:
+    """What the page says, by build."""
+    text = (ROOT / "docs" / "emulated-operations.md").read_text("utf-8")
+    parts = _HEADING.split(text)[1:]
+    return {int(build): tuple(_read(part)) for build, part in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _read(text: str) -> Iterator[Operation]:
+    wrong = [(found[1], found[2].replace(r"\|", "|")) for found in _EXCEPTION.finditer(text)]
+    for found in _OPERATION.finditer(text):
+        patterns = tuple(pattern for name, pattern in wrong if name == found[1])
+        yield Operation(found[1], int(found[2]), int(found[3]), int(found[4]), patterns)
+
+
+ROWS = [(build, operation) for build, found in operations().items() for operation in found]
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A build of upstream's test-backend-ops whose kernels run on the emulated GPU."""
+
+    program: Path
+    environment: dict[str, str]
+
+    def __call__(self, mode: str, choice: Choice) -> tuple[Row, ...]:
+        """Its table."""
+        argv = [str(self.program), mode, *choice.words, "-b", "ROCm0", "--output", "csv"]
+        done = subprocess.run(
+            argv, env=self.environment, capture_output=True, text=True, check=False, timeout=1800
+        )
+        assert done.returncode in {0, 1}, done.stderr[-2000:]
+        return parse_rows(done.stdout, where=mode)
+
+
+@pytest.fixture(scope="module")
+def upstream(
+    hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[int], Upstream]]:
+    """Builds a tree's host code; its kernels when they are launched."""
+    compiler = open_compiler(hip_toolchain, gates_cache, NullReporter())
+    pins = load_lock(Path(__file__).with_name("corpus.toml"))
+    profile = load_profile(ROOT / "arch_profiles", _ARCH)
+    gpu = emulated_gpu(device_of(profile), compiler)
+    served = []
+
+    @cache
+    def make(build: int) -> Upstream:
+        store = open_cache(gates_cache)
+        commit = obtain(pins.pin(build), cache=store, reporter=compiler.reporter)
+        repository = store.peek(compiler.reporter)
+        assert repository is not None
+        tree = SourceTree(export_tree(repository, commit, gates_cache / "trees").root)
+        backend = build_backend(tree, compiler, _ARCH)
+        folder = tmp_path_factory.mktemp(f"b{build}")
+        units = DeviceUnits(tree, _ARCH, compiler, folder / "units").served()
+        served.append(units)
+        variables = gpu.environment(folder, EmulationOptions())
+        variables["LD_LIBRARY_PATH"] += f":{backend.programs.folder}"
+        return Upstream(
+            program=backend.programs.folder / "test-backend-ops",
+            environment={
+                "PATH": os.environ["PATH"],
+                "GGML_BACKEND_PATH": str(backend.library.path),
+                "GGML_CUDA_DISABLE_GRAPHS": "1",
+                **variables,
+                **units.__enter__(),
+            },
+        )
+
+    yield make
+    for units in served:
+        units.__exit__(None, None, None)
+
+
+def test_the_page_adds_up() -> None:
+    assert set(operations()) == {6900, 9538, 11549}
+    for build, operation in ROWS:
+        assert operation.right <= operation.run <= operation.supported, (build, operation.name)
+        assert bool(operation.wrong) == (operation.right < operation.run), (build, operation.name)
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+@pytest.mark.parametrize("build", list(operations()))
+def test_the_page_names_every_operation(build: int, upstream: Callable[[int], Upstream]) -> None:
+    cases: dict[str, set[str]] = {}
+    for row in upstream(build)("support", Choice()):
+        cases.setdefault(row.op, set()).update([row.case] if row.is_supported else [])
+    expected = {name: len(found) for name, found in cases.items() if found}
+    assert {one.name: one.supported for one in operations()[build]} == expected
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("build", "operation"), ROWS, ids=[f"b{build}-{operation.name}" for build, operation in ROWS]
+)
+def test_operations_are_right_but_for_those_it_names(
+    build: int, operation: Operation, upstream: Callable[[int], Upstream]
+) -> None:
+    program = upstream(build)
+    listed = program("support", Choice(ops=(operation.name,)))
+    for row in program("test", Choice(cases=_chosen(listed, operation))):
+        is_named = any(re.search(pattern, row.params) for pattern in operation.wrong)
+        assert row.has_passed != is_named, (row.case, row.said, row.error)
+
+
+def _chosen(listed: Sequence[Row], operation: Operation) -> tuple[str, ...]:
+    """Some of the right ones and one of each wrong kind."""
+    wrong = [
+        next(row.case for row in listed if row.is_supported and re.search(pattern, row.params))
+        for pattern in operation.wrong
+    ]
+    named = {row.case for row in listed for pattern in operation.wrong if re.search(pattern, row.params)}
+    right = [case for case in sample_of(listed) if case not in named]
+    return (*right[:: max(1, len(right) // _CASES)], *wrong)
