@@ -39,7 +39,10 @@ class _Model(BaseModel):
 
 
 class Scene(_Model):
-    """``tokens`` of the prompt and ``steps`` after it, per sequence; ``flash`` is flash attention."""
+    """``tokens`` of the prompt and ``steps`` after it, per sequence; ``flash`` is flash attention.
+
+    Before the prompt stand ``depth`` tokens whose keys and values are random numbers that nobody computed.
+    """
 
     name: str
     tokens: int
@@ -51,6 +54,7 @@ class Scene(_Model):
     ubatch: int = _UBATCH
     steps: int = _STEPS
     stride: int = _STRIDE
+    depth: int = 0
 
     def words(self, device: str) -> list[str]:
         """The arguments of the driver."""
@@ -66,6 +70,7 @@ class Scene(_Model):
             f"unified={self.is_unified:d}",
             f"stride={self.stride}",
             f"threads={_THREADS}",
+            f"depth={self.depth}",
         ]
 
     def as_reference(self) -> Scene:

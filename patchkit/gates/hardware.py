@@ -67,7 +67,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         runner: where programs run, if not here; it is taken to have the GPU.
         fresh: run gates that passed before, on the same trees and machine, once more.
         emulated: run them on the emulated GPU, though this machine may have it.
-        full: all cases, where the default on the emulated GPU is a sample.
+        full: all cases, where the default on the emulated GPU or the CPU is a sample.
         scheduler: a Dask scheduler, for the emulated GPU.
     """
     not_here = {entry.name: entry.needs for entry in entries("device")}
@@ -99,7 +99,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
             scheduler=scheduler,
         )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
-        if machine.is_emulated:
+        if machine.is_emulated or machine.is_cpu:
             settings += ", all cases" if full else ", a sample of the cases"
         on = emulated_on(machine)
         gates += [

@@ -1,16 +1,16 @@
-"""A small language model that patchkit writes itself, so that llama-bench has something to run."""
+"""Small language models that patchkit writes itself, so that there is something to run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from itertools import cycle
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.gguf import GgufError, load_gguf
 from patchkit.base.reporter import Reporter
 from patchkit.build.store import Store, key_of
+from patchkit.gpu.random_tensors import RandomTensors
 
 
 def head_size_of(path: Path) -> int | None:
@@ -43,22 +43,60 @@ if TYPE_CHECKING:
     import gguf
 
 _FORMAT = 1  # of the file; a change makes every old one unknown
-_SEED = 6900
-_CONTEXT = 2**17 + 2**12  # tokens: the deepest run of the gate and some room
-_EPSILON = 1e-5
-_LOOKED_UP = "token_embd"  # no matrix is multiplied by it
+SEED = 6900
+CONTEXT = 2**17 + 2**12  # tokens: the deepest run of the gate and some room
+EPSILON = 1e-5
+CLASSES = 8  # of tokens, by which they are given to experts
+_GAP = 0.5  # between the logits of experts, before the token is scaled
+_ALWAYS = ("head_size", "heads", "kv_heads", "layers", "vocabulary")  # part of every file's key
 _SPREAD = 0.02  # standard deviation of weights, as models are initialised
+
+
+class Model(Protocol):
+    """What can be written as a GGUF file."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        ...
+
+    @property
+    def architecture(self) -> str:
+        """What llama.cpp calls its kind."""
+        ...
+
+    @property
+    def shape(self) -> dict[str, object]:
+        """All that its file depends on."""
+        ...
+
+    def write(self, path: Path) -> None:
+        """Write its file."""
+        ...
+
+
+def model_file(model: Model, cache_root: Path, reporter: Reporter) -> Path:
+    """The GGUF file of a model, written once. Raises CacheError when the disk refuses."""
+    store = Store(root=cache_root / "recorder" / "models")
+    key = key_of({"format": _FORMAT, "seed": SEED, **model.shape})
+
+    def fill(folder: Path) -> None:
+        reporter.step(f"writing {model.name}.gguf")
+        model.write(folder / "model.gguf")
+
+    return store.obtain(key, fill) / "model.gguf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallModel:
-    """Its shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each.
+    """Llama's shape. ``heads`` query heads share ``kv_heads`` KV heads of ``head_size`` values each.
 
     ``spread`` is the standard deviation of its weights: with larger ones few keys dominate attention. With
     ``reads_bytes`` its vocabulary is the 256 bytes and three marks, so that it can be given any text. With
-    ``weights``, names of quantizations as gguf has them, its matrices have these types in turn and are all
-    zeros: something to launch kernels for, nothing to compute with. Its feed-forward layers are ``widening``
-    times as wide as the rest.
+    ``weights``, names of types as gguf has them, its matrices have these in turn: all zeros, something to
+    launch kernels for, or with ``is_filled`` numbers to compute with. Its feed-forward layers are
+    ``widening`` times as wide as the rest; with ``experts`` each has so many, ``experts_used`` of them for
+    a token.
     """
 
     head_size: int
@@ -70,89 +108,96 @@ class SmallModel:
     reads_bytes: bool = False
     weights: tuple[str, ...] = ()
     widening: int = 1
+    is_filled: bool = False
+    experts: int = 0
+    experts_used: int = 0
 
     @property
     def name(self) -> str:
         """What it is called in reports."""
         types = "".join(f"-{name.lower()}" for name in self.weights)
-        return f"llama-d{self.head_size}-gqa{self.heads // self.kv_heads}{types}"
+        experts = f"-moe{self.experts}of{self.experts_used}" if self.experts else ""
+        return f"llama-d{self.head_size}-gqa{self.heads // self.kv_heads}{experts}{types}"
+
+    @property
+    def architecture(self) -> str:
+        """What llama.cpp calls its kind."""
+        return "llama"
 
     @property
     def width(self) -> int:
         """Values per token."""
         return self.heads * self.head_size
 
+    @property
+    def shape(self) -> dict[str, object]:
+        """All that its file depends on; what is as usual is left out: older files keep their names."""
+        usual = {field.name: field.default for field in fields(self) if field.name not in _ALWAYS}
+        return {name: value for name, value in asdict(self).items() if usual.get(name, _ALWAYS) != value}
 
-def model_file(model: SmallModel, cache_root: Path, reporter: Reporter) -> Path:
-    """The GGUF file of a model, written once. Raises CacheError when the disk refuses."""
-    store = Store(root=cache_root / "recorder" / "models")
-    shape = asdict(model)
-    if model.spread == _SPREAD:
-        del shape["spread"]  # files of the usual kind keep the names they had
-    if not model.reads_bytes:
-        del shape["reads_bytes"]
-    if not model.weights:
-        del shape["weights"]
-    if model.widening == 1:
-        del shape["widening"]
-    key = key_of({"format": _FORMAT, "seed": _SEED, **shape})
+    def write(self, path: Path) -> None:
+        """Write its file."""
+        import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
 
-    def fill(folder: Path) -> None:
-        reporter.step(f"writing {model.name}.gguf")
-        _write(model, folder / "model.gguf")
+        writer = gguf.GGUFWriter(path, self.architecture)
+        writer.add_name(self.name)
+        writer.add_block_count(self.layers)
+        writer.add_context_length(CONTEXT)
+        writer.add_embedding_length(self.width)
+        writer.add_feed_forward_length(self.width * self.widening)
+        writer.add_head_count(self.heads)
+        writer.add_head_count_kv(self.kv_heads)
+        writer.add_key_length(self.head_size)
+        writer.add_value_length(self.head_size)
+        writer.add_layer_norm_rms_eps(EPSILON)
+        writer.add_rope_dimension_count(self.head_size)
+        writer.add_vocab_size(self.vocabulary)
+        if self.experts:
+            writer.add_expert_count(self.experts)
+            writer.add_expert_used_count(self.experts_used)
+        _write_vocabulary(self, writer)
+        self._write_tensors(writer)
+        close_model(writer)
 
-    return store.obtain(key, fill) / "model.gguf"
+    def _write_tensors(self, writer: gguf.GGUFWriter) -> None:
+        kv_width = self.kv_heads * self.head_size
+        tensors = RandomTensors(
+            writer, seed=SEED, spread=self.spread, types=self.weights, are_zeros=not self.is_filled
+        )
+        classes = CLASSES if self.experts else 0
+        tensors.embeddings("token_embd.weight", self.vocabulary, self.width, classes=classes)
+        for layer in range(self.layers):
+            block = f"blk.{layer}"
+            tensors.ones(f"{block}.attn_norm.weight", self.width)
+            tensors.matrix(f"{block}.attn_q.weight", self.width, self.width)
+            tensors.matrix(f"{block}.attn_k.weight", kv_width, self.width)
+            tensors.matrix(f"{block}.attn_v.weight", kv_width, self.width)
+            tensors.matrix(f"{block}.attn_output.weight", self.width, self.width, zeros=classes)
+            tensors.ones(f"{block}.ffn_norm.weight", self.width)
+            write_feed_forward(
+                tensors, block, width=self.width, inner=self.width * self.widening, experts=self.experts
+            )
+        tensors.ones("output_norm.weight", self.width)
+        tensors.matrix("output.weight", self.vocabulary, self.width)
 
 
-def _write(model: SmallModel, path: Path) -> None:
-    import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
-    import numpy as np  # noqa: PLC0415
+def write_feed_forward(tensors: RandomTensors, block: str, *, width: int, inner: int, experts: int) -> None:
+    """A gated feed-forward layer, or one per expert.
 
-    random = np.random.default_rng(_SEED)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(model.name)
-    writer.add_block_count(model.layers)
-    writer.add_context_length(_CONTEXT)
-    writer.add_embedding_length(model.width)
-    writer.add_feed_forward_length(model.width * model.widening)
-    writer.add_head_count(model.heads)
-    writer.add_head_count_kv(model.kv_heads)
-    writer.add_key_length(model.head_size)
-    writer.add_value_length(model.head_size)
-    writer.add_layer_norm_rms_eps(_EPSILON)
-    writer.add_rope_dimension_count(model.head_size)
-    writer.add_vocab_size(model.vocabulary)
-    _write_vocabulary(model, writer)
+    Which experts a token gets depends on its class alone, for which a few values of every token are kept.
+    """
+    many = (experts,) if experts else ()
+    kind = "_exps" if experts else ""
+    classes = CLASSES if experts else 0
+    if experts:
+        tensors.routes(f"{block}.ffn_gate_inp.weight", experts, width, classes=classes, gap=_GAP)
+    tensors.matrix(f"{block}.ffn_gate{kind}.weight", *many, inner, width)
+    tensors.matrix(f"{block}.ffn_up{kind}.weight", *many, inner, width)
+    tensors.matrix(f"{block}.ffn_down{kind}.weight", *many, width, inner, zeros=classes)
 
-    types = cycle([gguf.GGMLQuantizationType[name] for name in model.weights])
 
-    def weight(name: str, rows: int, columns: int) -> None:
-        if model.weights and not name.startswith(_LOOKED_UP):
-            kind = next(types)
-            block, size = gguf.GGML_QUANT_SIZES[kind]
-            zeros = np.zeros((rows, columns // block * size), dtype=np.uint8)
-            writer.add_tensor(name, zeros, raw_dtype=kind)
-            return
-        values = random.standard_normal((rows, columns), dtype=np.float32) * model.spread
-        writer.add_tensor(name, values.astype(np.float16))
-
-    def norm(name: str) -> None:
-        writer.add_tensor(name, np.ones(model.width, dtype=np.float32))
-
-    kv_width = model.kv_heads * model.head_size
-    weight("token_embd.weight", model.vocabulary, model.width)
-    for layer in range(model.layers):
-        norm(f"blk.{layer}.attn_norm.weight")
-        weight(f"blk.{layer}.attn_q.weight", model.width, model.width)
-        weight(f"blk.{layer}.attn_k.weight", kv_width, model.width)
-        weight(f"blk.{layer}.attn_v.weight", kv_width, model.width)
-        weight(f"blk.{layer}.attn_output.weight", model.width, model.width)
-        norm(f"blk.{layer}.ffn_norm.weight")
-        weight(f"blk.{layer}.ffn_gate.weight", model.width * model.widening, model.width)
-        weight(f"blk.{layer}.ffn_up.weight", model.width * model.widening, model.width)
-        weight(f"blk.{layer}.ffn_down.weight", model.width, model.width * model.widening)
-    norm("output_norm.weight")
-    weight("output.weight", model.vocabulary, model.width)
+def close_model(writer: gguf.GGUFWriter) -> None:
+    """Write what was added."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

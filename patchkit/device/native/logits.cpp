@@ -7,7 +7,8 @@
 // flash (0/1: flash attention), type_k type_v (ggml type names), tokens (of the prompt, per sequence), steps
 // (tokens generated after it, one at a time), ubatch (tokens per physical batch), sequences (their tokens
 // alternate in the batch), unified (0/1: one KV buffer for all sequences), stride (every which row of the prompt
-// is kept; the last and all generated ones always are), threads.
+// is kept; the last and all generated ones always are), threads, depth (tokens before the prompt, of one sequence,
+// that are never computed: their keys and values are random numbers which are written into the KV cache).
 // The tokens are the same for every run of a vocabulary. OUT gets "PKLG", two uint32 (rows, vocabulary) and the
 // rows as float32. compare prints one line:
 //   rows=N vocabulary=V nmse=X worst=Y at=ROW kl=K kl_worst=L same_top=N finite=0/1
@@ -150,11 +151,15 @@ llama_token token_at(uint32_t vocabulary, int sequence, int position) {
     return llama_token(x % vocabulary);
 }
 
-void decode(llama_context * ctx, const llama_batch & batch, table & kept) {
+void decode(llama_context * ctx, const llama_batch & batch) {
     const int status = llama_decode(ctx, batch);
     if (status != 0) {
         refuse("llama_decode gave " + std::to_string(status), 3);
     }
+}
+
+void decode(llama_context * ctx, const llama_batch & batch, table & kept) {
+    decode(ctx, batch);
     for (int i = 0; i < batch.n_tokens; ++i) {
         if (batch.logits[i] != 0) {
             const float * row = llama_get_logits_ith(ctx, i);
@@ -175,6 +180,89 @@ void add(llama_batch & batch, uint32_t vocabulary, int sequence, int position, b
     batch.logits[i]        = keep ? 1 : 0;
 }
 
+// A KV cache filled directly. Which cells are taken is kept by llama.cpp, in a form that differs between builds.
+// So a few cells are computed, copied as a state, moved to later positions and given to the first sequence until
+// there are enough. Then what they hold is written over, in the tensors that the graph reads.
+
+constexpr int   chunk = 64;     // cells that are computed once and copied
+constexpr float spread = 1.5f;  // of keys and values: with queries of these models few of the keys dominate
+
+bool is_cache(const ggml_tensor * tensor) {
+    return tensor != nullptr && tensor->op == GGML_OP_NONE &&
+           (std::strncmp(tensor->name, "cache_k", 7) == 0 || std::strncmp(tensor->name, "cache_v", 7) == 0);
+}
+
+bool see(ggml_tensor * node, bool ask, void * seen) {
+    for (ggml_tensor * source : node->src) {
+        ggml_tensor * base = source != nullptr && source->view_src != nullptr ? source->view_src : source;
+        if (is_cache(base)) {
+            (*static_cast<std::map<std::string, ggml_tensor *> *>(seen))[base->name] = base;
+        }
+    }
+    return !ask;  // no node's values are wanted
+}
+
+// Of a normal distribution, nearly; the same for a place of a tensor wherever it is stored.
+float random_value(uint64_t tensor, uint64_t cell, uint64_t column) {
+    uint64_t x = (tensor * 0x9E3779B97F4A7C15ull + cell) * 0xBF58476D1CE4E5B9ull + column;
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9ull;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EBull;
+    x ^= x >> 31;
+    const int sum = int(x & 0xFFFF) + int(x >> 16 & 0xFFFF) + int(x >> 32 & 0xFFFF) + int(x >> 48) - 2 * 0xFFFF;
+    return float(sum) * (spread * 1.7320508f / 0xFFFF);
+}
+
+// Without flash attention the cells of a V cache lie side by side, one row per column.
+void fill(ggml_tensor * tensor, uint64_t number, bool is_transposed) {
+    const int64_t      width = tensor->ne[0], cells = ggml_nelements(tensor) / width;
+    std::vector<float> values(size_t(width * cells));
+    for (int64_t cell = 0; cell < cells; ++cell) {
+        for (int64_t column = 0; column < width; ++column) {
+            values[size_t(is_transposed ? column * cells + cell : cell * width + column)] =
+                random_value(number, uint64_t(cell), uint64_t(column));
+        }
+    }
+    std::vector<uint8_t> bytes(ggml_nbytes(tensor));
+    ggml_quantize_chunk(tensor->type, values.data(), bytes.data(), 0, cells, width, nullptr);
+    ggml_backend_tensor_set(tensor, bytes.data(), 0, bytes.size());
+}
+
+void fill_cache(llama_context * ctx, const settings & s, uint32_t vocabulary, int depth,
+                const std::map<std::string, ggml_tensor *> & seen) {
+    llama_memory_t memory = llama_get_memory(ctx);
+    llama_batch    batch  = llama_batch_init(chunk, 0, 1);
+    for (int position = 0; position < chunk; ++position) {
+        add(batch, vocabulary, 0, position, false);
+    }
+    decode(ctx, batch);
+    std::vector<uint8_t> state(llama_state_seq_get_size(ctx, 0));
+    if (state.empty() || llama_state_seq_get_data(ctx, state.data(), state.size(), 0) == 0) {
+        refuse("the state of a sequence cannot be read", 3);
+    }
+    for (int first = chunk; first < depth; first += chunk) {
+        if (llama_state_seq_set_data(ctx, state.data(), state.size(), 1) == 0) {
+            refuse("the state of a sequence cannot be copied", 3);
+        }
+        llama_memory_seq_add(memory, 1, 0, -1, first);
+        llama_memory_seq_cp(memory, 1, 0, -1, -1);
+        llama_memory_seq_rm(memory, 1, -1, -1);
+    }
+    batch.n_tokens = 0;
+    add(batch, vocabulary, 0, depth, false);  // the keys that moved are turned now, and not after they are filled
+    decode(ctx, batch);
+    llama_memory_seq_rm(memory, 0, depth, -1);
+    llama_batch_free(batch);
+    if (seen.empty() || llama_memory_seq_pos_max(memory, 0) != depth - 1) {
+        refuse("the model has no KV cache that can be filled", 3);
+    }
+    uint64_t number = 0;
+    for (const auto & [name, tensor] : seen) {
+        fill(tensor, ++number, s.number("flash") == 0 && name.compare(0, 7, "cache_v") == 0);
+    }
+}
+
 void run(const char * backends, const char * path, const char * out, const settings & s) {
     ggml_backend_load_all_from_path(backends);  // says which GPUs there are: the caller looks for that
     llama_log_set(quiet, nullptr);
@@ -188,32 +276,45 @@ void run(const char * backends, const char * path, const char * out, const setti
         refuse(std::string("cannot load the model ") + path, 3);
     }
     const int sequences = s.number("sequences"), tokens = s.number("tokens"), steps = s.number("steps");
+    const int depth     = s.number("depth");
+    if (depth % chunk != 0 || (depth > 0 && sequences > 1)) {
+        refuse("depth is for one sequence, in steps of " + std::to_string(chunk));
+    }
+    std::map<std::string, ggml_tensor *> caches;
     llama_context_params of_context = llama_context_default_params();
-    of_context.n_ctx                = uint32_t((tokens + steps + 255) / 256 * 256 * sequences);
-    of_context.n_batch              = uint32_t(tokens * sequences);
+    of_context.n_ctx                = uint32_t((depth + tokens + steps + 255) / 256 * 256 * sequences);
+    of_context.n_batch              = uint32_t(std::max(tokens * sequences, chunk));
     of_context.n_ubatch             = uint32_t(s.number("ubatch"));
-    of_context.n_seq_max            = uint32_t(sequences);
+    of_context.n_seq_max            = uint32_t(depth > 0 ? 2 : sequences);  // the second one is for copies
     of_context.n_threads            = s.number("threads");
     of_context.n_threads_batch      = s.number("threads");
     of_context.type_k               = s.type("type_k");
     of_context.type_v               = s.type("type_v");
-    of_context.kv_unified           = s.number("unified") != 0;
+    of_context.kv_unified           = depth > 0 || s.number("unified") != 0;
     of_context.flash_attn_type      = s.number("flash") != 0 ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    llama_context * ctx             = llama_init_from_model(model, of_context);
+    if (depth > 0) {
+        of_context.cb_eval           = see;
+        of_context.cb_eval_user_data = &caches;
+    }
+    llama_context * ctx = llama_init_from_model(model, of_context);
     if (ctx == nullptr) {
         refuse("the model gives no context with these settings", 3);
     }
     table kept;
     kept.vocabulary   = uint32_t(llama_vocab_n_tokens(llama_model_get_vocab(model)));
+    if (depth > 0) {
+        fill_cache(ctx, s, kept.vocabulary, depth, caches);
+    }
     llama_batch batch = llama_batch_init(tokens * sequences, 0, 1);
-    const int   step  = std::max(1, s.number("stride"));
-    for (int position = 0; position < tokens; ++position) {
+    const int   step  = std::max(1, s.number("stride")), last = depth + tokens - 1;
+    for (int position = depth; position <= last; ++position) {
         for (int sequence = 0; sequence < sequences; ++sequence) {
-            add(batch, kept.vocabulary, sequence, position, position % step == step - 1 || position == tokens - 1);
+            add(batch, kept.vocabulary, sequence, position,
+                (position - depth) % step == step - 1 || position == last);
         }
     }
     decode(ctx, batch, kept);
-    for (int position = tokens; position < tokens + steps; ++position) {
+    for (int position = last + 1; position <= last + steps; ++position) {
         batch.n_tokens = 0;
         for (int sequence = 0; sequence < sequences; ++sequence) {
             add(batch, kept.vocabulary, sequence, position, true);

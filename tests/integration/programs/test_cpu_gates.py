@@ -15,6 +15,7 @@ from patchkit.device.attention import gate_cases
 from patchkit.device.logits import scenes
 from patchkit.gates.backend_ops import BackendOpsGate
 from patchkit.gates.logits import LogitsGate
+from patchkit.gates.logits_scenes import Group, groups
 from patchkit.gpu.models import SmallModel, model_file
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
@@ -34,11 +35,20 @@ OPS = BackendOpsGate(
         if case.head_size == 64 and case.kv == 4096 and case.tokens in {1, 33} and case.gqa == 4
     ],
 )
+LLAMA = SmallModel(head_size=64, heads=8, kv_heads=2, spread=0.08)
 LOGITS = LogitsGate(
     machine=Machine(backend="cpu"),
-    models=(SmallModel(head_size=64, heads=8, kv_heads=2, spread=0.08),),
-    scenes=[scene for scene in scenes() if scene.name in {"long-f16", "two-q8_0"}],
+    groups=(
+        Group(
+            kind="attention",
+            models=(LLAMA,),
+            scenes=tuple(scene for scene in scenes() if scene.name in {"long-f16", "two-q8_0"}),
+        ),
+    ),
 )
+# Where a half of a quantized V is read back, of which the path for halves knows nothing.
+QUANTIZED_V = "v_to_float(v_data, V32, DV);"
+QUANTIZED_V_OFF = QUANTIZED_V + "\n                    if (ic % 64 == 63) { V32[0] = 0.0f; }"
 
 
 def test_both_sides_share_what_no_patch_changes(cpu_subject: Subject) -> None:
@@ -73,6 +83,29 @@ def test_the_shipped_candidate_passes_logits(cpu_subject: Subject) -> None:
     }
     assert 1e-9 < distances["long-f16"] < 1e-4  # against the path without flash attention
     assert distances["two-q8_0"] == 0.0  # against itself: there is no other path
+
+
+def test_every_kind_of_model_is_as_near_as_arithmetic_allows(cpu_subject: Subject) -> None:
+    kinds = tuple(group for group in groups() if group.kind != "attention")
+    result = replace(LOGITS, groups=kinds).run(cpu_subject)
+    assert result.verdict == "passed", result.problems
+    pairs = result.as_json()["evidence"]["scenes"]
+    assert {pair["model"] for pair in pairs} >= {"mamba", "mamba2", "rwkv6", "rwkv7"}
+    assert max(pair["baseline"]["nmse"] for pair in pairs) < 3e-3  # weights of two bits
+    # Behind 32768 keys there are two paths, too, and what was written is what both of them read.
+    deep = [pair["baseline"]["nmse"] for pair in pairs if pair["scene"]["name"] == "deep-32768"]
+    assert all(1e-9 < nmse < 1e-3 for nmse in deep)  # the CPU's flash attention sums V in halves
+    assert "qwen3next: this upstream does not know that architecture" in result.not_run
+
+
+def test_a_wrong_value_in_a_quantized_cache_is_caught_behind_many_keys(plant) -> None:
+    deep = tuple(group for group in groups() if group.kind == "depth" and group.is_default)
+    told = replace(LOGITS, groups=deep).run(plant(QUANTIZED_V, QUANTIZED_V_OFF))
+    assert {problem.code for problem in told.problems} == {"LOGITS_FAR"}
+    assert sorted(problem.message.partition(": ")[0] for problem in told.problems) == [
+        "llama-d256-gqa4, deep-4096-q4_0",
+        "llama-d64-gqa4, deep-16384-q8_0",
+    ]
 
 
 def test_a_lost_key_is_caught_by_both(plant) -> None:

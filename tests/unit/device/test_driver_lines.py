@@ -78,6 +78,7 @@ def test_scenes_are_longer_than_a_physical_batch_and_interleave() -> None:
         # llama.cpp refuses a quantized V cache without flash attention.
         assert scene.as_reference().flash == (scene.type_v == "q8_0")
         assert "device=ROCm0" in scene.words("ROCm0")
+    assert "depth=4096" in every[0].model_copy(update={"depth": 4096}).words("CPU")
 
 
 STATISTICS = """\

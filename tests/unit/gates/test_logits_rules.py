@@ -42,6 +42,41 @@ def test_values_that_are_no_numbers_fail_by_themselves() -> None:
     assert problem.code == "LOGITS_NOT_FINITE"
 
 
+RACING = NEAR.model_copy(update={"nmse": 0.5, "kl": 0.4})
+
+
+def theirs(after: Distance, apart: Distance, before: Distance = RACING) -> Pair:
+    return Pair(model="m", scene=scenes()[0], before=before, after=after, apart=apart)
+
+
+def test_where_upstream_is_wrong_the_same_numbers_are_named_and_not_judged() -> None:
+    same = theirs(RACING, NEAR)
+    assert not list(judge_logits([same]))
+    assert not same.is_judged
+
+
+def test_where_upstream_is_wrong_the_candidate_may_be_right() -> None:
+    right = theirs(NEAR, RACING)
+    assert not list(judge_logits([right]))
+    assert right.is_judged
+
+
+def test_where_upstream_is_wrong_other_wrong_numbers_are_the_candidates() -> None:
+    other = theirs(NEAR.model_copy(update={"nmse": 1.9}), NEAR.model_copy(update={"nmse": 1.8}))
+    (problem,) = judge_logits([other])
+    assert problem.code == "LOGITS_FAR"
+    assert "upstream's own are NMSE 5.0e-01 from the CPU's" in (problem.why or "")
+    # On a GPU a race may end in another way each time.
+    assert not list(judge_logits([other], is_repeatable=False))
+
+
+def test_no_numbers_of_the_candidate_are_a_fault_also_where_upstream_is_wrong() -> None:
+    nothing = NEAR.model_copy(update={"nmse": math.nan, "is_finite": False})
+    (problem,) = judge_logits([theirs(nothing, nothing)])
+    assert problem.code == "LOGITS_NOT_FINITE"
+    assert not list(judge_logits([theirs(nothing, nothing, before=nothing)]))
+
+
 def test_a_baseline_without_any_distance_leaves_room() -> None:
     assert allowed_distance(NEAR.model_copy(update={"nmse": 0.0, "kl": 0.0})) == (5e-5, 1e-4)
 

@@ -1,0 +1,164 @@
+"""Which models the gate ``logits`` runs, in which scenes, and which of them a series needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchkit.device.logits import Scene, scenes
+from patchkit.gpu.models import Model, SmallModel
+from patchkit.gpu.recurrent import RecurrentModel
+
+Kind = Literal["attention", "depth", "weights", "experts", "recurrent"]
+
+# Weights spread so that few keys dominate attention; with the usual ones an error in attention hardly shows.
+_SPREAD = 0.08
+# Wider feed-forward layers, as every real model has: where they are as wide as the rest, a fused kernel of
+# build 6900 writes over the input that its other blocks still read (docs/emulator.md). With heads of 256
+# values it does so at three times the width, too.
+_WIDENING, _WIDENING_256 = 3, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Every model in every scene. One that is not ``is_default`` is left out of a sample."""
+
+    kind: Kind
+    models: tuple[Model, ...]
+    scenes: tuple[Scene, ...]
+    is_default: bool = True
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        names = ", ".join(scene.name for scene in self.scenes)
+        return f"{', '.join(model.name for model in self.models)}: {names}"
+
+
+def _llama(
+    head_size: int,
+    heads: int = 4,
+    kv_heads: int = 1,
+    *,
+    weights: tuple[str, ...] = (),
+    experts: int = 0,
+    experts_used: int = 0,
+) -> SmallModel:
+    return SmallModel(
+        head_size=head_size,
+        heads=heads,
+        kv_heads=kv_heads,
+        spread=_SPREAD,
+        widening=_WIDENING_256 if head_size == 256 else _WIDENING,  # noqa: PLR2004
+        weights=weights,
+        is_filled=bool(weights),
+        experts=experts,
+        experts_used=experts_used,
+    )
+
+
+_D64, _D96, _D128, _D256 = _llama(64, 8, 2), _llama(96, 4, 4), _llama(128), _llama(256)
+
+
+def _deep(name: str, depth: int, kv: str = "f16") -> Scene:
+    """Prompts longer than a physical batch, and generation, behind keys that nobody computed."""
+    return Scene(
+        name=f"deep-{name}", tokens=40, steps=3, ubatch=32, stride=7, depth=depth, type_k=kv, type_v=kv
+    )
+
+
+_DEEP = _deep("32768", 32768)
+_DEEP_Q8 = _deep("16384-q8_0", 16384, "q8_0")
+_DEEP_Q4 = _deep("4096-q4_0", 4096, "q4_0")
+# Two physical batches of which the second is not full, and generation.
+_SHORT = Scene(name="short", tokens=40, steps=3, ubatch=32, stride=7)
+_SHORT_PAIR = Scene(name="short-two", tokens=30, sequences=2, steps=3, ubatch=32, stride=7)
+# Each token by itself: what upstream's races between the tokens of a batch do not touch.
+_SINGLE = Scene(name="single", tokens=12, steps=4, ubatch=1, stride=3)
+
+# In turn, so that each of a group is some matrix of attention, of an expert, and of both layers.
+_QUANTIZED = (
+    ("BF16", "F32"),
+    ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
+    ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
+    ("IQ1_S", "IQ1_M", "IQ4_NL", "IQ4_XS", "MXFP4"),
+)
+
+
+def groups() -> tuple[Group, ...]:
+    """All there are."""
+    quantized = tuple(_llama(64, weights=types, experts=6, experts_used=2) for types in _QUANTIZED)
+    recurrent = tuple(
+        RecurrentModel(architecture=one) for one in ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next")
+    )
+    return (
+        Group(kind="attention", models=(_D64, _D96, _D128, _D256), scenes=scenes()),
+        Group(kind="depth", models=(_D128,), scenes=(_DEEP,)),
+        Group(kind="depth", models=(_D64,), scenes=(_DEEP_Q8,)),
+        Group(kind="depth", models=(_D256,), scenes=(_DEEP_Q4,)),
+        Group(kind="depth", models=(_D64, _D96, _D256), scenes=(_DEEP,), is_default=False),
+        Group(kind="depth", models=(_D96, _D128, _D256), scenes=(_DEEP_Q8,), is_default=False),
+        Group(kind="depth", models=(_D64, _D96, _D128), scenes=(_DEEP_Q4,), is_default=False),
+        Group(kind="weights", models=quantized, scenes=(_SHORT, _SHORT_PAIR)),
+        # Experts are chosen by a fused kernel where their number is a power of two, and by several where not.
+        Group(
+            kind="experts",
+            models=tuple(_llama(64, experts=count, experts_used=2) for count in (4, 6)),
+            scenes=(_SHORT, _SHORT_PAIR, _SINGLE),
+        ),
+        Group(kind="recurrent", models=recurrent, scenes=(_SHORT, _SHORT_PAIR, _SINGLE)),
+    )
+
+
+# Files of ggml-cuda by what begins their name, and the kinds of models that run their code most.
+_TOUCHED: tuple[tuple[str, tuple[Kind, ...]], ...] = (
+    ("fattn", ("attention", "depth")),
+    ("mm", ("weights", "experts")),
+    ("topk-moe", ("experts",)),
+    ("ssm", ("recurrent",)),
+    ("wkv", ("recurrent",)),
+    ("gla", ("recurrent",)),
+    ("gated_delta", ("recurrent",)),
+)
+
+
+def kinds_of(changed: Sequence[str]) -> frozenset[Kind]:
+    """What changed files need to be tried on: by their names, and every kind for a file of another name."""
+    found: set[Kind] = set()
+    for path in changed:
+        name = path.rpartition("/")[2]
+        kinds = next((kinds for start, kinds in _TOUCHED if name.startswith(start)), None)
+        if kinds is None:
+            return frozenset(group.kind for group in groups())
+        found |= set(kinds)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What is ``run``, and what is ``left`` out."""
+
+    run: tuple[Group, ...]
+    left: tuple[Group, ...]
+
+    def not_run(self) -> Iterator[str]:
+        """A line per kind for what was left out."""
+        for kind in dict.fromkeys(group.kind for group in self.left):
+            told = "; ".join(group.told for group in self.left if group.kind == kind)
+            yield f"small models, {kind} ({told}): --full"
+
+
+def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:
+    """All groups, or as a sample those of the kinds that changed files need."""
+    every, kinds = groups(), kinds_of(changed)
+    run = tuple(one for one in every if not is_sample or (one.kind in kinds and one.is_default))
+    return Chosen(run=run, left=tuple(one for one in every if one not in run))
+
+
+def knows(tree: Path, model: Model) -> bool:
+    """Whether that llama.cpp has the model's architecture."""
+    names = (tree / "src" / "llama-arch.cpp").read_text("utf-8", "replace")
+    return f'"{model.architecture}"' in names

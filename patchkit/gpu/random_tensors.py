@@ -1,0 +1,165 @@
+"""Random numbers as the tensors of a GGUF file, in any type that llama.cpp multiplies by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import gguf
+
+# Where the blocks of a quantization (block_* in ggml-common.h) have their scale and what is added or
+# subtracted, in halves; how many times the scale the latter must be for a mean of zero. All other bits are
+# free: indices into codebooks, signs, scales of parts. So these blocks also hold what no quantizer would
+# write, and none of them needs an importance matrix.
+_SCALES: dict[str, tuple[int, int | None, float]] = {
+    "Q4_0": (0, None, 0.0),
+    "Q4_1": (0, 2, -7.5),
+    "Q5_0": (0, None, 0.0),
+    "Q5_1": (0, 2, -15.5),
+    "Q8_0": (0, None, 0.0),
+    "Q2_K": (80, 82, 1.5),
+    "Q3_K": (108, None, 0.0),
+    "Q4_K": (0, 2, 7.5),
+    "Q5_K": (0, 2, 15.5),
+    "Q6_K": (208, None, 0.0),
+    "IQ2_XXS": (0, None, 0.0),
+    "IQ2_XS": (0, None, 0.0),
+    "IQ2_S": (0, None, 0.0),
+    "IQ3_XXS": (0, None, 0.0),
+    "IQ3_S": (0, None, 0.0),
+    "IQ1_S": (0, None, 0.0),
+    "IQ4_NL": (0, None, 0.0),
+    "IQ4_XS": (0, None, 0.0),
+}
+_BLOCKS_WEIGHED = 256  # whose spread says what the scale must be
+
+
+class RandomTensors:
+    """Writes tensors whose numbers have the standard deviation ``spread``.
+
+    Args:
+        writer: where they go.
+        seed: of all numbers.
+        spread: of the matrices.
+        types: names of types as gguf has them, which matrices have in turn; none: halves.
+        are_zeros: the blocks of quantized ones are nothing but zeros.
+    """
+
+    def __init__(
+        self,
+        writer: gguf.GGUFWriter,
+        *,
+        seed: int,
+        spread: float,
+        types: Sequence[str] = (),
+        are_zeros: bool = False,
+    ) -> None:
+        import numpy as np  # noqa: PLC0415  # with gguf 0.3 s; most commands never write a model
+
+        self._random = np.random.default_rng(seed)
+        self._writer = writer
+        self._spread = spread
+        self._types = cycle(types or ("F16",))
+        self._are_zeros = are_zeros
+
+    def matrix(self, name: str, *shape: int, zeros: int = 0) -> None:
+        """One, or several of the last two dimensions, in the type whose turn it is.
+
+        The first rows of each are ``zeros``.
+        """
+        self._put(name, shape, next(self._types), zeros)
+
+    def embeddings(self, name: str, *shape: int, classes: int = 0) -> None:
+        """A row of halves per token; the first ``classes`` of a row only say which class the token is of."""
+        import numpy as np  # noqa: PLC0415  # as above
+
+        values = (self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)).astype(
+            np.float16
+        )
+        if classes:
+            values[:, :classes] = np.eye(classes, dtype=np.float16)[np.arange(shape[0]) % classes]
+        self._writer.add_tensor(name, values)
+
+    def routes(self, name: str, *shape: int, classes: int, gap: float) -> None:
+        """How much each expert is for a token of each class, in steps; the rest of the token does not matter.
+
+        So no rounding changes which experts a token gets.
+        """
+        import numpy as np  # noqa: PLC0415  # as above
+
+        experts = shape[0]
+        values = np.zeros(shape, dtype=np.float32)
+        for one in range(classes):
+            values[:, one] = self._random.permutation(experts) * np.float32(gap)
+        self._writer.add_tensor(name, values)
+
+    def numbers(self, name: str, *shape: int, mean: float = 0.0, spread: float | None = None) -> None:
+        """What stays in single precision: biases, small matrices."""
+        import numpy as np  # noqa: PLC0415  # as above
+
+        values = self._random.standard_normal(shape, dtype=np.float32)
+        self._writer.add_tensor(
+            name, values * (self._spread if spread is None else spread) + np.float32(mean)
+        )
+
+    def ones(self, name: str, *shape: int) -> None:
+        """The factors of a norm."""
+        import numpy as np  # noqa: PLC0415  # as above
+
+        self._writer.add_tensor(name, np.ones(shape, dtype=np.float32))
+
+    def _put(self, name: str, shape: Sequence[int], kind: str, zeros: int) -> None:
+        import gguf  # noqa: PLC0415  # as above
+        import numpy as np  # noqa: PLC0415
+
+        if kind in {"F32", "F16", "BF16"}:
+            values = self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)
+            values[..., :zeros, :] = 0
+            if kind == "BF16":
+                raw = gguf.quantize(values, gguf.GGMLQuantizationType.BF16)
+                self._writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+            else:
+                self._writer.add_tensor(name, values.astype(np.float16 if kind == "F16" else np.float32))
+            return
+        blocks = self._blocks(shape, kind)
+        blocks[..., :zeros, :] = 0  # a scale of zero
+        self._writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[kind])
+
+    def _blocks(self, shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - an array; numpy is imported late
+        """Blocks of random bits, with scales for the spread."""
+        import gguf  # noqa: PLC0415  # as above
+        import numpy as np  # noqa: PLC0415
+
+        quantization = gguf.GGMLQuantizationType[kind]
+        block, size = gguf.GGML_QUANT_SIZES[quantization]
+        count = int(np.prod(shape)) // block
+        whole = (*shape[:-1], shape[-1] // block * size)
+        if self._are_zeros:
+            return np.zeros(whole, dtype=np.uint8)
+        blocks = self._random.integers(0, 256, (count, size), dtype=np.uint8)
+        _set_scales(blocks, kind, np.ones(count, dtype=np.float32))
+        told = gguf.dequantize(blocks[:_BLOCKS_WEIGHED], quantization).std()
+        varied = self._random.uniform(0.5, 1.5, count).astype(np.float32)
+        _set_scales(blocks, kind, varied * np.float32(self._spread / told))
+        return blocks.reshape(whole)
+
+
+def _set_scales(blocks: Any, kind: str, scales: Any) -> None:  # noqa: ANN401 - arrays; numpy is imported late
+    import numpy as np  # noqa: PLC0415  # as above
+
+    if kind == "MXFP4":  # a power of two, its exponent in the first byte
+        blocks[:, 0] = np.rint(np.log2(scales)).astype(np.int64) + 128
+        return
+    bits = scales.astype("<f2").view(np.uint16)
+    if kind == "IQ1_M":  # four bits in each of the last four words
+        words = blocks[:, 48:56].view("<u2")
+        for place in range(4):
+            words[:, place] = (words[:, place] & 0x0FFF) | ((bits >> (4 * place) & 0xF) << 12)
+        return
+    offset, subtracted, factor = _SCALES[kind]
+    blocks[:, offset : offset + 2] = bits.view(np.uint8).reshape(-1, 2)
+    if subtracted is not None:
+        other = (scales * np.float32(factor)).astype("<f2")
+        blocks[:, subtracted : subtracted + 2] = other.view(np.uint8).reshape(-1, 2)

@@ -1,0 +1,228 @@
+"""Small models of recurrent architectures: state-space, RWKV, and gated delta nets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from patchkit.gpu.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
+from patchkit.gpu.random_tensors import RandomTensors
+
+if TYPE_CHECKING:
+    import gguf
+
+Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next"]
+
+_WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
+_CONVOLVED = 4  # tokens
+_MAMBA_STATE, _RANK = 16, 16  # the state that upstream's kernel is for
+_MAMBA2_STATE, _MAMBA2_HEADS, _MAMBA2_GROUPS = 128, 8, 2
+_HEAD = 64  # of RWKV and of the delta net
+_LOW_RANK = 32  # of RWKV's small matrices
+_DELTA_KEYS, _DELTA_VALUES = 2, 4  # heads
+_ATTENTION_HEADS, _ATTENTION_KV_HEADS = 4, 1
+_EXPERTS, _EXPERTS_USED = 6, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentModel:
+    """A model of an ``architecture``, by llama.cpp's name.
+
+    Names of tensors, and which are in single precision, are those of upstream's converter.
+    """
+
+    architecture: Architecture
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        return self.architecture
+
+    @property
+    def shape(self) -> dict[str, object]:
+        """All that its file depends on."""
+        return {"recurrent": self.architecture}
+
+    def write(self, path: Path) -> None:
+        """Write its file."""
+        import gguf  # noqa: PLC0415  # with numpy 0.3 s; most commands never write a model
+
+        writer = gguf.GGUFWriter(path, self.architecture)
+        writer.add_name(self.name)
+        writer.add_block_count(_LAYERS)
+        writer.add_context_length(CONTEXT)
+        writer.add_embedding_length(_WIDTH)
+        writer.add_layer_norm_rms_eps(EPSILON)
+        writer.add_vocab_size(_VOCABULARY)
+        writer.add_tokenizer_model("no_vocab")
+        tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD)
+        classes = CLASSES if self.architecture == "qwen3next" else 0
+        tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)
+        write = {
+            "mamba": _mamba,
+            "mamba2": _mamba2,
+            "rwkv6": _rwkv6,
+            "rwkv7": _rwkv7,
+            "qwen3next": _delta_net,
+        }[self.architecture]
+        write(writer, tensors)
+        tensors.ones("output_norm.weight", _WIDTH)
+        tensors.matrix("output.weight", _VOCABULARY, _WIDTH)
+        close_model(writer)
+
+
+def _blocks() -> list[str]:
+    return [f"blk.{layer}" for layer in range(_LAYERS)]
+
+
+def _state_space(writer: gguf.GGUFWriter, *, inner: int, state: int, rank: int) -> None:
+    writer.add_ssm_conv_kernel(_CONVOLVED)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_time_step_rank(rank)
+
+
+def _convolution(tensors: RandomTensors, block: str, columns: int) -> None:
+    tensors.numbers(f"{block}.ssm_conv1d.weight", columns, _CONVOLVED, spread=0.5)
+    tensors.numbers(f"{block}.ssm_conv1d.bias", columns)
+
+
+def _mamba(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    inner = 2 * _WIDTH
+    _without_attention(writer, inner=0)
+    _state_space(writer, inner=inner, state=_MAMBA_STATE, rank=_RANK)
+    for block in _blocks():
+        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
+        tensors.matrix(f"{block}.ssm_in.weight", 2 * inner, _WIDTH)
+        _convolution(tensors, block, inner)
+        tensors.matrix(f"{block}.ssm_x.weight", _RANK + 2 * _MAMBA_STATE, inner)
+        tensors.matrix(f"{block}.ssm_dt.weight", inner, _RANK)
+        tensors.numbers(f"{block}.ssm_dt.bias", inner, mean=-2.0, spread=1.0)
+        tensors.numbers(f"{block}.ssm_a", inner, _MAMBA_STATE, mean=-1.0, spread=0.2)
+        tensors.ones(f"{block}.ssm_d", inner)
+        tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, inner)
+
+
+def _mamba2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    inner = 2 * _WIDTH
+    convolved = inner + 2 * _MAMBA2_GROUPS * _MAMBA2_STATE
+    _without_attention(writer, inner=0, heads=_MAMBA2_HEADS)  # build 9538 takes them from there
+    _state_space(writer, inner=inner, state=_MAMBA2_STATE, rank=_MAMBA2_HEADS)
+    writer.add_ssm_group_count(_MAMBA2_GROUPS)
+    for block in _blocks():
+        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
+        tensors.matrix(f"{block}.ssm_in.weight", inner + convolved + _MAMBA2_HEADS, _WIDTH)
+        _convolution(tensors, block, convolved)
+        tensors.numbers(f"{block}.ssm_dt.bias", _MAMBA2_HEADS, mean=-2.0, spread=1.0)
+        tensors.numbers(f"{block}.ssm_a", _MAMBA2_HEADS, 1, mean=-1.0, spread=0.2)
+        tensors.ones(f"{block}.ssm_d", _MAMBA2_HEADS, 1)
+        tensors.ones(f"{block}.ssm_norm.weight", _MAMBA2_GROUPS, inner // _MAMBA2_GROUPS)
+        tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, inner)
+
+
+def _without_attention(writer: gguf.GGUFWriter, *, inner: int, heads: int = 0) -> None:
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+
+
+def _norm(tensors: RandomTensors, name: str) -> None:
+    tensors.ones(f"{name}.weight", _WIDTH)
+    tensors.numbers(f"{name}.bias", _WIDTH)
+
+
+def _rwkv(writer: gguf.GGUFWriter, tensors: RandomTensors, inner: int) -> None:
+    """What two versions have in common."""
+    _without_attention(writer, inner=inner)
+    writer.add_layer_norm_eps(EPSILON)
+    writer.add_wkv_head_size(_HEAD)
+    writer.add_token_shift_count(2)
+    _norm(tensors, "token_embd_norm")
+    tensors.numbers("output_norm.bias", _WIDTH)
+    for block in _blocks():
+        _norm(tensors, f"{block}.attn_norm")
+        _norm(tensors, f"{block}.attn_norm_2")
+        _norm(tensors, f"{block}.time_mix_ln")
+        for name in ("key", "value", "receptance", "output"):
+            tensors.matrix(f"{block}.time_mix_{name}.weight", _WIDTH, _WIDTH)
+        tensors.numbers(f"{block}.channel_mix_lerp_k.weight", 1, 1, _WIDTH, mean=0.5)
+        tensors.matrix(f"{block}.channel_mix_key.weight", inner, _WIDTH)
+        tensors.matrix(f"{block}.channel_mix_value.weight", _WIDTH, inner)
+
+
+def _rwkv6(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    _rwkv(writer, tensors, 3 * _WIDTH)
+    writer.add_time_mix_extra_dim(_LOW_RANK)
+    writer.add_time_decay_extra_dim(_LOW_RANK)
+    for block in _blocks():
+        tensors.matrix(f"{block}.time_mix_w1.weight", 5 * _LOW_RANK, _WIDTH)
+        tensors.matrix(f"{block}.time_mix_w2.weight", 5, _WIDTH, _LOW_RANK)
+        tensors.numbers(f"{block}.time_mix_lerp_x.weight", 1, 1, _WIDTH, mean=0.5)
+        tensors.numbers(f"{block}.time_mix_lerp_fused.weight", 5, 1, 1, _WIDTH, mean=0.5)
+        tensors.numbers(f"{block}.time_mix_first.weight", _WIDTH // _HEAD, _HEAD)
+        tensors.numbers(f"{block}.time_mix_decay.weight", _WIDTH, mean=-2.0, spread=1.0)
+        tensors.matrix(f"{block}.time_mix_decay_w1.weight", _LOW_RANK, _WIDTH)
+        tensors.matrix(f"{block}.time_mix_decay_w2.weight", _WIDTH, _LOW_RANK)
+        tensors.matrix(f"{block}.time_mix_gate.weight", _WIDTH, _WIDTH)
+        tensors.numbers(f"{block}.channel_mix_lerp_r.weight", 1, 1, _WIDTH, mean=0.5)
+        tensors.matrix(f"{block}.channel_mix_receptance.weight", _WIDTH, _WIDTH)
+
+
+def _rwkv7(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    _rwkv(writer, tensors, 3 * _WIDTH)
+    writer.add_decay_lora_rank(_LOW_RANK)
+    writer.add_iclr_lora_rank(_LOW_RANK)
+    writer.add_value_residual_mix_lora_rank(_LOW_RANK)
+    writer.add_gate_lora_rank(_LOW_RANK)
+    for block in _blocks():
+        for name, mean in (("w", -2.0), ("a", 0.0), ("v", 0.0)):
+            tensors.numbers(f"{block}.time_mix_{name}0.weight", _WIDTH, mean=mean)
+            tensors.matrix(f"{block}.time_mix_{name}1.weight", _LOW_RANK, _WIDTH)
+            tensors.matrix(f"{block}.time_mix_{name}2.weight", _WIDTH, _LOW_RANK)
+        tensors.matrix(f"{block}.time_mix_g1.weight", _LOW_RANK, _WIDTH)
+        tensors.matrix(f"{block}.time_mix_g2.weight", _WIDTH, _LOW_RANK)
+        tensors.numbers(f"{block}.time_mix_lerp_fused.weight", 6, 1, 1, _WIDTH, mean=0.5)
+        for name in ("k_k", "k_a", "r_k"):
+            tensors.numbers(f"{block}.time_mix_{name}.weight", _WIDTH, mean=0.8)
+
+
+def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    """One layer of a gated delta net, one of attention; experts in both, and one for all tokens."""
+    keys, values = _DELTA_KEYS * _HEAD, _DELTA_VALUES * _HEAD
+    _state_space(writer, inner=values, state=_HEAD, rank=_DELTA_VALUES)
+    writer.add_ssm_group_count(_DELTA_KEYS)
+    writer.add_full_attention_interval(2)
+    writer.add_head_count(_ATTENTION_HEADS)
+    writer.add_head_count_kv(_ATTENTION_KV_HEADS)
+    writer.add_key_length(_HEAD)
+    writer.add_value_length(_HEAD)
+    writer.add_rope_dimension_count(_HEAD)
+    writer.add_feed_forward_length(_WIDTH)
+    writer.add_expert_count(_EXPERTS)
+    writer.add_expert_used_count(_EXPERTS_USED)
+    writer.add_expert_feed_forward_length(_WIDTH)
+    writer.add_expert_shared_feed_forward_length(_WIDTH)
+    for layer, block in enumerate(_blocks()):
+        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
+        tensors.ones(f"{block}.post_attention_norm.weight", _WIDTH)
+        if layer % 2:
+            tensors.matrix(f"{block}.attn_q.weight", 2 * _ATTENTION_HEADS * _HEAD, _WIDTH)
+            tensors.matrix(f"{block}.attn_k.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)
+            tensors.matrix(f"{block}.attn_v.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)
+            tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _ATTENTION_HEADS * _HEAD, zeros=CLASSES)
+            tensors.ones(f"{block}.attn_q_norm.weight", _HEAD)
+            tensors.ones(f"{block}.attn_k_norm.weight", _HEAD)
+        else:
+            tensors.matrix(f"{block}.attn_qkv.weight", 2 * keys + values, _WIDTH)
+            tensors.matrix(f"{block}.attn_gate.weight", values, _WIDTH)
+            tensors.numbers(f"{block}.ssm_conv1d.weight", 2 * keys + values, _CONVOLVED, spread=0.5)
+            tensors.numbers(f"{block}.ssm_dt.bias", _DELTA_VALUES, mean=-2.0, spread=1.0)
+            tensors.numbers(f"{block}.ssm_a", _DELTA_VALUES, mean=-1.0, spread=0.2)
+            tensors.matrix(f"{block}.ssm_ba.weight", 2 * _DELTA_VALUES, _WIDTH)
+            tensors.ones(f"{block}.ssm_norm.weight", _HEAD)
+            tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, values, zeros=CLASSES)
+        write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
+        tensors.numbers(f"{block}.ffn_gate_inp_shexp.weight", _WIDTH)
+        tensors.matrix(f"{block}.ffn_gate_shexp.weight", _WIDTH, _WIDTH)
+        tensors.matrix(f"{block}.ffn_up_shexp.weight", _WIDTH, _WIDTH)
+        tensors.matrix(f"{block}.ffn_down_shexp.weight", _WIDTH, _WIDTH, zeros=CLASSES)
