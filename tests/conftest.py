@@ -44,7 +44,7 @@ for _sign in (signal.SIGINT, signal.SIGHUP):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--budget``: see tests/support/budget.py. ``--every-case``: tests/upstream/test_emulated_operations.py."""
+    """``--budget``: tests/support/budget.py. ``--every-case``: tests/upstream/test_emulated_operations.py."""
     parser.addoption("--budget", type=float, metavar="SECONDS", help="run what waited longest, in this time")
     parser.addoption("--every-case", action="store_true", help="all cases of upstream's operations: hours")
 
