@@ -125,5 +125,5 @@ def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator
         yield f"fetch it:  {first}"
         yield from (f"{'':11}{line}" for line in more if verbose)
     yield f"build it:  {shlex.join(applied.cmake)}"
-    verify = f"patchkit verify --no-gpu {archs} --upstream {candidate.pin}"
+    verify = f"patchkit verify {archs} --upstream {candidate.pin}"
     yield f"next:      {verify}; placed and parsed, not run on a GPU"
