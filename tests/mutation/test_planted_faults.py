@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from thorough import ordinary
 
 from patchkit.candidate.build import Machine
 from patchkit.candidate.subject import Subject
@@ -355,6 +356,9 @@ FAULTS = [
 ]
 
 
+QUICK = [fault for fault in FAULTS if fault.id in {"quantize-scale", "ssm-conv-ring"}]
+
+
 def _planted(text: str, fault: Fault) -> str:
     """The file with the fault in it; device code stands beside the right line, under the guard."""
     start = text.index(fault.after)
@@ -392,7 +396,7 @@ def _codes(result: GateResult) -> list[str]:
 
 @pytest.mark.hip
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+@pytest.mark.parametrize("fault", ordinary(FAULTS, QUICK, pytest.mark.hours), ids=lambda fault: fault.id)
 def test_backend_ops_notices(fault: Fault, planted: Callable[[Fault], Subject]) -> None:
     result = _backend_ops(fault.sample).run(planted(fault))
     assert result.verdict == "failed", result.summary
@@ -402,7 +406,9 @@ def test_backend_ops_notices(fault: Fault, planted: Callable[[Fault], Subject]) 
 @pytest.mark.hip
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if fault.unit is not None], ids=lambda fault: fault.id
+    "fault",
+    ordinary([fault for fault in FAULTS if fault.unit is not None], QUICK[:1], pytest.mark.hours),
+    ids=lambda fault: fault.id,
 )
 def test_no_other_gate_does(
     fault: Fault, planted: Callable[[Fault], Subject], monkeypatch: pytest.MonkeyPatch
@@ -422,6 +428,7 @@ def test_no_other_gate_does(
 
 @pytest.mark.hip
 @pytest.mark.slow
+@pytest.mark.hours
 def test_without_a_fault_the_same_cases_pass(shipped: Subject) -> None:
     result = _backend_ops("hsk=64").run(shipped)
     assert result.verdict == "passed (emulated)", _codes(result)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
@@ -141,7 +142,7 @@ def test_the_page_adds_up() -> None:
 
 @pytest.mark.hip
 @pytest.mark.slow
-@pytest.mark.parametrize("build", list(operations()))
+@pytest.mark.parametrize("build", ordinary(list(operations()), [6900], pytest.mark.hours))
 def test_the_page_names_every_operation(build: int, upstream: Callable[[int], Upstream]) -> None:
     cases: dict[str, set[str]] = {}
     for row in upstream(build).listed(Choice()):
@@ -152,7 +153,7 @@ def test_the_page_names_every_operation(build: int, upstream: Callable[[int], Up
 
 @pytest.mark.hip
 @pytest.mark.slow
-@pytest.mark.thorough
+@pytest.mark.hours
 @pytest.mark.parametrize(
     ("build", "operation"), ROWS, ids=[f"b{build}-{operation.name}" for build, operation in ROWS]
 )

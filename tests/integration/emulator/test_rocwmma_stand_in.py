@@ -16,6 +16,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from thorough import ordinary
 
 from patchkit.build.sdk.prefix import STANDIN
 from patchkit.build.toolchain import Toolchain, knows_arch
@@ -230,7 +231,11 @@ MUTATIONS = (
 )
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.what.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mutation",
+    ordinary(MUTATIONS, MUTATIONS[::6], pytest.mark.hours),
+    ids=lambda one: one.what.replace(" ", "-"),
+)
 def test_a_wrong_header_is_found_out(run_over: RunOver, tmp_path: Path, mutation: Mutation) -> None:
     include = _mutated(tmp_path, mutation)
     done = run_over("rocwmma_fragments", include=include, arch=mutation.arch, extra=mutation.extra)
