@@ -2,6 +2,7 @@
 #include <hip/hip_ext.h>
 #include <hip/hip_runtime.h>
 
+#include <clocale>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +35,7 @@ __global__ void big_lds(int * to) {
 }
 __global__ void talk(const uint64_t * words, int calls) { printf("%d %d\n", int(words[0]), calls); }
 __global__ void unknown_effect() {}
+__global__ void halve(float * x) { *x = *x * 0.5f + 4.0f; }
 
 #define NEED(call)                                                                                                     \
     do {                                                                                                               \
@@ -282,6 +284,16 @@ static void counts(char **) {
     std::printf("%s\n", hipGetErrorName(hipGetLastError()));
 }
 
+static void speaks(char ** locale) {
+    std::printf("%s\n", std::setlocale(LC_ALL, locale[0]) == nullptr ? "no such locale" : std::localeconv()->decimal_point);
+    float * x = nullptr;
+    NEED(hipHostMalloc((void **) &x, 4, 0));
+    *x = 10;
+    halve<<<1, 1>>>(x);
+    NEED(hipDeviceSynchronize());
+    std::printf("%d\n", int(*x * 100));
+}
+
 struct program {
     const char * name;
     void (*run)(char ** arguments);
@@ -293,6 +305,7 @@ static const program programs[] = {
     PROGRAM(arguments), PROGRAM(cooperative), PROGRAM(variables),        PROGRAM(managed), PROGRAM(modules),
     PROGRAM(load),      PROGRAM(limits),      PROGRAM(facts),            PROGRAM(timed),   PROGRAM(talks),
     PROGRAM(faults),    PROGRAM(counts),      PROGRAM(launches_unknown), PROGRAM(device),
+    PROGRAM(speaks),
 };
 
 int main(int, char ** arguments) {

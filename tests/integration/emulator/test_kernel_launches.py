@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import struct
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +246,29 @@ def test_a_message_that_nobody_began_is_a_fault(program, execute, tmp_path):
     done = execute(program, "talks", str(tmp_path / "words"))
     assert done.returncode == -signal.SIGABRT
     assert "goes on with a message to the host that it did not begin" in done.stderr
+
+
+# Programs that do to their process what programs may.
+
+
+@pytest.fixture(scope="module")
+def comma(tmp_path_factory) -> tuple[str, str]:
+    """A folder of locales, and the one there that writes numbers with a comma."""
+    folder = tmp_path_factory.mktemp("locales")
+    (folder / "source").write_text(
+        'LC_CTYPE\ncopy "POSIX"\nEND LC_CTYPE\n'
+        'LC_NUMERIC\ndecimal_point ","\nthousands_sep "."\ngrouping 3;3\nEND LC_NUMERIC\n'
+    )
+    # It warns, and fails, for each other category.
+    argv = ["localedef", "-c", "-i", "source", "./comma"]
+    subprocess.run(argv, cwd=folder, capture_output=True, check=False)
+    return str(folder), "comma"
+
+
+def test_a_locale_of_the_program_changes_no_number_of_a_kernel(program, emulate, comma):
+    folder, name = comma
+    done = emulate(program, "speaks", name, LOCPATH=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, ",\n900\n", "")
 
 
 # Faults and the report.

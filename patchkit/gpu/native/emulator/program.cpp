@@ -111,7 +111,9 @@ std::optional<u64> parse_constant(std::string_view text, format form) {
         return is_negative ? u64(0) - value : literal_constant(value, form);
     }
     if (digits.find('.') != std::string_view::npos || digits.find('e') != std::string_view::npos) {
-        return float_constant(std::strtod(std::string(text).c_str(), nullptr), form);
+        double value = 0;
+        std::from_chars(text.data(), text.data() + text.size(), value); // whatever the program's locale is
+        return float_constant(value, form);
     }
     return u64(std::strtoll(std::string(text).c_str(), nullptr, 10)); // the sign goes to bit 63
 }
