@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <string_view>
 #include <unordered_map>
 
 namespace patchkit {
@@ -167,10 +168,40 @@ void log_line(const std::string & json) {
     std::fputs((json + "\n").c_str(), file);
 }
 
+namespace {
+
+// How many bytes the character that text begins with has in UTF-8 (RFC 3629), 0 when it begins with none.
+size_t utf8_size(std::string_view text) {
+    const auto byte = [&text](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    const unsigned first = byte(0), second = byte(1);
+    if (first < 0x80) {
+        return 1;
+    }
+    const size_t size = first < 0xc2 || first >= 0xf5 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    for (size_t at = 1; at < size; ++at) {
+        if ((byte(at) & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    const bool is_longer_than_needed = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool is_none = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
+    return is_longer_than_needed || is_none ? 0 : size;
+}
+
+} // namespace
+
+// Names come from code objects and may hold any bytes: JSON is UTF-8, where one that belongs to no character becomes
+// U+FFFD.
 std::string quoted(const std::string & text) {
     std::string result = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\') {
+    for (size_t at = 0; at < text.size();) {
+        const char c = text[at];
+        const size_t size = utf8_size(std::string_view(text).substr(at));
+        const size_t begin = at;
+        at += std::max<size_t>(size, 1);
+        if (size == 0) {
+            result += "\\ufffd";
+        } else if (c == '"' || c == '\\') {
             result += '\\';
             result += c;
         } else if (static_cast<unsigned char>(c) < 0x20) {
@@ -178,7 +209,7 @@ std::string quoted(const std::string & text) {
             std::snprintf(escape, sizeof(escape), "\\u%04x", c);
             result += escape;
         } else {
-            result += c;
+            result.append(text, begin, size);
         }
     }
     return result + "\"";

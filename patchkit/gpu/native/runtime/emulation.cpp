@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -99,10 +100,17 @@ std::string as_json(const gpu::instruction_count & one) {
            (one.has_tolerance ? "true" : "false") + "]";
 }
 
+// With the point that JSON wants, whatever the program's locale is.
+std::string as_json(double number) {
+    char text[400]; // more than the largest one has digits
+    const auto end = std::to_chars(std::begin(text), std::end(text), number, std::chars_format::fixed, 6).ptr;
+    return {text, end};
+}
+
 std::string as_json(const gpu::kernel_count & one) {
     return "{\"name\":" + quoted(one.name) + ",\"launches\":" + std::to_string(one.launches) + ",\"waves\":" +
            std::to_string(one.waves) + ",\"instructions\":" + std::to_string(one.instructions) +
-           ",\"seconds\":" + std::to_string(one.seconds) + ",\"by_instruction\":" +
+           ",\"seconds\":" + as_json(one.seconds) + ",\"by_instruction\":" +
            joined(one.by_instruction, [](const gpu::instruction_count & count) { return as_json(count); }) + "}";
 }
 
