@@ -9,6 +9,8 @@
 #include "emulator.hpp"
 #include "program.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,6 +20,7 @@
 #include <exception>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <thread>
 
 namespace patchkit::gpu {
@@ -142,21 +145,16 @@ class worker {
 
 namespace {
 
-struct machine final : emulator {
-    machine(const configuration & wanted, memory_map & memory)
-        : settings(wanted), memory(memory), reader(wanted.disassembler, wanted.arch),
-          is_rdna4(wanted.arch.starts_with("gfx12")) {
-        const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-        const unsigned count = settings.threads == 0 ? cores : settings.threads;
-        for (unsigned n = 0; n < count; ++n) {
-            workers.push_back(std::make_unique<worker>(*this, settings.counts));
-        }
-        for (unsigned n = 1; n < count; ++n) {
-            threads.emplace_back([this, n] { wait_for_jobs(*workers[n]); });
+// Threads that work on each job besides the one that offers it.
+class pool {
+  public:
+    explicit pool(std::span<const std::unique_ptr<worker>> workers) : count(unsigned(workers.size())) {
+        for (const auto & one : workers) {
+            threads.emplace_back([this, self = one.get()] { wait_for_jobs(*self); });
         }
     }
 
-    ~machine() override {
+    ~pool() {
         {
             const std::lock_guard<std::mutex> guard(mutex);
             is_over = true;
@@ -164,6 +162,73 @@ struct machine final : emulator {
         wake.notify_all();
         for (std::thread & one : threads) {
             one.join();
+        }
+    }
+
+    bool is_of_this_process() const { return process == getpid(); }
+
+    void perform(job & on, worker & self) {
+        {
+            const std::lock_guard<std::mutex> guard(mutex);
+            offered = &on;
+            offer += 1;
+            busy = count;
+        }
+        wake.notify_all();
+        self.work(on);
+        std::unique_lock<std::mutex> guard(mutex);
+        done.wait(guard, [&] { return busy == 0; });
+        offered = nullptr;
+    }
+
+  private:
+    const pid_t process = getpid();
+    const unsigned count;
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable wake, done;
+    job * offered = nullptr;
+    u64 offer = 0;
+    unsigned busy = 0;
+    bool is_over = false;
+
+    void wait_for_jobs(worker & self) {
+        u64 seen = 0;
+        for (;;) {
+            job * taken;
+            {
+                std::unique_lock<std::mutex> guard(mutex);
+                wake.wait(guard, [&] { return is_over || offer != seen; });
+                if (is_over) {
+                    return;
+                }
+                seen = offer;
+                taken = offered;
+            }
+            self.work(*taken);
+            {
+                const std::lock_guard<std::mutex> guard(mutex);
+                busy -= 1;
+            }
+            done.notify_one();
+        }
+    }
+};
+
+struct machine final : emulator {
+    ~machine() override {
+        if (helpers != nullptr && !helpers->is_of_this_process()) {
+            (void) helpers.release();
+        }
+    }
+
+    machine(const configuration & wanted, memory_map & memory)
+        : settings(wanted), memory(memory), reader(wanted.disassembler, wanted.arch),
+          is_rdna4(wanted.arch.starts_with("gfx12")) {
+        const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+        const unsigned count = settings.threads == 0 ? cores : settings.threads;
+        for (unsigned n = 0; n < count; ++n) {
+            workers.push_back(std::make_unique<worker>(*this, settings.counts));
         }
     }
 
@@ -303,13 +368,7 @@ struct machine final : emulator {
     std::map<key_of_library, std::unique_ptr<library>> libraries;
     std::map<std::string, kernel_count> totals;
     std::vector<std::unique_ptr<worker>> workers;
-    std::vector<std::thread> threads;
-    std::mutex mutex;
-    std::condition_variable wake, done;
-    job * offered = nullptr;
-    u64 offer = 0;
-    unsigned busy = 0;
-    bool is_over = false;
+    std::unique_ptr<pool> helpers; // behind the workers, which they use
     u64 launches = 0;
 
     void check(const launch & wanted) const {
@@ -364,17 +423,7 @@ struct machine final : emulator {
 
     void perform(job & on) {
         if (on.blocks > 1 && workers.size() > 1) {
-            {
-                const std::lock_guard<std::mutex> guard(mutex);
-                offered = &on;
-                offer += 1;
-                busy = unsigned(workers.size()) - 1;
-            }
-            wake.notify_all();
-            workers[0]->work(on);
-            std::unique_lock<std::mutex> guard(mutex);
-            done.wait(guard, [&] { return busy == 0; });
-            offered = nullptr;
+            helpers_of_process().perform(on, *workers[0]);
         } else {
             workers[0]->work(on);
         }
@@ -383,26 +432,16 @@ struct machine final : emulator {
         }
     }
 
-    void wait_for_jobs(worker & self) {
-        u64 seen = 0;
-        for (;;) {
-            job * taken;
-            {
-                std::unique_lock<std::mutex> guard(mutex);
-                wake.wait(guard, [&] { return is_over || offer != seen; });
-                if (is_over) {
-                    return;
-                }
-                seen = offer;
-                taken = offered;
-            }
-            self.work(*taken);
-            {
-                const std::lock_guard<std::mutex> guard(mutex);
-                busy -= 1;
-            }
-            done.notify_one();
+    // They begin with the first launch that needs them, and anew in a process that was forked: only the thread that
+    // forks goes on in it. What the others left cannot be destroyed there.
+    pool & helpers_of_process() {
+        if (helpers != nullptr && !helpers->is_of_this_process()) {
+            (void) helpers.release();
         }
+        if (helpers == nullptr) {
+            helpers = std::make_unique<pool>(std::span(workers).subspan(1));
+        }
+        return *helpers;
     }
 
     void count_instructions(library & code, const program & p, const std::vector<i64> & marks, kernel_count & to) {

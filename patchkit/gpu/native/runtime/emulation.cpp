@@ -139,7 +139,9 @@ void write_report(const std::string & fault) {
 
 // Whatever nobody waited for is done before the process ends.
 void end_of_process() {
-    (void) wait_for_all();
+    if (!is_inherited()) {
+        (void) wait_for_all();
+    }
     write_report("");
 }
 

@@ -193,7 +193,7 @@ void ** __hipRegisterFatBinary(const void * data) {
 
 // Runs in destructors of other libraries. The code has to stay as long as something is to run it.
 void __hipUnregisterFatBinary(void ** handle) {
-    if (live_module(handle) == nullptr || (is_executing() && wait_for_all() != hipSuccess)) {
+    if (live_module(handle) == nullptr || (is_executing() && (is_inherited() || wait_for_all() != hipSuccess))) {
         return;
     }
     const std::lock_guard<std::mutex> guard(registry_mutex());

@@ -79,4 +79,7 @@ hipError_t launch(const graph & recorded, hipStream_t stream);
 const std::string & schedule_name();
 uint64_t shuffle_seed();
 
+// Whether this process was forked from the one whose streams these are: what is still to be done is done there.
+bool is_inherited();
+
 } // namespace patchkit

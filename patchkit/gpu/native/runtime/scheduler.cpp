@@ -3,8 +3,11 @@
 #include "emulation.hpp"
 #include "recorder.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <unordered_set>
 
 namespace patchkit {
@@ -79,6 +82,8 @@ scheduler::scheduler()
     : random_(the_settings().seed), laziness_(random_() % 4),
       legacy_(std::make_shared<stream_state>(stream_state{hipStreamDefault, 0, {}, {}, false, {}})) {
     watch_end_of_process();
+    pthread_atfork([] { the_scheduler().before_fork(); }, [] { the_scheduler().after_fork(false); },
+                   [] { the_scheduler().after_fork(true); });
 }
 
 stream_ref scheduler::add_stream(unsigned flags, int priority) {
@@ -182,7 +187,7 @@ bool scheduler::ask(lock & held, const operation_ref & one) {
 // Runs one operation that can run, or waits for the one that another thread runs. False when there is none.
 bool scheduler::run_any(lock & held) {
     if (is_busy_) {
-        changed_.wait(held);
+        wait_for_other(held);
         return true;
     }
     std::vector<operation_ref> ready;
@@ -200,10 +205,27 @@ bool scheduler::run_any(lock & held) {
 
 void scheduler::run_or_wait(lock & held, const operation_ref & one) {
     if (is_busy_) {
-        changed_.wait(held);
+        wait_for_other(held);
     } else {
         run(held, one);
     }
+}
+
+void scheduler::wait_for_other(lock & held) {
+    if (is_cut_off_) {
+        fault("this process was forked while another thread ran a kernel, a copy or a function of a stream: it waits "
+              "for that one, which is not done here");
+    }
+    changed_.wait(held);
+}
+
+void scheduler::after_fork(bool is_child) {
+    if (is_child) {
+        is_inherited_ = true;
+        is_cut_off_   = is_busy_ && !is_running;
+        new (&changed_) std::condition_variable; // those who waited for the old one are not here
+    }
+    mutex_.unlock();
 }
 
 // Others may add operations meanwhile, but one runs at a time.
@@ -235,6 +257,7 @@ scheduler & the_scheduler() {
 }
 
 const std::string & schedule_name() { return the_settings().name; }
+bool is_inherited() { return the_scheduler().is_inherited(); }
 uint64_t shuffle_seed() { return the_settings().seed; }
 
 } // namespace patchkit

@@ -89,7 +89,13 @@ class scheduler {
     // Whether it is done; who asks often enough makes it so.
     bool ask(lock & held, const operation_ref & one);
 
+    // Around fork(): of the threads, only the one that forks goes on in the child.
+    void before_fork() { mutex_.lock(); }
+    void after_fork(bool is_child);
+    bool is_inherited() const { return is_inherited_; }
+
   private:
+    void wait_for_other(lock & held);
     bool run_any(lock & held);
     void run_or_wait(lock & held, const operation_ref & one);
     void run(lock & held, const operation_ref & one);
@@ -99,7 +105,9 @@ class scheduler {
     std::map<uint64_t, operation_ref> pending_;
     uint64_t next_ = 0;
     std::chrono::steady_clock::time_point last_done_; // no two are done at the same time
-    bool is_busy_  = false;
+    bool is_busy_      = false;
+    bool is_inherited_ = false; // by a process that was forked
+    bool is_cut_off_   = false; // from the thread that is busy: it was left in the process that forked
     std::mt19937_64 random_;
     uint64_t laziness_; // of 4 times, how often nothing runs before something waits
     std::vector<stream_ref> blocking_;
