@@ -504,7 +504,51 @@ class decoder {
             add_plain(name, *d);
             return;
         }
+        if (name == "s_getreg_b32" || name == "s_sendmsg_rtn_b64") {
+            add_clock(s, *d);
+            return;
+        }
         add_computation(s, name, *d);
+    }
+
+    // Of the registers of the hardware and of the messages with an answer, those that tell the time.
+    void add_clock(const statement & s, const definition & d) {
+        if (s.operands.size() != 2) {
+            throw not_understood{"its operands are not as expected"};
+        }
+        instruction made = add(d.run);
+        steps.pop_back();
+        made.to[0] = parse_to(s.operands[0]);
+        made.immediate = d.run == find_definition("s_getreg_b32")->run ? clock_bits(s.operands[1]) : 0;
+        if (made.immediate == 0 && s.operands[1] != "sendmsg(MSG_RTN_GET_REALTIME)") {
+            throw not_understood{"only the clock is emulated of what it can ask for"};
+        }
+        steps.push_back(made);
+    }
+
+    // See read_clock_bits. 0 when the text names another register.
+    static i32 clock_bits(std::string_view text) {
+        static const std::pair<std::string_view, int> clocks[] = {
+            {"hwreg(HW_REG_SHADER_CYCLES", 0}, {"hwreg(HW_REG_SHADER_CYCLES_LO", 0}, {"hwreg(HW_REG_SHADER_CYCLES_HI", 32}};
+        for (const auto & [name, first] : clocks) {
+            if (!text.starts_with(name)) {
+                continue;
+            }
+            std::string_view rest = text.substr(name.size());
+            if (rest == ")") {
+                return first | 32 << 8;
+            }
+            const size_t comma = rest.find(", ", 1);
+            if (!rest.starts_with(", ") || !rest.ends_with(")") || comma == std::string_view::npos) {
+                continue;
+            }
+            const auto offset = gpu::number(rest.substr(2, comma - 2));
+            const auto count = gpu::number(rest.substr(comma + 2, rest.size() - comma - 3));
+            if (offset && count && *offset >= 0 && *count > 0 && *offset + *count <= 32) {
+                return (first + *offset) | *count << 8;
+            }
+        }
+        return 0;
     }
 
     // Instructions without operands that we look at. Those that do nothing here have no step at all.

@@ -286,8 +286,17 @@ void send_message(const instruction * i, wave & w) {
 void nothing(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 
 // Clocks count instructions: the emulated GPU has no time, and a program may only ask that they move.
+u64 clock_at(const instruction * i, const wave & w) { return w.executed + i->number - w.entered; }
+
 void read_clock(const instruction * i, wave & w) {
-    write_scalar_64(w, i->to[0], w.executed + i->number);
+    write_scalar_64(w, i->to[0], clock_at(i, w));
+    PATCHKIT_NEXT(i, w);
+}
+
+// Some of its bits: which is the first, and behind that byte how many they are.
+void read_clock_bits(const instruction * i, wave & w) {
+    const int first = int(i->immediate & 0xff), count = int(i->immediate >> 8);
+    write_scalar(w, i->to[0], u32((clock_at(i, w) >> first) & ((u64(1) << count) - 1)));
     PATCHKIT_NEXT(i, w);
 }
 
@@ -470,6 +479,8 @@ definitions scalar_instructions() {
         {"s_sendmsg", send_message, {}, {}},
         {"s_memtime", read_clock, {format::scalar_64}, {}},
         {"s_memrealtime", read_clock, {format::scalar_64}, {}},
+        {"s_sendmsg_rtn_b64", read_clock, {format::scalar_64}, {}}, // program.cpp: of one message
+        {"s_getreg_b32", read_clock_bits, {format::scalar}, {}},    // program.cpp: of one register
     };
     // What tells the hardware when to wait, prefetch or write back: execution here is in order and memory is one.
     for (const std::string_view name :
