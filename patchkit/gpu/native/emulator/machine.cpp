@@ -235,6 +235,9 @@ struct machine final : emulator {
     void run(const launch & wanted) override {
         const std::lock_guard<std::mutex> one_at_a_time(running);
         const kernel_code & kernel = *wanted.kernel;
+        kernel_count & count = totals[kernel.name];
+        count.name = kernel.name;
+        count.launches += 1;
         check(wanted);
         library & code = library_of(*wanted.code, kernel);
         const auto * place = wanted.code->function_at(kernel.entry);
@@ -272,12 +275,13 @@ struct machine final : emulator {
         const auto began = std::chrono::steady_clock::now();
         perform(on);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-        kernel_count & count = totals[kernel.name];
-        count.name = kernel.name;
-        count.launches += 1;
-        count.waves += on.blocks * on.waves;
+        // Also of a launch that failed: of those blocks that were begun.
+        count.waves += std::min<u64>(on.next, on.blocks) * on.waves;
         count.instructions += on.executed;
         count.seconds += took.count();
+        if (on.failure) {
+            std::rethrow_exception(on.failure);
+        }
     }
 
     void run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
@@ -426,9 +430,6 @@ struct machine final : emulator {
             helpers_of_process().perform(on, *workers[0]);
         } else {
             workers[0]->work(on);
-        }
-        if (on.failure) {
-            std::rethrow_exception(on.failure);
         }
     }
 
@@ -614,10 +615,15 @@ void worker::work(job & on) {
     idle.clear();
     std::deque<std::unique_ptr<block>> aside;
     constexpr size_t most_aside = 4096;
+    std::unique_ptr<block> b;
     u64 executed = 0;
+    const auto count = [&executed](block & of) {
+        for (size_t n = 0; n < of.waves.size(); ++n) {
+            executed += of.at(n).executed;
+        }
+    };
     try {
         while (!on.failed) {
-            std::unique_ptr<block> b;
             if (aside.size() < most_aside) {
                 const u64 number = on.next.fetch_add(1);
                 if (number < on.blocks) {
@@ -632,9 +638,7 @@ void worker::work(job & on) {
                 aside.pop_front();
             }
             if (advance(*b)) {
-                for (size_t n = 0; n < b->waves.size(); ++n) {
-                    executed += b->at(n).executed;
-                }
+                count(*b);
                 idle.push_back(std::move(b));
             } else {
                 aside.push_back(std::move(b));
@@ -646,6 +650,12 @@ void worker::work(job & on) {
             on.failure = std::current_exception();
             on.failed = true;
         }
+    }
+    if (b != nullptr) { // it failed
+        count(*b);
+    }
+    for (const auto & one : aside) {
+        count(*one);
     }
     on.executed += executed;
     current = nullptr;
@@ -687,6 +697,7 @@ void worker::run_one(job & on, std::span<wave_registers> waves) {
 }
 
 void fault(const instruction * at, const wave & w, const std::string & what) {
+    leave(at, const_cast<wave &>(w)); // counts what ran until here
     const job & on = *w.on->current;
     const dimensions & b = w.owner->index;
     throw kernel_fault("kernel " + on.wanted->kernel->name + ", block (" + std::to_string(b.x) + ", " +
