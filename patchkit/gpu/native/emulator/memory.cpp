@@ -74,13 +74,19 @@ u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) 
     return harmless(addresses, exec);
 }
 
+void check_lds(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
+    if (offset > w.lds_size || w.lds_size - offset < size) {
+        fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of LDS for " +
+                        std::to_string(size) + " bytes, the block has " + std::to_string(w.lds_size));
+    }
+}
+
 u64x checked_lds(const instruction * i, wave & w, const u32x & addresses, u32 size) {
     const u32 exec = w.exec();
     const u32 outside = w.lds_size < size ? exec : lane_bits(addresses > w.lds_size - size) & exec;
     if (outside != 0) [[unlikely]] {
         const int lane = std::countr_zero(outside);
-        fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(addresses[lane]) +
-                        " of LDS for " + std::to_string(size) + ", the block has " + std::to_string(w.lds_size));
+        check_lds(i, w, lane, addresses[lane], size);
     }
     return harmless(convert<u64x>(addresses) + u64(w.lds), exec);
 }
@@ -226,11 +232,14 @@ template <class T, into part = into::whole> struct Part {
 
 // ---- Global and flat memory. Flat addresses may mean LDS or scratch.
 
-u64 scratch_place(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
+void check_scratch(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
     if (offset > w.scratch_size || w.scratch_size - offset < size) {
         fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of its scratch for " +
-                        std::to_string(size) + ", it has " + std::to_string(w.scratch_size));
+                        std::to_string(size) + " bytes, it has " + std::to_string(w.scratch_size));
     }
+}
+
+u64 scratch_place(const wave & w, int lane, u32 offset) {
     return u64(w.scratch) + (u64(offset / 4) * lanes + u64(lane)) * 4 + offset % 4;
 }
 
@@ -241,20 +250,18 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
     const u32 exec = w.exec();
     const auto each_byte = [&](int lane, auto && use) {
         const u64 high = addresses[lane] >> 48 << 48;
+        const u32 offset = u32(addresses[lane]);
+        if (high == private_aperture) {
+            check_scratch(i, w, lane, offset, What::size);
+        } else if (high == shared_aperture) {
+            check_lds(i, w, lane, offset, What::size);
+        } else {
+            find_range(i, w, addresses[lane], What::size, lane);
+        }
         for (u32 n = 0; n < What::size; ++n) {
-            const u32 offset = u32(addresses[lane]) + n;
-            if (high == private_aperture) {
-                use(n, scratch_place(i, w, lane, offset, 1));
-            } else if (high == shared_aperture) {
-                if (offset >= w.lds_size) {
-                    fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) +
-                                    " of LDS, the block has " + std::to_string(w.lds_size));
-                }
-                use(n, u64(w.lds) + offset);
-            } else {
-                find_range(i, w, addresses[lane] + n, 1, lane);
-                use(n, addresses[lane] + n);
-            }
+            use(n, high == private_aperture  ? scratch_place(w, lane, offset + n)
+                   : high == shared_aperture ? u64(w.lds) + offset + n
+                                             : addresses[lane] + n);
         }
     };
     for (int lane = 0; lane < lanes; ++lane) {
@@ -359,7 +366,8 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
             }
             place = u64(w.lds) + u32(place);
         } else if (is_flat && high == private_aperture && sizeof(T) == 4) {
-            place = scratch_place(i, w, lane, u32(place), sizeof(T));
+            check_scratch(i, w, lane, u32(place), sizeof(T));
+            place = scratch_place(w, lane, u32(place));
         } else {
             const memory_range & known = remembered_range(i, w);
             if (known.end - known.begin < sizeof(T) || place - known.begin > known.end - known.begin - sizeof(T)) {
