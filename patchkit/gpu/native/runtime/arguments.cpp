@@ -88,26 +88,26 @@ std::byte * place_in(std::vector<std::byte> & segment, const gpu::kernel_code & 
     return segment.data() + one.offset;
 }
 
-[[noreturn]] void refuse(const gpu::kernel_code & kernel, const gpu::argument & one) {
-    throw unknown_argument("kernel " + kernel.name + " takes an argument of the kind " + one.kind +
-                           ", which is not emulated");
-}
-
 void fill_hidden(std::vector<std::byte> & segment, const gpu::kernel_code & kernel, const launch_shape & shape) {
     for (const gpu::argument & one : kernel.arguments) {
         if (!is_hidden(one)) {
             continue;
         }
-        const auto known = hidden_values().find(one.kind);
-        if (known == hidden_values().end()) {
-            refuse(kernel, one);
-        }
-        const uint64_t value = known->second(shape);
+        const uint64_t value = hidden_values().at(one.kind)(shape);
         std::memcpy(place_in(segment, kernel, one), &value, std::min(sizeof(value), size_t(one.size)));
     }
 }
 
 } // namespace
+
+void check_kinds(const gpu::kernel_code & kernel) {
+    for (const gpu::argument & one : kernel.arguments) {
+        if (!is_value(one) && hidden_values().count(one.kind) == 0) {
+            throw unknown_argument("kernel " + kernel.name + " takes an argument of the kind " + one.kind +
+                                   ", which is not emulated");
+        }
+    }
+}
 
 bool are_readable(const gpu::kernel_code & kernel, void ** values) {
     size_t next = 0;
@@ -130,9 +130,6 @@ std::vector<std::byte> pack_arguments(const gpu::kernel_code & kernel, const lau
         if (is_hidden(one)) {
             continue;
         }
-        if (!is_value(one)) {
-            refuse(kernel, one);
-        }
         std::memcpy(place_in(segment, kernel, one), values[next++], one.size);
     }
     fill_hidden(segment, kernel, shape);
@@ -143,11 +140,6 @@ std::vector<std::byte> pack_arguments(const gpu::kernel_code & kernel, const lau
                                       const std::vector<std::byte> & given) {
     std::vector<std::byte> segment = given;
     segment.resize(kernel.kernarg_size);
-    for (const gpu::argument & one : kernel.arguments) {
-        if (!is_hidden(one) && !is_value(one)) {
-            refuse(kernel, one);
-        }
-    }
     fill_hidden(segment, kernel, shape);
     return segment;
 }

@@ -24,6 +24,10 @@ struct unknown_argument : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// Throws unknown_argument when this runtime does not know what one of the arguments is. What follows takes kernels that
+// passed.
+void check_kinds(const gpu::kernel_code & kernel);
+
 // Whether there is something to be read for each argument: `values` points at one pointer each.
 bool are_readable(const gpu::kernel_code & kernel, void ** values);
 

@@ -104,6 +104,29 @@ bool fits_at_once(const loaded_kernel & kernel, const launch_request & request) 
     return blocks <= uint64_t(per_multiprocessor) * uint64_t(patchkit::the_device().multiprocessors);
 }
 
+// Throws unknown_argument.
+hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & request, hipStream_t stream) {
+    patchkit::check_kinds(*kernel.kernel);
+    const hipError_t error = check(kernel, request);
+    if (error != hipSuccess) {
+        return error;
+    }
+    if (request.is_cooperative && !fits_at_once(kernel, request)) {
+        return hipErrorCooperativeLaunchTooLarge;
+    }
+    const patchkit::launch_shape shape = {request.grid, request.block, uint32_t(request.lds), request.is_cooperative};
+    auto made = std::make_shared<patchkit::gpu::launch>();
+    made->code           = kernel.code;
+    made->kernel         = kernel.kernel;
+    made->grid           = {request.grid.x, request.grid.y, request.grid.z};
+    made->block          = {request.block.x, request.block.y, request.block.z};
+    made->dynamic_lds    = shape.dynamic_lds;
+    made->is_cooperative = request.is_cooperative;
+    made->kernarg = request.segment != nullptr ? patchkit::pack_arguments(*kernel.kernel, shape, *request.segment)
+                                               : patchkit::pack_arguments(*kernel.kernel, shape, request.values);
+    return patchkit::enqueue(stream, [made, in = kernel.in] { patchkit::run_kernel(*made); });
+}
+
 hipError_t launch_function(const void * function, const launch_request & request, hipStream_t stream) {
     const hipError_t logged = log_launch(function, request);
     if (logged != hipSuccess || !is_executing()) {
@@ -119,29 +142,12 @@ hipError_t launch_function(const void * function, const launch_request & request
 namespace patchkit {
 
 hipError_t launch(const loaded_kernel & kernel, const launch_request & request, hipStream_t stream) {
-    const hipError_t error = check(kernel, request);
-    if (error != hipSuccess) {
-        return error;
-    }
-    if (request.is_cooperative && !fits_at_once(kernel, request)) {
-        return hipErrorCooperativeLaunchTooLarge;
-    }
-    const launch_shape shape = {request.grid, request.block, uint32_t(request.lds), request.is_cooperative};
-    auto made = std::make_shared<gpu::launch>();
-    made->code           = kernel.code;
-    made->kernel         = kernel.kernel;
-    made->grid           = {request.grid.x, request.grid.y, request.grid.z};
-    made->block          = {request.block.x, request.block.y, request.block.z};
-    made->dynamic_lds    = shape.dynamic_lds;
-    made->is_cooperative = request.is_cooperative;
     try {
-        made->kernarg = request.segment != nullptr ? pack_arguments(*kernel.kernel, shape, *request.segment)
-                                                   : pack_arguments(*kernel.kernel, shape, request.values);
+        return checked_launch(kernel, request, stream);
     } catch (const unknown_argument & wrong) {
         std::fprintf(stderr, "patchkit emulator: %s\n", wrong.what());
         return hipErrorLaunchFailure;
     }
-    return enqueue(stream, [made, in = kernel.in] { run_kernel(*made); });
 }
 
 } // namespace patchkit
