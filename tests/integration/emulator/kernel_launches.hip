@@ -7,7 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <vector>
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct odd {
     char a;
@@ -36,6 +41,27 @@ __global__ void big_lds(int * to) {
 __global__ void talk(const uint64_t * words, int calls) { printf("%d %d\n", int(words[0]), calls); }
 __global__ void unknown_effect() {}
 __global__ void halve(float * x) { *x = *x * 0.5f + 4.0f; }
+__global__ void ill_named(int * to) asm("ill\xff\xc3named \"\xc3\xa4\"");
+__global__ void ill_named(int * to) { *to = 1; }
+__global__ void number_blocks(int * to) { to[blockIdx.x] += int(blockIdx.x); }
+__global__ void clocks(long long * to) {
+    to[0] = clock64();
+    to[1] = wall_clock64();
+    for (int n = 0; n < 100; ++n) {
+        atomicAdd((int *) (to + 4), 1);
+    }
+    to[2] = clock64();
+    to[3] = wall_clock64();
+}
+__global__ void leaves_scratch(int * to, int place) {
+    volatile int own[4] = {1, 2, 3, 4};
+    *to = own[place];
+}
+__global__ void leaves_lds(int * to, int place) {
+    __shared__ int all[4];
+    all[threadIdx.x + place] = 1;
+    *to = all[0];
+}
 
 #define NEED(call)                                                                                                     \
     do {                                                                                                               \
@@ -294,6 +320,97 @@ static void speaks(char ** locale) {
     std::printf("%d\n", int(*x * 100));
 }
 
+static void has_odd_names(char **) {
+    int * place = nullptr;
+    NEED(hipMalloc((void **) &place, 4));
+    ill_named<<<1, 1>>>(place);
+    NEED(hipDeviceSynchronize());
+}
+
+static int status_of_child(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+// Counts the blocks that numbered themselves once more.
+static int number_all(int * blocks, int count, int times) {
+    number_blocks<<<count, 1>>>(blocks);
+    NEED(hipDeviceSynchronize());
+    int right = 0;
+    for (int n = 0; n < count; ++n) {
+        right += blocks[n] == n * times;
+    }
+    return right;
+}
+
+static void forks(char **) {
+    constexpr int count = 64;
+    int * blocks = nullptr;
+    NEED(hipHostMalloc((void **) &blocks, count * sizeof(int), 0));
+    std::memset(blocks, 0, count * sizeof(int));
+    std::printf("%d\n", number_all(blocks, count, 1));
+    std::fflush(stdout);
+    const pid_t child = fork();
+    const int right = number_all(blocks, count, 2);
+    if (child == 0) {
+        std::exit(right);
+    }
+    std::printf("%d %d\n", right, status_of_child(child));
+}
+
+struct gate {
+    pthread_barrier_t begun, over;
+};
+
+static void forks_meanwhile(char **) {
+    gate shared;
+    pthread_barrier_init(&shared.begun, nullptr, 2);
+    pthread_barrier_init(&shared.over, nullptr, 2);
+    std::thread other([&shared] {
+        NEED(hipLaunchHostFunc(nullptr, [](void * data) {
+            auto * both = static_cast<gate *>(data);
+            pthread_barrier_wait(&both->begun);
+            pthread_barrier_wait(&both->over);
+        }, &shared));
+        NEED(hipDeviceSynchronize());
+    });
+    pthread_barrier_wait(&shared.begun);
+    const pid_t without = fork();
+    if (without == 0) {
+        std::exit(7); // it uses nothing, and ends
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        count_up<<<1, 1>>>();
+        std::exit(hipDeviceSynchronize());
+    }
+    std::printf("%d %d\n", status_of_child(without), status_of_child(child));
+    pthread_barrier_wait(&shared.over);
+    other.join();
+}
+
+static void tells_time(char **) {
+    long long * at = nullptr;
+    NEED(hipHostMalloc((void **) &at, 40, 0));
+    clocks<<<1, 1>>>(at);
+    NEED(hipDeviceSynchronize());
+    std::printf("%d %d\n", at[2] - at[0] > 100, at[3] - at[1] > 100);
+}
+
+static void leaves(char ** which) {
+    int * place = nullptr;
+    NEED(hipMalloc((void **) &place, 4));
+    if (std::strcmp(which[0], "scratch") == 0) {
+        leaves_scratch<<<1, 1>>>(place, 1 << 20);
+    } else if (std::strcmp(which[0], "lds") == 0) {
+        leaves_lds<<<1, 1>>>(place, 1 << 12);
+    } else {
+        put<<<1, 1>>>(place + (1 << 20), 1);
+    }
+    NEED(hipDeviceSynchronize());
+}
+
 struct program {
     const char * name;
     void (*run)(char ** arguments);
@@ -305,7 +422,8 @@ static const program programs[] = {
     PROGRAM(arguments), PROGRAM(cooperative), PROGRAM(variables),        PROGRAM(managed), PROGRAM(modules),
     PROGRAM(load),      PROGRAM(limits),      PROGRAM(facts),            PROGRAM(timed),   PROGRAM(talks),
     PROGRAM(faults),    PROGRAM(counts),      PROGRAM(launches_unknown), PROGRAM(device),
-    PROGRAM(speaks),
+    PROGRAM(speaks),    PROGRAM(has_odd_names), PROGRAM(forks), PROGRAM(forks_meanwhile), PROGRAM(tells_time),
+    PROGRAM(leaves),
 };
 
 int main(int, char ** arguments) {

@@ -265,10 +265,56 @@ def comma(tmp_path_factory) -> tuple[str, str]:
     return str(folder), "comma"
 
 
-def test_a_locale_of_the_program_changes_no_number_of_a_kernel(program, emulate, comma):
+def test_a_locale_of_the_program_changes_no_number_of_a_kernel(program, emulate, comma, tmp_path):
     folder, name = comma
-    done = emulate(program, "speaks", name, LOCPATH=folder)
+    done = emulate(program, "speaks", name, LOCPATH=folder, PATCHKIT_EMULATOR_REPORT=str(tmp_path / "report"))
     assert (done.returncode, done.stdout, done.stderr) == (0, ",\n900\n", "")
+    (kernel,) = json.loads((tmp_path / "report").read_text("utf-8"))["kernels"]
+    assert kernel["seconds"] >= 0
+
+
+def test_a_forked_process_runs_kernels_of_its_own(program, emulate):
+    done = emulate(program, "forks", PATCHKIT_EMULATOR_THREADS="3")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "64\n64 64\n", "")
+
+
+def test_a_process_forked_in_the_middle_of_something_is_told_so(program, emulate):
+    done = emulate(program, "forks_meanwhile")
+    assert (done.returncode, done.stdout) == (0, f"7 {-signal.SIGABRT}\n")
+    assert "this process was forked while another thread ran a kernel" in done.stderr
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1151", "gfx1201"])
+def test_the_clocks_of_a_kernel_go_forward(compile_program, emulate, arch):
+    program = compile_program("kernel_launches", "--no-offload-arch=gfx1151", f"--offload-arch={arch}")
+    done = emulate(program, "tells_time", arch=arch)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 1\n", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        ("by_value", "by_valuf"),
+        ("global_buffer", "global_buffes"),
+        ("hidden_block_count_x", "hidden_block_count_w"),
+        ("hidden_block_count_x", "xidden_block_count_x"),
+    ],
+)
+def test_an_argument_of_an_unknown_kind_is_refused_by_its_name(program, execute, tmp_path, kind, other):
+    changed = tmp_path / "program"
+    changed.write_bytes(program.read_bytes().replace(kind.encode(), other.encode()))
+    changed.chmod(0o755)
+    done = execute(changed, "counts")
+    assert done.returncode == 0
+    assert f"takes an argument of the kind {other}, which is not emulated" in done.stderr
+
+
+def test_an_argument_of_an_unknown_kind_is_refused_in_a_module(program, execute, tmp_path, images):
+    (tmp_path / "image").write_bytes(images["elf"].read_bytes().replace(b"by_value", b"by_valuf"))
+    done = execute(program, "modules", str(tmp_path / "image"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "takes an argument of the kind by_valuf, which is not emulated" in done.stderr
+    assert "hipErrorLaunchFailure" in done.stderr
 
 
 # Faults and the report.
@@ -280,6 +326,37 @@ def test_a_fault_ends_the_process_as_one_of_the_gpu_does(program, execute, tmp_p
     assert done.stderr == "patchkit emulator: nothing is allocated at 0x1000\n"
     report = json.loads((tmp_path / "report").read_text())
     assert report["fault"] == "nothing is allocated at 0x1000"
+
+
+@pytest.mark.parametrize(
+    ("where", "kernel", "says"),
+    [
+        ("scratch", "_Z14leaves_scratchPii", "of its scratch for 4 bytes, it has "),
+        ("lds", "_Z10leaves_ldsPii", "goes to byte 16384 of LDS for 4 bytes, the block has 16"),
+        ("memory", "_Z3putPii", " for 4 bytes, which lie in no allocation"),
+    ],
+)
+def test_a_fault_names_what_was_reached_for_and_its_launch_counts(
+    program, emulate, tmp_path, where, kernel, says
+):
+    settings = {"PATCHKIT_EMULATOR_REPORT": str(tmp_path / "report"), "PATCHKIT_EMULATOR_COUNT": "1"}
+    done = emulate(program, "leaves", where, **settings)
+    assert done.returncode == -signal.SIGABRT
+    assert says in done.stderr
+    report = json.loads((tmp_path / "report").read_text())
+    assert says in report["fault"]
+    (count,) = [one for one in report["kernels"] if one["launches"]]
+    assert (count["name"], count["launches"], count["waves"]) == (kernel, 1, 1)
+    # Also those of functions that it called.
+    executed = sum(times for one in report["kernels"] for _, times, _ in one["by_instruction"])
+    assert 0 < executed == count["instructions"]
+
+
+def test_the_report_is_json_whatever_kernels_are_called(program, emulate, tmp_path):
+    report = tmp_path / "report"
+    assert emulate(program, "has_odd_names", PATCHKIT_EMULATOR_REPORT=str(report)).returncode == 0
+    (kernel,) = json.loads(report.read_text("utf-8"))["kernels"]
+    assert kernel["name"] == 'ill\ufffd\ufffdnamed "ä"'
 
 
 def test_the_report_has_what_ran(program, execute, tmp_path):
