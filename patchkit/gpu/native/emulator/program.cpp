@@ -529,7 +529,10 @@ class decoder {
     // See read_clock_bits. 0 when the text names another register.
     static i32 clock_bits(std::string_view text) {
         static const std::pair<std::string_view, int> clocks[] = {
-            {"hwreg(HW_REG_SHADER_CYCLES", 0}, {"hwreg(HW_REG_SHADER_CYCLES_LO", 0}, {"hwreg(HW_REG_SHADER_CYCLES_HI", 32}};
+            {"hwreg(HW_REG_SHADER_CYCLES", 0},
+            {"hwreg(HW_REG_SHADER_CYCLES_LO", 0}, // RDNA4
+            {"hwreg(HW_REG_SHADER_CYCLES_HI", 32},
+        };
         for (const auto & [name, first] : clocks) {
             if (!text.starts_with(name)) {
                 continue;
