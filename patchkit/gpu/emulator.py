@@ -17,9 +17,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.jobs import run_parallel
-from patchkit.base.process import ToolFailed, run_tool
+from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compile import Job, compile_unit
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import key_of
@@ -153,12 +153,13 @@ def _built(
             )
             argv = [*cxx_of(compiler.toolchain), *flags, *map(str, objects), *links, "-ldl"]
             run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
-        except ToolFailed as error:
-            raise ToolchainError(
+        except (ToolFailed, ToolCrashed) as error:
+            refused = disk_error_from_tool(error, folder.parent, "building the emulated GPU")
+            raise refused or ToolchainError(
                 "the emulated GPU does not compile with this toolchain",
                 code="EMULATOR_NOT_BUILT",
                 where=Location(path=str(_NATIVE)),
-                why=error.why,
+                why=f"{error.message}: {error.why}",
                 hint="patchkit doctor shows the compiler that was used",
             ) from error
         for made in objects:
