@@ -25,6 +25,7 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 if TYPE_CHECKING:
     from patchkit.build.compiler import Compiler
     from patchkit.gpu.emulator import EmulatedGpu, EmulationOptions, EmulationReport, KernelCount, Schedule
+    from patchkit.gpu.report_pipe import ReportPipe
     from patchkit.series.profile import ArchProfile
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
@@ -130,6 +131,7 @@ def command(
         check_output(report, "preparing the report")
     profile, compiler = _prepared(settings, arch)
     from patchkit.gpu.device import device_of
+    from patchkit.gpu.report_pipe import report_pipe
 
     found = _find(program[0]) if side is None else program[0]
     if report is not None:
@@ -137,8 +139,8 @@ def command(
     gpu = emulated_gpu(device_of(profile, guess_units=True), compiler)
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="patchkit-emulate-"))
-        place = Path(name) / "report.json"
-        how = EmulationOptions(report=place, **options)
+        pipe = stack.enter_context(report_pipe(Path(name)))
+        how = EmulationOptions(report=pipe.place, **options)
         if side is None:
             variables = gpu.environment(Path(name), how)
         else:
@@ -149,7 +151,7 @@ def command(
         status = ended if ended >= 0 else _SIGNALLED - ended
         if ended < 0:
             settings.reporter().warn(f"{signal_name(-ended)} ended the program")
-        told = _take_report(settings, place, report, status)
+        told = _take_report(settings, pipe, report, status)
         _show(settings, told, gpu, status, with_counts=options["counts"])
     if status:
         raise click.exceptions.Exit(status)
@@ -235,25 +237,42 @@ def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
     inherited = os.environ.get("LD_LIBRARY_PATH")
     if inherited:
         variables["LD_LIBRARY_PATH"] += f":{inherited}"
+    # What comes while it is being started waits: Python loses exceptions that a handler raises around a fork.
+    early: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda number, _: early.append(number))
+    process = None
+    try:
+        process = _start(argv, {**os.environ, **variables}, is_quiet=is_quiet)
+        for number, handler in handled.items():
+            signal.signal(number, _interrupted if number == signal.SIGINT else handler)
+        for sent in early:
+            signal.raise_signal(sent)
+        return process.wait()
+    finally:
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+
+
+def _start(argv: list[str], environment: dict[str, str], *, is_quiet: bool) -> subprocess.Popen[bytes]:
     prctl, patchkit = ctypes.CDLL(None).prctl, os.getpid()
-    before = signal.getsignal(signal.SIGINT)
-    is_ignored = before is signal.SIG_IGN
 
     def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != patchkit:  # it was killed before it could be asked for
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if not is_ignored:
-        signal.signal(signal.SIGINT, _interrupted)
     try:
-        done = subprocess.run(  # noqa: S603  # the user's own program
+        return subprocess.Popen(  # noqa: S603  # the user's own program
             argv,
-            env={**os.environ, **variables},
+            env=environment,
             stdout=2 if is_quiet else None,
-            check=False,
-            preexec_fn=prepare,
+            preexec_fn=prepare,  # noqa: PLW1509  # other threads wait for the program, and hold no lock
         )
     except OSError as error:
         raise ToolchainError(
@@ -262,9 +281,6 @@ def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
             where=Location(path=argv[0]),
             why=error.strerror,
         ) from error
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return done.returncode
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
@@ -281,27 +297,29 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
-def _take_report(settings: Settings, place: Path, wanted: Path | None, status: int) -> EmulationReport | None:
+def _take_report(
+    settings: Settings, pipe: ReportPipe, wanted: Path | None, status: int
+) -> EmulationReport | None:
     """What the program did, written to the file that was ``wanted``.
 
     What is wrong with it is an error of the command's only if the program has none: its status comes first.
     """
-    from patchkit.gpu.emulator import load_report
+    from patchkit.gpu.report_pipe import together
 
     reporter = settings.reporter()
-    if not place.exists():
-        missing = "" if wanted is None else f"; no report was written to {wanted}"
-        reporter.warn(f"the program used no GPU, or ended without the usual cleaning up{missing}")
-        return None
     told = None
     try:
-        told = load_report(place)
-        if wanted is not None:
-            write_output(wanted, place.read_bytes(), "writing the report")
+        told = together(pipe.reports())
+        if told is not None and wanted is not None:
+            write_output(wanted, told.model_dump_json().encode("utf-8") + b"\n", "writing the report")
     except PatchkitError as error:
         if not status:
             raise
         reporter.warn(f"{error.message}, and the program ended with status {status}")
+    else:
+        if told is None:
+            missing = "" if wanted is None else f"; no report was written to {wanted}"
+            reporter.warn(f"the program used no GPU, or ended without the usual cleaning up{missing}")
     return told
 
 
@@ -321,9 +339,10 @@ def _show(
 
 def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
     launched = [kernel for kernel in report.kernels if kernel.launches]
+    processes = "" if report.processes == 1 else f" in {report.processes} processes"
     yield (
         f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
-        f"kernels, {report.instructions} instructions executed by waves; none unknown"
+        f"kernels{processes}, {report.instructions} instructions executed by waves; none unknown"
     )
     if report.on_cpu:
         yield f"computed on the CPU, not by kernels: {', '.join(sorted({one.call for one in report.on_cpu}))}"

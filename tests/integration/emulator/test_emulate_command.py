@@ -183,6 +183,25 @@ def test_the_status_is_the_programs(emulate: Emulate) -> None:
     assert emulate("--", "sh", "-c", "exit 7").returncode == 7
 
 
+def test_what_each_process_ran_is_reported(emulate: Emulate, program: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    script = f"'{program}' trap; '{program}' places && '{program}' wmma"
+    done = emulate("--report", report, "--count", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(report.read_text())
+    assert document["processes"] == 3
+    assert "the kernel gave up" in document["fault"]
+    ran = [instruction for kernel in document["kernels"] for instruction, _, _ in kernel["by_instruction"]]
+    assert any(text.startswith("v_wmma") for text in ran)
+    assert "in 3 processes" in done.stderr
+
+
+def test_a_report_that_was_written_over_is_none(emulate: Emulate) -> None:
+    done = emulate("--", "sh", "-c", 'echo \'{"arch": [\' > "$PATCHKIT_EMULATOR_REPORT"')
+    assert done.returncode == 6, done.stderr
+    assert "error[EMULATION_UNREPORTED]" in done.stderr
+
+
 def test_a_program_that_a_signal_ended_is_said_to_be(emulate: Emulate) -> None:
     done = emulate("--", "sh", "-c", "kill -SEGV $$")
     assert done.returncode == 128 + signal.SIGSEGV
