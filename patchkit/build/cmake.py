@@ -115,7 +115,7 @@ if TYPE_CHECKING:
 # 4.0: older ones do not search Debian's multiarch folder for package files (3.25 measured).
 _CMAKE = ">=4.0"
 _NINJA = ">=1.11"  # as pyproject.toml asks for
-_INSTALL = "pip install 'patchkit[library]'"
+_INSTALL = "pip install patchkit brings both"
 _CONFIGURE_S, _BUILD_S = 600.0, 6 * 3600.0
 _SHOWN_ERRORS, _SHOWN_LINES = 8, 20
 
@@ -150,12 +150,9 @@ class Project:
 
 def find_cmake() -> CMake:
     """The cmake of the environment or of PATH. Raises LIBRARY_TOOLS_MISSING."""
-    try:
-        from scikit_build_core.cmake import CMake  # noqa: PLC0415 - 140 ms
-        from scikit_build_core.errors import CMakeNotFoundError  # noqa: PLC0415
-    except ImportError as error:
-        raise _missing("scikit-build-core is not installed") from error
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
+    from scikit_build_core.cmake import CMake  # noqa: PLC0415 - 140 ms
+    from scikit_build_core.errors import CMakeNotFoundError  # noqa: PLC0415
 
     try:
         return CMake.default_search(version=SpecifierSet(_CMAKE))
@@ -189,7 +186,7 @@ def build_targets(
     """Configure if need be and build ``targets``; returns the seconds that Ninja took.
 
     Raises:
-        LIBRARY_TOOLS_MISSING: no cmake that is new enough, no Ninja, no scikit-build-core.
+        LIBRARY_TOOLS_MISSING: no cmake that is new enough, no Ninja.
         CMAKE_CONFIGURE_FAILED, BuildFailed: upstream's CMake or a compiler refused.
         ToolTimeout, ToolStopped: it was ended.
         CacheError: the disk refused.

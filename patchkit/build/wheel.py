@@ -96,7 +96,6 @@ def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter:
     """The wheel, in ``folder``; one of that name is replaced.
 
     Raises:
-        LIBRARY_TOOLS_MISSING: scikit-build-core is not installed.
         WHEEL_NOT_MADE: it refused.
         CacheError: the disk refused.
     """
@@ -183,13 +182,6 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
         )
     except ToolFailed as error:
         text = error.why or ""
-        if "No module named 'scikit_build_core'" in text:
-            raise ToolchainError(
-                "making a wheel needs scikit-build-core",
-                code="LIBRARY_TOOLS_MISSING",
-                why=text,
-                hint="pip install 'patchkit[library]'",
-            ) from error
         raise disk_error_from_text(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
             "the wheel could not be made",
             code="WHEEL_NOT_MADE",

@@ -49,7 +49,7 @@ def run_package(
     """Build what is missing and make the wheel in ``out``.
 
     Raises:
-        WHEEL_NOT_MADE, LIBRARY_TOOLS_MISSING: scikit-build-core refused or is missing.
+        WHEEL_NOT_MADE: scikit-build-core refused.
         What :func:`patchkit.candidate.build.run_build` raises.
         CacheError: the disk refused.
     """

@@ -223,7 +223,7 @@ FAULTS = [
         old="tmp[j][i] = warp_reduce_sum<warp_size>(tmp[j][i])",
         new="tmp[j][i] = warp_reduce_sum<warp_size/2>(tmp[j][i])",
         unit="mmvq.cu",
-        sample="type_a=q4_0",
+        sample="type_a=q8_0",
     ),
     Fault(
         id="mmvq-wrong-block",
