@@ -219,6 +219,16 @@ def check_output(path: Path, doing: str, elsewhere: str = OTHER_FILE, *, appends
             raise OSError(code, os.strerror(code), str(refused))
 
 
+def remove_output(path: Path, doing: str, elsewhere: str = OTHER_FILE) -> None:
+    """Take away what an earlier run wrote there, so that nobody takes it for this one's. Raises CacheError.
+
+    A pipe or a device stays, and so does a symbolic link.
+    """
+    with disk_errors(path, doing, elsewhere):
+        if not _is_written_through(path):
+            Path(os.path.realpath(path)).unlink(missing_ok=True)
+
+
 class NotRegular(OSError):
     """Neither a file nor a folder; opening it may wait for somebody who writes to it."""
 

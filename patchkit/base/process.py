@@ -155,7 +155,7 @@ def tool_failure(completed: Completed) -> ToolFailed | ToolCrashed:
     why = _tail(completed.stderr) or "it wrote nothing to stderr"
     hint = f"the command was: {shlex.join(completed.argv)}"
     if completed.returncode < 0:
-        return ToolCrashed(f"{name} was ended by {_signal_name(-completed.returncode)}", why=why, hint=hint)
+        return ToolCrashed(f"{name} was ended by {signal_name(-completed.returncode)}", why=why, hint=hint)
     return ToolFailed(f"{name} ended with status {completed.returncode}", why=why, hint=hint)
 
 
@@ -219,7 +219,8 @@ def _tail(stderr: bytes) -> str:
     return "\n".join(stderr.decode("utf-8", "replace").splitlines()[-_STDERR_LINES:]).strip()
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal between the named two

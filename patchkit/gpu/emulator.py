@@ -17,9 +17,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.jobs import run_parallel
-from patchkit.base.process import ToolFailed, run_tool
+from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compile import Job, compile_unit
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import key_of
@@ -153,12 +153,13 @@ def _built(
             )
             argv = [*cxx_of(compiler.toolchain), *flags, *map(str, objects), *links, "-ldl"]
             run_tool([*argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter)
-        except ToolFailed as error:
-            raise ToolchainError(
+        except (ToolFailed, ToolCrashed) as error:
+            refused = disk_error_from_tool(error, folder.parent, "building the emulated GPU")
+            raise refused or ToolchainError(
                 "the emulated GPU does not compile with this toolchain",
                 code="EMULATOR_NOT_BUILT",
                 where=Location(path=str(_NATIVE)),
-                why=error.why,
+                why=f"{error.message}: {error.why}",
                 hint="patchkit doctor shows the compiler that was used",
             ) from error
         for made in objects:
@@ -277,13 +278,17 @@ class CpuProduct(_Entry):
 
 
 class EmulationReport(_Entry):
-    """What one process did on the emulated GPU; ``fault`` is what ended it, if the GPU did."""
+    """What a process did on the emulated GPU; ``fault`` is what ended it, if the GPU did.
+
+    Several ``processes`` when a command started them; kernels are listed for each.
+    """
 
     arch: str
     schedule: str
     kernels: list[KernelCount]
     on_cpu: list[CpuProduct]
     fault: str | None
+    processes: int = 1
 
     @property
     def instructions(self) -> int:
@@ -303,15 +308,28 @@ def load_report(path: Path) -> EmulationReport:
         EMULATION_UNREPORTED: the process ended before it wrote one, or wrote something else over it.
     """
     try:
-        return EmulationReport.model_validate(json.loads(path.read_bytes()), strict=False)
-    except (OSError, ValueError, ValidationError) as error:
-        raise ToolchainError(
-            "the program left no report of what it ran on the emulated GPU",
-            code="EMULATION_UNREPORTED",
-            where=Location(path=str(path)),
-            why=str(error),
-            hint="it may have been killed, or ended itself without the usual cleaning up (_exit)",
-        ) from error
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise _unreported(path, str(error)) from error
+    return parse_report(text, path)
+
+
+def parse_report(text: str, path: Path) -> EmulationReport:
+    """Read what a process wrote to ``path``. Raises EMULATION_UNREPORTED."""
+    try:
+        return EmulationReport.model_validate(json.loads(text), strict=False)
+    except (ValueError, RecursionError, ValidationError) as error:
+        raise _unreported(path, str(error)) from error
+
+
+def _unreported(path: Path, why: str) -> ToolchainError:
+    return ToolchainError(
+        "the program left no report of what it ran on the emulated GPU",
+        code="EMULATION_UNREPORTED",
+        where=Location(path=str(path)),
+        why=why,
+        hint="it may have been killed, or ended itself without the usual cleaning up (_exit)",
+    )
 
 
 @contextlib.contextmanager

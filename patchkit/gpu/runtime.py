@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
-from patchkit.base.process import ToolFailed, run_tool
+from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compile import CompiledUnit, Job, compile_unit
 from patchkit.build.compiler import Compiler, nice
 from patchkit.build.store import key_of
@@ -121,8 +122,9 @@ def _built(
             run_tool(
                 [*nice(), *argv, "-o", str(folder / name)], timeout_s=_TIMEOUT_S, reporter=compiler.reporter
             )
-        except ToolFailed as error:
-            raise ToolchainError(
+        except (ToolFailed, ToolCrashed) as error:
+            refused = disk_error_from_tool(error, folder.parent, f"building the recorder's {parts['what']}")
+            raise refused or ToolchainError(
                 f"the launch recorder's {parts['what']} does not compile with this toolchain",
                 code="RECORDER_NOT_BUILT",
                 where=Location(path=str(_NATIVE / sources[0])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.process import run_tool
@@ -17,12 +18,15 @@ from patchkit.base.reporter import Reporter
 
 _LANES = 32
 _MOST_LANES = 1024
+_VGPRS, _SGPRS = 256, 106
 _KERNARG = (80, 81)  # s[80:81] hold an address that differs from run to run
+_MOST_ULP = 1024
 _TIMEOUT_S = 600.0
 
 # One 32-bit value of all lanes, or one for each; in hexadecimal.
 _Word = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{1,8}$")]
 _Values = _Word | list[_Word]
+_Number = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,2})$")]
 
 
 class _Part(BaseModel):
@@ -30,31 +34,52 @@ class _Part(BaseModel):
 
 
 class Registers(_Part):
-    """Registers by number; what is not named is 0. ``exec`` None: the low bits, one per lane."""
+    """Registers by number; what is not named is 0.
 
-    v: dict[str, _Values] = {}
-    s: dict[str, _Word] = {}
+    ``exec`` None: the low bits before, one per lane; not compared after. ``m0`` None: 0 before; not compared.
+    """
+
+    v: dict[_Number, _Values] = {}
+    s: dict[_Number, _Word] = {}
     vcc: _Word = "0"
-    scc: int = 0
+    scc: Annotated[int, Field(ge=0, le=1)] = 0
     exec: _Word | None = None
-    m0: _Word = "0"
+    m0: _Word | None = None
 
 
 class Vector(_Part):
     """A program of ``lanes`` lanes: machine code in hexadecimal, what it starts with and what it must leave.
 
     ``compares`` are the numbers of the VGPRs and SGPRs that count, up to but without the given one: what a
-    program needs besides lies above.
+    program needs besides lies above. Nothing above can be expected, so that no expectation goes unlooked at.
     """
 
-    name: Annotated[str, Field(pattern=r"^\S+$", max_length=200)]
+    # ASCII without blanks: it is a word of a line that another program reads.
+    name: Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200)]
     lanes: Annotated[int, Field(ge=1, le=_MOST_LANES)]
     code: Annotated[str, Field(pattern=r"^([0-9a-fA-F]{8})*$")]
     before: Registers = Registers()
     after: Registers
     mode: _Word = "c0"
-    compares: int = 16
-    ulp: int = 0
+    compares: Annotated[int, Field(ge=1, le=_VGPRS)] = 16
+    ulp: Annotated[int, Field(ge=0, le=_MOST_ULP)] = 0
+
+    @model_validator(mode="after")
+    def _all_is_used(self) -> Vector:
+        """What is given must reach the program, and what is expected must be compared."""
+        for part, most in (("before", _VGPRS), ("after", self.compares)):
+            registers: Registers = getattr(self, part)
+            for number, values in registers.v.items():
+                if int(number) >= most:
+                    raise ValueError(f"{part}: v{number} is not below {most}")
+                if isinstance(values, list) and len(values) > self.lanes:
+                    raise ValueError(f"{part}: v{number} has {len(values)} values for {self.lanes} lanes")
+            for number in registers.s:
+                if int(number) >= min(most, _SGPRS):
+                    raise ValueError(f"{part}: s{number} is not below {min(most, _SGPRS)}")
+                if int(number) in _KERNARG:
+                    raise ValueError(f"{part}: s{number} holds the address of the buffer")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +99,9 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
     """Read a file of JSON lines.
 
     Raises:
-        VECTORS_MALFORMED: a line is no vector, or the file cannot be read.
+        VECTORS_MALFORMED: a line is no vector, there is none, or the file cannot be read.
     """
-    vectors = []
+    vectors: list[Vector] = []
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -90,21 +115,48 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
             why=error.strerror,
             hint="--vectors FILE wants a file of JSON lines; docs/emulator.md describes them",
         ) from error
+    if not vectors:
+        raise UsageError(
+            "there are no vectors",
+            code="VECTORS_MALFORMED",
+            where=Location(path=str(path)),
+            why="the file is empty",
+            hint="--vectors FILE wants a file of JSON lines; docs/emulator.md describes them",
+        )
     return tuple(vectors)
 
 
 def _parse(line: bytes, path: Path, number: int) -> Vector:
     try:
-        return Vector.model_validate_json(line)
+        vector = Vector.model_validate_json(line)
+        json.loads(line, object_pairs_hook=_each_once)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(
-            "a line is no vector",
-            code="VECTORS_MALFORMED",
-            where=Location(path=str(path), line=number),
-            why=f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}",
-            hint="docs/emulator.md describes the form",
+        raise _no_vector(
+            f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}", path, number
         ) from error
+    except ValueError as error:
+        raise _no_vector(str(error), path, number) from error
+    return vector
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Of two values of one name a JSON reader drops the first: an expectation that nobody looks at."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is given twice")
+    return dict(pairs)
+
+
+def _no_vector(why: str, path: Path, number: int) -> UsageError:
+    return UsageError(
+        "a line is no vector",
+        code="VECTORS_MALFORMED",
+        where=Location(path=str(path), line=number),
+        why=why,
+        hint="docs/emulator.md describes the form",
+    )
 
 
 def run_vectors(
@@ -159,7 +211,7 @@ def _piece(vector: Vector) -> Iterator[str]:
         active = min(vector.lanes - wave * _LANES, _LANES)
         yield f"exec {before.exec or format((1 << active) - 1, 'x')}"
         yield f"vcc {before.vcc}"
-        yield f"m0 {before.m0}"
+        yield f"m0 {before.m0 or 0}"
         yield f"scc {before.scc}"
         yield "v 255 " + " ".join(f"{wave * _LANES + lane:x}" for lane in range(_LANES))
         for number, values in before.v.items():
@@ -216,7 +268,7 @@ def _differences(vector: Vector, answer: _Answer) -> Iterator[str]:
             scalar, left = int(after.s.get(str(number), "0"), 16), first.get(f"s{number}", [0])[0]
             if not _is_near(scalar, left, vector.ulp):
                 yield f"s{number} is {left:08x}, must be {scalar:08x}"
-    for name, text in (("vcc", after.vcc), ("exec", after.exec)):
+    for name, text in (("vcc", after.vcc), ("exec", after.exec), ("m0", after.m0)):
         if text is not None and int(text, 16) != first[name][0]:
             yield f"{name} is {first[name][0]:08x}, must be {int(text, 16):08x}"
     if after.scc != first["scc"][0]:
@@ -227,6 +279,8 @@ def _is_near(wanted: int, found: int, ulp: int) -> bool:
     """Equal, or both NaN, or as f32 of the same sign so many units in the last place apart."""
     if wanted == found or (_is_nan(wanted) and _is_nan(found)):
         return True
+    if _is_nan(wanted) or _is_nan(found):
+        return False
     return ulp > 0 and wanted >> 31 == found >> 31 and abs(wanted - found) <= ulp
 
 

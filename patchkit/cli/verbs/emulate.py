@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -10,24 +11,31 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
-from patchkit.base.errors import Location, ToolchainError, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
+from patchkit.base.files import check_output, remove_output, write_output
+from patchkit.base.process import signal_name
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
     from patchkit.build.compiler import Compiler
     from patchkit.gpu.emulator import EmulatedGpu, EmulationOptions, EmulationReport, KernelCount, Schedule
+    from patchkit.gpu.report_pipe import ReportPipe
     from patchkit.series.profile import ArchProfile
 
 _SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
 _SHOWN_INSTRUCTIONS = 12
-
-
 _MOST_SEED = 2**63
+_SEED_DIGITS = len(str(_MOST_SEED))
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+# Options that say nothing about vectors: those are run by a program of our own, each by itself.
+_OF_PROGRAMS = ("counts", "schedule", "threads", "limit", "side", "upstream", "report")
 
 
 def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[Schedule, int]:
@@ -35,9 +43,15 @@ def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[
     name, _, seed = text.partition(":")
     if text in {"in-order", "late"}:
         return cast("Schedule", text), 0
-    if name == "shuffle" and seed.isascii() and seed.isdigit() and 0 < int(seed) < _MOST_SEED:
+    if name == "shuffle" and _is_seed(seed):
         return "shuffle", int(seed)
     raise click.BadParameter("it is none of in-order, late, shuffle:SEED (a whole number above 0)")
+
+
+def _is_seed(text: str) -> bool:
+    # Python refuses to convert thousands of digits.
+    is_number = text.isascii() and text.isdigit() and len(text) <= _SEED_DIGITS
+    return is_number and 0 < int(text) < _MOST_SEED
 
 
 @verb(
@@ -65,9 +79,10 @@ def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[
 )
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=_MOST_SEED - 1),
     metavar="N",
-    help="Stop a kernel of which one wave executed so many instructions.",
+    help="Stop a kernel of which one wave executed so many instructions. Looked at whenever a wave jumped "
+    "backwards 65536 times: a kernel that ends sooner is never stopped.",
 )
 @click.option(
     "--side",
@@ -102,9 +117,9 @@ def command(
             code="USAGE_SYNTAX",
             hint="patchkit emulate --arch gfx1151 -- ./program arguments",
         )
-    profile, compiler = _prepared(settings, arch)
     if vectors is not None:
-        _run_vectors(settings, arch, vectors, compiler)
+        _check_alone()
+        _run_vectors(settings, arch, vectors, _prepared(settings, arch)[1])
         return
     if side is None and upstream is not None:
         raise UsageError(
@@ -112,30 +127,47 @@ def command(
             code="USAGE_SYNTAX",
             hint="patchkit emulate --arch gfx1151 --side candidate --upstream BUILD -- test-backend-ops",
         )
+    if report is not None:
+        check_output(report, "preparing the report")
+    profile, compiler = _prepared(settings, arch)
     from patchkit.gpu.device import device_of
+    from patchkit.gpu.report_pipe import report_pipe
 
     found = _find(program[0]) if side is None else program[0]
+    if report is not None:
+        remove_output(report, "removing the report of an earlier run")
     gpu = emulated_gpu(device_of(profile, guess_units=True), compiler)
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="patchkit-emulate-"))
-        place = Path(name) / "report.json"
-        how = EmulationOptions(report=place, **options)
+        pipe = stack.enter_context(report_pipe(Path(name)))
+        how = EmulationOptions(report=pipe.place, **options)
         if side is None:
             variables = gpu.environment(Path(name), how)
         else:
             found, variables = stack.enter_context(
                 _upstreams(settings, gpu, how, side, upstream, found, compiler)
             )
-        status = _run([found, *program[1:]], variables, is_quiet=settings.json)
-        told = _report(place)
-        if told is None:
-            settings.reporter().warn("the program used no GPU, or ended without the usual cleaning up")
-        elif report is not None:
-            with disk_errors(report, "writing the report"):
-                shutil.copyfile(place, report)
+        ended = _run([found, *program[1:]], variables, is_quiet=settings.json)
+        status = ended if ended >= 0 else _SIGNALLED - ended
+        if ended < 0:
+            settings.reporter().warn(f"{signal_name(-ended)} ended the program")
+        told = _take_report(settings, pipe, report, status)
         _show(settings, told, gpu, status, with_counts=options["counts"])
     if status:
         raise click.exceptions.Exit(status)
+
+
+def _check_alone() -> None:
+    """Whether nothing else was asked for that means nothing to vectors. Raises USAGE_SYNTAX."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
+        if parameter.name in _OF_PROGRAMS and not is_default:
+            raise UsageError(
+                f"{parameter.opts[0]} says how a program runs, and --vectors runs none",
+                code="USAGE_SYNTAX",
+                hint="patchkit emulate --arch gfx1151 --vectors FILE",
+            )
 
 
 def _prepared(settings: Settings, arch: str) -> tuple[ArchProfile, Compiler]:
@@ -201,18 +233,46 @@ def _find(program: str) -> str:
 
 
 def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
-    """The status as a shell has it. The program has the terminal, so Ctrl-C is its own to handle."""
+    """How the program ended: its status, or negative the signal. It does not outlive patchkit."""
     inherited = os.environ.get("LD_LIBRARY_PATH")
     if inherited:
         variables["LD_LIBRARY_PATH"] += f":{inherited}"
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What comes while it is being started waits: Python loses exceptions that a handler raises around a fork.
+    early: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda number, _: early.append(number))
+    process = None
     try:
-        done = subprocess.run(  # noqa: S603  # the user's own program
+        process = _start(argv, {**os.environ, **variables}, is_quiet=is_quiet)
+        for number, handler in handled.items():
+            signal.signal(number, _interrupted if number == signal.SIGINT else handler)
+        for sent in early:
+            signal.raise_signal(sent)
+        return process.wait()
+    finally:
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+
+
+def _start(argv: list[str], environment: dict[str, str], *, is_quiet: bool) -> subprocess.Popen[bytes]:
+    prctl, patchkit = ctypes.CDLL(None).prctl, os.getpid()
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != patchkit:  # it was killed before it could be asked for
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        return subprocess.Popen(  # noqa: S603  # the user's own program
             argv,
-            env={**os.environ, **variables},
+            env=environment,
             stdout=2 if is_quiet else None,
-            check=False,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=prepare,  # noqa: PLW1509  # other threads wait for the program, and hold no lock
         )
     except OSError as error:
         raise ToolchainError(
@@ -221,15 +281,46 @@ def _run(argv: list[str], variables: dict[str, str], *, is_quiet: bool) -> int:
             where=Location(path=argv[0]),
             why=error.strerror,
         ) from error
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    """Ctrl-C in a terminal is the program's own to handle; else SIGINT ends patchkit, and that with it."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:  # there is none
+        raise KeyboardInterrupt from None
+    try:
+        is_in_front = os.tcgetpgrp(terminal) == os.getpgrp()
     finally:
-        signal.signal(signal.SIGINT, before)
-    return done.returncode if done.returncode >= 0 else _SIGNALLED - done.returncode
+        os.close(terminal)
+    if not is_in_front:
+        raise KeyboardInterrupt
 
 
-def _report(place: Path) -> EmulationReport | None:
-    from patchkit.gpu.emulator import load_report
+def _take_report(
+    settings: Settings, pipe: ReportPipe, wanted: Path | None, status: int
+) -> EmulationReport | None:
+    """What the program did, written to the file that was ``wanted``.
 
-    return load_report(place) if place.exists() else None
+    What is wrong with it is an error of the command's only if the program has none: its status comes first.
+    """
+    from patchkit.gpu.report_pipe import together
+
+    reporter = settings.reporter()
+    told = None
+    try:
+        told = together(pipe.reports())
+        if told is not None and wanted is not None:
+            write_output(wanted, told.model_dump_json().encode("utf-8") + b"\n", "writing the report")
+    except PatchkitError as error:
+        if not status:
+            raise
+        reporter.warn(f"{error.message}, and the program ended with status {status}")
+    else:
+        if told is None:
+            missing = "" if wanted is None else f"; no report was written to {wanted}"
+            reporter.warn(f"the program used no GPU, or ended without the usual cleaning up{missing}")
+    return told
 
 
 def _show(
@@ -248,9 +339,10 @@ def _show(
 
 def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
     launched = [kernel for kernel in report.kernels if kernel.launches]
+    processes = "" if report.processes == 1 else f" in {report.processes} processes"
     yield (
         f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
-        f"kernels, {report.instructions} instructions executed by waves; none unknown"
+        f"kernels{processes}, {report.instructions} instructions executed by waves; none unknown"
     )
     if report.on_cpu:
         yield f"computed on the CPU, not by kernels: {', '.join(sorted({one.call for one in report.on_cpu}))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -162,6 +163,12 @@ def test_each_gpu_runs_its_own_code(emulate: Emulate, hipcc: Path, tmp_path: Pat
         (("--", "true"), "gfx9999", "ARCH_UNKNOWN"),
         (("--vectors", "none.jsonl"), "gfx1151", "VECTORS_MALFORMED"),
         (("--schedule", "shuffle:0", "--", "true"), "gfx1151", "USAGE_VALUE"),
+        (("--schedule", f"shuffle:{'9' * 5000}", "--", "true"), "gfx1151", "USAGE_VALUE"),
+        (("--limit", "9" * 5000, "--", "true"), "gfx1151", "USAGE_VALUE"),
+        (("--vectors", __file__, "--limit", "9"), "gfx1151", "USAGE_SYNTAX"),
+        (("--vectors", __file__, "--count"), "gfx1151", "USAGE_SYNTAX"),
+        (("--vectors", __file__, "--schedule", "in-order"), "gfx1151", "USAGE_SYNTAX"),
+        (("--vectors", __file__, "--report", "none.json"), "gfx1151", "USAGE_SYNTAX"),
     ],
 )
 def test_wrong_input_is_refused(
@@ -174,6 +181,76 @@ def test_wrong_input_is_refused(
 
 def test_the_status_is_the_programs(emulate: Emulate) -> None:
     assert emulate("--", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_what_each_process_ran_is_reported(emulate: Emulate, program: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    script = f"'{program}' trap; '{program}' places && '{program}' wmma"
+    done = emulate("--report", report, "--count", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(report.read_text())
+    assert document["processes"] == 3
+    assert "the kernel gave up" in document["fault"]
+    ran = [instruction for kernel in document["kernels"] for instruction, _, _ in kernel["by_instruction"]]
+    assert any(text.startswith("v_wmma") for text in ran)
+    assert "in 3 processes" in done.stderr
+
+
+def test_a_report_that_was_written_over_is_none(emulate: Emulate) -> None:
+    done = emulate("--", "sh", "-c", 'echo \'{"arch": [\' > "$PATCHKIT_EMULATOR_REPORT"')
+    assert done.returncode == 6, done.stderr
+    assert "error[EMULATION_UNREPORTED]" in done.stderr
+
+
+def test_a_program_that_a_signal_ended_is_said_to_be(emulate: Emulate) -> None:
+    done = emulate("--", "sh", "-c", "kill -SEGV $$")
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "SIGSEGV ended the program" in done.stderr
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_program_runs(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    done = emulate("--report", tmp_path / "none" / "report", "--", "touch", tmp_path / "ran")
+    assert (done.returncode, list(tmp_path.iterdir())) == (8, []), done.stderr
+
+
+def test_an_earlier_report_is_not_taken_for_this_ones(emulate: Emulate, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    report.write_text("of another program")
+    done = emulate("--report", report, "--", "true")
+    assert done.returncode == 0
+    assert f"no report was written to {report}" in done.stderr
+    assert not report.exists()
+
+
+def test_the_programs_status_comes_before_a_report_that_fails(
+    emulate: Emulate, program: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for status, told in ((3, 3), (0, 8)):
+        folder.mkdir(exist_ok=True)
+        script = f"'{program}' places && rm -r '{folder}'; exit {status}"
+        done = emulate("--report", folder / "report", "--", "sh", "-c", script)
+        assert done.returncode == told, done.stderr
+        assert "writing the report failed" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_program_does_not_outlive_the_command(
+    gates_cache: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    argv = [sys.executable, "-m", "patchkit", "--cache-dir", str(gates_cache), "emulate", "--arch", "gfx1151"]
+    script = f"exec sleep 600 > '{pipe}'"
+    # In a session without a terminal, so that the signal is sent to the command only.
+    command = subprocess.Popen([*argv, "--", "sh", "-c", script], start_new_session=True)
+    with pipe.open("rb") as alive:  # waits until the program runs
+        command.send_signal(number)
+        assert command.wait(timeout=60) in {-number, 130}
+        assert alive.read() == b""  # waits until it ended
 
 
 def test_vectors_hold_or_are_named(emulate: Emulate, tmp_path: Path) -> None:

@@ -65,3 +65,6 @@ def test_the_page_about_own_kernels_says_what_happens(
     assert (made.returncode, made.stdout, made.stderr) == (0, b"", b"")
     done = patchkit_process("emulate", "--cache-dir", gates_cache, *run_it[2:], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr
+    refused = [word if word != "gfx1151" else "gfx1100" for word in run_it[2:]]
+    done = patchkit_process("emulate", "--cache-dir", gates_cache, *refused, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr

@@ -10,7 +10,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.base.files import check_output, write_output, write_whole
+from patchkit.base.files import check_output, remove_output, write_output, write_whole
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -36,6 +36,17 @@ def test_the_links_of_the_system_are_written_through(tmp_path: Path) -> None:
         write_output(path, b"new", "writing")
         assert os.fstat(stream.fileno()).st_nlink == 1  # the same file, not another one in its place
     assert (tmp_path / "stdout").read_bytes() == b"new"
+
+
+def test_what_an_earlier_run_wrote_is_removed_but_no_device_and_no_link(tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to("target")
+    os.mkfifo(pipe)
+    for path in (link, pipe, tmp_path / "none", Path("/dev/null")):
+        remove_output(path, "removing")
+    assert sorted(tmp_path.iterdir()) == [link, pipe]
+    assert Path("/dev/null").exists()
 
 
 def test_the_longest_name_that_a_file_system_takes(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""What the processes of one command ran on the emulated GPU: each writes its report into a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from patchkit.base.files import disk_errors
+from patchkit.gpu.emulator import EmulationReport, parse_report
+
+_END = b"\0"  # in no JSON
+_PIECE = 1 << 16
+
+
+class ReportPipe:
+    """The pipe at ``place``: each process writes its report there as if it were a file of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        os.mkfifo(place)
+        # For both directions: nobody waits for the other side, and between two programs it does not end.
+        self._pipe = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+        self._data = bytearray()
+        self._is_over = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while not (self._is_over.is_set() and self._data.endswith(_END)):
+            self._data += os.read(self._pipe, _PIECE)
+
+    def close(self) -> None:
+        """Take what was written so far; who writes later finds nobody."""
+        if not self._is_over.is_set():
+            self._is_over.set()
+            os.write(self._pipe, _END)
+            self._reader.join()
+            os.close(self._pipe)
+
+    def reports(self) -> list[EmulationReport]:
+        """Of all processes that left one, in the order in which they ended.
+
+        Raises:
+            EMULATION_UNREPORTED: one is not whole, or two that ended at the same moment got mixed.
+        """
+        self.close()
+        text, place = self._data.rstrip(_END).decode("utf-8", "replace").strip(), 0
+        found = []
+        while place < len(text):
+            end = place
+            with contextlib.suppress(ValueError, RecursionError):
+                _, end = json.JSONDecoder().raw_decode(text, place)
+            found.append(parse_report(text[place:end], self.place))
+            place = end + len(text[end:]) - len(text[end:].lstrip())
+        return found
+
+
+@contextlib.contextmanager
+def report_pipe(folder: Path) -> Iterator[ReportPipe]:
+    """A pipe in the folder, for the duration of the context. Raises CacheError."""
+    with disk_errors(folder, "preparing the report"):
+        pipe = ReportPipe(folder / "report")
+    try:
+        yield pipe
+    finally:
+        pipe.close()
+
+
+def together(reports: list[EmulationReport]) -> EmulationReport | None:
+    """All processes as one: kernels and products of each in their order, and the first fault."""
+    if not reports:
+        return None
+    return EmulationReport(
+        arch=reports[0].arch,
+        schedule=reports[0].schedule,
+        kernels=[kernel for one in reports for kernel in one.kernels],
+        on_cpu=[product for one in reports for product in one.on_cpu],
+        fault=next((one.fault for one in reports if one.fault is not None), None),
+        processes=len(reports),
+    )
