@@ -163,14 +163,14 @@ def test_events_around_one_launch_have_its_time_and_threads_make_whole_blocks(pr
 @pytest.mark.parametrize("integrated", ["0", "1"])
 def test_the_device_says_what_its_file_says(program, execute, tmp_path, integrated):
     text = (tmp_path / "device").read_text("utf-8")
-    (tmp_path / "other").write_text(text.replace("integrated 0", f"integrated {integrated}"), "utf-8")
+    (tmp_path / "other").write_text(text.replace("integrated 1", f"integrated {integrated}"), "utf-8")
     done = execute(program, "device", PATCHKIT_RECORDER_DEVICE=str(tmp_path / "other"))
     assert (done.returncode, done.stdout) == (0, f"gfx1151 {integrated} {integrated} 0 11 0\n")
 
 
 def test_a_device_that_is_integrated_by_half_is_refused(program, execute, tmp_path):
     text = (tmp_path / "device").read_text("utf-8")
-    (tmp_path / "other").write_text(text.replace("integrated 0", "integrated 2"), "utf-8")
+    (tmp_path / "other").write_text(text.replace("integrated 1", "integrated 2"), "utf-8")
     done = execute(program, "device", PATCHKIT_RECORDER_DEVICE=str(tmp_path / "other"))
     assert (done.returncode, done.stdout) == (86, "")
     assert "integrated of the device file is neither 0 nor 1: 2" in done.stderr
