@@ -12,7 +12,7 @@ AVX2 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
 LEVELS: tuple[Level, ...] = ("x86-64", "x86-64-v3", "x86-64-v4")
 
 
-@pytest.fixture(params=LEVELS[:-1])
+@pytest.fixture(params=["x86-64", pytest.param("x86-64-v3", marks=pytest.mark.hours)])
 def level(request: pytest.FixtureRequest) -> Level:
     """A level of x86-64 below the best one of this CPU."""
     best = this_level()

@@ -233,7 +233,7 @@ MUTATIONS = (
 
 @pytest.mark.parametrize(
     "mutation",
-    ordinary(MUTATIONS, MUTATIONS[::6], pytest.mark.hours),
+    ordinary(MUTATIONS, MUTATIONS[::12], pytest.mark.hours),
     ids=lambda one: one.what.replace(" ", "-"),
 )
 def test_a_wrong_header_is_found_out(run_over: RunOver, tmp_path: Path, mutation: Mutation) -> None:

@@ -54,7 +54,7 @@ def test_backend_ops_passes_and_says_where(subject: Subject) -> None:
     assert any("a sample ran (--full runs all)" in text for text in result.not_run)
 
 
-@pytest.mark.thorough
+@pytest.mark.hours
 def test_two_workers_of_a_cluster_give_the_same(subject: Subject, tmp_path: Path) -> None:
     with dask_cluster(tmp_path, workers=2) as address:
         shared = replace(OPS, scheduler=address).run(subject)
