@@ -43,6 +43,7 @@ from patchkit.gates.blocks import Block, Table, columns
 from patchkit.gates.blocks import Row as TableRow
 from patchkit.gates.emulated import not_proven_on, verdict_on
 from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
+from patchkit.gates.touched import told_by_name
 from patchkit.gpu.cases import Case
 
 
@@ -106,14 +107,8 @@ def ops_of(changed: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 
     A file is known by what its name begins with: ``fattn-tile.cuh`` is attention.
     """
-    found: set[str] = set()
-    for path in changed:
-        file = path.rpartition("/")[2]
-        served = next((served for start, served in _SERVED if file.startswith(start)), None)
-        if served is None:
-            return ()
-        found |= {name for name in names if re.fullmatch(served, name)}
-    return tuple(sorted(found))
+    served = told_by_name(changed, _SERVED) or ()
+    return tuple(sorted({name for name in names for one in served if re.fullmatch(one, name)}))
 
 
 def sample_of(rows: Sequence[Row]) -> tuple[str, ...]:

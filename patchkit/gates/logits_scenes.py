@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.device.logits import Scene, scenes
+from patchkit.gates.touched import told_by_name
 from patchkit.gpu.models import Model, SmallModel
 from patchkit.gpu.recurrent import RecurrentModel
 
@@ -127,14 +128,10 @@ _TOUCHED: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 
 def kinds_of(changed: Sequence[str]) -> frozenset[Kind]:
     """What changed files need to be tried on: by their names, and every kind for a file of another name."""
-    found: set[Kind] = set()
-    for path in changed:
-        name = path.rpartition("/")[2]
-        kinds = next((kinds for start, kinds in _TOUCHED if name.startswith(start)), None)
-        if kinds is None:
-            return frozenset(group.kind for group in groups())
-        found |= set(kinds)
-    return frozenset(found)
+    told = told_by_name(changed, _TOUCHED)
+    if told is None:
+        return frozenset(group.kind for group in groups())
+    return frozenset(kind for kinds in told for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from patchkit.base.jobs import run_parallel
 from patchkit.build.compile import CompiledUnit, CompileFailed, Job, compile_unit
@@ -14,6 +14,7 @@ from patchkit.build.units import Platform, SourceTree, platform_units, units_inc
 from patchkit.candidate.subject import Subject
 
 _Which = Literal["host", "device"]
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,21 @@ def touched_units(subject: Subject, platform: Platform = "hip") -> tuple[str, ..
         for unit in units_including(root, subject.changed_files, platform_units(root, platform))
     }
     return tuple(sorted(found))
+
+
+def told_by_name(changed: Sequence[str], table: Sequence[tuple[str, Told]]) -> list[Told] | None:
+    """What the first row of ``table`` that fits says of each changed file, by how its name begins.
+
+    None when a file fits no row: it could be of anything.
+    """
+    told = []
+    for path in changed:
+        name = path.rpartition("/")[2]
+        found = [value for start, value in table if name.startswith(start)]
+        if not found:
+            return None
+        told.append(found[0])
+    return told
 
 
 def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Which]) -> list[Pair]:
