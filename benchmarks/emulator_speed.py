@@ -31,7 +31,8 @@ from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import Compiler, open_compiler
-from patchkit.build.sides import BuiltSide
+from patchkit.build.machine import Source, build_side
+from patchkit.build.sides import Workshop
 from patchkit.build.toolchain import find_toolchain
 from patchkit.build.tree import export_tree
 from patchkit.build.units import SourceTree
@@ -39,7 +40,6 @@ from patchkit.device.driver_build import build_driver
 from patchkit.gpu.cases import Case, case_line
 from patchkit.gpu.device import device_of
 from patchkit.gpu.emulator import DeviceUnits, EmulatedGpu, EmulationOptions, emulated_gpu, load_report
-from patchkit.gpu.programs import build_programs
 from patchkit.gpu.runtime import build_host_library, cxx_of
 from patchkit.series.folder import find_series_dir
 from patchkit.series.lock import load_lock
@@ -185,10 +185,16 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
     tree = SourceTree(exported.root)
     compiler = open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
     gpu = emulated_gpu(device_of(load_profile(series.profiles, arch), guess_units=True), compiler)
-    programs = build_programs(tree.root, compiler).folder
-    library = build_host_library(tree, compiler, arch=arch, stub=gpu.runtime, libraries=programs)
-    cpu = programs / "libggml-cpu.so"
-    side = BuiltSide(tree=exported.tree, backend="cpu", folder=programs, module=cpu, cpu=cpu, parts=())
+    side = build_side(
+        Source(root=tree.root, tree=exported.tree, build=build, commit=commit[:9]),
+        "cpu",
+        archs=(arch,),
+        toolchain=compiler.toolchain,
+        programs=("test-backend-ops",),
+        workshop=Workshop(cache_root=cache_root, reporter=reporter),
+        with_rocwmma=True,
+    )
+    library = build_host_library(tree, compiler, arch=arch, stub=gpu.runtime, libraries=side.folder)
     driver = build_driver("attention_check", side, tree.root, cache_root, reporter)
     with DeviceUnits(tree, arch, compiler, scratch / "units").served() as units:
         yield Bench(

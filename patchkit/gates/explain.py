@@ -13,6 +13,7 @@ from patchkit.build.compile import CompiledKernel, Job, compile_unit
 from patchkit.build.compiler import Compiler, open_compiler
 from patchkit.build.toolchain import find_toolchain, rocwmma_for
 from patchkit.build.units import SourceTree
+from patchkit.candidate.build import build_sides
 from patchkit.candidate.find import find_candidate
 from patchkit.candidate.subject import Subject, make_subject
 from patchkit.candidate.workspace import Workspace
@@ -155,18 +156,30 @@ def explain_case(
     asked = _ask(workspace, arch, upstream, environ)
     device = device_of(asked.subject.profiles[arch])
     before, after = (
-        _account(side, SourceTree(tree), device, case, asked.compiler)
-        for side, tree in (("before", asked.subject.baseline), ("after", asked.subject.candidate))
+        _account(side, backend, device, case, asked.compiler)
+        for side, backend in zip(("before", "after"), _backends(asked, arch), strict=True)
     )
     return Explanation(
         arch=arch, branch=asked.branch, case=str(case), tools=asked.tools, accounts=(before, after)
     )
 
 
-def _account(side: str, tree: SourceTree, device: PlayedDevice, case: Case, compiler: Compiler) -> Account:
+def _backends(asked: _Asked, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
+    """Baseline and candidate, ready to be recorded."""
+    subject = asked.subject
+    built = build_sides(subject, "cpu")
+    before, after = (
+        build_backend(SourceTree(tree), asked.compiler, arch, programs)
+        for tree, programs in ((subject.baseline, built.before), (subject.candidate, built.after))
+    )
+    return before, after
+
+
+def _account(
+    side: str, backend: RecordedBackend, device: PlayedDevice, case: Case, compiler: Compiler
+) -> Account:
     """Twice: to learn which units the kernels are in, then with what these kernels really use."""
     compiler.reporter.step(f"{side} the patches: recording")
-    backend = build_backend(tree, compiler, device.arch)
     session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
     code = _code(select(case, session).launches, backend, device.arch, compiler)
     return Account.of(side, select(case, replace(session, kernels=code)), code)
@@ -282,10 +295,7 @@ def explain_paths(
         load_profile(workspace.series.profiles, name)
     asked = _ask(workspace, arch, upstream, environ)
     cast = make_cast(asked.subject, others)
-    before, after = (
-        build_backend(SourceTree(tree), asked.compiler, arch)
-        for tree in (asked.subject.baseline, asked.subject.candidate)
-    )
+    before, after = _backends(asked, arch)
     lines = [
         line
         for device in cast.devices

@@ -14,11 +14,11 @@ from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compile import CompiledUnit, Job, compile_unit
 from patchkit.build.compiler import Compiler, nice
+from patchkit.build.sides import BuiltSide
 from patchkit.build.store import key_of
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.units import SourceTree, platform_units
 from patchkit.gpu.cases import CASE_READER
-from patchkit.gpu.programs import Programs, build_programs
 
 _NATIVE = Path(__file__).parent / "native"
 
@@ -84,7 +84,7 @@ def build_stub(compiler: Compiler) -> Path:
 
 
 def build_driver(
-    compiler: Compiler, tree: Path, programs: Programs, stub: Path, *, source: str = ATTENTION_DRIVER
+    compiler: Compiler, tree: Path, programs: BuiltSide, stub: Path, *, source: str = ATTENTION_DRIVER
 ) -> Path:
     """A driver as a program, linked to the ggml of ``programs``; ``source``: of attention, or of operations.
 
@@ -99,7 +99,7 @@ def build_driver(
         *(f"-L{programs.folder}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
         f"-Wl,-rpath-link,{programs.folder}",
     ]
-    key = {"what": "driver", "ggml": programs.key, "stub": stub.name, "flags": compiler.portable(argv)}
+    key = {"what": "driver", "ggml": programs.identity, "stub": stub.name, "flags": compiler.portable(argv)}
     name = Path(source).stem
     return _built(compiler, key, [*argv, *places], (source, f"drivers/{CASE_READER.name}"), name) / name
 
@@ -266,30 +266,26 @@ def _link_error(error: ToolFailed) -> ToolchainError:
 class RecordedBackend:
     """One tree, ready to run. ``arch`` is the GPU its host pass was compiled with.
 
-    Any GPU of that wave size can be played with it.
+    Any GPU of that wave size can be played with it. ``programs`` is the tree built for the CPU, which the
+    gates on the emulated GPU run, too.
     """
 
     tree: SourceTree
     arch: str
     stub: Path
-    programs: Programs
+    programs: BuiltSide
     library: HostLibrary
     driver: Path
 
 
-def build_backend(
-    tree: SourceTree, compiler: Compiler, arch: str, *, programs: Programs | None = None
-) -> RecordedBackend:
-    """Build what is missing for one tree.
-
-    ``programs`` are those of another tree that differs in GPU sources only; ``tree`` then needs no others.
+def build_backend(tree: SourceTree, compiler: Compiler, arch: str, programs: BuiltSide) -> RecordedBackend:
+    """Build what is missing for one tree, beside its ``programs``.
 
     Raises:
         CompileFailed: a unit has errors.
         ToolchainError, CacheError: as the builders of its parts.
     """
     stub = build_stub(compiler)
-    programs = programs or build_programs(tree.root, compiler)
     library = build_host_library(tree, compiler, arch=arch, stub=stub, libraries=programs.folder)
     driver = build_driver(compiler, tree.root, programs, stub)
     return RecordedBackend(tree=tree, arch=arch, stub=stub, programs=programs, library=library, driver=driver)

@@ -234,7 +234,7 @@ class Session:
             {
                 "format": _FORMAT,
                 "library": backend.library.key,
-                "programs": backend.programs.key,
+                "programs": backend.programs.identity,
                 "stub": backend.stub.name,
                 "driver": backend.driver.parent.name,
                 "device": asdict(self.device),

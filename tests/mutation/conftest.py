@@ -52,14 +52,10 @@ def shipped(subject_of: Callable[[SeriesDir], Subject]) -> Subject:
 
 @pytest.fixture
 def edited() -> Callable[..., Subject]:
-    """A subject with some of the candidate's files changed; new lines are the patch ``author``'s.
+    """A subject with some of the candidate's files changed; new lines are the patch ``author``'s."""
 
-    ``whole``: with all of its tree, to build programs from.
-    """
-
-    def make(subject: Subject, changes: Mapping[str, bytes], author: str, *, whole: bool = False) -> Subject:
-        what, below = ("whole", ".") if whole else ("mutant", "ggml")
-        root = overlay_tree(subject.candidate, changes, what, below=below)
+    def make(subject: Subject, changes: Mapping[str, bytes], author: str) -> Subject:
+        root = overlay_tree(subject.candidate, changes, "whole", below=".")
         authors = dict(subject.authors)
         for path, data in changes.items():
             file = subject.candidate / path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -15,14 +16,16 @@ from thorough import ordinary
 
 from patchkit.base.reporter import NullReporter
 from patchkit.build.compiler import open_compiler
+from patchkit.build.machine import Source, build_side
+from patchkit.build.sides import Workshop
 from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import export_tree
 from patchkit.build.units import SourceTree
 from patchkit.device.backend_ops import Choice, Row, parse_rows, parts_of
 from patchkit.gates.backend_ops import sample_of
 from patchkit.gpu.device import device_of
-from patchkit.gpu.emulator import DeviceUnits, EmulationOptions, emulated_gpu
-from patchkit.gpu.runtime import build_backend
+from patchkit.gpu.emulated_sides import emulated_side
+from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
 from patchkit.series.lock import load_lock
 from patchkit.series.profile import load_profile
 from patchkit.upstream.cache import open_cache
@@ -94,15 +97,12 @@ class Upstream:
 
 
 @pytest.fixture(scope="module")
-def upstream(
-    hip_toolchain: Toolchain, gates_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[int], Upstream]]:
+def upstream(hip_toolchain: Toolchain, gates_cache: Path) -> Iterator[Callable[[int], Upstream]]:
     """Builds a tree's host code; its kernels when they are launched."""
     compiler = open_compiler(hip_toolchain, gates_cache, NullReporter())
     pins = load_lock(Path(__file__).with_name("corpus.toml"))
     profile = load_profile(ROOT / "arch_profiles", _ARCH)
     gpu = emulated_gpu(device_of(profile), compiler)
-    served = []
 
     @cache
     def make(build: int) -> Upstream:
@@ -111,26 +111,23 @@ def upstream(
         repository = store.peek(compiler.reporter)
         assert repository is not None
         tree = SourceTree(export_tree(repository, commit, gates_cache / "trees").root)
-        backend = build_backend(tree, compiler, _ARCH)
-        folder = tmp_path_factory.mktemp(f"b{build}")
-        units = DeviceUnits(tree, _ARCH, compiler, folder / "units").served()
-        served.append(units)
-        variables = gpu.environment(folder, EmulationOptions())
-        variables["LD_LIBRARY_PATH"] += f":{backend.programs.folder}"
+        built = build_side(
+            Source(root=tree.root, tree=str(build), build=build, commit=commit[:9]),
+            "cpu",
+            archs=(_ARCH,),
+            toolchain=hip_toolchain,
+            programs=("test-backend-ops",),
+            workshop=Workshop(cache_root=gates_cache, reporter=compiler.reporter),
+            with_rocwmma=True,
+        )
+        side = running.enter_context(emulated_side(built, tree, gpu, compiler, EmulationOptions())).built
         return Upstream(
-            program=backend.programs.folder / "test-backend-ops",
-            environment={
-                "PATH": os.environ["PATH"],
-                "GGML_BACKEND_PATH": str(backend.library.path),
-                "GGML_CUDA_DISABLE_GRAPHS": "1",
-                **variables,
-                **units.__enter__(),
-            },
+            program=side.program("test-backend-ops"),
+            environment={"PATH": os.environ["PATH"], **side.environment},
         )
 
-    yield make
-    for units in served:
-        units.__exit__(None, None, None)
+    with contextlib.ExitStack() as running:
+        yield make
 
 
 def test_the_page_adds_up() -> None:

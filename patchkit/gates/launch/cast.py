@@ -9,7 +9,6 @@ from pathlib import Path
 
 from patchkit.candidate.subject import Subject
 from patchkit.gpu.device import PlayedDevice, device_of
-from patchkit.gpu.programs import GPU_FOLDER
 from patchkit.series.facts import FactNotForDecisions
 from patchkit.series.profile import ArchProfile
 
@@ -59,7 +58,7 @@ def make_cast(subject: Subject, others: Sequence[str] | None) -> Cast:
 
 def _use_of_wave_size(root: Path) -> str | None:
     """The first place in a tree's GPU sources that names the headers' constant (file:line), or None."""
-    sources = (path for path in (root / GPU_FOLDER).rglob("*") if path.suffix in _SOURCES)
+    sources = (path for path in (root / "ggml/src/ggml-cuda").rglob("*") if path.suffix in _SOURCES)
     for path in sorted(sources):
         found = _WAVE_SIZE.search(data := path.read_bytes())
         if found is not None:

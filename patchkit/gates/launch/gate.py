@@ -15,6 +15,7 @@ from patchkit.base.text import counted
 from patchkit.build.compile import CompiledUnit, CompileFailed
 from patchkit.build.compiler import open_compiler
 from patchkit.build.units import SourceTree
+from patchkit.candidate.build import CandidateBuildFailed, build_sides
 from patchkit.candidate.subject import Subject
 from patchkit.gates.base import GateResult, RunSetup
 from patchkit.gates.launch.account import (
@@ -40,7 +41,6 @@ from patchkit.gates.launch.rules import (
 from patchkit.gates.launch.runs import CandidateAborts, Comparison, Sides, compare_on
 from patchkit.gates.touched import Pair, compile_touched
 from patchkit.gpu.device import PlayedDevice
-from patchkit.gpu.programs import GPU_FOLDER
 from patchkit.gpu.runtime import SELECTION_UNIT, RecordedBackend, build_backend
 from patchkit.kernels.wmma import wmma_table
 
@@ -81,11 +81,14 @@ class LaunchGate:
         broken = [pair.after for pair in touched if isinstance(pair.after, CompileFailed)]
         if broken:
             return self._not_built(broken)
-        before = build_backend(SourceTree(subject.baseline), compiler, subject.archs[0])
-        inside = all(path.startswith(f"{GPU_FOLDER}/") for path in subject.changed_files)
-        shared = before.programs if inside else None
+        arch = subject.archs[0]
         try:
-            after = build_backend(SourceTree(subject.candidate), compiler, before.arch, programs=shared)
+            programs = build_sides(subject, "cpu")
+        except CandidateBuildFailed as error:
+            return self._not_built([error])
+        before = build_backend(SourceTree(subject.baseline), compiler, arch, programs.before)
+        try:
+            after = build_backend(SourceTree(subject.candidate), compiler, arch, programs.after)
         except CompileFailed as error:
             return self._not_built([error])
         sides = Sides(before=before, after=after, code={arch: _code(touched, arch) for arch in subject.archs})
@@ -130,7 +133,7 @@ class LaunchGate:
             lines=(*guarded_rows, *other_lines(others)),
         )
 
-    def _not_built(self, errors: Sequence[CompileFailed]) -> GateResult:
+    def _not_built(self, errors: Sequence[PatchkitError]) -> GateResult:
         return GateResult(
             gate=self.name,
             verdict="failed",
@@ -186,8 +189,8 @@ def _built(subject: Subject, sides: Sides) -> Built:
 
 def _built_side(backend: RecordedBackend) -> BuiltSide:
     return BuiltSide(
-        programs="upstream's CMake, -O1, GGML_BACKEND_DL, CPU only",
-        programs_key=backend.programs.key,
+        programs="upstream's CMake, GGML_BACKEND_DL, CPU only",
+        programs_key=backend.programs.identity,
         host_library=f"host pass of {backend.library.units} units, -O1, with {backend.arch} as the target",
         host_library_key=backend.library.key,
         device_code="none: kernels are registered by name, with the unit they come from",

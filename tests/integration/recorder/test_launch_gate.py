@@ -17,6 +17,7 @@ from patchkit.build.compiler import Compiler
 from patchkit.build.store import Store
 from patchkit.build.tree import overlay_tree
 from patchkit.build.units import SourceTree
+from patchkit.candidate.build import build_sides
 from patchkit.candidate.subject import Subject
 from patchkit.gates import touched
 from patchkit.gates.base import GateResult
@@ -47,7 +48,7 @@ def broken(subject: Subject) -> Callable[[Edits], Subject]:
             text = (subject.candidate / path).read_text("utf-8")
             assert old in text, f"{path} no longer has: {old}"
             changes[path] = text.replace(old, new, 1).encode()
-        return replace(subject, candidate=overlay_tree(subject.candidate, changes, "mutant", below="ggml"))
+        return replace(subject, candidate=overlay_tree(subject.candidate, changes, "whole", below="."))
 
     return make
 
@@ -65,7 +66,8 @@ def run_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GateResult]:
 
 @pytest.fixture(scope="module")
 def baseline(subject: Subject, compiler: Compiler) -> RecordedBackend:
-    return build_backend(SourceTree(subject.baseline), compiler, "gfx1151")
+    programs = build_sides(subject, "cpu").before
+    return build_backend(SourceTree(subject.baseline), compiler, "gfx1151", programs)
 
 
 def _session(side: RecordedBackend, subject: Subject, compiler: Compiler) -> Session:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from launches import compiled_kernel
 from refusing import refused
-from toolchains import script_compiler, toolchain_in
+from toolchains import script_compiler
 
 from patchkit.base.process import ToolFailed, ToolStopped
 from patchkit.build.compiler import Compiler
+from patchkit.build.sides import BuiltSide
 from patchkit.build.units import SourceTree
 from patchkit.gpu.cases import Case, SupportMalformed
 from patchkit.gpu.device import device_of
 from patchkit.gpu.log import RecordingUnreadable, parse_recording
-from patchkit.gpu.programs import Programs, cmake_compilers
 from patchkit.gpu.runtime import HostLibrary, RecordedBackend, _link_error, build_driver
 from patchkit.gpu.session import (
     RecordedRunFailed,
@@ -53,6 +53,10 @@ def _compiler(cache: Path, script: str = "exit 1") -> Compiler:
     return script_compiler(cache / "sdk", script, cache)
 
 
+def _programs(folder: Path) -> BuiltSide:
+    return BuiltSide(tree="", backend="cpu", folder=folder, module=folder, cpu=folder, parts=())
+
+
 @pytest.fixture
 def session(tmp_path: Path, checkout: Path):
     """A session whose driver is the script that is given."""
@@ -67,7 +71,7 @@ def session(tmp_path: Path, checkout: Path):
             tree=SourceTree(tmp_path),
             arch="gfx1151",
             stub=tmp_path / "stub",
-            programs=Programs(folder=tmp_path / "programs", key="p"),
+            programs=_programs(tmp_path / "programs"),
             library=HostLibrary(path=tmp_path / "lib.so", key="k", units=1),
             driver=driver,
         )
@@ -115,8 +119,7 @@ def build_in(tmp_path):
 
     def build(cache: Path) -> Path:
         compiler = _compiler(cache, script.replace("TOLD", str(tmp_path / "told")))
-        programs = Programs(folder=tmp_path, key="ggml")
-        return build_driver(compiler, tmp_path, programs, cache / "objects" / "stub")
+        return build_driver(compiler, tmp_path, _programs(tmp_path), cache / "objects" / "stub")
 
     return build
 
@@ -265,13 +268,3 @@ def test_another_link_error_stays_what_it_is():
     error = _link_error(ToolFailed("clang ended with status 1", why="undefined symbol: ggml_new_thing"))
     assert error.code == "HOST_LINK_FAILED"
     assert "ggml_new_thing" in (error.why or "")
-
-
-@pytest.mark.parametrize("name", ["clang", "clang++", "clang++-22", "clang-22"])
-def test_cmake_gets_both_compilers_whichever_the_toolchain_names(name):
-    chain = replace(toolchain_in(Path("/opt")), clang=Path("/opt/llvm/bin") / name)
-    plain = name.replace("++", "")
-    assert [path.name for path in cmake_compilers(chain)] == [
-        plain,
-        plain.replace("clang", "clang++", 1),
-    ]
