@@ -36,6 +36,19 @@ struct memory_map {
 
     // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
     virtual void serve_host_calls() = 0;
+
+    // What these bytes have to do with allocations, in words: "8 bytes behind the end of an allocation of 64 bytes".
+    virtual std::string describe(uintptr_t address, uint32_t size) = 0;
+};
+
+// What a run looks for besides what no GPU would survive. With `memory`, an access to what no allocation holds is a
+// finding and not done, where it is a fault otherwise.
+struct checks {
+    bool memory = false;
+    bool waits  = false; // registers used while what fills them is under way
+    bool races  = false; // waves that touch the same LDS without a barrier between them
+
+    bool any() const { return memory || waits || races; }
 };
 
 struct configuration {
@@ -47,6 +60,7 @@ struct configuration {
     // Blocks run in the order of their flat numbers, from 0 up, and so do the waves of a block, when it is 0; another
     // number shuffles both, the waves anew from each barrier on.
     uint64_t shuffle_seed      = 0;
+    checks looks_for;
 };
 
 struct dimensions {
@@ -61,6 +75,7 @@ struct launch {
     uint32_t dynamic_lds; // bytes
     std::vector<std::byte> kernarg;
     bool is_cooperative;
+    std::vector<void *> called_from; // return addresses of the host code, innermost first; for findings
 };
 
 // How often one instruction of one kernel ran, by waves.
@@ -77,6 +92,27 @@ struct kernel_count {
     uint64_t instructions; // executed by waves
     double seconds;        // of this machine, by the clock on the wall
     std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
+};
+
+// An instruction of the code that ran: bytes from the start of a function, as the code object names it.
+struct code_place {
+    const code_object * code = nullptr;
+    std::string function;
+    uint32_t offset = 0;
+    std::string text;
+};
+
+// What a check found, the first time at this place.
+struct finding {
+    std::string kind;   // "memory", "waits", "races"
+    std::string what;   // in words, with lane and address where there is one
+    std::string kernel; // that was launched
+    code_place at;
+    code_place other;   // what it conflicts with, empty where nothing does
+    dimensions block;
+    uint32_t wave;
+    uint64_t times;     // it was found at this place, with this other one
+    std::vector<void *> called_from;
 };
 
 // What one wave starts with and leaves, for running a few instructions by themselves.
@@ -101,6 +137,9 @@ class emulator {
                            uint32_t scratch, uint32_t mode) = 0;
 
     virtual std::vector<kernel_count> counts() = 0;
+
+    // In the order in which they were first found.
+    virtual std::vector<finding> findings() = 0;
 };
 
 using make_emulator = emulator * (*)(const configuration &, memory_map &);

@@ -6,6 +6,8 @@
 
 #include "machine.hpp"
 
+#include "check.hpp"
+
 #include "emulator.hpp"
 #include "program.hpp"
 
@@ -53,6 +55,7 @@ struct block {
     u32 rests = 0;
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
+    block_checks checked;
 
     wave & at(size_t n) const { return *reinterpret_cast<wave *>(waves[n]); }
 };
@@ -333,7 +336,7 @@ struct machine final : emulator {
         const key_of_library key{&code, kernel.vgprs, mode.flushes_f32, mode.is_ieee};
         std::unique_ptr<library> & made = libraries[key];
         if (made == nullptr) {
-            made = std::make_unique<library>(reader, kernel.vgprs);
+            made = std::make_unique<library>(reader, kernel.vgprs, settings.looks_for, is_rdna4);
         }
         return *made;
     }
@@ -356,6 +359,29 @@ struct machine final : emulator {
         return {subnormals_32 == 0, !is_rdna4 && ((r >> 23) & 1) != 0};
     }
 
+    std::vector<finding> findings() override {
+        const std::lock_guard<std::mutex> guard(of_findings);
+        return found;
+    }
+
+    void add_finding(const instruction * i, const wave & w, const char * kind, const std::string & what,
+                     const u32 * other) {
+        const job & on = *w.on->current;
+        const key_of_finding key{on.code, kind, i->number, other == nullptr ? ~0u : *other};
+        const std::lock_guard<std::mutex> guard(of_findings);
+        const auto [place, is_new] = places_of_findings.emplace(key, found.size());
+        if (!is_new) {
+            found[place->second].times += 1;
+            return;
+        }
+        finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
+                     on.wanted->called_from};
+        if (other != nullptr) {
+            made.other = place_of_number(on, *other);
+        }
+        found.push_back(std::move(made));
+    }
+
     std::string position(const instruction * i, const wave & w) {
         library & code = *w.on->current->code;
         const program * p = code.program_of(i);
@@ -374,6 +400,20 @@ struct machine final : emulator {
     std::vector<std::unique_ptr<worker>> workers;
     std::unique_ptr<pool> helpers; // behind the workers, which they use
     u64 launches = 0;
+
+    // Code, kind, number of the instruction and of the other one.
+    using key_of_finding = std::tuple<library *, std::string, u32, u32>;
+    std::mutex of_findings; // what follows
+    std::vector<finding> found;
+    std::map<key_of_finding, size_t> places_of_findings;
+
+    static code_place place_of_number(const job & on, u32 number) {
+        const program * p = on.code->program_with(number);
+        if (p == nullptr) {
+            return {};
+        }
+        return {on.wanted->code, p->name, p->offsets[number - p->first_number], on.code->text(*p, number)};
+    }
 
     void check(const launch & wanted) const {
         const kernel_code & kernel = *wanted.kernel;
@@ -480,6 +520,7 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) const
     w.owner = const_cast<block *>(&b);
     w.on = const_cast<worker *>(this);
     w.number = number;
+    w.checks = owner.settings.looks_for.any() ? &w.owner->checked.waves[number] : nullptr;
     std::memset(w.scalar, never_written, sizeof(w.scalar));
     std::memset(static_cast<void *>(&w.vgpr(0)), never_written, sizeof(u32x) * on.vgprs);
     std::memset(w.scratch, never_written, size_t(on.scratch) * lanes);
@@ -573,6 +614,9 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
     made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
     std::memset(made->lds, never_written, on.lds);
+    if (owner.settings.looks_for.any()) {
+        made->checked.begin(on.lds, on.waves, owner.settings.looks_for);
+    }
     for (u32 n = 0; n < on.waves; ++n) {
         set_up(on, *made, made->at(n), n);
     }
@@ -599,6 +643,7 @@ bool worker::advance(block & b) {
             return true;
         }
         if (running + sleeping == 0) {
+            b.checked.pass_barrier();
             for (size_t n = 0; n < b.waves.size(); ++n) {
                 wave & w = b.at(n);
                 w.state = w.state == standing::at_barrier ? standing::running : w.state;
@@ -748,13 +793,29 @@ const instruction * instruction_at(const instruction * i, const wave & w, u64 ad
     return to.steps + to.entries[size_t(found - to.offsets.begin())];
 }
 
+void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
+    w.on->owner.add_finding(i, w, kind, what, other);
+}
+
+std::string describe(const wave & w, u64 address, u32 size) {
+    const job & on = *w.on->current;
+    const memory_range & arguments = on.argument_range;
+    if (address >= arguments.begin && address < arguments.end) {
+        return std::to_string(address - arguments.begin) + " bytes into the kernel's arguments, which have " +
+               std::to_string(arguments.end - arguments.begin);
+    }
+    return w.on->owner.memory.describe(address, size);
+}
+
+block_checks & checks_of(const wave & w) { return w.owner->checked; }
+
 void serve_host_calls(wave & w) { w.on->owner.memory.serve_host_calls(); }
 
 memory_range & remembered_range(const instruction * i, wave & w) {
     return w.on->ranges[(u64(i) / sizeof(instruction)) % w.on->ranges.size()];
 }
 
-void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
+bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     memory_range found = w.on->owner.memory.find(address);
     // Arguments and the packet are memory that kernels read, too.
     const job & on = *w.on->current;
@@ -764,13 +825,20 @@ void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane
             found = own;
         }
     }
-    if (found.end <= found.begin || address < found.begin || found.end - address < size) {
+    if (found.end <= found.begin || address < found.begin || address > found.end || found.end - address < size) {
+        return false;
+    }
+    remembered_range(i, w) = found;
+    return true;
+}
+
+void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane) {
+    if (!look_for_range(i, w, address, size)) {
         char text[32];
         std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
         fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " goes to address " + text +
                         " for " + std::to_string(size) + " bytes, which lie in no allocation");
     }
-    remembered_range(i, w) = found;
 }
 
 void machine::run_alone(std::span<const std::byte> code, std::span<wave_registers> waves, u32 lds, u32 scratch,
@@ -786,7 +854,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     launch wanted{};
     wanted.kernel = &kernel;
     wanted.block = {u32(lanes * waves.size()), 1, 1};
-    library own(reader, kernel.vgprs);
+    library own(reader, kernel.vgprs, settings.looks_for, is_rdna4);
     const library::extent where{kernel.name, with_end.data(), with_end.data() + with_end.size()};
     const float_mode modes{((mode >> 4) & 3) == 0, !is_rdna4};
     job on{};

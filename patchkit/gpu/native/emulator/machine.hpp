@@ -28,7 +28,10 @@ void serve_host_calls(wave & w);
 // The allocation that an instruction found its addresses in last, to be tried first.
 memory_range & remembered_range(const instruction * i, wave & w);
 
-// Looks for the allocation that holds these bytes and remembers it. Throws kernel_fault when there is none.
+// Looks for the allocation that holds these bytes and remembers it. False when there is none.
+bool look_for_range(const instruction * i, wave & w, u64 address, u32 size);
+
+// The same. Throws kernel_fault when there is none.
 void find_range(const instruction * i, wave & w, u64 address, u32 size, int lane);
 
 } // namespace patchkit::gpu

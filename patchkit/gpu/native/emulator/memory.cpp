@@ -5,6 +5,7 @@
 // fault, where hardware would read zeros, write elsewhere or stop, by luck. Memory of the device is the host's, so an
 // address is a pointer. Execution is in order: waits and caches have nothing to do.
 
+#include "access.hpp"
 #include "machine.hpp"
 #include "table.hpp"
 
@@ -14,11 +15,7 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Operands of memory instructions: to[0] what is loaded into, from[0] the address, from[1] the data, from[2] the scalar
-// address, from[3] more data. Code 0 where there is none.
-enum : int { address = 0, data = 1, base = 2, more_data = 3 };
-
-bool has(operand o) { return o.code != 0; }
+using role::address, role::data, role::more_data;
 
 using u32q = u32 __attribute__((ext_vector_type(4)));
 
@@ -44,14 +41,6 @@ u64x harmless(const u64x & places, u32 exec) {
 }
 
 // ---- Places: addresses of all lanes as pointers of the host.
-
-u64x global_addresses(const instruction * i, const wave & w) {
-    if (has(i->from[base])) {
-        const u64 start = read_scalar_64(i, w, i->from[base]) + u64(i->immediate);
-        return convert<u64x>(read_bits(i, w, i->from[address])) + start;
-    }
-    return read_bits_64(i, w, i->from[address]) + u64(i->immediate);
-}
 
 // Holds the addresses of active lanes against the allocations; inactive ones become harmless to read.
 u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) {
@@ -386,7 +375,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
 }
 
 template <class T, auto f> void atomic_lds(const instruction * i, wave & w) {
-    const u64x places = checked_lds(i, w, read_bits(i, w, i->from[address]) + u32(i->immediate), sizeof(T));
+    const u64x places = checked_lds(i, w, lds_addresses(i, w), sizeof(T));
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         check_alignment(i, w, places[lane] - u64(w.lds), sizeof(T), lane);
@@ -429,8 +418,6 @@ constexpr auto halves_added = by([](u32 m, u32 v, u32) {
 
 // ---- LDS
 
-u32x lds_addresses(const instruction * i, wave & w) { return read_bits(i, w, i->from[address]) + u32(i->immediate); }
-
 template <class What> void load_lds(const instruction * i, wave & w) {
     What::load(w, i->to[0], checked_lds(i, w, lds_addresses(i, w), What::size));
     PATCHKIT_NEXT(i, w);
@@ -443,9 +430,8 @@ template <class What> void store_lds(const instruction * i, wave & w) {
 
 // Two accesses, each with its offset in units: the low and the high half of the immediate.
 template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w) {
-    const u32x start = read_bits(i, w, i->from[address]);
-    const u64x first = checked_lds(i, w, start + u32(i->immediate & 0xff) * (unit * 4 * dwords), 4 * dwords);
-    const u64x second = checked_lds(i, w, start + u32(i->immediate >> 8) * (unit * 4 * dwords), 4 * dwords);
+    const u64x first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
+    const u64x second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
     // The address register may be one of those that are loaded into: both addresses were read above.
     load_dwords<dwords>(w, i->to[0], first);
     const operand behind{i->to[0].code + (int(sizeof(u32x)) * dwords << 3)};
@@ -454,18 +440,16 @@ template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w)
 }
 
 template <int dwords, int unit> void store_lds_2(const instruction * i, wave & w) {
-    const u32x start = read_bits(i, w, i->from[address]);
-    const u64x first = checked_lds(i, w, start + u32(i->immediate & 0xff) * (unit * 4 * dwords), 4 * dwords);
-    const u64x second = checked_lds(i, w, start + u32(i->immediate >> 8) * (unit * 4 * dwords), 4 * dwords);
+    const u64x first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
+    const u64x second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
     store_dwords<dwords>(w, i->from[data], first);
     store_dwords<dwords>(w, i->from[more_data], second);
     PATCHKIT_NEXT(i, w);
 }
 
 template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w) {
-    const u32x start = read_bits(i, w, i->from[address]);
-    const u64x first = checked_lds(i, w, start + u32(i->immediate & 0xff) * u32(unit * sizeof(T)), sizeof(T));
-    const u64x second = checked_lds(i, w, start + u32(i->immediate >> 8) * u32(unit * sizeof(T)), sizeof(T));
+    const u64x first = checked_lds(i, w, lds_addresses(i, w, 0, unit * sizeof(T)), sizeof(T));
+    const u64x second = checked_lds(i, w, lds_addresses(i, w, 1, unit * sizeof(T)), sizeof(T));
     const operand behind{i->to[0].code + (int(sizeof(u32x) * sizeof(T) / 4) << 3)};
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
@@ -520,8 +504,7 @@ void swizzle(const instruction * i, wave & w) {
 // ---- Scratch: each lane's own memory, dwords of the lanes side by side.
 
 template <class What, bool is_store> void scratch_access(const instruction * i, wave & w) {
-    const u32 start = (has(i->from[base]) ? read_scalar(i, w, i->from[base]) : 0) + u32(i->immediate);
-    const u32x offsets = has(i->from[address]) ? read_bits(i, w, i->from[address]) + start : u32x(start);
+    const u32x offsets = scratch_offsets(i, w);
     constexpr u32 words = What::size / 4;
     const bool is_aligned = What::size % 4 == 0 && !any(offsets != offsets[0]) && offsets[0] % 4 == 0;
     if (is_aligned && offsets[0] <= w.scratch_size && w.scratch_size - offsets[0] >= What::size) [[likely]] {
@@ -542,8 +525,7 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
 // ---- Scalar loads
 
 template <int dwords> void load_scalar(const instruction * i, wave & w) {
-    const u64 further = has(i->from[data]) ? read_scalar(i, w, i->from[data]) : 0;
-    const u64 place = (read_scalar_64(i, w, i->from[address]) + further + u64(i->immediate)) & ~u64(3);
+    const u64 place = scalar_address(i, w) & ~u64(3);
     const memory_range & known = remembered_range(i, w);
     if (known.end - known.begin < 4 * dwords || place - known.begin > known.end - known.begin - 4 * dwords) {
         find_range(i, w, place, 4 * dwords, -1);
@@ -553,8 +535,7 @@ template <int dwords> void load_scalar(const instruction * i, wave & w) {
 }
 
 template <class T> void load_scalar_part(const instruction * i, wave & w) {
-    const u64 further = has(i->from[data]) ? read_scalar(i, w, i->from[data]) : 0;
-    const u64 place = read_scalar_64(i, w, i->from[address]) + further + u64(i->immediate);
+    const u64 place = scalar_address(i, w);
     find_range(i, w, place, sizeof(T), -1);
     write_scalar(w, i->to[0], u32(std::conditional_t<std::is_signed_v<T>, i32, u32>(read_at<T>(place))));
     PATCHKIT_NEXT(i, w);

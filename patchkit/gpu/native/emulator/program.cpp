@@ -1,5 +1,6 @@
 #include "program.hpp"
 
+#include "check.hpp"
 #include "machine.hpp"
 #include "table.hpp"
 
@@ -120,18 +121,13 @@ std::optional<u64> parse_constant(std::string_view text, format form) {
 
 // ---- Registers
 
-struct registers {
-    bool is_vector;
-    int first;
-    int count;
-    bool is_high = false;
-};
-
 std::optional<int> number(std::string_view text) {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
+
+} // namespace
 
 std::optional<registers> parse_registers(std::string_view text) {
     static const std::unordered_map<std::string_view, registers> named{
@@ -157,6 +153,7 @@ std::optional<registers> parse_registers(std::string_view text) {
     text.remove_prefix(is_trap ? 4 : 1);
     if (text.ends_with(".l") || text.ends_with(".h")) {
         result.is_high = text.ends_with(".h");
+        result.is_half = true;
         text.remove_suffix(2);
     }
     if (text.starts_with("[") && text.ends_with("]")) {
@@ -179,6 +176,8 @@ std::optional<registers> parse_registers(std::string_view text) {
     }
     return result;
 }
+
+namespace {
 
 // ---- DPP: a source that comes from other lanes.
 
@@ -275,8 +274,8 @@ void run_off(const instruction * i, wave & w) { fault(i, w, "the code ends here 
 
 class decoder {
   public:
-    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs)
-        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)) {}
+    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, checks wanted, bool is_rdna4)
+        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), wanted(wanted), is_rdna4(is_rdna4) {}
 
     void decode() {
         for (const std::byte * at = to.begin; at < to.end;) {
@@ -291,7 +290,7 @@ class decoder {
                 if (read.text.empty()) {
                     throw not_understood{"this is no instruction of the GPU"};
                 }
-                add_line(read.text);
+                add_checked(read.text);
             } catch (const not_understood & problem) {
                 steps.resize(first);
                 instruction & made = add(refuse);
@@ -311,6 +310,8 @@ class decoder {
     disassembler & reader;
     float_mode mode;
     int vgprs;
+    checks wanted;
+    bool is_rdna4;
     const std::byte * here = nullptr;
     const std::byte * behind = nullptr;
     u32 number = 0;
@@ -449,8 +450,49 @@ class decoder {
         }
     }
 
-    void add_line(const std::string & text) {
+    // A line with the steps that check it, if anything is looked for.
+    void add_checked(const std::string & text) {
         const std::vector<statement> parts = parse_line(text);
+        if (!wanted.any()) {
+            add_line(parts);
+            return;
+        }
+        std::vector<std::string> names;
+        for (const statement & one : parts) {
+            names.push_back(base_name(one.name));
+        }
+        facts known = facts_of(parts, names, here, is_rdna4);
+        known.acquires = known.where != space::none && !known.is_store && is_followed_by_invalidation();
+        const handler before = check_before(known, wanted), behind = check_behind(known, wanted);
+        const facts * kept_facts = before == nullptr ? nullptr : kept(known);
+        if (before != nullptr) {
+            add(before).extra = kept_facts;
+        }
+        add_line(parts);
+        if (behind != nullptr) {
+            add(behind).extra = kept_facts;
+        }
+    }
+
+    // Whether caches are made invalid behind this instruction, before anything but waits: an atomic load that orders
+    // what follows it.
+    bool is_followed_by_invalidation() {
+        constexpr int most_waits = 4;
+        const std::byte * at = behind;
+        for (int n = 0; n < most_waits && at < to.end; ++n) {
+            const line read = reader.one({at, size_t(to.end - at)}, u64(at));
+            if (read.text.starts_with("buffer_gl0_inv") || read.text.starts_with("global_inv")) {
+                return true;
+            }
+            if (!read.text.starts_with("s_wait")) {
+                return false;
+            }
+            at += read.size;
+        }
+        return false;
+    }
+
+    void add_line(const std::vector<statement> & parts) {
         if (parts.size() == 1) {
             add_statement(parts[0]);
             return;
@@ -806,7 +848,7 @@ const program & library::at(const std::byte * address, float_mode mode, const st
     made->begin = where->begin;
     made->end = where->end;
     made->first_number = next_number;
-    decoder(*made, reader, mode, vgprs).decode();
+    decoder(*made, reader, mode, vgprs, wanted, is_rdna4).decode();
     next_number += u32(made->offsets.size());
     return *(programs[made->end] = std::move(made));
 }
@@ -815,6 +857,16 @@ const program * library::program_of(const instruction * i) {
     const std::lock_guard<std::mutex> guard(mutex);
     for (const auto & [end, one] : programs) {
         if (one->steps <= i && i < one->steps + one->step_count) {
+            return one.get();
+        }
+    }
+    return nullptr;
+}
+
+const program * library::program_with(u32 number) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    for (const auto & [end, one] : programs) {
+        if (one->first_number <= number && number < one->first_number + one->offsets.size()) {
             return one.get();
         }
     }

@@ -28,6 +28,18 @@ struct program {
     bool holds(const std::byte * address) const { return begin <= address && address < end; }
 };
 
+// Registers as the text of an operand names them; scalar ones by slot (wave.hpp). `is_high`: v1.h.
+struct registers {
+    bool is_vector;
+    int first;
+    int count;
+    bool is_high = false;
+    bool is_half = false;
+};
+
+// Nothing when the text names none.
+std::optional<registers> parse_registers(std::string_view text);
+
 // The float mode of a kernel, as the MODE register begins with it.
 struct float_mode {
     bool flushes_f32;
@@ -37,7 +49,8 @@ struct float_mode {
 // All that was decoded of one code object, or of a piece of code by itself.
 class library {
   public:
-    library(disassembler & reader, u32 vgprs) : reader(reader), vgprs(vgprs) {}
+    library(disassembler & reader, u32 vgprs, checks wanted, bool is_rdna4)
+        : reader(reader), vgprs(vgprs), wanted(wanted), is_rdna4(is_rdna4) {}
 
     // The function that begins at or holds an address; `find` says where a function lies that was not seen yet.
     // Throws kernel_fault.
@@ -51,6 +64,9 @@ class library {
     // The one that holds this instruction; null when it is none of ours.
     const program * program_of(const instruction * i);
 
+    // The one with the instruction of this number; null as above.
+    const program * program_with(u32 number);
+
     // Text of an instruction by its number, with the suffixes that LLVM writes.
     std::string text(const program & p, u32 number);
     u32 numbers() const { return next_number; }
@@ -60,6 +76,8 @@ class library {
   private:
     disassembler & reader;
     u32 vgprs; // of a wave: what lies behind them is no register
+    checks wanted;
+    bool is_rdna4;
     u32 next_number = 0;
     std::mutex mutex;
     std::map<const std::byte *, std::unique_ptr<program>> programs; // by end

@@ -16,6 +16,7 @@ struct wave;
 struct instruction;
 struct block;
 class worker;
+struct wave_checks;
 
 using handler = void (*)(const instruction *, wave &);
 
@@ -90,6 +91,7 @@ struct alignas(64) wave {
     block * owner;
     worker * on;
     u32 number; // in its block
+    wave_checks * checks; // see check.hpp; null when nothing is looked for
     alignas(64) u32 scalar[slot::count];
     // VGPRs follow, [register][lane], and one more for dual instructions.
 

@@ -1,6 +1,7 @@
 #include "allocations.hpp"
 
 #include "emulation.hpp"
+#include "findings.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -60,6 +61,48 @@ void map_garbage(void * block, size_t size) {
     }
 }
 
+// Where accesses are looked at, nothing lies near an allocation, and what was freed is not handed out again: an address
+// behind the end, or an old one, then means what it looks like.
+
+constexpr size_t red_zone = size_t(1) << 20;
+
+std::map<uintptr_t, allocation> & freed() {
+    static auto * made = new std::map<uintptr_t, allocation>;
+    return *made;
+}
+
+constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+// Pages that appear when they are written; MAP_FAILED when there is no room for them.
+void * map_block(size_t size) {
+    if (!is_checking()) {
+        return mmap(nullptr, size, PROT_READ | PROT_WRITE, reserved, -1, 0);
+    }
+    void * all = mmap(nullptr, size + 2 * red_zone, PROT_NONE, reserved, -1, 0);
+    if (all == MAP_FAILED) {
+        return all;
+    }
+    return mmap(static_cast<char *>(all) + red_zone, size, PROT_READ | PROT_WRITE, reserved | MAP_FIXED, -1, 0);
+}
+
+// With table_mutex held.
+void unmap_block(const allocation & of) {
+    auto * const block = reinterpret_cast<void *>(of.begin);
+    if (!is_checking()) {
+        munmap(block, of.size);
+    } else if (mmap(block, of.size, PROT_NONE, reserved | MAP_FIXED, -1, 0) != MAP_FAILED) {
+        freed()[of.begin] = of;
+    }
+}
+
+const char * name_of(hipMemoryType type) {
+    switch (type) {
+        case hipMemoryTypeHost: return "host memory";
+        case hipMemoryTypeManaged: return "managed memory";
+        default: return "device memory";
+    }
+}
+
 bool wants_garbage() { return is_executing() && schedule_name() != "in-order"; }
 
 // With table_mutex held.
@@ -101,6 +144,32 @@ allocation allocation_of(uintptr_t address) {
     return result;
 }
 
+std::string describe(uintptr_t address, size_t size) {
+    const std::shared_lock<std::shared_mutex> guard(table_mutex);
+    const auto of = [](const allocation & one) { return std::to_string(one.size) + " bytes of " + name_of(one.type); };
+    const auto before = [](const std::map<uintptr_t, allocation> & all, uintptr_t at) -> const allocation * {
+        const auto after = all.upper_bound(at);
+        return after == all.begin() ? nullptr : &std::prev(after)->second;
+    };
+    const allocation * old = before(freed(), address);
+    if (old != nullptr && address - old->begin < old->size) {
+        return std::to_string(address - old->begin) + " bytes into " + of(*old) + " that were freed";
+    }
+    const allocation * near = before(table(), address);
+    if (near != nullptr && address - near->begin < near->size) {
+        return std::to_string(size - (near->begin + near->size - address)) + " of them behind the end of " + of(*near);
+    }
+    if (near != nullptr && address - (near->begin + near->size) < red_zone) {
+        const size_t behind = address - (near->begin + near->size);
+        return (behind == 0 ? "right" : std::to_string(behind) + " bytes") + " behind the end of " + of(*near);
+    }
+    const auto next = table().upper_bound(address);
+    if (next != table().end() && next->first - address <= red_zone) {
+        return std::to_string(next->first - address) + " bytes before the start of " + of(next->second);
+    }
+    return "which lies in no allocation";
+}
+
 bool is_known(const void * pointer, size_t size) {
     const allocation found = allocation_of(pointer);
     return found.size != 0 && found.holds(uintptr_t(pointer), size);
@@ -127,7 +196,7 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
     if (size > the_device().memory_bytes - used) {
         return hipErrorOutOfMemory;
     }
-    void * block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void * block = map_block(size);
     if (block == MAP_FAILED) {
         return hipErrorOutOfMemory;
     }
@@ -148,7 +217,7 @@ hipError_t release(void * pointer, hipError_t unknown) {
     if (found == table().end() || found->second.whose != owner::program) {
         return unknown;
     }
-    munmap(pointer, found->second.size);
+    unmap_block(found->second);
     used -= found->second.size;
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace patchkit {
 
@@ -30,6 +31,9 @@ struct allocation {
 allocation allocation_of(uintptr_t address);
 
 inline allocation allocation_of(const void * pointer) { return allocation_of(uintptr_t(pointer)); }
+
+// What these bytes have to do with allocations, in words, when none holds them.
+std::string describe(uintptr_t address, size_t size);
 
 // Whether all these bytes are of one allocation.
 bool is_known(const void * pointer, size_t size);

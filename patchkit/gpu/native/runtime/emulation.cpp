@@ -3,6 +3,7 @@
 #include "../emulator/library.hpp"
 #include "allocations.hpp"
 #include "blas.hpp"
+#include "findings.hpp"
 #include "host_calls.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -46,6 +47,7 @@ class kernel_memory : public gpu::memory_map {
     }
 
     void serve_host_calls() override { patchkit::serve_host_calls(); }
+    std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }
 
   private:
     static void note_miss(uintptr_t address);
@@ -76,6 +78,7 @@ gpu::configuration read_configuration() {
     result.most_instructions = number_of("PATCHKIT_EMULATOR_LIMIT");
     result.counts            = setting("PATCHKIT_EMULATOR_COUNT") != nullptr;
     result.shuffle_seed      = shuffle_seed();
+    result.looks_for         = read_checks();
     return result;
 }
 
@@ -132,7 +135,8 @@ void write_report(const std::string & fault) {
     const std::string text =
         "{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
         joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
-        products_as_json() + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
+        products_as_json() + ",\"findings\":" +
+        findings_as_json(all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings()) + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
     std::fputs(text.c_str(), file);
     std::fclose(file);
 }

@@ -4,6 +4,7 @@
 
 #include "answers.hpp"
 #include "emulation.hpp"
+#include "findings.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -122,6 +123,7 @@ hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & r
     made->block          = {request.block.x, request.block.y, request.block.z};
     made->dynamic_lds    = shape.dynamic_lds;
     made->is_cooperative = request.is_cooperative;
+    made->called_from    = patchkit::callers();
     made->kernarg = request.segment != nullptr ? patchkit::pack_arguments(*kernel.kernel, shape, *request.segment)
                                                : patchkit::pack_arguments(*kernel.kernel, shape, request.values);
     return patchkit::enqueue(stream, [made, in = kernel.in] { patchkit::run_kernel(*made); });

@@ -2,6 +2,7 @@
 
 #include "allocations.hpp"
 #include "emulation.hpp"
+#include "findings.hpp"
 #include "recorder.hpp"
 
 #include <sys/socket.h>
@@ -211,6 +212,7 @@ hipError_t module::load_now() {
             return hipErrorNoBinaryForGpu;
         }
         code_ = load_code_object(found);
+        keep_object(code_.get(), found);
     } catch (const gpu::bad_code_object & error) {
         say(std::string("the device code cannot be loaded: ") + error.what());
         return hipErrorInvalidImage;

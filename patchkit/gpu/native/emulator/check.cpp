@@ -1,0 +1,616 @@
+#include "check.hpp"
+
+#include "access.hpp"
+#include "program.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+namespace patchkit::gpu {
+
+std::string register_set::first_of_both(const register_set & other) const {
+    const words both = bits & other.bits;
+    for (int n = 0; n < 1024; ++n) {
+        if (((both[n / 64] >> (n % 64)) & 1) == 0) {
+            continue;
+        }
+        if (n >= 2 * most_vgprs) {
+            const int s = n - 2 * most_vgprs;
+            return s == slot::vcc ? "vcc_lo" : s == slot::vcc + 1 ? "vcc_hi" : s == slot::m0 ? "m0"
+                   : s == slot::exec ? "exec_lo" : "s" + std::to_string(s);
+        }
+        return "v" + std::to_string(n / 2) + (n % 2 == 1 ? ".h" : "");
+    }
+    return "a register";
+}
+
+namespace {
+
+enum class part : u8 { whole, low, high };
+
+void add_registers(register_set & to, const registers & r, part meant) {
+    for (int n = r.first; n < r.first + r.count; ++n) {
+        if (!r.is_vector) {
+            if (n < slot::null || n == slot::m0 || n == slot::exec) {
+                to.add_slot(n);
+            }
+            continue;
+        }
+        const bool low = r.is_half ? !r.is_high : meant != part::high;
+        const bool high = r.is_half ? r.is_high : meant != part::low;
+        if (low) {
+            to.add_half(n, false);
+        }
+        if (high) {
+            to.add_half(n, true);
+        }
+    }
+}
+
+// The registers of an operand, without the signs around it.
+void add_operand(register_set & to, std::string_view text, part meant = part::whole) {
+    for (const std::string_view front : {"neg(", "abs(", "-", "|"}) {
+        if (text.starts_with(front)) {
+            text.remove_prefix(front.size());
+        }
+    }
+    while (text.ends_with(")") || text.ends_with("|")) {
+        text.remove_suffix(1);
+    }
+    if (text.starts_with("|")) { // -|v0|
+        text.remove_prefix(1);
+    }
+    if (const auto found = parse_registers(text)) {
+        add_registers(to, *found, meant);
+    }
+}
+
+// Bytes that the name of a memory instruction says: global_load_d16_hi_u8 1, ds_store_b128 16.
+u32 size_of(std::string_view name) {
+    if (name.find("_pk_") != std::string_view::npos) {
+        return 4;
+    }
+    for (size_t end = name.size(); end != 0;) {
+        const size_t begin = name.rfind('_', end - 1);
+        const std::string_view word = name.substr(begin + 1, end - begin - 1);
+        u32 bits = 0;
+        const auto [rest, error] = std::from_chars(word.data() + 1, word.data() + word.size(), bits);
+        const bool is_type = word.size() > 1 && std::string_view("biuf").find(word[0]) != std::string_view::npos;
+        if (is_type && error == std::errc() && rest == word.data() + word.size()) {
+            return bits / 8;
+        }
+        if (begin == std::string_view::npos) {
+            break;
+        }
+        end = begin;
+    }
+    return 0;
+}
+
+bool holds(std::string_view text, std::string_view part_of_it) { return text.find(part_of_it) != std::string_view::npos; }
+
+void add_memory_facts(facts & to, const statement & s, const std::string & name) {
+    to.size = size_of(name);
+    to.is_atomic = holds(name, "_atomic_") || (name.starts_with("ds_") && !holds(name, "_load_") &&
+                                               !holds(name, "_store_") && !holds(name, "perm") && !holds(name, "swizzle"));
+    to.is_store = holds(name, "_store_") || to.is_atomic;
+    const std::vector<std::string> & o = s.operands;
+    bool gives = !holds(name, "_store_");
+    if (name.starts_with("s_load")) {
+        to.where = space::scalar;
+        to.queues = queue::scalar;
+    } else if (name.starts_with("ds_")) {
+        to.queues = queue::lds;
+        to.where = holds(name, "perm") || holds(name, "swizzle") ? space::none : space::lds;
+        gives = holds(name, "_load_") || holds(name, "_rtn_") || to.where == space::none;
+        if (holds(name, "2addr")) {
+            to.accesses = 2;
+            to.unit = to.size * (holds(name, "stride64") ? 64 : 1);
+        }
+    } else {
+        const bool is_flat = name.starts_with("flat_");
+        to.where = is_flat ? space::flat : name.starts_with("scratch_") ? space::scratch : space::global;
+        if (to.is_atomic) {
+            gives = o.size() > size_t(is_flat ? 2 : 3);
+        }
+        to.queues = gives ? queue::vector_load : queue::vector_store;
+        if (is_flat) {
+            to.queues |= queue::lds;
+        }
+    }
+    // Loads into a half leave the other alone.
+    const part meant = holds(name, "d16_hi") ? part::high : holds(name, "d16") || to.size == 2 || to.size == 1 ? part::low
+                                                                                                        : part::whole;
+    const bool fills_half = holds(name, "d16");
+    for (size_t n = 0; n < o.size(); ++n) {
+        if (n == 0 && gives) {
+            add_operand(to.writes, o[n], fills_half ? meant : part::whole);
+        } else {
+            const bool is_data = holds(name, "_store_") && n == 1;
+            add_operand(to.reads, o[n], is_data ? meant : part::whole);
+        }
+    }
+}
+
+void add_computation_facts(facts & to, const statement & s, const std::string & name, const definition & d) {
+    const std::vector<std::string> & o = s.operands;
+    for (size_t n = 0; n < o.size(); ++n) {
+        if (n < d.to.size()) {
+            add_operand(to.writes, o[n]);
+            if ((d.traits & trait::accumulates) != 0 && n == 0) {
+                add_operand(to.reads, o[n]);
+            }
+        } else {
+            add_operand(to.reads, o[n]);
+        }
+    }
+    if ((d.traits & trait::reads_vcc) != 0 || name.starts_with("s_cbranch_vcc")) {
+        to.reads.add_slot(slot::vcc);
+    }
+}
+
+// SIMM16 of a scalar instruction without operands.
+u32 immediate_of(const std::byte * code) {
+    u16 value;
+    std::memcpy(&value, code, sizeof(value));
+    return value;
+}
+
+// ISA guides, S_WAITCNT (RDNA3, 16.5) and S_WAIT_*CNT (RDNA4, 16.5).
+void add_waits(facts & to, const std::string & name, const std::byte * code) {
+    const u32 bits = immediate_of(code);
+    constexpr u8 both = queue::lds | queue::scalar;
+    if (name == "s_waitcnt") {
+        constexpr u32 most_loads = 63, most_others = 63;
+        const u32 loads = bits >> 10 & most_loads, others = bits >> 4 & most_others;
+        to.waits = {wait{loads == most_loads ? u8(0) : queue::vector_load, loads},
+                    wait{others == most_others ? u8(0) : both, others}};
+    } else if (name == "s_waitcnt_vmcnt" || name == "s_wait_loadcnt") {
+        to.waits[0] = {queue::vector_load, bits & 63};
+    } else if (name == "s_waitcnt_lgkmcnt") {
+        to.waits[0] = {both, bits & 63};
+    } else if (name == "s_waitcnt_vscnt" || name == "s_wait_storecnt") {
+        to.waits[0] = {queue::vector_store, bits & 63};
+    } else if (name == "s_wait_dscnt") {
+        to.waits[0] = {queue::lds, bits & 63};
+    } else if (name == "s_wait_kmcnt") {
+        to.waits[0] = {queue::scalar, bits & 31};
+    } else if (name == "s_wait_loadcnt_dscnt" || name == "s_wait_storecnt_dscnt") {
+        to.waits = {wait{name == "s_wait_loadcnt_dscnt" ? queue::vector_load : queue::vector_store, bits >> 8 & 63},
+                    wait{queue::lds, bits & 63}};
+    } else if (name == "s_wait_idle") {
+        to.waits = {wait{u8(queue::vector_load | queue::vector_store), 0}, wait{both, 0}};
+    }
+}
+
+// Queues whose work is done in the order in which it began, if nothing else is in them.
+bool is_in_order(u8 queues) { return queues == queue::vector_load || queues == queue::lds; }
+
+} // namespace
+
+facts facts_of(const std::vector<statement> & parts, const std::vector<std::string> & names, const std::byte * code,
+               bool is_rdna4) {
+    facts result;
+    for (size_t n = 0; n < parts.size(); ++n) {
+        const definition * d = find_definition(names[n]);
+        if (d == nullptr) {
+            continue;
+        }
+        if ((d->traits & trait::memory) != 0) {
+            add_memory_facts(result, parts[n], names[n]);
+        } else if (names[n].starts_with("s_wait")) {
+            add_waits(result, names[n], code);
+        } else {
+            add_computation_facts(result, parts[n], names[n], *d);
+        }
+        if (names[n] == "s_sendmsg_rtn_b64") {
+            result.queues = queue::scalar;
+        }
+        // RDNA4 has the barrier in two instructions: what comes before the first is what others may rely on.
+        result.is_barrier |= names[n] == (is_rdna4 ? "s_barrier_signal" : "s_barrier");
+    }
+    result.touched = result.reads;
+    result.touched.join(result.writes);
+    return result;
+}
+
+// ---- Waits
+
+namespace {
+
+void use_of_pending(const instruction * i, wave & w, const facts & f) {
+    wave_checks & c = *w.checks;
+    for (pending_load & one : c.queue) {
+        if (one.queues == 0 || !one.to.meets(f.touched)) {
+            continue;
+        }
+        const bool reads = one.to.meets(f.reads);
+        // What comes later into the same register, by a queue that keeps its order, also arrives later.
+        if (!reads && one.queues == f.queues && is_in_order(f.queues)) {
+            continue;
+        }
+        const std::string name = one.to.first_of_both(reads ? f.reads : f.writes);
+        report(i, w, "waits",
+               std::string(reads ? "reads " : "overwrites ") + name + " while the load that fills it is under way",
+               &one.number);
+        one.to = {};
+    }
+}
+
+void refresh(wave_checks & c) {
+    std::erase_if(c.queue, [](const pending_load & one) { return one.queues == 0; });
+    c.pending = {};
+    for (const pending_load & one : c.queue) {
+        c.pending.join(one.to);
+    }
+}
+
+void wait_for(wave_checks & c, const wait & wanted) {
+    if (wanted.queues == 0) {
+        return;
+    }
+    const auto is_meant = [&](const pending_load & one) { return (one.queues & wanted.queues) != 0; };
+    auto count = u32(std::count_if(c.queue.begin(), c.queue.end(), is_meant));
+    // Of work that is done in any order nothing is known until all of it is.
+    const bool is_ordered = std::all_of(c.queue.begin(), c.queue.end(), [&](const pending_load & one) {
+        return !is_meant(one) || is_in_order(one.queues);
+    });
+    if (wanted.left != 0 && !is_ordered) {
+        return;
+    }
+    for (pending_load & one : c.queue) {
+        if ((one.queues & wanted.queues) == 0) {
+            continue;
+        }
+        if (count <= wanted.left) {
+            break;
+        }
+        one.queues &= u8(~wanted.queues);
+        count -= 1;
+    }
+}
+
+// So many the counters can tell; a wave that begins more stops until one of them is done.
+constexpr size_t most_under_way = 64;
+
+void begin(const instruction * i, wave_checks & c, const facts & f) {
+    // Stores to memory fill no register.
+    const u8 queues = f.queues & u8(~queue::vector_store);
+    if (queues == 0) {
+        return;
+    }
+    if (c.queue.size() >= most_under_way) {
+        const auto oldest = std::find_if(c.queue.begin(), c.queue.end(),
+                                         [&](const pending_load & one) { return one.queues == queues; });
+        if (oldest != c.queue.end() && is_in_order(queues)) {
+            oldest->queues = 0;
+        }
+        refresh(c);
+    }
+    c.queue.push_back({f.writes, queues, f.is_store, i->number});
+    c.pending.join(f.writes);
+}
+
+// ---- Memory
+
+void show_lane(std::string & to, int lane) { to += lane < 0 ? "the wave" : "lane " + std::to_string(lane); }
+
+std::string hex(u64 value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+std::string goes_to(const facts & f, int lane) {
+    std::string text;
+    show_lane(text, lane);
+    return text + (f.is_atomic ? " changes " : f.is_store ? " writes " : " reads ") + std::to_string(f.size) +
+           (f.size == 1 ? " byte " : " bytes ");
+}
+
+// Lanes whose access lies in no allocation, and a finding of the first of them.
+u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, const u64x & addresses, u32 exec) {
+    const memory_range known = remembered_range(i, w);
+    const u64 room = known.end - known.begin;
+    const u32 unsure = room < f.size ? exec : lane_bits((addresses - known.begin) > room - f.size) & exec;
+    u32 outside = 0;
+    for (u32 left = unsure; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const memory_range & found = remembered_range(i, w);
+        const u64 size = found.end - found.begin;
+        if ((size < f.size || addresses[lane] - found.begin > size - f.size) &&
+            !look_for_range(i, w, addresses[lane], f.size)) {
+            outside |= 1u << lane;
+        }
+    }
+    if (outside != 0) {
+        const int lane = std::countr_zero(outside);
+        report(i, w, "memory",
+               goes_to(f, lane) + "at " + hex(addresses[lane]) + ", " + describe(w, addresses[lane], f.size));
+    }
+    return outside;
+}
+
+u32 outside_of(const instruction * i, wave & w, const facts & f, const u32x & offsets, u32 exec, u32 size,
+               const char * where) {
+    const u32 outside = (size < f.size ? ~0u : lane_bits(offsets > size - f.size)) & exec;
+    if (outside != 0) {
+        const int lane = std::countr_zero(outside);
+        report(i, w, "memory",
+               goes_to(f, lane) + "at byte " + std::to_string(i32(offsets[lane])) + " of " + where + ", which has " +
+                   std::to_string(size));
+    }
+    return outside;
+}
+
+u32 misaligned(const instruction * i, wave & w, const facts & f, const u64x & places, u32 exec) {
+    const u32 wrong = lane_bits((places & u64(f.size - 1)) != 0) & exec;
+    if (wrong != 0) {
+        const int lane = std::countr_zero(wrong);
+        report(i, w, "memory",
+               goes_to(f, lane) + "by an atomic at " + hex(places[lane]) + ", which is no multiple of " +
+                   std::to_string(f.size));
+    }
+    return wrong;
+}
+
+// Lanes that must not do what the instruction behind the check would do.
+u32 bad_lanes(const instruction * i, wave & w, const facts & f) {
+    const instruction * checked = i + 1;
+    const u32 exec = w.exec();
+    u32 bad = 0;
+    switch (f.where) {
+        case space::global:
+        case space::flat: {
+            const u64x addresses = global_addresses(checked, w);
+            u32 rest = exec;
+            if (f.where == space::flat) {
+                const u64x high = addresses >> 48 << 48;
+                const u32 is_shared = lane_bits(high == shared_aperture) & exec;
+                const u32 is_private = lane_bits(high == private_aperture) & exec;
+                const u32x offsets = low_of(addresses);
+                rest &= ~(is_shared | is_private);
+                bad |= outside_of(i, w, f, offsets, is_shared, w.lds_size, "the LDS of its block");
+                bad |= outside_of(i, w, f, offsets, is_private, w.scratch_size, "its scratch");
+            }
+            bad |= outside_of_allocations(i, w, f, addresses, rest);
+            if (f.is_atomic) {
+                bad |= misaligned(i, w, f, addresses, exec & ~bad);
+            }
+            return bad;
+        }
+        case space::lds:
+            for (int n = 0; n < f.accesses; ++n) {
+                const u32x offsets =
+                    f.accesses == 1 ? lds_addresses(checked, w) : lds_addresses(checked, w, n, f.unit);
+                bad |= outside_of(i, w, f, offsets, exec, w.lds_size, "the LDS of its block");
+                if (f.is_atomic) {
+                    bad |= misaligned(i, w, f, convert<u64x>(offsets), exec & ~bad);
+                }
+            }
+            return bad;
+        case space::scratch:
+            return outside_of(i, w, f, scratch_offsets(checked, w), exec, w.scratch_size, "its scratch");
+        default:
+            return 0;
+    }
+}
+
+// ---- Races between the waves of a block
+
+constexpr u32 several_waves = 63;
+
+// Whether a store would leave LDS as it is: waves that write the same to one place are in nobody's way.
+bool changes_nothing(wave & w, const facts & f, operand data, int lane, u32 place) {
+    if (f.is_atomic) {
+        return false;
+    }
+    const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, data));
+    const int shift = data.is(operand::high) ? 16 : 0;
+    for (u32 n = 0; n < f.size; n += 4) {
+        const u32 value = values[n / 4 * lanes + u32(lane)] >> shift;
+        if (std::memcmp(&value, w.lds + place + n, std::min<u32>(4, f.size - n)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// A wave touches `bytes` of a dword of LDS.
+void touch(const instruction * i, wave & w, const facts & f, lds_trace & t, u32 epoch, u32 bytes, u32 at, bool is_same) {
+    const u32 me = epoch << 6 | w.number;
+    const auto is_of_other = [&](u32 trace) {
+        const u32 wave = trace >> 4 & 63;
+        return trace >> 10 == epoch && wave != w.number && (trace & bytes) != 0 &&
+               (wave == several_waves || (w.checks->met >> wave & 1) == 0);
+    };
+    const auto conflict = [&](const char * what, u32 trace, u32 by) {
+        const u32 wave = trace >> 4 & 63;
+        const std::string who = wave == several_waves ? "other waves" : "wave " + std::to_string(wave);
+        report(i, w, "races",
+               std::string(f.is_atomic ? "changes " : f.is_store ? "writes " : "reads ") + "byte " + std::to_string(at) +
+                   " of LDS, which " + who + what + " without a barrier between",
+               &by);
+    };
+    const bool was_atomic = t.atomic == epoch;
+    if (is_of_other(t.written)) {
+        if (f.acquires) {
+            w.checks->met |= 1u << (t.written >> 4 & 31);
+        } else if (!(f.is_atomic && was_atomic) && !is_same) {
+            conflict(was_atomic ? " changed" : " wrote", t.written, t.written_by);
+        }
+    }
+    if (f.is_store) {
+        if (is_of_other(t.read)) {
+            conflict(" read", t.read, t.read_by);
+        }
+        t.written = (t.written >> 4 == me ? t.written : me << 4) | bytes;
+        t.written_by = i->number;
+        t.atomic = f.is_atomic ? epoch : 0;
+    }
+    if (!f.is_store || f.is_atomic) {
+        if (f.is_atomic || f.acquires) { // a flag: who writes it next need not wait for whoever looked at it
+            return;
+        }
+        if (t.read >> 10 == epoch && (t.read >> 4 & 63) != w.number) {
+            t.read = (epoch << 6 | several_waves) << 4 | (t.read & 15) | bytes;
+        } else {
+            t.read = (t.read >> 4 == me ? t.read : me << 4) | bytes;
+        }
+        t.read_by = i->number;
+    }
+}
+
+void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & offsets, u32 exec, operand data) {
+    block_checks & b = checks_of(w);
+    alignas(128) u32 places[lanes];
+    std::memcpy(places, &offsets, sizeof(places));
+    u32 before = ~0u;
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const u32 place = places[lane];
+        if (place == before) { // lanes that agree
+            continue;
+        }
+        before = place;
+        const bool is_same = f.is_store && changes_nothing(w, f, data, lane, place);
+        const u32 end = place + f.size;
+        for (u32 at = place; at < end;) {
+            const u32 next = std::min(end, at / 4 * 4 + 4);
+            const u32 bytes = ((1u << (next - at)) - 1) << (at % 4);
+            touch(i, w, f, b.lds[at / 4], b.epoch, bytes, at, is_same);
+            at = next;
+        }
+    }
+}
+
+void trace(const instruction * i, wave & w, const facts & f, u32 exec) {
+    const instruction * checked = i + 1;
+    if (f.where == space::lds) {
+        for (int n = 0; n < f.accesses; ++n) {
+            trace_lds(i, w, f, f.accesses == 1 ? lds_addresses(checked, w) : lds_addresses(checked, w, n, f.unit), exec,
+                      checked->from[n == 0 ? role::data : role::more_data]);
+        }
+    } else if (f.where == space::flat) {
+        const u64x addresses = global_addresses(checked, w);
+        const u32 is_shared = lane_bits(addresses >> 48 << 48 == shared_aperture) & exec;
+        if (is_shared != 0) {
+            trace_lds(i, w, f, low_of(addresses), is_shared, checked->from[role::data]);
+        }
+    }
+}
+
+const facts & facts_at(const instruction * i) { return *static_cast<const facts *>(i->extra); }
+
+// ---- The steps
+
+void check_registers(const instruction * i, wave & w) {
+    const facts & f = facts_at(i);
+    if (w.checks->pending.meets(f.touched)) [[unlikely]] {
+        use_of_pending(i, w, f);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_access(const instruction * i, wave & w) {
+    const facts & f = facts_at(i);
+    wave_checks & c = *w.checks;
+    if (c.wanted.waits) {
+        if (c.pending.meets(f.touched)) [[unlikely]] {
+            use_of_pending(i, w, f);
+        }
+        begin(i, c, f);
+    }
+    u32 bad = 0;
+    if (c.wanted.memory) {
+        if (f.where == space::scalar) {
+            const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
+            const memory_range & known = remembered_range(i, w);
+            if ((known.end - known.begin < f.size || place - known.begin > known.end - known.begin - f.size) &&
+                !look_for_range(i, w, place, f.size)) {
+                report(i, w, "memory", goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
+                [[clang::musttail]] return i[3].run(i + 3, w); // what it would load into keeps what it has
+            }
+        } else {
+            bad = bad_lanes(i, w, f);
+        }
+    }
+    if (c.wanted.races) {
+        trace(i, w, f, w.exec() & ~bad);
+    }
+    w.scalar[slot::saved_exec] = w.exec();
+    w.scalar[slot::exec] &= ~bad;
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_done(const instruction * i, wave & w) {
+    w.scalar[slot::exec] = w.scalar[slot::saved_exec];
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_wait(const instruction * i, wave & w) {
+    wave_checks & c = *w.checks;
+    for (const wait & one : facts_at(i).waits) {
+        wait_for(c, one);
+    }
+    refresh(c);
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_barrier(const instruction * i, wave & w) {
+    wave_checks & c = *w.checks;
+    for (pending_load & one : c.queue) {
+        if ((one.queues & queue::lds) != 0 && w.owner != nullptr) {
+            report(i, w, "waits",
+                   std::string("comes to the barrier while ") + (one.is_store ? "a write to" : "a read of") +
+                       " LDS is under way, which other waves may overtake",
+                   &one.number);
+        }
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+} // namespace
+
+handler check_before(const facts & known, const checks & wanted) {
+    if (known.where != space::none || (known.queues != 0 && wanted.waits)) {
+        return check_access;
+    }
+    if (known.waits[0].queues != 0 || known.waits[1].queues != 0) {
+        return wanted.waits ? check_wait : nullptr;
+    }
+    if (known.is_barrier) {
+        return wanted.waits ? check_barrier : nullptr;
+    }
+    return wanted.waits && !known.touched.is_empty() ? check_registers : nullptr;
+}
+
+handler check_behind(const facts & known, const checks & wanted) {
+    return check_before(known, wanted) == check_access ? check_done : nullptr;
+}
+
+void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted) {
+    pass_barrier();
+    lds.resize((lds_bytes + 3) / 4);
+    waves.resize(wave_count);
+    for (wave_checks & one : waves) {
+        one.pending = {};
+        one.queue.clear();
+        one.wanted = wanted;
+    }
+}
+
+void block_checks::pass_barrier() {
+    epoch += 1;
+    constexpr u32 most_epochs = 1u << 22;
+    if (epoch == most_epochs) {
+        epoch = 1;
+        std::fill(lds.begin(), lds.end(), lds_trace());
+    }
+    for (wave_checks & one : waves) {
+        one.met = 0;
+    }
+}
+
+} // namespace patchkit::gpu

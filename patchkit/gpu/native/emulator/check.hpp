@@ -1,0 +1,114 @@
+// Checks of a kernel while it runs. When a run looks for anything, decoding puts a step before each instruction that
+// knows what the instruction is about to do, and one behind each memory instruction.
+#pragma once
+
+#include "assembly.hpp"
+#include "machine.hpp"
+#include "table.hpp"
+
+#include <array>
+#include <vector>
+
+namespace patchkit::gpu {
+
+// Halves of VGPRs and whole scalar slots.
+class register_set {
+  public:
+    void add_half(int vgpr, bool is_high) { add(2 * vgpr + int(is_high)); }
+    void add_slot(int n) { add(2 * most_vgprs + n); }
+    bool meets(const register_set & other) const { return __builtin_reduce_or(bits & other.bits) != 0; }
+    bool is_empty() const { return __builtin_reduce_or(bits) == 0; }
+    void join(const register_set & other) { bits |= other.bits; }
+
+    // As the assembler writes the first one that both have: v3, v3.h, s7.
+    std::string first_of_both(const register_set & other) const;
+
+  private:
+    static constexpr int most_vgprs = 256;
+    using words = u64 __attribute__((ext_vector_type(16)));
+    words bits = 0;
+
+    void add(int n) { bits[n / 64] |= u64(1) << (n % 64); }
+};
+
+// Queues of the hardware that work goes into, for which counters tell how much is under way. RDNA3 counts LDS and
+// scalar loads together (LGKM_CNT), RDNA4 each by itself.
+namespace queue {
+constexpr u8 vector_load = 1, vector_store = 2, lds = 4, scalar = 8;
+}
+
+// Waits until at most `left` of what went into these queues is under way.
+struct wait {
+    u8 queues = 0;
+    u32 left  = 0;
+};
+
+enum class space : u8 { none, global, flat, lds, scratch, scalar };
+
+// What the check of an instruction knows of it.
+struct facts {
+    register_set reads, writes, touched; // touched: either
+    space where    = space::none;
+    bool is_store  = false;
+    bool is_atomic = false;
+    bool acquires  = false; // a load behind which caches are made invalid: an atomic one that orders what follows
+    u8 queues      = 0;     // that it goes into
+    u32 size       = 0;     // bytes of one access of a lane
+    int accesses   = 1;     // of each lane: 2 for ds_load_2addr and its like
+    u32 unit       = 0;     // of their offsets, in bytes
+    std::array<wait, 2> waits{};
+    bool is_barrier = false;
+};
+
+// What one wave has under way.
+struct pending_load {
+    register_set to;
+    u8 queues;  // that it is still in
+    bool is_store;
+    u32 number; // of the instruction
+};
+
+struct wave_checks {
+    register_set pending; // the registers of all that follow
+    std::vector<pending_load> queue; // in the order in which they began
+    u32 met = 0; // waves whose work in this epoch is known to come before what this wave does now, one bit each
+    checks wanted;
+};
+
+// Who touched a dword of LDS last. `epoch`: barriers that the block passed.
+struct lds_trace {
+    u32 written = 0, read = 0; // epoch << 10 | wave << 4 | bytes; readers that are several are wave 63
+    u32 written_by = 0, read_by = 0; // numbers of instructions
+    u32 atomic = 0;            // epoch, when the last write was atomic
+};
+
+struct block_checks {
+    u32 epoch = 1;
+    std::vector<lds_trace> lds;
+    std::vector<wave_checks> waves;
+
+    // A new block, with nothing known.
+    void begin(u32 lds_bytes, u32 wave_count, const checks & wanted);
+    void pass_barrier();
+};
+
+// The facts of a line of the disassembler's, by its statements; `code` is where the instruction lies and
+// `is_rdna4` says how it encodes waits.
+facts facts_of(const std::vector<statement> & parts, const std::vector<std::string> & names, const std::byte * code,
+               bool is_rdna4);
+
+// The step before an instruction with such facts, null where nothing is to be checked; and the step behind it, null
+// where none is needed.
+handler check_before(const facts & known, const checks & wanted);
+handler check_behind(const facts & known, const checks & wanted);
+
+// ---- What checks ask of the machine.
+
+// Says that instruction i did this; `other` is the number of the instruction that it conflicts with. Counted once
+// per place.
+void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other = nullptr);
+
+std::string describe(const wave & w, u64 address, u32 size);
+block_checks & checks_of(const wave & w);
+
+} // namespace patchkit::gpu

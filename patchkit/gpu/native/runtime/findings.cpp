@@ -1,0 +1,139 @@
+#include "findings.hpp"
+
+#include "emulation.hpp"
+#include "recorder.hpp"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+namespace patchkit {
+
+namespace {
+
+std::mutex names_mutex;
+
+// Used when the process ends: it outlives everything.
+std::map<const gpu::code_object *, std::string> & names() {
+    static auto * made = new std::map<const gpu::code_object *, std::string>;
+    return *made;
+}
+
+std::string name_of(const gpu::code_object * code) {
+    const std::lock_guard<std::mutex> guard(names_mutex);
+    const auto found = names().find(code);
+    return found == names().end() ? "" : found->second;
+}
+
+std::string json_of(const gpu::code_place & place) {
+    if (place.function.empty()) {
+        return "null";
+    }
+    return "{\"object\":" + quoted(name_of(place.code)) + ",\"function\":" + quoted(place.function) +
+           ",\"offset\":" + std::to_string(place.offset) + ",\"text\":" + quoted(place.text) + "}";
+}
+
+// program(function+0x12): what the loader knows of an address.
+std::string told(void * address) {
+    Dl_info info{};
+    if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
+        return "?";
+    }
+    std::string_view file = info.dli_fname;
+    file.remove_prefix(file.rfind('/') + 1);
+    char offset[32];
+    const char * base = static_cast<const char *>(info.dli_saddr == nullptr ? info.dli_fbase : info.dli_saddr);
+    std::snprintf(offset, sizeof(offset), "+0x%zx", size_t(static_cast<const char *>(address) - base));
+    return std::string(file) + "(" + (info.dli_sname == nullptr ? "" : info.dli_sname) + offset + ")";
+}
+
+std::string json_of(const std::vector<void *> & frames) {
+    std::string result;
+    for (void * const frame : frames) {
+        result += (result.empty() ? "" : ",") + quoted(told(frame));
+    }
+    return "[" + result + "]";
+}
+
+std::string json_of(const gpu::finding & one) {
+    const gpu::dimensions & b = one.block;
+    return "{\"kind\":" + quoted(one.kind) + ",\"what\":" + quoted(one.what) + ",\"kernel\":" + quoted(one.kernel) +
+           ",\"at\":" + json_of(one.at) + ",\"other\":" + json_of(one.other) + ",\"block\":[" + std::to_string(b.x) +
+           "," + std::to_string(b.y) + "," + std::to_string(b.z) + "],\"wave\":" + std::to_string(one.wave) +
+           ",\"times\":" + std::to_string(one.times) + ",\"called_from\":" + json_of(one.called_from) + "}";
+}
+
+} // namespace
+
+gpu::checks read_checks() {
+    gpu::checks result;
+    const char * wanted = setting("PATCHKIT_EMULATOR_CHECK");
+    std::string_view rest = wanted == nullptr ? "" : wanted;
+    while (!rest.empty()) {
+        const size_t comma = std::min(rest.find(','), rest.size());
+        const std::string_view word = rest.substr(0, comma);
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+        bool * meant = word == "memory" ? &result.memory : word == "waits" ? &result.waits
+                       : word == "races" ? &result.races : nullptr;
+        if (meant == nullptr) {
+            misconfigured("PATCHKIT_EMULATOR_CHECK names what is not known: " + std::string(word));
+        }
+        *meant = true;
+    }
+    return result;
+}
+
+bool is_checking() {
+    static const bool result = is_executing() && read_checks().any();
+    return result;
+}
+
+void keep_object(const gpu::code_object * code, std::span<const std::byte> elf) {
+    const char * folder = setting("PATCHKIT_EMULATOR_OBJECTS");
+    if (folder == nullptr || !is_checking()) {
+        return;
+    }
+    const std::lock_guard<std::mutex> guard(names_mutex);
+    const std::string name = std::to_string(getpid()) + "-" + std::to_string(names().size());
+    const std::string path = std::string(folder) + "/" + name;
+    FILE * file = std::fopen(path.c_str(), "wb");
+    const bool is_written = file != nullptr && std::fwrite(elf.data(), 1, elf.size(), file) == elf.size();
+    if ((file != nullptr && std::fclose(file) != 0) || !is_written) {
+        std::fprintf(stderr, "patchkit emulator: cannot write %s: findings in this code have no source lines\n",
+                     path.c_str());
+        return;
+    }
+    names()[code] = name;
+}
+
+std::vector<void *> callers() {
+    if (!is_checking()) {
+        return {};
+    }
+    constexpr int most = 32;
+    std::vector<void *> frames(most);
+    frames.resize(size_t(std::max(0, backtrace(frames.data(), most))));
+    // Not the runtime's own.
+    Dl_info own{}, other{};
+    (void) dladdr(reinterpret_cast<void *>(&callers), &own);
+    const auto first = std::find_if(frames.begin(), frames.end(), [&](void * frame) {
+        return dladdr(frame, &other) == 0 || other.dli_fbase != own.dli_fbase;
+    });
+    return {first, frames.end()};
+}
+
+std::string findings_as_json(const std::vector<gpu::finding> & findings) {
+    std::string result;
+    for (const gpu::finding & one : findings) {
+        result += (result.empty() ? "\n" : ",\n") + json_of(one);
+    }
+    return "[" + result + "]";
+}
+
+} // namespace patchkit

@@ -1,0 +1,30 @@
+// What the checks of the emulated GPU found, for the report: with the launch in the program, and the code objects
+// that its instructions are in.
+//
+//   PATCHKIT_EMULATOR_CHECK    what is looked for, with commas: memory, waits, races
+//   PATCHKIT_EMULATOR_OBJECTS  folder that gets the code objects as files, so that source lines can be looked up
+#pragma once
+
+#include "../emulator/emulator.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace patchkit {
+
+gpu::checks read_checks();
+
+// Whether anything is looked for: then memory is laid out so that what is outside of it, or freed, is told apart.
+bool is_checking();
+
+// Keeps a code object as a file, under the name that findings in it have.
+void keep_object(const gpu::code_object * code, std::span<const std::byte> elf);
+
+// The callers of the runtime, innermost first; empty when nothing is looked for.
+std::vector<void *> callers();
+
+// A list in JSON.
+std::string findings_as_json(const std::vector<gpu::finding> & findings);
+
+} // namespace patchkit

@@ -1,0 +1,108 @@
+"""What the checks of the emulated GPU find in kernels with one fault each; nothing in clean ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+_ALL = "memory,waits,races"
+# By the name of the case: the kind of finding, and what it says.
+_FAULTS = {
+    "write past end": (
+        "memory",
+        "writes 4 bytes at 0x",
+        "right behind the end of 256 bytes of device",
+    ),
+    "write before start": (
+        "memory",
+        "lane 0 writes",
+        "4 bytes before the start of 256 bytes",
+    ),
+    "write far away": ("memory", "lane 0 writes", "lies in no allocation"),
+    "write freed": ("memory", "lane 0 writes", "0 bytes into 256 bytes of device memory that were freed"),
+    "read freed": ("memory", "lane 0 reads", "that were freed"),
+    "read past end": ("memory", "lane 1 reads", "right behind the end"),
+    "read null": ("memory", "lane 0 reads 4 bytes at 0x0", "lies in no allocation"),
+    "read wide past end": ("memory", "lane 15 reads 16 bytes", "right behind the end"),
+    "read half past end": ("memory", "lane 0 reads 16 bytes", "8 of them behind the end"),
+    "read uniform past end": ("memory", "the wave reads 4 bytes", "right behind the end"),
+    "read byte past end": ("memory", "lane 0 reads 1 byte", "right behind the end"),
+    "add past end": ("memory", "lane 0 changes 4 bytes", "right behind the end"),
+    "add misaligned": ("memory", "lane 0 changes 4 bytes by an atomic", "is no multiple of 4"),
+    "write past lds": ("memory", "lane 0 writes 4 bytes at byte 256 of the LDS of its block", "has 256"),
+    "write generic past lds": ("memory", "lane 0 writes 4 bytes at byte 256 of the LDS", "has 256"),
+    "read past scratch": ("memory", "lane 0 reads 4 bytes at byte 1048576 of its scratch", "which has"),
+    "load without wait": ("waits", "reads v", "while the load that fills it is under way"),
+    "wait for one too few": ("waits", "reads v", "while the load that fills it is under way"),
+    "lds load without wait": ("waits", "reads v", "while the load that fills it is under way"),
+    "scalar load without wait": ("waits", "reads s", "while the load that fills it is under way"),
+    "scalar loads in order": ("waits", "reads s", "while the load that fills it is under way"),
+    "overwritten without wait": ("waits", "overwrites v", "while the load that fills it is under way"),
+    "barrier without wait": ("waits", "comes to the barrier", "a write to LDS is under way"),
+    "read without barrier": ("races", "of LDS, which", "without a barrier between"),
+    "written again without barrier": ("races", "of LDS, which", "without a barrier between"),
+    "written by two waves": ("races", "writes byte 0 of LDS", "wrote without a barrier between"),
+    "sum without barrier": ("races", "changes byte 0 of LDS", "read without a barrier between"),
+}
+
+
+@pytest.fixture(scope="module")
+def program(compile_program):
+    return compile_program("checked_kernels")
+
+
+@pytest.fixture(scope="module")
+def program_gfx1201(compile_program):
+    return compile_program("checked_kernels", arch="gfx1201")
+
+
+@pytest.fixture
+def found(emulate, tmp_path: Path):
+    """The findings of one case."""
+
+    def run(program: Path, case: str, *, kinds: str = _ALL, **settings: str) -> list[dict[str, Any]]:
+        report = tmp_path / "report"
+        variables = {"PATCHKIT_EMULATOR_CHECK": kinds, "PATCHKIT_EMULATOR_REPORT": str(report)}
+        ended = emulate(program, case, **variables, **settings)
+        assert ended.returncode == 0, ended.stderr
+        findings: list[dict[str, Any]] = json.loads(report.read_text("utf-8"))["findings"]
+        return findings
+
+    return run
+
+
+@pytest.mark.parametrize("case", _FAULTS)
+def test_a_fault_is_found_where_it_is(found, program, case):
+    kind, *said = _FAULTS[case]
+    findings = found(program, case)
+    assert {one["kind"] for one in findings} == {kind}
+    assert all(any(text in one["what"] for one in findings) for text in said), findings
+    for one in findings:
+        assert one["at"]["function"] == one["kernel"]
+        assert one["at"]["text"]
+        assert (one["other"] is None) == (kind == "memory")
+        assert any(
+            "hipLaunchKernel" not in frame and "checked_kernels(" in frame for frame in one["called_from"]
+        )
+
+
+def test_kernels_without_a_fault_have_none(found, program, emulate):
+    clean = [name for name in emulate(program).stdout.splitlines() if name.startswith("clean: ")]
+    assert len(clean) >= 27
+    assert {name: found(program, name) for name in clean} == {name: [] for name in clean}
+
+
+def test_what_was_not_asked_for_is_not_looked_for(found, program):
+    assert found(program, "load without wait", kinds="memory,races") == []
+    assert found(program, "read without barrier", kinds="memory,waits") == []
+
+
+def test_rdna4_counts_in_its_own_way(found, program_gfx1201, emulate):
+    names = emulate(program_gfx1201, arch="gfx1201").stdout.splitlines()
+    kinds = {name: {one["kind"] for one in found(program_gfx1201, name, arch="gfx1201")} for name in names}
+    assert kinds == {name: {_FAULTS[name][0]} if name in _FAULTS else set() for name in names}
