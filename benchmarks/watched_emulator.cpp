@@ -52,6 +52,7 @@ struct watched final : emulator {
         real->run_alone(code, waves, lds, scratch, mode);
     }
     std::vector<kernel_count> counts() override { return real->counts(); }
+    std::vector<finding> findings() override { return real->findings(); }
 
   private:
     std::unique_ptr<emulator> real;

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "report": "Make a report of what verify found, in one of several formats.",
         "gate": "Judge a pull request: run only the gates that its changes can affect.",
         "emulate": "Run a HIP program on an emulated GPU, on any machine.",
+        "sanitize": "Look for faults in the kernels of a HIP program, on an emulated GPU.",
         "package": "Make a wheel of the candidate's programs.",
         "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",

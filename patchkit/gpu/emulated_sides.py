@@ -13,7 +13,7 @@ from patchkit.build.compiler import Compiler
 from patchkit.build.parts import Part
 from patchkit.build.sides import BuiltPart, BuiltSide, put_file
 from patchkit.build.units import SourceTree
-from patchkit.gpu.emulator import DeviceUnits, EmulatedGpu, EmulationOptions
+from patchkit.gpu.emulator import LINE_TABLES, DeviceUnits, EmulatedGpu, EmulationOptions
 from patchkit.gpu.runtime import HostLibrary, build_host_library
 
 # Captured graphs would be replayed launch by launch; without them a fault names the operation.
@@ -51,7 +51,8 @@ def emulated_side(
     )
     built = _with_library(side, library, compiler)
     with tempfile.TemporaryDirectory(prefix="patchkit-emulated-") as name:
-        units = DeviceUnits(tree, gpu.device.arch, compiler, Path(name) / "units")
+        flags = LINE_TABLES if options.checks else ()
+        units = DeviceUnits(tree, gpu.device.arch, compiler, Path(name) / "units", flags)
         with units.served() as variables:
             environment = {**_WITHOUT_GRAPHS, **gpu.environment(Path(name), options), **variables}
             yield EmulatedSide(built=replace(built, environment=environment), units=units)

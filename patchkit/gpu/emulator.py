@@ -34,6 +34,12 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
+Check = Literal["memory", "waits", "races"]
+"""What is looked for while kernels run; see :mod:`patchkit.gpu.findings`."""
+CHECKS: tuple[Check, ...] = ("memory", "waits", "races")
+LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
+"""What a unit is compiled with so that its instructions have source lines; the code is the same."""
+
 _NATIVE = Path(__file__).parent / "native" / "emulator"
 _LIBRARY = "libpatchkit-emulator.so"
 _ALONE = "alone.cpp"
@@ -174,7 +180,8 @@ class EmulationOptions:
 
     ``schedule`` says when asynchronous work runs, with the seed of a shuffle. ``report`` is the file that
     says at the end what ran, with ``counts`` of each instruction. ``threads`` of the CPU: None for one per
-    core. ``limit``: a kernel of which one wave executed so many instructions is stopped.
+    core. ``limit``: a kernel of which one wave executed so many instructions is stopped. ``checks`` says
+    what is looked for; ``objects`` is the folder that then gets the code objects, for source lines.
     """
 
     schedule: tuple[Schedule, int] = ("in-order", 0)
@@ -182,6 +189,8 @@ class EmulationOptions:
     counts: bool = False
     threads: int | None = None
     limit: int | None = None
+    checks: tuple[Check, ...] = ()
+    objects: Path | None = None
 
     def variables(self) -> dict[str, str]:
         """As the runtime reads them."""
@@ -192,6 +201,8 @@ class EmulationOptions:
             "COUNT": 1 if self.counts else None,
             "THREADS": self.threads,
             "LIMIT": self.limit,
+            "CHECK": ",".join(self.checks) or None,
+            "OBJECTS": self.objects,
         }
         return {f"PATCHKIT_EMULATOR_{key}": str(value) for key, value in given.items() if value is not None}
 
@@ -277,6 +288,33 @@ class CpuProduct(_Entry):
     call: str
 
 
+class CodePlace(_Entry):
+    """An instruction: ``offset`` bytes from the start of a function of a code object (a file's name)."""
+
+    object: str
+    function: str
+    offset: int
+    text: str
+
+
+class Found(_Entry):
+    """What a check found: where, in which block and wave it did so first, and how often it did.
+
+    ``other`` is the instruction that it conflicts with; ``called_from`` the launch in the program, innermost
+    frame first.
+    """
+
+    kind: Check
+    what: str
+    kernel: str
+    at: CodePlace
+    other: CodePlace | None
+    block: tuple[int, int, int]
+    wave: int
+    times: int
+    called_from: list[str]
+
+
 class EmulationReport(_Entry):
     """What a process did on the emulated GPU; ``fault`` is what ended it, if the GPU did.
 
@@ -288,6 +326,7 @@ class EmulationReport(_Entry):
     kernels: list[KernelCount]
     on_cpu: list[CpuProduct]
     fault: str | None
+    findings: list[Found] = []
     processes: int = 1
 
     @property
@@ -361,10 +400,13 @@ class DeviceUnits:
     The runtime looks for a unit's code in ``folder`` and asks this process for what is not there.
     """
 
-    def __init__(self, tree: SourceTree, arch: str, compiler: Compiler, folder: Path) -> None:
+    def __init__(
+        self, tree: SourceTree, arch: str, compiler: Compiler, folder: Path, flags: tuple[str, ...] = ()
+    ) -> None:
         self._tree = tree
         self._arch = arch
         self._compiler = compiler
+        self._flags = flags
         self.folder = folder
         self.compiled: dict[str, str] = {}
         self.failed: PatchkitError | None = None
@@ -387,7 +429,9 @@ class DeviceUnits:
         Raises:
             The errors of :func:`patchkit.build.compile.compile_unit`.
         """
-        job = Job(tree=self._tree, unit=unit, arch=self._arch, which="device", form="object")
+        job = Job(
+            tree=self._tree, unit=unit, arch=self._arch, which="device", form="object", flags=self._flags
+        )
         compiled = compile_unit(job, self._compiler)
         place = self.folder / unit.replace("/", "_")
         with self._lock, disk_errors(place, "providing device code"):

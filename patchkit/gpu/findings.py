@@ -1,0 +1,275 @@
+"""What the checks of the emulated GPU found, by source line, and what a user knows of already."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import ClassVar
+
+from elftools.common.exceptions import DWARFError, ELFError
+from elftools.dwarf.dwarfinfo import DWARFInfo
+from elftools.dwarf.lineprogram import LineProgram
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from patchkit.base.errors import ConfigError, Location
+from patchkit.base.text import counted
+from patchkit.gpu.emulator import Check, CodePlace, Found
+from patchkit.gpu.names import read_name
+from patchkit.series.toml import (
+    NOWHERE,
+    NotInFile,
+    Prose,
+    Several,
+    TomlTable,
+    Words,
+    load_toml,
+    validate,
+)
+
+_LEAST_DWARF = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One instruction of a kernel, or of a function that kernels call.
+
+    ``file`` and ``line`` are None where the code has no line tables; a file of the program's own tree is
+    relative to that. ``offset``: bytes from the start of the function.
+    """
+
+    function: str
+    offset: int
+    text: str
+    file: str | None
+    line: int | None
+
+    @property
+    def place(self) -> str:
+        """As file:line, or as a byte of the function."""
+        if self.file is None:
+            return f"{read_name(self.function)}, byte {self.offset}"
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One fault at one place of the source; ``times`` it happened, at so many ``instructions``.
+
+    ``other`` is what it conflicts with. ``what``, ``kernel``, ``block`` and ``wave`` are of the first time.
+    """
+
+    kind: Check
+    what: str
+    kernel: str
+    at: Instruction
+    other: Instruction | None
+    block: tuple[int, int, int]
+    wave: int
+    times: int
+    instructions: int
+    called_from: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Who did what: a lane, or the wave."""
+        is_of_lane = self.what.startswith(("lane ", "the wave "))
+        return self.what if is_of_lane else f"wave {self.wave} {self.what}"
+
+
+class SourceLines:
+    """Looks up source lines in the code objects of a folder.
+
+    They come from the program that ran: what does not read as ELF with DWARF has no lines.
+    """
+
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        self._folder = folder
+        self._root = root
+        self._read: dict[str, tuple[dict[str, int], list[tuple[int, str, int]]]] = {}
+
+    def find(self, place: CodePlace) -> Instruction:
+        """The instruction with its line."""
+        file, line = None, None
+        if place.object and "/" not in place.object:
+            if place.object not in self._read:
+                self._read[place.object] = _read_object(self._folder / place.object)
+            symbols, rows = self._read[place.object]
+            start = symbols.get(place.function)
+            if start is not None:
+                file, line = _row_at(rows, start + place.offset)
+        if file is not None and self._root is not None:
+            root = f"{self._root}/"
+            file = file.removeprefix(root).removeprefix("./")
+        return Instruction(
+            function=place.function, offset=place.offset, text=place.text, file=file, line=line
+        )
+
+
+def _read_object(path: Path) -> tuple[dict[str, int], list[tuple[int, str, int]]]:
+    """Addresses of functions by name, and rows of all line tables by address (address, file, line)."""
+    symbols: dict[str, int] = {}
+    rows: list[tuple[int, str, int]] = []
+    # The library fails on damaged files in more ways than it has errors for.
+    try:
+        with path.open("rb") as stream:
+            elf = ELFFile(stream)
+            table = elf.get_section_by_name(".symtab")
+            if isinstance(table, SymbolTableSection):
+                symbols = {one.name: one["st_value"] for one in table.iter_symbols()}
+            if elf.has_dwarf_info():
+                rows = sorted(_rows(elf.get_dwarf_info()))
+    except (OSError, ELFError, DWARFError, ValueError, KeyError, IndexError, AttributeError, TypeError):
+        return symbols, []
+    return symbols, rows
+
+
+def _rows(dwarf: DWARFInfo) -> Iterator[tuple[int, str, int]]:
+    for unit in dwarf.iter_CUs():
+        program = dwarf.line_program_for_CU(unit)
+        if program is None or program["version"] < _LEAST_DWARF:
+            continue
+        for entry in program.get_entries():
+            state = entry.state
+            if state is None:
+                continue
+            # The end of a sequence has no line: an address behind it is in no row.
+            name = "" if state.end_sequence else _file_name(program, state.file)
+            yield state.address, name, 0 if state.end_sequence else state.line
+
+
+def _file_name(program: LineProgram, number: int) -> str:
+    header = program.header
+    is_dwarf_5 = header["version"] >= 5  # noqa: PLR2004 - which counts files and folders from 0
+    entry = header["file_entry"][number if is_dwarf_5 else number - 1]
+    folders = [one if isinstance(one, bytes) else one.DW_LNCT_path for one in header["include_directory"]]
+    folder = b""
+    if is_dwarf_5:
+        folder = folders[entry.dir_index]
+    elif entry.dir_index:
+        folder = folders[entry.dir_index - 1]
+    name = posixpath.join(folder.decode("utf-8", "replace"), entry.name.decode("utf-8", "replace"))
+    return posixpath.normpath(name)
+
+
+def _row_at(rows: Sequence[tuple[int, str, int]], address: int) -> tuple[str | None, int | None]:
+    before, behind = 0, len(rows)
+    while before < behind:
+        middle = (before + behind) // 2
+        if rows[middle][0] <= address:
+            before = middle + 1
+        else:
+            behind = middle
+    # Of rows at one address the last counts; line 0 is code that comes from no line.
+    for _, file, line in reversed(rows[:before]):
+        if not file:
+            return None, None
+        if line:
+            return file, line
+    return None, None
+
+
+def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
+    """Each fault once per place of the source, in the order in which they were found."""
+    result: dict[tuple[object, ...], Finding] = {}
+    for one in found:
+        at = lines.find(one.at)
+        other = None if one.other is None else lines.find(one.other)
+        key = (one.kind, _key(at), None if other is None else _key(other))
+        known = result.get(key)
+        times, instructions = (0, 0) if known is None else (known.times, known.instructions)
+        first = known or Finding(
+            kind=one.kind,
+            what=one.what,
+            kernel=one.kernel,
+            at=at,
+            other=other,
+            block=one.block,
+            wave=one.wave,
+            times=0,
+            instructions=0,
+            called_from=tuple(one.called_from),
+        )
+        result[key] = Finding(
+            **{name: getattr(first, name) for name in _OF_FIRST},
+            times=times + one.times,
+            instructions=instructions + 1,
+        )
+    return list(result.values())
+
+
+_OF_FIRST = ("kind", "what", "kernel", "at", "other", "block", "wave", "called_from")
+
+
+def _key(at: Instruction) -> tuple[object, ...]:
+    return (at.file, at.line) if at.file is not None else (at.function, at.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppression(TomlTable):
+    """Findings that are known: of a ``kind``, in kernels and at places that fit the patterns.
+
+    ``kernel`` and ``place`` are patterns as of a shell, of the kernel's name and of file:line. ``reason``
+    says why they are left, ``link`` where that is discussed. ``where``: its place in the file.
+    """
+
+    named_by: ClassVar[str] = "reason"
+
+    kind: Check
+    reason: Prose
+    link: Words
+    kernel: Words = "*"
+    place: Words = "*"
+    where: NotInFile[Location] = NOWHERE
+
+    def fits(self, finding: Finding) -> bool:
+        """Whether this is one of them."""
+        return (
+            finding.kind == self.kind
+            and fnmatchcase(str(read_name(finding.kernel)), self.kernel)
+            and fnmatchcase(finding.at.place, self.place)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Suppressions(TomlTable):
+    suppress: Several[Suppression] = ()
+
+
+def load_suppressions(path: Path) -> tuple[Suppression, ...]:
+    """Read a file of them: an array of tables ``suppress``.
+
+    Raises:
+        ConfigError: it cannot be read, or something in it is not what it must be.
+    """
+    return validate(load_toml(path), _Suppressions, what="file of suppressions").suppress
+
+
+def suppress(
+    findings: Sequence[Finding], known: Sequence[Suppression]
+) -> tuple[list[Finding], list[tuple[Finding, Suppression]]]:
+    """What is left, and what is known with the suppression that says so.
+
+    Raises:
+        SUPPRESSION_UNUSED: one fits nothing that was found.
+    """
+    left, left_out, unused = [], [], list(known)
+    for finding in findings:
+        fitting = [one for one in known if one.fits(finding)]
+        unused = [one for one in unused if one not in fitting]
+        if fitting:
+            left_out.append((finding, fitting[0]))
+        else:
+            left.append(finding)
+    if unused:
+        raise ConfigError(
+            f"{counted(len(unused), 'suppression')} fit nothing that was found",
+            code="SUPPRESSION_UNUSED",
+            where=[one.where for one in unused],
+            why="what they were for is gone, or this run does not come there",
+            hint="delete them, or keep them in a file for the runs that need them",
+        )
+    return left, left_out
