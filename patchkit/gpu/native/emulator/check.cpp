@@ -418,7 +418,9 @@ bool changes_nothing(wave & w, const facts & f, operand data, int lane, u32 plac
 }
 
 // A wave touches `bytes` of a dword of LDS.
-void touch(const instruction * i, wave & w, const facts & f, lds_trace & t, u32 epoch, u32 bytes, u32 at, bool is_same) {
+void touch(const instruction * i, wave & w, const facts & f, block_checks & b, u32 bytes, u32 at, bool is_same) {
+    const u32 epoch = b.epoch, n = at / 4;
+    lds_traces & t = b.lds;
     const u32 me = epoch << 6 | w.number;
     const auto is_of_other = [&](u32 trace) {
         const u32 wave = trace >> 4 & 63;
@@ -433,32 +435,85 @@ void touch(const instruction * i, wave & w, const facts & f, lds_trace & t, u32 
                    " of LDS, which " + who + what + " without a barrier between",
                &by);
     };
-    const bool was_atomic = t.atomic == epoch;
-    if (is_of_other(t.written)) {
+    const bool was_atomic = t.atomic[n] == epoch;
+    if (is_of_other(t.written[n])) {
         if (f.acquires) {
-            w.checks->met |= 1u << (t.written >> 4 & 31);
+            w.checks->met |= 1u << (t.written[n] >> 4 & 31);
         } else if (!(f.is_atomic && was_atomic) && !is_same) {
-            conflict(was_atomic ? " changed" : " wrote", t.written, t.written_by);
+            conflict(was_atomic ? " changed" : " wrote", t.written[n], t.written_by[n]);
         }
     }
     if (f.is_store) {
-        if (is_of_other(t.read)) {
-            conflict(" read", t.read, t.read_by);
+        if (is_of_other(t.read[n])) {
+            conflict(" read", t.read[n], t.read_by[n]);
         }
-        t.written = (t.written >> 4 == me ? t.written : me << 4) | bytes;
-        t.written_by = i->number;
-        t.atomic = f.is_atomic ? epoch : 0;
+        t.written[n] = (t.written[n] >> 4 == me ? t.written[n] : me << 4) | bytes;
+        t.written_by[n] = i->number;
+        t.atomic[n] = f.is_atomic ? epoch : 0;
     }
     if (!f.is_store || f.is_atomic) {
         if (f.is_atomic || f.acquires) { // a flag: who writes it next need not wait for whoever looked at it
             return;
         }
-        if (t.read >> 10 == epoch && (t.read >> 4 & 63) != w.number) {
-            t.read = (epoch << 6 | several_waves) << 4 | (t.read & 15) | bytes;
+        if (t.read[n] >> 10 == epoch && (t.read[n] >> 4 & 63) != w.number) {
+            t.read[n] = (epoch << 6 | several_waves) << 4 | (t.read[n] & 15) | bytes;
         } else {
-            t.read = (t.read >> 4 == me ? t.read : me << 4) | bytes;
+            t.read[n] = (t.read[n] >> 4 == me ? t.read[n] : me << 4) | bytes;
         }
-        t.read_by = i->number;
+        t.read_by[n] = i->number;
+    }
+}
+
+// The same for whole dwords as long as nobody else touched them in this epoch, or others only read what this wave reads.
+// False when that is not so; then nothing was noted.
+template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, bool is_store, u32 number) {
+    using group = u32 __attribute__((ext_vector_type(words)));
+    const auto load = [&](const std::vector<u32> & from) {
+        group result;
+        std::memcpy(&result, &from[first], 4 * words);
+        return result;
+    };
+    const auto store = [&](std::vector<u32> & to, const group & value) { std::memcpy(&to[first], &value, 4 * words); };
+    const u32 me = b.epoch << 6 | wave;
+    const group mine(me << 4 | 15);
+    const auto is_of_other = [&](const group & trace) { return (trace >> 10 == b.epoch) & (trace >> 4 != me); };
+    const group written = load(b.lds.written), read = load(b.lds.read);
+    if (__builtin_reduce_or(is_of_other(written)) != 0 || (is_store && __builtin_reduce_or(is_of_other(read)) != 0)) {
+        return false;
+    }
+    if (is_store) {
+        store(b.lds.written, mine);
+        store(b.lds.written_by, group(number));
+        return true;
+    }
+    const group now = is_of_other(read) ? group((b.epoch << 6 | several_waves) << 4 | 15) : mine;
+    if (__builtin_reduce_or(now != read) != 0) {
+        store(b.lds.read, now);
+        store(b.lds.read_by, group(number));
+    }
+    return true;
+}
+
+// The same for some bytes of a dword.
+bool touch_part_alone(block_checks & b, u32 n, u32 bytes, u32 wave, bool is_store, u32 number) {
+    const u32 me = b.epoch << 6 | wave;
+    const u32 written = b.lds.written[n], read = b.lds.read[n];
+    const auto is_of_other = [&](u32 trace) { return trace >> 10 == b.epoch && trace >> 4 != me; };
+    if (is_of_other(written) || is_of_other(read)) {
+        return false;
+    }
+    u32 & trace = is_store ? b.lds.written[n] : b.lds.read[n];
+    trace = (trace >> 4 == me ? trace : me << 4) | bytes;
+    (is_store ? b.lds.written_by : b.lds.read_by)[n] = number;
+    return true;
+}
+
+bool touch_alone(block_checks & b, u32 words, u32 first, u32 wave, bool is_store, u32 number) {
+    switch (words) {
+        case 1: return touch_alone<1>(b, first, wave, is_store, number);
+        case 2: return touch_alone<2>(b, first, wave, is_store, number);
+        case 4: return touch_alone<4>(b, first, wave, is_store, number);
+        default: return false;
     }
 }
 
@@ -466,6 +521,14 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
     block_checks & b = checks_of(w);
     alignas(128) u32 places[lanes];
     std::memcpy(places, &offsets, sizeof(places));
+    if (f.is_atomic || f.acquires) {
+        b.last_atomic = b.epoch;
+    }
+    const bool is_simple = b.last_atomic != b.epoch && w.checks->met == 0;
+    const bool is_row = exec == ~0u && f.size == 4 && places[0] % 4 == 0 && !any(offsets != lane_numbers() * 4 + places[0]);
+    if (is_simple && is_row && touch_alone<lanes>(b, places[0] / 4, w.number, f.is_store, i->number)) {
+        return;
+    }
     u32 before = ~0u;
     for (u32 left = exec; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
@@ -474,12 +537,22 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
             continue;
         }
         before = place;
+        if (is_simple && (place | f.size) % 4 == 0 &&
+            touch_alone(b, f.size / 4, place / 4, w.number, f.is_store, i->number)) {
+            continue;
+        }
+        if (is_simple && f.size < 4 && place % 4 + f.size <= 4) {
+            const u32 bytes = ((1u << f.size) - 1) << (place % 4);
+            if (touch_part_alone(b, place / 4, bytes, w.number, f.is_store, i->number)) {
+                continue;
+            }
+        }
         const bool is_same = f.is_store && changes_nothing(w, f, data, lane, place);
         const u32 end = place + f.size;
         for (u32 at = place; at < end;) {
             const u32 next = std::min(end, at / 4 * 4 + 4);
             const u32 bytes = ((1u << (next - at)) - 1) << (at % 4);
-            touch(i, w, f, b.lds[at / 4], b.epoch, bytes, at, is_same);
+            touch(i, w, f, b, bytes, at, is_same);
             at = next;
         }
     }
@@ -505,11 +578,15 @@ const facts & facts_at(const instruction * i) { return *static_cast<const facts 
 
 // ---- The steps
 
-void check_registers(const instruction * i, wave & w) {
-    const facts & f = facts_at(i);
-    if (w.checks->pending.meets(f.touched)) [[unlikely]] {
-        use_of_pending(i, w, f);
+void check_use(const instruction * i, wave & w) {
+    const register_set & pending = w.checks->pending;
+    if ((pending.hints() & u64(i->immediate)) != 0 && pending.meets(facts_at(i).touched)) [[unlikely]] {
+        use_of_pending(i, w, facts_at(i));
     }
+}
+
+void check_registers(const instruction * i, wave & w) {
+    check_use(i, w);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -517,9 +594,7 @@ void check_access(const instruction * i, wave & w) {
     const facts & f = facts_at(i);
     wave_checks & c = *w.checks;
     if (c.wanted.waits) {
-        if (c.pending.meets(f.touched)) [[unlikely]] {
-            use_of_pending(i, w, f);
-        }
+        check_use(i, w);
         begin(i, c, f);
     }
     u32 bad = 0;
@@ -551,10 +626,12 @@ void check_done(const instruction * i, wave & w) {
 
 void check_wait(const instruction * i, wave & w) {
     wave_checks & c = *w.checks;
-    for (const wait & one : facts_at(i).waits) {
-        wait_for(c, one);
+    if (!c.queue.empty()) {
+        const auto waits = u64(i->immediate);
+        wait_for(c, {u8(waits), u32(waits >> 8 & 0xff)});
+        wait_for(c, {u8(waits >> 16), u32(waits >> 24 & 0xff)});
+        refresh(c);
     }
-    refresh(c);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -586,13 +663,23 @@ handler check_before(const facts & known, const checks & wanted) {
     return wanted.waits && !known.touched.is_empty() ? check_registers : nullptr;
 }
 
+i64 at_hand(const facts & known) {
+    const auto & [first, second] = known.waits;
+    if (first.queues == 0 && second.queues == 0) {
+        return i64(known.touched.hints());
+    }
+    return i64(first.queues | first.left << 8 | u32(second.queues) << 16 | u64(second.left) << 24);
+}
+
 handler check_behind(const facts & known, const checks & wanted) {
     return check_before(known, wanted) == check_access ? check_done : nullptr;
 }
 
 void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted) {
     pass_barrier();
-    lds.resize((lds_bytes + 3) / 4);
+    for (std::vector<u32> * one : {&lds.written, &lds.read, &lds.written_by, &lds.read_by, &lds.atomic}) {
+        one->resize((lds_bytes + 3) / 4);
+    }
     waves.resize(wave_count);
     for (wave_checks & one : waves) {
         one.pending = {};
@@ -606,7 +693,10 @@ void block_checks::pass_barrier() {
     constexpr u32 most_epochs = 1u << 22;
     if (epoch == most_epochs) {
         epoch = 1;
-        std::fill(lds.begin(), lds.end(), lds_trace());
+        last_atomic = 0;
+        for (std::vector<u32> * one : {&lds.written, &lds.read, &lds.atomic}) {
+            std::fill(one->begin(), one->end(), 0);
+        }
     }
     for (wave_checks & one : waves) {
         one.met = 0;

@@ -16,9 +16,17 @@ class register_set {
   public:
     void add_half(int vgpr, bool is_high) { add(2 * vgpr + int(is_high)); }
     void add_slot(int n) { add(2 * most_vgprs + n); }
-    bool meets(const register_set & other) const { return __builtin_reduce_or(bits & other.bits) != 0; }
-    bool is_empty() const { return __builtin_reduce_or(bits) == 0; }
-    void join(const register_set & other) { bits |= other.bits; }
+    bool meets(const register_set & other) const {
+        return (hint & other.hint) != 0 && __builtin_reduce_or(bits & other.bits) != 0;
+    }
+    bool is_empty() const { return hint == 0; }
+
+    // A bit for several registers each: sets without a common bit have no register in common.
+    u64 hints() const { return hint; }
+    void join(const register_set & other) {
+        bits |= other.bits;
+        hint |= other.hint;
+    }
 
     // As the assembler writes the first one that both have: v3, v3.h, s7.
     std::string first_of_both(const register_set & other) const;
@@ -27,8 +35,12 @@ class register_set {
     static constexpr int most_vgprs = 256;
     using words = u64 __attribute__((ext_vector_type(16)));
     words bits = 0;
+    u64 hint = 0;
 
-    void add(int n) { bits[n / 64] |= u64(1) << (n % 64); }
+    void add(int n) {
+        bits[n / 64] |= u64(1) << (n % 64);
+        hint |= u64(1) << (n / 2 % 64);
+    }
 };
 
 // Queues of the hardware that work goes into, for which counters tell how much is under way. RDNA3 counts LDS and
@@ -75,16 +87,16 @@ struct wave_checks {
     checks wanted;
 };
 
-// Who touched a dword of LDS last. `epoch`: barriers that the block passed.
-struct lds_trace {
-    u32 written = 0, read = 0; // epoch << 10 | wave << 4 | bytes; readers that are several are wave 63
-    u32 written_by = 0, read_by = 0; // numbers of instructions
-    u32 atomic = 0;            // epoch, when the last write was atomic
+// Who touched each dword of LDS last: epoch << 10 | wave << 4 | bytes, where several readers are wave 63, and the number
+// of the instruction. `atomic` is the epoch of a last write that was atomic.
+struct lds_traces {
+    std::vector<u32> written, read, written_by, read_by, atomic;
 };
 
 struct block_checks {
-    u32 epoch = 1;
-    std::vector<lds_trace> lds;
+    u32 epoch = 1; // barriers that the block passed
+    u32 last_atomic = 0; // epoch in which the block had an atomic in LDS, or a load that acquires
+    lds_traces lds;
     std::vector<wave_checks> waves;
 
     // A new block, with nothing known.
@@ -100,6 +112,9 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
 // The step before an instruction with such facts, null where nothing is to be checked; and the step behind it, null
 // where none is needed.
 handler check_before(const facts & known, const checks & wanted);
+
+// What the step before has at hand as its immediate: the hints of the registers that are touched, or the waits.
+i64 at_hand(const facts & known);
 handler check_behind(const facts & known, const checks & wanted);
 
 // ---- What checks ask of the machine.

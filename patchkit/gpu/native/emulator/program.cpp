@@ -466,7 +466,9 @@ class decoder {
         const handler before = check_before(known, wanted), behind = check_behind(known, wanted);
         const facts * kept_facts = before == nullptr ? nullptr : kept(known);
         if (before != nullptr) {
-            add(before).extra = kept_facts;
+            instruction & made = add(before);
+            made.extra = kept_facts;
+            made.immediate = at_hand(known);
         }
         add_line(parts);
         if (behind != nullptr) {
