@@ -151,8 +151,8 @@ def _file_name(program: LineProgram, number: int) -> str:
         folder = folders[entry.dir_index]
     elif entry.dir_index:
         folder = folders[entry.dir_index - 1]
-    name = posixpath.join(folder.decode("utf-8", "replace"), entry.name.decode("utf-8", "replace"))
-    return posixpath.normpath(name)
+    parts = [*folders[:1], folder, entry.name] if is_dwarf_5 else [folder, entry.name]
+    return posixpath.normpath(posixpath.join(*(str(part, "utf-8", "replace") for part in parts)))
 
 
 def _row_at(rows: Sequence[tuple[int, str, int]], address: int) -> tuple[str | None, int | None]:

@@ -128,7 +128,7 @@ def _check_whole(ran: Ran, program: str) -> None:
 
 
 def _check_ended_well(ran: Ran, program: str) -> None:
-    """Nothing was found in what ran; that says something only of a program that ran its kernels to the end."""
+    """Nothing was found, which says something only of a program that ran its kernels to the end."""
     fault = None if ran.report is None else ran.report.fault
     if not ran.status and ran.report is not None and not any(one.launches for one in ran.report.kernels):
         raise ToolchainError(
@@ -139,7 +139,7 @@ def _check_ended_well(ran: Ran, program: str) -> None:
     if ran.status:
         raise ToolchainError(
             f"nothing was found until {program} ended with status {ran.status}",
-            code="PROGRAM_FAILED",
+            code="SANITIZED_FAILED",
             why=fault or "the program says why",
             hint="patchkit emulate runs it without checks",
         )

@@ -68,3 +68,25 @@ def test_the_page_about_own_kernels_says_what_happens(
     refused = [word if word != "gfx1151" else "gfx1100" for word in run_it[2:]]
     done = patchkit_process("emulate", "--cache-dir", gates_cache, *refused, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
+
+
+def test_the_page_about_faults_says_what_is_found(
+    prefix: Prefix, gates_cache: Path, checkout: Path, tmp_path: Path
+) -> None:
+    page = (checkout / "docs" / "howto-sanitize.md").read_text("utf-8")
+    (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
+    commands = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0]
+    (printed,) = re.findall(r"<!-- prints -->\n```\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "sums.hip").write_text(program, "utf-8")
+    compile_it, run_it = (shlex.split(line) for line in commands.splitlines())
+    path = f"{prefix.hipcc.parent}:{os.environ['PATH']}"
+    subprocess.run(compile_it, cwd=tmp_path, env={"PATH": path}, check=True)
+    done = patchkit_process("sanitize", "--cache-dir", gates_cache, *run_it[2:], cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+
+    def comparable(text: str) -> list[str]:
+        lines = text.replace(f"{tmp_path}/", "/src/").splitlines()
+        return [re.sub(r"0x[0-9a-f]+", "0x", line) for line in lines if "launched from" not in line]
+
+    # The first line is the program's own.
+    assert comparable(done.stdout)[1:] == comparable(printed)

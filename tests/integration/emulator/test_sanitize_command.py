@@ -1,0 +1,130 @@
+"""``patchkit sanitize``: what it shows of a fault, what it leaves out, and when it cannot say anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.hip, pytest.mark.slow]
+
+_SOURCE = Path(__file__).with_name("checked_kernels.hip")
+_FAULT = "written again without barrier"
+
+
+@pytest.fixture(scope="module")
+def program(compile_program) -> Path:
+    return compile_program("checked_kernels", "-gline-tables-only")
+
+
+@pytest.fixture(scope="module")
+def sanitize(gates_cache: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command in a process of its own."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "patchkit", "--cache-dir", gates_cache, "sanitize", "--arch", "gfx1151"]
+        return subprocess.run(
+            [*map(str, argv), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600
+        )
+
+    return run
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Callable[..., Path]:
+    """A file of one suppression."""
+
+    def write(**keys: str) -> Path:
+        given = {"kind": "races", "reason": "known", "link": "https://example.org/1", **keys}
+        lines = ["[[suppress]]", *(f'{key} = "{value}"' for key, value in given.items())]
+        file = tmp_path / "known.toml"
+        file.write_text("\n".join(lines) + "\n", "utf-8")
+        return file
+
+    return write
+
+
+def _line(text: str) -> int:
+    (number,) = (n for n, line in enumerate(_SOURCE.read_text("utf-8").splitlines(), 1) if text in line)
+    return number
+
+
+def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program, tmp_path):
+    report, sarif = tmp_path / "found.json", tmp_path / "found.sarif"
+    done = sanitize("--report", report, "--sarif", sarif, "--", program, _FAULT)
+    assert done.returncode == 1, done.stderr
+    read, written = _line("sum += lds[threadIdx.x ^ 63]"), _line("lds[threadIdx.x] = from[threadIdx.x] + n")
+    assert f"{_SOURCE}:{read}   ds_load_b32" in done.stdout
+    assert f"{_SOURCE}:{written}   ds_store_b32" in done.stdout
+    assert "2 findings in 1 launch of 1 kernel on an emulated gfx1151" in done.stdout
+    document = json.loads(report.read_text("utf-8"))
+    assert {(one["at"]["line"], one["other"]["line"]) for one in document["findings"]} == {
+        (read, written),
+        (written, read),
+    }
+    assert all(one["at"]["file"] == str(_SOURCE) for one in document["findings"])
+    (run,) = json.loads(sarif.read_text("utf-8"))["runs"]
+    places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
+    assert {place["region"]["startLine"] for place in places} == {read, written}
+    assert {one["ruleId"] for one in run["results"]} == {"races"}
+    assert json.loads(sanitize("--json", "--", program, _FAULT).stdout)["findings"][0]["kind"] == "races"
+
+
+def test_a_clean_program_has_no_findings(sanitize, program):
+    done = sanitize("--", program, "clean: again")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "0 findings in 1 launch of 1 kernel on an emulated gfx1151; looked for: memory, waits, races\n",
+    )
+    done = sanitize("--check", "memory", "--", program, _FAULT)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("looked for: memory\n")
+
+
+def test_what_is_known_is_left_out(sanitize, program, known):
+    file = known(kernel="uses_*", place="*/checked_kernels.hip:*")
+    done = sanitize("--suppressions", file, "--", program, _FAULT)
+    assert done.returncode == 0, done.stdout
+    assert "0 findings" in done.stdout
+    assert "2 more are known: https://example.org/1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "place"),
+    [
+        ({"kernel": "other_*"}, "SUPPRESSION_UNUSED", "known.toml:3:"),
+        ({"kind": "memory"}, "SUPPRESSION_UNUSED", "known.toml:3:"),
+        ({"kind": "rases"}, "CONFIG", "known.toml:2:"),
+        ({"reason": ""}, "CONFIG", "known.toml:3:"),
+        ({"kernels": "x"}, "CONFIG", "known.toml:5:"),
+    ],
+)
+def test_a_suppression_that_means_nothing_is_refused(sanitize, program, known, keys, code, place):
+    done = sanitize("--suppressions", known(**keys), "--", program, _FAULT)
+    assert done.returncode == 2, done.stderr
+    assert place in done.stderr
+    assert code in {"CONFIG", *re.findall(r"error\[(\w+)\]", done.stderr)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (("--", "/bin/true"), 6, "EMULATION_UNREPORTED"),
+        (("--", "PROGRAM"), 6, "NOTHING_LAUNCHED"),
+        (("--", "PROGRAM", "no such case"), 6, "SANITIZED_FAILED"),
+        (("--", "./no-such-program"), 2, "PROGRAM_MISSING"),
+        (("--upstream", "b6900", "--", "PROGRAM"), 2, "USAGE_SYNTAX"),
+        (("--check", "everything", "--", "PROGRAM"), 2, "USAGE"),
+        (("--suppressions", "/no/such/file", "--", "PROGRAM"), 2, "TOML_MISSING"),
+        (("--sarif", "/no/such/folder/file", "--", "PROGRAM", _FAULT), 8, "DISK_REFUSED"),
+    ],
+)
+def test_where_nothing_can_be_said_it_says_so(sanitize, program, arguments, status, code):
+    done = sanitize(*(program if word == "PROGRAM" else word for word in arguments))
+    assert done.returncode == status, done.stderr
+    assert code in done.stderr
