@@ -297,6 +297,14 @@ class CodePlace(_Entry):
     text: str
 
 
+class Frame(_Entry):
+    """A call in the program: ``offset`` bytes behind where ``file`` was loaded; ``name``: the function."""
+
+    file: str
+    offset: int
+    name: str
+
+
 class Found(_Entry):
     """What a check found: where, in which block and wave it did so first, and how often it did.
 
@@ -312,7 +320,7 @@ class Found(_Entry):
     block: tuple[int, int, int]
     wave: int
     times: int
-    called_from: list[str]
+    called_from: list[Frame]
 
 
 class EmulationReport(_Entry):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import posixpath
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +19,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from patchkit.base.errors import ConfigError, Location
 from patchkit.base.text import counted
-from patchkit.gpu.emulator import Check, CodePlace, Found
+from patchkit.gpu.emulator import Check, CodePlace, Found, Frame
 from patchkit.gpu.names import read_name
 from patchkit.series.toml import (
     NOWHERE,
@@ -56,6 +58,21 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call in the program that led to a launch. ``function`` is empty where no table names it."""
+
+    function: str
+    file: str | None
+    line: int | None
+    module: str
+
+    def __str__(self) -> str:
+        name = str(read_name(self.function)) if self.function else "?"
+        place = f"{posixpath.basename(self.file)}:{self.line}" if self.file is not None else self.module
+        return f"{name} ({place})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One fault at one place of the source; ``times`` it happened, at so many ``instructions``.
 
@@ -71,7 +88,7 @@ class Finding:
     wave: int
     times: int
     instructions: int
-    called_from: tuple[str, ...]
+    called_from: tuple[Call, ...]
 
     @property
     def title(self) -> str:
@@ -80,8 +97,39 @@ class Finding:
         return self.what if is_of_lane else f"wave {self.wave} {self.what}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Object:
+    """What is known of an ELF file: its functions (start, size, name) and rows of line tables, by address.
+
+    ``base`` is the address of its first byte in memory, as the file counts.
+    """
+
+    base: int = 0
+    symbols: tuple[tuple[int, int, str], ...] = ()
+    rows: tuple[tuple[int, str, int], ...] = ()
+
+    def line_at(self, address: int) -> tuple[str | None, int | None]:
+        """The file and line of an address."""
+        # Of rows at one address the last counts; line 0 is code that comes from no line.
+        for _, file, line in reversed(self.rows[: bisect_right(self.rows, address, key=itemgetter(0))]):
+            if not file:
+                return None, None
+            if line:
+                return file, line
+        return None, None
+
+    def function_at(self, address: int) -> str:
+        """The function that holds an address, or an empty text."""
+        place = bisect_right(self.symbols, address, key=itemgetter(0))
+        if place:
+            start, size, name = self.symbols[place - 1]
+            if address < start + size:
+                return name
+        return ""
+
+
 class SourceLines:
-    """Looks up source lines in the code objects of a folder.
+    """Looks up source lines in the code objects of a folder, and in the program's own files.
 
     They come from the program that ran: what does not read as ELF with DWARF has no lines.
     """
@@ -89,42 +137,68 @@ class SourceLines:
     def __init__(self, folder: Path, root: Path | None = None) -> None:
         self._folder = folder
         self._root = root
-        self._read: dict[str, tuple[dict[str, int], list[tuple[int, str, int]]]] = {}
+        self._read: dict[Path, _Object] = {}
 
     def find(self, place: CodePlace) -> Instruction:
         """The instruction with its line."""
         file, line = None, None
         if place.object and "/" not in place.object:
-            if place.object not in self._read:
-                self._read[place.object] = _read_object(self._folder / place.object)
-            symbols, rows = self._read[place.object]
-            start = symbols.get(place.function)
+            code = self._object(self._folder / place.object)
+            start = next((start for start, _, name in code.symbols if name == place.function), None)
             if start is not None:
-                file, line = _row_at(rows, start + place.offset)
+                file, line = code.line_at(start + place.offset)
         if file is not None and self._root is not None:
-            root = f"{self._root}/"
-            file = file.removeprefix(root).removeprefix("./")
+            file = file.removeprefix(f"{self._root}/").removeprefix("./")
         return Instruction(
             function=place.function, offset=place.offset, text=place.text, file=file, line=line
         )
 
+    def calls(self, frames: Iterable[Frame]) -> tuple[Call, ...]:
+        """The calls without those that the compiler makes around a launch and around ``main``."""
+        result = []
+        for frame in frames:
+            module = self._object(Path(frame.file))
+            address = module.base + frame.offset - 1  # the call lies before what it returns to
+            function = module.function_at(address) or frame.name
+            if not any(mark in function for mark in _NOT_THE_PROGRAMS):
+                file, line = module.line_at(address)
+                name = posixpath.basename(frame.file)
+                result.append(Call(function=function, file=file, line=line, module=name))
+            if function == "main":
+                break
+        return tuple(result)
 
-def _read_object(path: Path) -> tuple[dict[str, int], list[tuple[int, str, int]]]:
-    """Addresses of functions by name, and rows of all line tables by address (address, file, line)."""
-    symbols: dict[str, int] = {}
-    rows: list[tuple[int, str, int]] = []
+    def _object(self, path: Path) -> _Object:
+        if path not in self._read:
+            self._read[path] = _read_object(path)
+        return self._read[path]
+
+
+_NOT_THE_PROGRAMS = ("__device_stub__", "__libc_start", "_start")
+# Of line tables: what is larger takes longer than anybody waits for a name (40 s measured per 10 MB).
+_MOST_LINES = 4 << 20
+
+
+def _read_object(path: Path) -> _Object:
     # The library fails on damaged files in more ways than it has errors for.
     try:
         with path.open("rb") as stream:
             elf = ELFFile(stream)
+            base = min((part["p_vaddr"] for part in elf.iter_segments("PT_LOAD")), default=0)
             table = elf.get_section_by_name(".symtab")
-            if isinstance(table, SymbolTableSection):
-                symbols = {one.name: one["st_value"] for one in table.iter_symbols()}
-            if elf.has_dwarf_info():
-                rows = sorted(_rows(elf.get_dwarf_info()))
+            symbols = () if not isinstance(table, SymbolTableSection) else tuple(sorted(_functions(table)))
+            lines = elf.get_section_by_name(".debug_line")
+            is_small = lines is not None and lines.data_size <= _MOST_LINES
+            rows = tuple(sorted(_rows(elf.get_dwarf_info()))) if is_small else ()
     except (OSError, ELFError, DWARFError, ValueError, KeyError, IndexError, AttributeError, TypeError):
-        return symbols, []
-    return symbols, rows
+        return _Object()
+    return _Object(base=base, symbols=symbols, rows=rows)
+
+
+def _functions(table: SymbolTableSection) -> Iterator[tuple[int, int, str]]:
+    for one in table.iter_symbols():
+        if one["st_info"]["type"] == "STT_FUNC" and one["st_size"]:
+            yield one["st_value"], one["st_size"], str(one.name)
 
 
 def _rows(dwarf: DWARFInfo) -> Iterator[tuple[int, str, int]]:
@@ -155,23 +229,6 @@ def _file_name(program: LineProgram, number: int) -> str:
     return posixpath.normpath(posixpath.join(*(str(part, "utf-8", "replace") for part in parts)))
 
 
-def _row_at(rows: Sequence[tuple[int, str, int]], address: int) -> tuple[str | None, int | None]:
-    before, behind = 0, len(rows)
-    while before < behind:
-        middle = (before + behind) // 2
-        if rows[middle][0] <= address:
-            before = middle + 1
-        else:
-            behind = middle
-    # Of rows at one address the last counts; line 0 is code that comes from no line.
-    for _, file, line in reversed(rows[:before]):
-        if not file:
-            return None, None
-        if line:
-            return file, line
-    return None, None
-
-
 def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
     """Each fault once per place of the source, in the order in which they were found."""
     result: dict[tuple[object, ...], Finding] = {}
@@ -191,7 +248,7 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
             wave=one.wave,
             times=0,
             instructions=0,
-            called_from=tuple(one.called_from),
+            called_from=lines.calls(one.called_from),
         )
         result[key] = Finding(
             **{name: getattr(first, name) for name in _OF_FIRST},

@@ -206,7 +206,7 @@ def _finding_lines(one: Finding) -> Iterator[str]:
     more = f", at {one.instructions} instructions" if one.instructions > 1 else ""
     yield f"  kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; {often}{more}"
     if one.called_from:
-        yield f"  launched from {', '.join(one.called_from[:_SHOWN_FRAMES])}"
+        yield f"  launched from {', '.join(map(str, one.called_from[:_SHOWN_FRAMES]))}"
 
 
 def _at(one: Instruction) -> str:

@@ -68,6 +68,9 @@ def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program,
         (written, read),
     }
     assert all(one["at"]["file"] == str(_SOURCE) for one in document["findings"])
+    calls = document["findings"][0]["called_from"]
+    assert (calls[-1]["function"], calls[-1]["file"]) == ("main", str(_SOURCE))
+    assert calls[0]["line"] == _line(f'CASE("{_FAULT}"')
     (run,) = json.loads(sarif.read_text("utf-8"))["runs"]
     places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
     assert {place["region"]["startLine"] for place in places} == {read, written}

@@ -39,24 +39,24 @@ std::string json_of(const gpu::code_place & place) {
            ",\"offset\":" + std::to_string(place.offset) + ",\"text\":" + quoted(place.text) + "}";
 }
 
-// program(function+0x12): what the loader knows of an address.
-std::string told(void * address) {
+// Where it lies in which file, and the name of the function if the loader knows it.
+std::string json_of(void * address) {
     Dl_info info{};
     if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
-        return "?";
+        return "null";
     }
-    std::string_view file = info.dli_fname;
-    file.remove_prefix(file.rfind('/') + 1);
-    char offset[32];
-    const char * base = static_cast<const char *>(info.dli_saddr == nullptr ? info.dli_fbase : info.dli_saddr);
-    std::snprintf(offset, sizeof(offset), "+0x%zx", size_t(static_cast<const char *>(address) - base));
-    return std::string(file) + "(" + (info.dli_sname == nullptr ? "" : info.dli_sname) + offset + ")";
+    const auto offset = size_t(static_cast<const char *>(address) - static_cast<const char *>(info.dli_fbase));
+    return "{\"file\":" + quoted(info.dli_fname) + ",\"offset\":" + std::to_string(offset) +
+           ",\"name\":" + quoted(info.dli_sname == nullptr ? "" : info.dli_sname) + "}";
 }
 
 std::string json_of(const std::vector<void *> & frames) {
     std::string result;
     for (void * const frame : frames) {
-        result += (result.empty() ? "" : ",") + quoted(told(frame));
+        const std::string text = json_of(frame);
+        if (text != "null") {
+            result += (result.empty() ? "" : ",") + text;
+        }
     }
     return "[" + result + "]";
 }
