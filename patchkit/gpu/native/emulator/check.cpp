@@ -274,9 +274,19 @@ void wait_for(wave_checks & c, const wait & wanted) {
 // So many the counters can tell; a wave that begins more stops until one of them is done.
 constexpr size_t most_under_way = 64;
 
-void begin(const instruction * i, wave_checks & c, const facts & f) {
+// A flat instruction counts in both queues, but its data come by the one of the memory that its lanes go to.
+u8 queues_of(const instruction * i, const wave & w, const facts & f) {
+    if (f.where != space::flat) {
+        return f.queues;
+    }
+    const u32 exec = w.exec();
+    const u32 is_shared = lane_bits(global_addresses(i + 1, w) >> 48 << 48 == shared_aperture) & exec;
+    return is_shared == 0 ? f.queues & u8(~queue::lds) : is_shared == exec ? u8(queue::lds) : f.queues;
+}
+
+void begin(const instruction * i, const wave & w, wave_checks & c, const facts & f) {
     // Stores to memory fill no register.
-    const u8 queues = f.queues & u8(~queue::vector_store);
+    const u8 queues = queues_of(i, w, f) & u8(~queue::vector_store);
     if (queues == 0) {
         return;
     }
@@ -288,7 +298,8 @@ void begin(const instruction * i, wave_checks & c, const facts & f) {
         }
         refresh(c);
     }
-    c.queue.push_back({f.writes, queues, f.is_store, i->number});
+    const bool is_in_lds = (queues & queue::lds) != 0 && f.where != space::none;
+    c.queue.push_back({f.writes, queues, f.is_store, is_in_lds, i->number});
     c.pending.join(f.writes);
 }
 
@@ -595,7 +606,7 @@ void check_access(const instruction * i, wave & w) {
     wave_checks & c = *w.checks;
     if (c.wanted.waits) {
         check_use(i, w);
-        begin(i, c, f);
+        begin(i, w, c, f);
     }
     u32 bad = 0;
     if (c.wanted.memory) {
@@ -638,7 +649,7 @@ void check_wait(const instruction * i, wave & w) {
 void check_barrier(const instruction * i, wave & w) {
     wave_checks & c = *w.checks;
     for (pending_load & one : c.queue) {
-        if ((one.queues & queue::lds) != 0 && w.owner != nullptr) {
+        if (one.is_in_lds && one.queues != 0) {
             report(i, w, "waits",
                    std::string("comes to the barrier while ") + (one.is_store ? "a write to" : "a read of") +
                        " LDS is under way, which other waves may overtake",

@@ -77,7 +77,8 @@ struct pending_load {
     register_set to;
     u8 queues;  // that it is still in
     bool is_store;
-    u32 number; // of the instruction
+    bool is_in_lds; // a barrier is no order for it
+    u32 number;     // of the instruction
 };
 
 struct wave_checks {
