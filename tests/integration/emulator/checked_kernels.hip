@@ -208,6 +208,46 @@ __global__ void waits_for_flag(int * to) {
         to[0] = value;
     }
 }
+__global__ void clears_and_counts(int * to, int with_barrier) {
+    __shared__ int sum;
+    if (threadIdx.x == 0) {
+        sum = 0;
+    }
+    if (with_barrier != 0) {
+        __syncthreads();
+    }
+    atomicAdd(&sum, 1);
+    __syncthreads();
+    to[threadIdx.x] = sum;
+}
+// One wave at a time adds to what all share.
+__global__ void takes_lock(int * to, int by_fences) {
+    __shared__ int lock, sum;
+    if (threadIdx.x == 0) {
+        lock = sum = 0;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        if (by_fences != 0) {
+            while (atomicCAS(&lock, 0, 1) != 0) {
+            }
+            __threadfence_block();
+            sum = sum + 1;
+            __threadfence_block();
+            atomicExch(&lock, 0);
+        } else {
+            int free = 0;
+            while (!__hip_atomic_compare_exchange_strong(&lock, &free, 1, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED,
+                                                         __HIP_MEMORY_SCOPE_WORKGROUP)) {
+                free = 0;
+            }
+            sum = sum + 1;
+            __hip_atomic_store(&lock, 0, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
+        }
+    }
+    __syncthreads();
+    to[threadIdx.x % 64] = sum;
+}
 __global__ void reduces(int * to, const int * from) { // within a wave no barrier is needed
     __shared__ int lds[128];
     const unsigned i = threadIdx.x;
@@ -263,6 +303,10 @@ int main(int count, char ** words) {
         CASE("written again without barrier", uses_again<<<one, block>>>(to, from, 0)),
         CASE("written by two waves", all_write<<<one, block>>>(to, 64, 1)),
         CASE("sum without barrier", counts<<<one, block>>>(to, 0)),
+        CASE("sum cleared without barrier", clears_and_counts<<<one, block>>>(to, 0)),
+        CASE("clean: cleared sum", clears_and_counts<<<one, block>>>(to, 1)),
+        CASE("clean: lock", takes_lock<<<one, 256>>>(to, 0)),
+        CASE("clean: lock by fences", takes_lock<<<one, 256>>>(to, 1)),
         CASE("clean: write", write_at<<<one, block>>>(to, 0)),
         CASE("clean: read", read_at<<<one, block>>>(to, from, 0)),
         CASE("clean: read wide", read_wide<<<one, 16>>>((int4 *) to, (const int4 *) from, 0)),

@@ -47,6 +47,7 @@ _FAULTS = {
     "read without barrier": ("races", "of LDS, which", "without a barrier between"),
     "written again without barrier": ("races", "of LDS, which", "without a barrier between"),
     "written by two waves": ("races", "writes byte 0 of LDS", "wrote without a barrier between"),
+    "sum cleared without barrier": ("races", "changes byte 0 of LDS", "wrote without a barrier between"),
     "sum without barrier": ("races", "changes byte 0 of LDS", "read without a barrier between"),
 }
 

@@ -35,6 +35,7 @@ struct buffers final : patchkit::gpu::memory_map {
         return {};
     }
     void serve_host_calls() override {}
+    void found(const patchkit::gpu::finding &) override {}
     std::string describe(uintptr_t, uint32_t) override { return "outside of its buffer"; }
 };
 

@@ -208,6 +208,7 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
             result.queues = queue::scalar;
         }
         // RDNA4 has the barrier in two instructions: what comes before the first is what others may rely on.
+        result.is_fence |= names[n] == "buffer_gl0_inv" || names[n] == "global_inv";
         result.is_barrier |= names[n] == (is_rdna4 ? "s_barrier_signal" : "s_barrier");
     }
     result.touched = result.reads;
@@ -320,6 +321,12 @@ std::string goes_to(const facts & f, int lane) {
            (f.size == 1 ? " byte " : " bytes ");
 }
 
+void report_memory(const instruction * i, wave & w, const std::string & what) {
+    if (w.checks->wanted.memory) {
+        report(i, w, "memory", what);
+    }
+}
+
 // Lanes whose access lies in no allocation, and a finding of the first of them.
 u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, const u64x & addresses, u32 exec) {
     const memory_range known = remembered_range(i, w);
@@ -337,7 +344,7 @@ u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, con
     }
     if (outside != 0) {
         const int lane = std::countr_zero(outside);
-        report(i, w, "memory",
+        report_memory(i, w,
                goes_to(f, lane) + "at " + hex(addresses[lane]) + ", " + describe(w, addresses[lane], f.size));
     }
     return outside;
@@ -348,7 +355,7 @@ u32 outside_of(const instruction * i, wave & w, const facts & f, const u32x & of
     const u32 outside = (size < f.size ? ~0u : lane_bits(offsets > size - f.size)) & exec;
     if (outside != 0) {
         const int lane = std::countr_zero(outside);
-        report(i, w, "memory",
+        report_memory(i, w,
                goes_to(f, lane) + "at byte " + std::to_string(i32(offsets[lane])) + " of " + where + ", which has " +
                    std::to_string(size));
     }
@@ -359,7 +366,7 @@ u32 misaligned(const instruction * i, wave & w, const facts & f, const u64x & pl
     const u32 wrong = lane_bits((places & u64(f.size - 1)) != 0) & exec;
     if (wrong != 0) {
         const int lane = std::countr_zero(wrong);
-        report(i, w, "memory",
+        report_memory(i, w,
                goes_to(f, lane) + "by an atomic at " + hex(places[lane]) + ", which is no multiple of " +
                    std::to_string(f.size));
     }
@@ -410,8 +417,6 @@ u32 bad_lanes(const instruction * i, wave & w, const facts & f) {
 
 // ---- Races between the waves of a block
 
-constexpr u32 several_waves = 63;
-
 // Whether a store would leave LDS as it is: waves that write the same to one place are in nobody's way.
 bool changes_nothing(wave & w, const facts & f, operand data, int lane, u32 place) {
     if (f.is_atomic) {
@@ -428,50 +433,99 @@ bool changes_nothing(wave & w, const facts & f, operand data, int lane, u32 plac
     return true;
 }
 
-// A wave touches `bytes` of a dword of LDS.
-void touch(const instruction * i, wave & w, const facts & f, block_checks & b, u32 bytes, u32 at, bool is_same) {
-    const u32 epoch = b.epoch, n = at / 4;
+// What is known of one access of one lane.
+struct touching {
+    const instruction * i;
+    wave & w;
+    const facts & f;
+    u32 dword;
+    u32 at;       // byte
+    bool is_same; // a store that changes nothing
+};
+
+// A wave touches a cell: a dword, or a byte of one.
+void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & read, u32 & readers) {
+    const auto & [i, w, f, n, at, is_same] = now;
+    const u32 epoch = b.epoch, me = epoch << 6 | w.number;
     lds_traces & t = b.lds;
-    const u32 me = epoch << 6 | w.number;
-    const auto is_of_other = [&](u32 trace) {
-        const u32 wave = trace >> 4 & 63;
-        return trace >> 10 == epoch && wave != w.number && (trace & bytes) != 0 &&
-               (wave == several_waves || (w.checks->met >> wave & 1) == 0);
-    };
-    const auto conflict = [&](const char * what, u32 trace, u32 by) {
-        const u32 wave = trace >> 4 & 63;
-        const std::string who = wave == several_waves ? "other waves" : "wave " + std::to_string(wave);
+    wave_checks & c = *w.checks;
+    const u32 strangers = ~(c.met | 1u << w.number);
+    const u32 writers = written >> 10 == epoch ? 1u << (written >> 4 & 31) : 0;
+    const u32 others = (read >> 10 == epoch ? readers : 0) & strangers;
+    const auto conflict = [&](const char * what, u32 waves, u32 by) {
+        const std::string who =
+            std::popcount(waves) > 1 ? "other waves" : "wave " + std::to_string(std::countr_zero(waves));
         report(i, w, "races",
                std::string(f.is_atomic ? "changes " : f.is_store ? "writes " : "reads ") + "byte " + std::to_string(at) +
                    " of LDS, which " + who + what + " without a barrier between",
                &by);
     };
     const bool was_atomic = t.atomic[n] == epoch;
-    if (is_of_other(t.written[n])) {
-        if (f.acquires) {
-            w.checks->met |= 1u << (t.written[n] >> 4 & 31);
-        } else if (!(f.is_atomic && was_atomic) && !is_same) {
-            conflict(was_atomic ? " changed" : " wrote", t.written[n], t.written_by[n]);
+    const u32 flagging = t.flagged[n] == epoch ? t.flagging[n] : 0;
+    // Who holds a lock gives it back by a plain store.
+    const bool is_atomic = f.is_atomic || (f.is_store && (flagging >> w.number & 1) != 0);
+    const u32 writer = written >> 4 & 63;
+    if (f.is_atomic) {
+        t.flagged[n] = epoch;
+        t.flagging[n] = flagging | 1u << w.number;
+        if (was_atomic && written >> 10 == epoch && writer != w.number) {
+            c.seen |= 1u << (writer & 31) | b.waves[writer & 31].met;
+        }
+    }
+    if ((writers & strangers) != 0) {
+        if (is_same) {
+            return;
+        }
+        if (f.acquires && !f.is_store) {
+            c.met |= 1u << (writer & 31) | b.waves[writer & 31].met;
+        } else if (!(is_atomic && was_atomic)) {
+            conflict(was_atomic ? " changed" : " wrote", writers, t.written_by[n]);
         }
     }
     if (f.is_store) {
-        if (is_of_other(t.read[n])) {
-            conflict(" read", t.read[n], t.read_by[n]);
+        if (others != 0 && !is_same) {
+            conflict(" read", others, t.read_by[n]);
         }
-        t.written[n] = (t.written[n] >> 4 == me ? t.written[n] : me << 4) | bytes;
-        t.written_by[n] = i->number;
-        t.atomic[n] = f.is_atomic ? epoch : 0;
-    }
-    if (!f.is_store || f.is_atomic) {
-        if (f.is_atomic || f.acquires) { // a flag: who writes it next need not wait for whoever looked at it
-            return;
+        // A plain store is not forgotten for an atomic of the same wave: others may not have seen it.
+        if (!(is_atomic && written >> 4 == me && !was_atomic)) {
+            written = me << 4 | 15;
+            t.written_by[n] = i->number;
+            t.atomic[n] = is_atomic ? epoch : 0;
         }
-        if (t.read[n] >> 10 == epoch && (t.read[n] >> 4 & 63) != w.number) {
-            t.read[n] = (epoch << 6 | several_waves) << 4 | (t.read[n] & 15) | bytes;
-        } else {
-            t.read[n] = (t.read[n] >> 4 == me ? t.read[n] : me << 4) | bytes;
-        }
+    } else if (!f.acquires) { // who writes a flag next need not wait for whoever looked at it
+        readers = (read >> 10 == epoch ? readers : 0) | 1u << w.number;
+        read = me << 4 | 15;
         t.read_by[n] = i->number;
+    }
+}
+
+// From now on in this epoch the bytes of a dword are told apart.
+void spread(block_checks & b, u32 n) {
+    b.lds.mixed[n] = b.last_odd = b.epoch;
+    for (u32 k = 0; k < 4; ++k) {
+        for (auto cells : {&lds_cells::written, &lds_cells::read}) {
+            const u32 trace = (b.lds.dwords.*cells)[n];
+            (b.lds.bytes.*cells)[4 * n + k] = (trace >> k & 1) != 0 ? trace | 15 : 0;
+        }
+        b.lds.bytes.readers[4 * n + k] = b.lds.dwords.readers[n];
+    }
+}
+
+// A wave touches `bytes` of a dword of LDS.
+void touch(const touching & now, block_checks & b, u32 bytes) {
+    const u32 n = now.dword;
+    lds_traces & t = b.lds;
+    const auto is_part = [&](u32 trace) { return trace >> 10 == b.epoch && (trace & 15) != 15; };
+    if (t.mixed[n] != b.epoch && (bytes != 15 || is_part(t.dwords.written[n]) || is_part(t.dwords.read[n]))) {
+        spread(b, n);
+    }
+    if (t.mixed[n] != b.epoch) {
+        touch_cell(now, b, t.dwords.written[n], t.dwords.read[n], t.dwords.readers[n]);
+        return;
+    }
+    for (u32 left = bytes; left != 0; left &= left - 1) {
+        const auto k = size_t(4 * n) + size_t(std::countr_zero(left));
+        touch_cell(now, b, t.bytes.written[k], t.bytes.read[k], t.bytes.readers[k]);
     }
 }
 
@@ -488,18 +542,22 @@ template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, boo
     const u32 me = b.epoch << 6 | wave;
     const group mine(me << 4 | 15);
     const auto is_of_other = [&](const group & trace) { return (trace >> 10 == b.epoch) & (trace >> 4 != me); };
-    const group written = load(b.lds.written), read = load(b.lds.read);
-    if (__builtin_reduce_or(is_of_other(written)) != 0 || (is_store && __builtin_reduce_or(is_of_other(read)) != 0)) {
+    const group written = load(b.lds.dwords.written), read = load(b.lds.dwords.read);
+    const group readers = (read >> 10 == b.epoch) ? load(b.lds.dwords.readers) : group(0);
+    if (__builtin_reduce_or(is_of_other(written)) != 0) {
+        return false;
+    }
+    if (is_store && __builtin_reduce_or(readers & ~(1u << wave)) != 0) {
         return false;
     }
     if (is_store) {
-        store(b.lds.written, mine);
+        store(b.lds.dwords.written, mine);
         store(b.lds.written_by, group(number));
         return true;
     }
-    const group now = is_of_other(read) ? group((b.epoch << 6 | several_waves) << 4 | 15) : mine;
-    if (__builtin_reduce_or(now != read) != 0) {
-        store(b.lds.read, now);
+    if (__builtin_reduce_or((readers ^ (1u << wave)) | (mine ^ read)) != 0) {
+        store(b.lds.dwords.read, mine);
+        store(b.lds.dwords.readers, readers | (1u << wave));
         store(b.lds.read_by, group(number));
     }
     return true;
@@ -508,13 +566,14 @@ template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, boo
 // The same for some bytes of a dword.
 bool touch_part_alone(block_checks & b, u32 n, u32 bytes, u32 wave, bool is_store, u32 number) {
     const u32 me = b.epoch << 6 | wave;
-    const u32 written = b.lds.written[n], read = b.lds.read[n];
+    const u32 written = b.lds.dwords.written[n], read = b.lds.dwords.read[n];
     const auto is_of_other = [&](u32 trace) { return trace >> 10 == b.epoch && trace >> 4 != me; };
-    if (is_of_other(written) || is_of_other(read)) {
+    if (is_of_other(written) || (read >> 10 == b.epoch && (b.lds.dwords.readers[n] & ~(1u << wave)) != 0)) {
         return false;
     }
-    u32 & trace = is_store ? b.lds.written[n] : b.lds.read[n];
+    u32 & trace = is_store ? b.lds.dwords.written[n] : b.lds.dwords.read[n];
     trace = (trace >> 4 == me ? trace : me << 4) | bytes;
+    b.lds.dwords.readers[n] = 1u << wave;
     (is_store ? b.lds.written_by : b.lds.read_by)[n] = number;
     return true;
 }
@@ -533,9 +592,9 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
     alignas(128) u32 places[lanes];
     std::memcpy(places, &offsets, sizeof(places));
     if (f.is_atomic || f.acquires) {
-        b.last_atomic = b.epoch;
+        b.last_odd = b.epoch;
     }
-    const bool is_simple = b.last_atomic != b.epoch && w.checks->met == 0;
+    const bool is_simple = b.last_odd != b.epoch && w.checks->met == 0;
     const bool is_row = exec == ~0u && f.size == 4 && places[0] % 4 == 0 && !any(offsets != lane_numbers() * 4 + places[0]);
     if (is_simple && is_row && touch_alone<lanes>(b, places[0] / 4, w.number, f.is_store, i->number)) {
         return;
@@ -544,17 +603,18 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
     for (u32 left = exec; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const u32 place = places[lane];
-        if (place == before) { // lanes that agree
+        if (place == before) { // as the lane before, whose place nobody else has
             continue;
         }
-        before = place;
         if (is_simple && (place | f.size) % 4 == 0 &&
             touch_alone(b, f.size / 4, place / 4, w.number, f.is_store, i->number)) {
+            before = place;
             continue;
         }
         if (is_simple && f.size < 4 && place % 4 + f.size <= 4) {
             const u32 bytes = ((1u << f.size) - 1) << (place % 4);
             if (touch_part_alone(b, place / 4, bytes, w.number, f.is_store, i->number)) {
+                before = place;
                 continue;
             }
         }
@@ -563,7 +623,7 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
         for (u32 at = place; at < end;) {
             const u32 next = std::min(end, at / 4 * 4 + 4);
             const u32 bytes = ((1u << (next - at)) - 1) << (at % 4);
-            touch(i, w, f, b, bytes, at, is_same);
+            touch({i, w, f, at / 4, at, is_same}, b, bytes);
             at = next;
         }
     }
@@ -609,13 +669,13 @@ void check_access(const instruction * i, wave & w) {
         begin(i, w, c, f);
     }
     u32 bad = 0;
-    if (c.wanted.memory) {
+    if (f.where != space::none) { // also where it is not asked for: it would end the program
         if (f.where == space::scalar) {
             const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
             const memory_range & known = remembered_range(i, w);
             if ((known.end - known.begin < f.size || place - known.begin > known.end - known.begin - f.size) &&
                 !look_for_range(i, w, place, f.size)) {
-                report(i, w, "memory", goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
+                report_memory(i, w, goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
                 [[clang::musttail]] return i[3].run(i + 3, w); // what it would load into keeps what it has
             }
         } else {
@@ -646,6 +706,11 @@ void check_wait(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
+void check_fence(const instruction * i, wave & w) {
+    w.checks->met |= w.checks->seen;
+    PATCHKIT_NEXT(i, w);
+}
+
 void check_barrier(const instruction * i, wave & w) {
     wave_checks & c = *w.checks;
     for (pending_load & one : c.queue) {
@@ -671,6 +736,9 @@ handler check_before(const facts & known, const checks & wanted) {
     if (known.is_barrier) {
         return wanted.waits ? check_barrier : nullptr;
     }
+    if (known.is_fence) {
+        return wanted.races ? check_fence : nullptr;
+    }
     return wanted.waits && !known.touched.is_empty() ? check_registers : nullptr;
 }
 
@@ -686,11 +754,22 @@ handler check_behind(const facts & known, const checks & wanted) {
     return check_before(known, wanted) == check_access ? check_done : nullptr;
 }
 
+static void for_each_trace(lds_traces & lds, const auto & use) {
+    for (lds_cells * cells : {&lds.dwords, &lds.bytes}) {
+        for (std::vector<u32> * one : {&cells->written, &cells->read, &cells->readers}) {
+            use(*one, cells == &lds.dwords ? 1 : 4);
+        }
+    }
+    for (std::vector<u32> * one :
+         {&lds.written_by, &lds.read_by, &lds.atomic, &lds.flagged, &lds.flagging, &lds.mixed}) {
+        use(*one, 1);
+    }
+}
+
 void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted) {
     pass_barrier();
-    for (std::vector<u32> * one : {&lds.written, &lds.read, &lds.written_by, &lds.read_by, &lds.atomic}) {
-        one->resize((lds_bytes + 3) / 4);
-    }
+    const size_t dwords = (lds_bytes + 3) / 4;
+    for_each_trace(lds, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords); });
     waves.resize(wave_count);
     for (wave_checks & one : waves) {
         one.pending = {};
@@ -704,13 +783,11 @@ void block_checks::pass_barrier() {
     constexpr u32 most_epochs = 1u << 22;
     if (epoch == most_epochs) {
         epoch = 1;
-        last_atomic = 0;
-        for (std::vector<u32> * one : {&lds.written, &lds.read, &lds.atomic}) {
-            std::fill(one->begin(), one->end(), 0);
-        }
+        last_odd = 0;
+        for_each_trace(lds, [](std::vector<u32> & one, size_t) { std::fill(one.begin(), one.end(), 0); });
     }
     for (wave_checks & one : waves) {
-        one.met = 0;
+        one.met = one.seen = 0;
     }
 }
 

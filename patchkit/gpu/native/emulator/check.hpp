@@ -70,6 +70,7 @@ struct facts {
     u32 unit       = 0;     // of their offsets, in bytes
     std::array<wait, 2> waits{};
     bool is_barrier = false;
+    bool is_fence = false; // makes caches invalid: what was seen before comes before what follows
 };
 
 // What one wave has under way.
@@ -84,19 +85,29 @@ struct pending_load {
 struct wave_checks {
     register_set pending; // the registers of all that follow
     std::vector<pending_load> queue; // in the order in which they began
-    u32 met = 0; // waves whose work in this epoch is known to come before what this wave does now, one bit each
+    // Waves, one bit each: those of which this one saw what an atomic of it wrote in this epoch, and those whose work
+    // is known to come before what this wave does now, because a fence followed.
+    u32 seen = 0, met = 0;
     checks wanted;
 };
 
-// Who touched each dword of LDS last: epoch << 10 | wave << 4 | bytes, where several readers are wave 63, and the number
-// of the instruction. `atomic` is the epoch of a last write that was atomic.
+// Who touched LDS last: epoch << 10 | wave << 4 | bytes. `readers` has a bit for each wave that read in the epoch of
+// `read`.
+struct lds_cells {
+    std::vector<u32> written, read, readers;
+};
+
+// By dword, as long as one wave at most touches parts of it in an epoch; else by byte, where `mixed` is the epoch. With
+// the numbers of the last instructions, the epoch of a last write that was atomic, and the last epoch with an atomic
+// (`flagged`) with the waves that had one (`flagging`, one bit each).
 struct lds_traces {
-    std::vector<u32> written, read, written_by, read_by, atomic;
+    lds_cells dwords, bytes;
+    std::vector<u32> written_by, read_by, atomic, flagged, flagging, mixed;
 };
 
 struct block_checks {
     u32 epoch = 1; // barriers that the block passed
-    u32 last_atomic = 0; // epoch in which the block had an atomic in LDS, or a load that acquires
+    u32 last_odd = 0; // epoch with an atomic in LDS, a load that acquires, or dwords that waves have parts of
     lds_traces lds;
     std::vector<wave_checks> waves;
 

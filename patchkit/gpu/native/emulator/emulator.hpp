@@ -37,6 +37,9 @@ struct memory_map {
     // A wave waits (s_sleep) or sent an interrupt (s_sendmsg): whoever serves calls of the device to the host looks.
     virtual void serve_host_calls() = 0;
 
+    // A check found something at a place for the first time. A program may end before it is asked for the findings.
+    virtual void found(const struct finding & what) = 0;
+
     // What these bytes have to do with allocations, in words: "8 bytes behind the end of an allocation of 64 bytes".
     virtual std::string describe(uintptr_t address, uint32_t size) = 0;
 };

@@ -379,6 +379,7 @@ struct machine final : emulator {
         if (other != nullptr) {
             made.other = place_of_number(on, *other);
         }
+        memory.found(made);
         found.push_back(std::move(made));
     }
 

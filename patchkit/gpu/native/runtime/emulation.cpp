@@ -47,6 +47,7 @@ class kernel_memory : public gpu::memory_map {
     }
 
     void serve_host_calls() override { patchkit::serve_host_calls(); }
+    void found(const gpu::finding & what) override { note(what); }
     std::string describe(uintptr_t address, uint32_t size) override { return patchkit::describe(address, size); }
 
   private:
@@ -139,6 +140,7 @@ void write_report(const std::string & fault) {
         findings_as_json(all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings()) + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
     std::fputs(text.c_str(), file);
     std::fclose(file);
+    forget_notes();
 }
 
 // Whatever nobody waited for is done before the process ends.

@@ -112,6 +112,32 @@ void keep_object(const gpu::code_object * code, std::span<const std::byte> elf) 
     names()[code] = name;
 }
 
+namespace {
+
+std::string path_of_notes() {
+    const char * folder = setting("PATCHKIT_EMULATOR_OBJECTS");
+    return folder == nullptr ? "" : std::string(folder) + "/" + std::to_string(getpid()) + ".findings";
+}
+
+} // namespace
+
+void note(const gpu::finding & what) {
+    const std::string path = path_of_notes();
+    FILE * file = path.empty() ? nullptr : std::fopen(path.c_str(), "a");
+    if (file != nullptr) {
+        const std::string line = json_of(what) + "\n";
+        std::fputs(line.c_str(), file);
+        std::fclose(file);
+    }
+}
+
+void forget_notes() {
+    const std::string path = path_of_notes();
+    if (!path.empty()) {
+        (void) unlink(path.c_str());
+    }
+}
+
 std::vector<void *> callers() {
     if (!is_checking()) {
         return {};

@@ -21,6 +21,11 @@ bool is_checking();
 // Keeps a code object as a file, under the name that findings in it have.
 void keep_object(const gpu::code_object * code, std::span<const std::byte> elf);
 
+// Writes down a finding at once, in the folder of the objects, as a line of JSON in PID.findings: what is there without
+// a report belongs to a process that ended otherwise.
+void note(const gpu::finding & what);
+void forget_notes();
+
 // The callers of the runtime, innermost first; empty when nothing is looked for.
 std::vector<void *> callers();
 
