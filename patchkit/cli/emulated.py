@@ -206,8 +206,8 @@ def find_program(program: str) -> str:
             f"'{program}' cannot be run" if exists else f"there is no program '{program}'",
             code="PROGRAM_MISSING",
             where=Location(path=program),
-            why="it is not executable" if exists else None,
-            hint="patchkit emulate --arch gfx1151 -- ./program arguments",
+            why="it is no executable file, or it is not on PATH: then say ./NAME" if exists else None,
+            hint="name it as a path behind --, as in: -- ./program arguments",
         )
     return found
 

@@ -74,5 +74,5 @@ def onto_lines(applied: OntoReport, *, verbose: bool) -> list[str]:
         *lines,
         f"take it:   {clone.command} {take} {applied.branch}",
         f"build it:  {shlex.join(applied.cmake)}",
-        f"next:      patchkit verify {archs} {plan.pin.option}; placed and parsed, not run on a GPU",
+        f"next:      patchkit verify {archs} {plan.pin.option}  # placed and parsed, not run on a GPU",
     ]

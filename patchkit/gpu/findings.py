@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
-from elftools.common.exceptions import DWARFError, ELFError
 from elftools.dwarf.dwarfinfo import DWARFInfo
 from elftools.dwarf.lineprogram import LineProgram
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from patchkit.base.errors import ConfigError, Location
+from patchkit.base.files import open_regular
 from patchkit.base.text import counted
 from patchkit.gpu.emulator import Check, CodePlace, Found, Frame
 from patchkit.gpu.names import read_name
@@ -180,9 +181,8 @@ _MOST_LINES = 4 << 20
 
 
 def _read_object(path: Path) -> _Object:
-    # The library fails on damaged files in more ways than it has errors for.
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             elf = ELFFile(stream)
             base = min((part["p_vaddr"] for part in elf.iter_segments("PT_LOAD")), default=0)
             table = elf.get_section_by_name(".symtab")
@@ -190,7 +190,7 @@ def _read_object(path: Path) -> _Object:
             lines = elf.get_section_by_name(".debug_line")
             is_small = lines is not None and lines.data_size <= _MOST_LINES
             rows = tuple(sorted(_rows(elf.get_dwarf_info()))) if is_small else ()
-    except (OSError, ELFError, DWARFError, ValueError, KeyError, IndexError, AttributeError, TypeError):
+    except Exception:  # noqa: BLE001  # the library fails on damaged files in more ways than it has errors for
         return _Object()
     return _Object(base=base, symbols=symbols, rows=rows)
 
@@ -229,13 +229,31 @@ def _file_name(program: LineProgram, number: int) -> str:
     return posixpath.normpath(posixpath.join(*(str(part, "utf-8", "replace") for part in parts)))
 
 
+def left_behind(folder: Path) -> tuple[list[Found], int]:
+    """What processes found that ended without a report, and how many processes these were.
+
+    Each is counted once: how often it happened nobody knows any more.
+    """
+    found: list[Found] = []
+    files = sorted(folder.glob("*.findings"))
+    for file in files:
+        with contextlib.suppress(OSError, ValueError), open_regular(file) as stream:
+            for line in stream.read(_MOST_NOTES).splitlines():
+                with contextlib.suppress(ValueError):
+                    found.append(Found.model_validate_json(line))
+    return found, len(files)
+
+
+_MOST_NOTES = 64 << 20
+
+
 def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
     """Each fault once per place of the source, in the order in which they were found."""
     result: dict[tuple[object, ...], Finding] = {}
     for one in found:
         at = lines.find(one.at)
         other = None if one.other is None else lines.find(one.other)
-        key = (one.kind, _key(at), None if other is None else _key(other))
+        key = (one.kind, _verb(one.what), _key(at), None if other is None else _key(other))
         known = result.get(key)
         times, instructions = (0, 0) if known is None else (known.times, known.instructions)
         first = known or Finding(
@@ -259,6 +277,11 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
 
 
 _OF_FIRST = ("kind", "what", "kernel", "at", "other", "block", "wave", "called_from")
+
+
+def _verb(what: str) -> str:
+    """Whether it reads, writes or changes something: one line of the source may do all of it."""
+    return next((word for word in what.split() if word in {"reads", "writes", "changes", "overwrites"}), "")
 
 
 def _key(at: Instruction) -> tuple[object, ...]:
@@ -307,11 +330,10 @@ def load_suppressions(path: Path) -> tuple[Suppression, ...]:
 
 def suppress(
     findings: Sequence[Finding], known: Sequence[Suppression]
-) -> tuple[list[Finding], list[tuple[Finding, Suppression]]]:
-    """What is left, and what is known with the suppression that says so.
+) -> tuple[list[Finding], list[tuple[Finding, Suppression]], ConfigError | None]:
+    """What is left, what is known with the suppression that says so, and what is wrong with the suppressions.
 
-    Raises:
-        SUPPRESSION_UNUSED: one fits nothing that was found.
+    That is SUPPRESSION_UNUSED: some fit nothing that was found.
     """
     left, left_out, unused = [], [], list(known)
     for finding in findings:
@@ -321,12 +343,13 @@ def suppress(
             left_out.append((finding, fitting[0]))
         else:
             left.append(finding)
+    wrong = None
     if unused:
-        raise ConfigError(
-            f"{counted(len(unused), 'suppression')} fit nothing that was found",
+        wrong = ConfigError(
+            f"{counted(len(unused), 'suppression')} without a finding",
             code="SUPPRESSION_UNUSED",
-            where=[one.where for one in unused],
+            where=[replace(one.where, label=f"{one.kind} in {one.kernel} at {one.place}") for one in unused],
             why="what they were for is gone, or this run does not come there",
             hint="delete them, or keep them in a file for the runs that need them",
         )
-    return left, left_out
+    return left, left_out, wrong

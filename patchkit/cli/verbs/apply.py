@@ -126,4 +126,4 @@ def _lines(applied: ApplyReport, repository: Path, *, verbose: bool) -> Iterator
         yield from (f"{'':11}{line}" for line in more if verbose)
     yield f"build it:  {shlex.join(applied.cmake)}"
     verify = f"patchkit verify {archs} --upstream {candidate.pin}"
-    yield f"next:      {verify}; placed and parsed, not run on a GPU"
+    yield f"next:      {verify}  # placed and parsed, not run on a GPU"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patchkit.base.errors import ExitCode, ToolchainError
+from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
 from patchkit.base.files import check_output, write_output
 from patchkit.base.text import counted
 from patchkit.cli.emulated import Ran, arch_option, check_side, find_program, program_options, run_program
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 
 if TYPE_CHECKING:
+    from patchkit.gpu.emulator import EmulationOptions
     from patchkit.gpu.findings import Finding, Instruction, Suppression
 
 _SHOWN_FRAMES = 4
@@ -33,6 +36,21 @@ class _Files:
     suppressions: Path | None
     report: Path | None
     sarif: Path | None
+
+    def check(self) -> None:
+        """Before the program runs. Raises USAGE_SYNTAX, CacheError."""
+        if self.report is not None and self.report == self.sarif:
+            raise UsageError("--report and --sarif name the same file", code="USAGE_SYNTAX")
+        for wanted in (self.report, self.sarif):
+            if wanted is not None:
+                check_output(wanted, "preparing the report")
+
+    def write(self, document: object, left: Sequence[Finding]) -> None:
+        """Raises CacheError."""
+        if self.report is not None:
+            write_output(self.report, _json(document), "writing the report")
+        if self.sarif is not None:
+            write_output(self.sarif, _sarif(left).encode("utf-8"), "writing the report")
 
 
 @verb(
@@ -73,12 +91,10 @@ def command(
     upstream: str | None,
     **options: Any,
 ) -> None:
-    r"""Look for faults in the kernels of a HIP program while it runs on an emulated GPU.
+    """Look for faults in the kernels of a HIP program while it runs on an emulated GPU.
 
-    \b
-    memory  accesses to what no allocation holds, or to what was freed
-    waits   registers used while the load that fills them is under way
-    races   waves of a block that touch the same LDS without a barrier between
+    memory: accesses to what no allocation holds, or to what was freed. waits: registers used while the load
+    that fills them is under way. races: waves of a block that touch the same LDS without a barrier between.
 
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
@@ -86,62 +102,89 @@ def command(
     when something was.
     """
     from patchkit.gpu.emulator import CHECKS, EmulationOptions
-    from patchkit.gpu.findings import SourceLines, distinct, load_suppressions, suppress
+    from patchkit.gpu.findings import load_suppressions, suppress
 
     check_side("sanitize", side, upstream)
     known = () if files.suppressions is None else load_suppressions(files.suppressions)
-    for wanted in (files.report, files.sarif):
-        if wanted is not None:
-            check_output(wanted, "preparing the report")
+    files.check()
     if side is None:
         find_program(program[0])
     checks = tuple(one for one in CHECKS if not kinds or one in kinds)
-    with tempfile.TemporaryDirectory(prefix="patchkit-sanitize-") as name:
-        how = EmulationOptions(checks=checks, objects=Path(name), **options)
-        ran = run_program(settings, arch, program, how, side=side, upstream=upstream)
-        found = () if ran.report is None else ran.report.findings
-        findings = distinct(found, SourceLines(Path(name), ran.tree))
-    _check_whole(ran, program[0])
-    left, left_out = suppress(findings, known)
-    document = _document(ran, checks, left, left_out)
-    if files.report is not None:
-        write_output(files.report, _json(document), "writing the report")
-    if files.sarif is not None:
-        write_output(files.sarif, _sarif(left).encode("utf-8"), "writing the report")
-    settings.show(document, _lines(left, left_out, ran, checks))
+    how = EmulationOptions(checks=checks, **options)
+    seen = _look(settings, arch, program, how, side, upstream)
+    left, left_out, wrong = suppress(seen.findings, known)
+    if not left:
+        _check_whole(seen, program[0])
+    elif seen.cut_short:
+        settings.reporter().warn(
+            f"{program[0]} ended before it could tell all it ran: how often things happened is not known"
+        )
+    document = _document(seen.ran, checks, left, left_out, wrong)
+    files.write(document, left)
+    settings.show(document, _lines(left, left_out, seen.ran, checks))
     if left:
+        if wrong is not None:
+            settings.reporter().warn(f"{wrong.message}: {', '.join(str(place) for place in wrong.where)}")
         raise click.exceptions.Exit(ExitCode.GATE_FAILED)
-    _check_ended_well(ran, program[0])
+    if wrong is not None:
+        if not settings.json:
+            raise wrong
+        raise click.exceptions.Exit(wrong.exit_code)
 
 
-def _check_whole(ran: Ran, program: str) -> None:
-    """Whether the program told what it ran: without that nothing was found means nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """``cut_short``: processes ended without telling what they ran."""
+
+    ran: Ran
+    findings: Sequence[Finding]
+    cut_short: bool
+
+
+def _look(
+    settings: Settings,
+    arch: str,
+    program: tuple[str, ...],
+    how: EmulationOptions,
+    side: str | None,
+    upstream: str | None,
+) -> _Seen:
+    from patchkit.gpu.findings import SourceLines, distinct, left_behind
+
+    with tempfile.TemporaryDirectory(prefix="patchkit-sanitize-") as name:
+        how = dataclasses.replace(how, objects=Path(name))
+        ran = run_program(settings, arch, program, how, side=side, upstream=upstream)
+        notes, processes = left_behind(Path(name))
+        found = [*(() if ran.report is None else ran.report.findings), *notes]
+        findings = distinct(found, SourceLines(Path(name), ran.tree))
+    return _Seen(ran=ran, findings=findings, cut_short=processes > 0 or ran.broken is not None)
+
+
+def _check_whole(seen: _Seen, program: str) -> None:
+    """That nothing was found says something only of a program that ran its kernels to the end."""
+    ran = seen.ran
     if ran.broken is not None:
         raise ran.broken
-    if ran.report is None:
+    if ran.report is None or seen.cut_short:
         raise ToolchainError(
             f"{program} left no report of what it ran on the emulated GPU",
             code="EMULATION_UNREPORTED",
             why=f"it ended with status {ran.status}; it may have used no GPU, or ended without cleaning up",
             hint="patchkit emulate runs it without checks",
         )
-
-
-def _check_ended_well(ran: Ran, program: str) -> None:
-    """Nothing was found, which says something only of a program that ran its kernels to the end."""
-    fault = None if ran.report is None else ran.report.fault
-    if not ran.status and ran.report is not None and not any(one.launches for one in ran.report.kernels):
+    if ran.status or ran.report.fault is not None:
+        raise ToolchainError(
+            f"{program} ended with status {ran.status}, and nothing new was found until then",
+            code="SANITIZED_FAILED",
+            why=ran.report.fault or "the program says why; what it did not come to was not looked at",
+            hint="patchkit emulate runs it without checks",
+        )
+    if not any(one.launches for one in ran.report.kernels):
         raise ToolchainError(
             f"{program} launched no kernel: there was nothing to look at",
             code="NOTHING_LAUNCHED",
-            hint="give it the arguments with which it uses the GPU",
-        )
-    if ran.status:
-        raise ToolchainError(
-            f"nothing was found until {program} ended with status {ran.status}",
-            code="SANITIZED_FAILED",
-            why=fault or "the program says why",
-            hint="patchkit emulate runs it without checks",
+            why="it did not come to one, or has no code for this GPU",
+            hint="give it the arguments with which it uses the GPU, or the --arch that it was compiled for",
         )
 
 
@@ -150,10 +193,11 @@ def _document(
     checks: Sequence[str],
     left: Sequence[Finding],
     left_out: Sequence[tuple[Finding, Suppression]],
+    wrong: ConfigError | None,
 ) -> dict[str, object]:
     report = ran.report
     return {
-        "ok": not left,
+        "ok": not left and wrong is None,
         "status": ran.status,
         "emulator": ran.gpu.identity,
         "arch": ran.gpu.device.arch,
@@ -165,6 +209,7 @@ def _document(
         "suppressed": [
             {"reason": known.reason, "link": known.link, **dataclasses.asdict(one)} for one, known in left_out
         ],
+        "unused_suppressions": [] if wrong is None else [str(place) for place in wrong.where],
     }
 
 
@@ -183,13 +228,17 @@ def _lines(
     report = ran.report
     kernels = [] if report is None else [kernel for kernel in report.kernels if kernel.launches]
     launches = counted(sum(kernel.launches for kernel in kernels), "launch", "launches")
+    if report is None:
+        yield f"{counted(len(left), 'finding')} until the program ended; looked for: {', '.join(checks)}"
+        return
     yield (
         f"{counted(len(left), 'finding')} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
         f"{ran.gpu.device.arch}; looked for: {', '.join(checks)}"
     )
     if left_out:
-        yield f"{len(left_out)} more are known: {', '.join(sorted({known.link for _, known in left_out}))}"
-    if report is not None and report.on_cpu:
+        links = sorted({" ".join(known.link.split()) for _, known in left_out})
+        yield f"known, and left out: {counted(len(left_out), 'finding')}: {', '.join(links)}"
+    if report.on_cpu:
         calls = sorted({one.call for one in report.on_cpu})
         yield f"not looked at, computed on the CPU: {', '.join(calls)}"
 
@@ -213,6 +262,18 @@ def _at(one: Instruction) -> str:
     return f"{one.place}   {one.text}"
 
 
+def _near(file: str) -> str:
+    """Relative to where patchkit was called, if it lies there: a viewer looks in the repository."""
+    with contextlib.suppress(ValueError):
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    return file
+
+
+def _fingerprint(one: Finding) -> str:
+    places = [one.at.place, "" if one.other is None else one.other.place]
+    return hashlib.sha256("\n".join([one.kind, one.kernel, *places]).encode("utf-8", "replace")).hexdigest()
+
+
 def _sarif(left: Sequence[Finding]) -> str:
     from patchkit.report.sarif import Result, location, sarif_text
 
@@ -226,9 +287,10 @@ def _sarif(left: Sequence[Finding]) -> str:
             Result(
                 code=one.kind,
                 message="\n".join(_finding_lines(one)),
-                place=location(one.at.file or "", one.at.line, None),
+                place=location(_near(one.at.file or ""), one.at.line, None),
+                fingerprint=_fingerprint(one),
                 others=[
-                    location(other.file, other.line, None, label=other.text)
+                    location(_near(other.file), other.line, None, label=other.text)
                     for other in (one.other,)
                     if other is not None and other.file is not None
                 ],

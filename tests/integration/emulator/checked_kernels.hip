@@ -3,6 +3,7 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -349,6 +350,9 @@ int main(int count, char ** words) {
     if (error != hipSuccess) {
         std::printf("%s\n", hipGetErrorString(error));
         return 1;
+    }
+    if (count > 2) {
+        std::abort(); // as a check of the host's would
     }
     return 0;
 }

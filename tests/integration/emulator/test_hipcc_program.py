@@ -89,3 +89,39 @@ def test_the_page_about_faults_says_what_is_found(
 
     # The first line is the program's own.
     assert comparable(done.stdout)[1:] == comparable(printed)
+
+
+def test_files_that_the_device_linker_joined_have_all_their_kernels(
+    prefix: Prefix, emulate, tmp_path: Path
+) -> None:
+    """With -fgpu-rdc the code object has a note of metadata for each file."""
+    (tmp_path / "a.hip").write_text(
+        """\
+#include <hip/hip_runtime.h>
+__device__ int twice(int);
+__global__ void first(int * p) { *p = twice(*p); }
+__global__ void second(int *);
+int main() {
+    int *p = nullptr, value = 0;
+    (void) hipMalloc(&p, sizeof(int));
+    (void) hipMemset(p, 1, sizeof(int));
+    first<<<1, 1>>>(p);
+    second<<<1, 1>>>(p);
+    (void) hipMemcpy(&value, p, sizeof(int), hipMemcpyDeviceToHost);
+    return value == 0x02020203 ? 0 : 1;
+}
+""",
+        "utf-8",
+    )
+    (tmp_path / "b.hip").write_text(
+        """\
+#include <hip/hip_runtime.h>
+__device__ int twice(int value) { return 2 * value; }
+__global__ void second(int * p) { *p += 1; }
+""",
+        "utf-8",
+    )
+    argv = [str(prefix.hipcc), "-fgpu-rdc", "--offload-arch=gfx1151", "a.hip", "b.hip", "-o", "ab"]
+    subprocess.run(argv, cwd=tmp_path, check=True)
+    done = emulate(tmp_path / "ab")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -94,7 +94,7 @@ def test_what_is_known_is_left_out(sanitize, program, known):
     done = sanitize("--suppressions", file, "--", program, _FAULT)
     assert done.returncode == 0, done.stdout
     assert "0 findings" in done.stdout
-    assert "2 more are known: https://example.org/1" in done.stdout
+    assert "known, and left out: 2 findings: https://example.org/1" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,46 @@ def test_what_is_known_is_left_out(sanitize, program, known):
     ],
 )
 def test_a_suppression_that_means_nothing_is_refused(sanitize, program, known, keys, code, place):
-    done = sanitize("--suppressions", known(**keys), "--", program, _FAULT)
+    done = sanitize("--suppressions", known(**keys), "--", program, "clean: again")
     assert done.returncode == 2, done.stderr
     assert place in done.stderr
     assert code in {"CONFIG", *re.findall(r"error\[(\w+)\]", done.stderr)}
+
+
+def test_a_suppression_without_a_finding_hides_no_other(sanitize, program, known):
+    done = sanitize("--suppressions", known(kernel="other_*"), "--", program, _FAULT)
+    assert done.returncode == 1, done.stderr
+    assert "2 findings" in done.stdout
+    assert "1 suppression without a finding" in done.stderr
+    done = sanitize("--json", "--suppressions", known(kind="memory"), "--", program, "clean: again")
+    assert done.returncode == 2, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["ok"], len(document["unused_suppressions"])) == (False, 1)
+
+
+def test_findings_outlive_a_program_that_ends_badly(sanitize, program):
+    done = sanitize("--", program, _FAULT, "and abort")
+    assert done.returncode == 1, done.stderr
+    assert "2 findings until the program ended" in done.stdout
+    assert "ended before it could tell" in done.stderr
+    both = sanitize("--", "sh", "-c", f"'{program}' 'clean: again'; '{program}' '{_FAULT}' abort; true")
+    assert both.returncode == 1, both.stderr
+    assert "2 findings" in both.stdout
+
+
+def test_a_process_that_told_nothing_is_no_clean_one(sanitize, program):
+    for json_flag in ((), ("--json",)):
+        done = sanitize(
+            *json_flag, "--", "sh", "-c", f"'{program}' 'clean: again' abort; '{program}' 'clean: sum'"
+        )
+        assert done.returncode == 6, done.stderr
+        assert "EMULATION_UNREPORTED" in done.stdout + done.stderr
+
+
+def test_a_fault_is_survived_whatever_is_looked_for(sanitize, program):
+    for case in ("write past lds", "read null", "write freed"):
+        done = sanitize("--check", "races", "--", program, case)
+        assert (done.returncode, done.stderr) == (0, ""), case
 
 
 @pytest.mark.parametrize(

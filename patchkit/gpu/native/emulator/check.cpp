@@ -618,6 +618,7 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
                 continue;
             }
         }
+        before = f.is_store ? ~0u : place; // stores of several lanes may differ
         const bool is_same = f.is_store && changes_nothing(w, f, data, lane, place);
         const u32 end = place + f.size;
         for (u32 at = place; at < end;) {

@@ -5,6 +5,7 @@
 #include "metadata.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -516,23 +517,30 @@ class loaded final : public code_object {
         return std::string(name);
     }
 
-    // The metadata of the file, which has one note with it.
+    // The metadata of the file: a note of it, or several where files were linked (-fgpu-rdc).
     static std::vector<kernel_metadata> read_notes(const elf_file & file) {
+        std::vector<kernel_metadata> all;
+        bool is_found = false;
         for (const Elf64_Phdr & each : file.segments) {
             if (each.p_type == PT_NOTE) {
                 const bytes notes = part_of(file.content, each.p_offset, each.p_filesz, "the notes");
-                if (const auto found = metadata_note(notes)) {
-                    return read_metadata(*found);
+                for (const bytes note : metadata_notes(notes)) {
+                    is_found = true;
+                    std::ranges::move(read_metadata(note), std::back_inserter(all));
                 }
             }
         }
-        refuse("there is no note with the metadata of the kernels");
+        if (!is_found) {
+            refuse("there is no note with the metadata of the kernels");
+        }
+        return all;
     }
 
-    static std::optional<bytes> metadata_note(bytes notes) {
+    static std::vector<bytes> metadata_notes(bytes notes) {
         constexpr uint32_t nt_amdgpu_metadata = 32;
         constexpr std::string_view owner("AMDGPU\0", 7);
         const auto padded = [](uint64_t size) { return (size + 3) / 4 * 4; };
+        std::vector<bytes> found;
         uint64_t position = 0;
         for (uint64_t i = 0; position < notes.size(); ++i) {
             const place where("note", i);
@@ -542,11 +550,11 @@ class loaded final : public code_object {
             const bytes name        = part_of(notes, owner_at, header.n_namesz, where);
             const bytes value       = part_of(notes, begin, header.n_descsz, where);
             if (header.n_type == nt_amdgpu_metadata && as_text(name) == owner) {
-                return value;
+                found.push_back(value);
             }
             position = begin + padded(header.n_descsz);
         }
-        return std::nullopt;
+        return found;
     }
 
     void add_kernel(kernel_metadata said) {

@@ -197,6 +197,7 @@ emulation * make_emulation() {
         misconfigured(std::string("the emulator does not start: ") + error.what());
     }
     loaded = made;
+    begin_notes();
     return made;
 }
 

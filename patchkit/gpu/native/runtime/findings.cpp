@@ -121,6 +121,14 @@ std::string path_of_notes() {
 
 } // namespace
 
+void begin_notes() {
+    const std::string path = path_of_notes();
+    FILE * file = path.empty() ? nullptr : std::fopen(path.c_str(), "a");
+    if (file != nullptr) {
+        std::fclose(file);
+    }
+}
+
 void note(const gpu::finding & what) {
     const std::string path = path_of_notes();
     FILE * file = path.empty() ? nullptr : std::fopen(path.c_str(), "a");

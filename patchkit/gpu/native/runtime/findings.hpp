@@ -22,7 +22,8 @@ bool is_checking();
 void keep_object(const gpu::code_object * code, std::span<const std::byte> elf);
 
 // Writes down a finding at once, in the folder of the objects, as a line of JSON in PID.findings: what is there without
-// a report belongs to a process that ended otherwise.
+// a report belongs to a process that ended otherwise. begin_notes: with nothing in it yet.
+void begin_notes();
 void note(const gpu::finding & what);
 void forget_notes();
 
