@@ -12,8 +12,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
+from elftools.dwarf.compileunit import CompileUnit
+from elftools.dwarf.die import DIE
 from elftools.dwarf.dwarfinfo import DWARFInfo
 from elftools.dwarf.lineprogram import LineProgram
+from elftools.dwarf.ranges import RangeEntry
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
@@ -41,7 +44,8 @@ class Instruction:
     """One instruction of a kernel, or of a function that kernels call.
 
     ``file`` and ``line`` are None where the code has no line tables; a file of the program's own tree is
-    relative to that. ``offset``: bytes from the start of the function.
+    relative to that. ``offset``: bytes from the start of the function. ``inlined_at``: the calls that the
+    compiler put the code in place of, the innermost first.
     """
 
     function: str
@@ -49,6 +53,7 @@ class Instruction:
     text: str
     file: str | None
     line: int | None
+    inlined_at: tuple[tuple[str, int], ...] = ()
 
     @property
     def place(self) -> str:
@@ -56,6 +61,11 @@ class Instruction:
         if self.file is None:
             return f"{read_name(self.function)}, byte {self.offset}"
         return f"{self.file}:{self.line}"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """That one, and those that it was inlined at, the innermost first."""
+        return (self.place, *(f"{file}:{line}" for file, line in self.inlined_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,17 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Inlined:
+    """Addresses of code that stands in place of the call at ``file`` and ``line``, so ``depth`` in others."""
+
+    begin: int
+    end: int
+    depth: int
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Object:
     """What is known of an ELF file: its functions (start, size, name) and rows of line tables, by address.
 
@@ -108,6 +129,12 @@ class _Object:
     base: int = 0
     symbols: tuple[tuple[int, int, str], ...] = ()
     rows: tuple[tuple[int, str, int], ...] = ()
+    inlined: tuple[_Inlined, ...] = ()
+
+    def calls_around(self, address: int) -> tuple[tuple[str, int], ...]:
+        """The calls that were inlined around an address, the innermost first."""
+        around = [one for one in self.inlined if one.begin <= address < one.end]
+        return tuple((one.file, one.line) for one in sorted(around, key=lambda one: -one.depth))
 
     def line_at(self, address: int) -> tuple[str | None, int | None]:
         """The file and line of an address."""
@@ -143,16 +170,26 @@ class SourceLines:
     def find(self, place: CodePlace) -> Instruction:
         """The instruction with its line."""
         file, line = None, None
+        around: tuple[tuple[str, int], ...] = ()
         if place.object and "/" not in place.object:
             code = self._object(self._folder / place.object)
             start = next((start for start, _, name in code.symbols if name == place.function), None)
             if start is not None:
                 file, line = code.line_at(start + place.offset)
-        if file is not None and self._root is not None:
-            file = file.removeprefix(f"{self._root}/").removeprefix("./")
+                around = code.calls_around(start + place.offset)
         return Instruction(
-            function=place.function, offset=place.offset, text=place.text, file=file, line=line
+            function=place.function,
+            offset=place.offset,
+            text=place.text,
+            file=None if file is None else self._told(file),
+            line=line,
+            inlined_at=tuple((self._told(name), number) for name, number in around),
         )
+
+    def _told(self, file: str) -> str:
+        if self._root is None:
+            return file
+        return file.removeprefix(f"{self._root}/").removeprefix("./")
 
     def calls(self, frames: Iterable[Frame]) -> tuple[Call, ...]:
         """The calls without those that the compiler makes around a launch and around ``main``."""
@@ -189,10 +226,12 @@ def _read_object(path: Path) -> _Object:
             symbols = () if not isinstance(table, SymbolTableSection) else tuple(sorted(_functions(table)))
             lines = elf.get_section_by_name(".debug_line")
             is_small = lines is not None and lines.data_size <= _MOST_LINES
-            rows = tuple(sorted(_rows(elf.get_dwarf_info()))) if is_small else ()
+            dwarf = elf.get_dwarf_info() if is_small else None
+            rows = () if dwarf is None else tuple(sorted(_rows(dwarf)))
+            inlined = () if dwarf is None else tuple(_inlined(dwarf))
     except Exception:  # noqa: BLE001  # the library fails on damaged files in more ways than it has errors for
         return _Object()
-    return _Object(base=base, symbols=symbols, rows=rows)
+    return _Object(base=base, symbols=symbols, rows=rows, inlined=inlined)
 
 
 def _functions(table: SymbolTableSection) -> Iterator[tuple[int, int, str]]:
@@ -206,16 +245,55 @@ def _rows(dwarf: DWARFInfo) -> Iterator[tuple[int, str, int]]:
         program = dwarf.line_program_for_CU(unit)
         if program is None or program["version"] < _LEAST_DWARF:
             continue
+        home = _home(unit)
         for entry in program.get_entries():
             state = entry.state
             if state is None:
                 continue
             # The end of a sequence has no line: an address behind it is in no row.
-            name = "" if state.end_sequence else _file_name(program, state.file)
+            name = "" if state.end_sequence else _file_name(program, state.file, home)
             yield state.address, name, 0 if state.end_sequence else state.line
 
 
-def _file_name(program: LineProgram, number: int) -> str:
+def _inlined(dwarf: DWARFInfo) -> Iterator[_Inlined]:
+    for unit in dwarf.iter_CUs():
+        program = dwarf.line_program_for_CU(unit)
+        top, home = unit.get_top_DIE(), _home(unit)
+        base = top.attributes["DW_AT_low_pc"].value if "DW_AT_low_pc" in top.attributes else 0
+        waiting = [(top, 0)]
+        while waiting:
+            die, depth = waiting.pop()
+            is_inlined = die.tag == "DW_TAG_inlined_subroutine"
+            if is_inlined and program is not None and "DW_AT_call_file" in die.attributes:
+                file = _file_name(program, die.attributes["DW_AT_call_file"].value, home)
+                line = die.attributes["DW_AT_call_line"].value
+                for begin, end in _ranges(dwarf, unit, die, base):
+                    yield _Inlined(begin=begin, end=end, depth=depth, file=file, line=line)
+            waiting += [(child, depth + is_inlined) for child in die.iter_children()]
+
+
+def _ranges(dwarf: DWARFInfo, unit: CompileUnit, die: DIE, base: int) -> Iterator[tuple[int, int]]:
+    known = die.attributes
+    if "DW_AT_low_pc" in known and "DW_AT_high_pc" in known:
+        begin, end = known["DW_AT_low_pc"].value, known["DW_AT_high_pc"].value
+        yield begin, end if known["DW_AT_high_pc"].form == "DW_FORM_addr" else begin + end
+    elif "DW_AT_ranges" in known:
+        lists = dwarf.range_lists()
+        for entry in lists.get_range_list_at_offset(known["DW_AT_ranges"].value, unit) if lists else ():
+            if isinstance(entry, RangeEntry):
+                start = 0 if entry.is_absolute else base
+                yield start + entry.begin_offset, start + entry.end_offset
+            else:
+                base = entry.base_address
+
+
+def _home(unit: CompileUnit) -> bytes:
+    """The folder that it was compiled in, which DWARF 4 does not repeat in its tables of lines."""
+    known = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
+    return b"" if known is None else bytes(known.value)
+
+
+def _file_name(program: LineProgram, number: int, home: bytes) -> str:
     header = program.header
     is_dwarf_5 = header["version"] >= 5  # noqa: PLR2004 - which counts files and folders from 0
     entry = header["file_entry"][number if is_dwarf_5 else number - 1]
@@ -225,7 +303,7 @@ def _file_name(program: LineProgram, number: int) -> str:
         folder = folders[entry.dir_index]
     elif entry.dir_index:
         folder = folders[entry.dir_index - 1]
-    parts = [*folders[:1], folder, entry.name] if is_dwarf_5 else [folder, entry.name]
+    parts = [*folders[:1], folder, entry.name] if is_dwarf_5 else [home, folder, entry.name]
     return posixpath.normpath(posixpath.join(*(str(part, "utf-8", "replace") for part in parts)))
 
 
@@ -285,7 +363,7 @@ def _verb(what: str) -> str:
 
 
 def _key(at: Instruction) -> tuple[object, ...]:
-    return (at.file, at.line) if at.file is not None else (at.function, at.offset)
+    return (at.file, at.line, *at.inlined_at) if at.file is not None else (at.function, at.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +388,7 @@ class Suppression(TomlTable):
         return (
             finding.kind == self.kind
             and fnmatchcase(str(read_name(finding.kernel)), self.kernel)
-            and fnmatchcase(finding.at.place, self.place)
+            and any(fnmatchcase(place, self.place) for place in finding.at.places)
         )
 
 

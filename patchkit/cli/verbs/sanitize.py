@@ -21,7 +21,7 @@ from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 
 if TYPE_CHECKING:
     from patchkit.gpu.emulator import EmulationOptions
-    from patchkit.gpu.findings import Finding, Instruction, Suppression
+    from patchkit.gpu.findings import Finding, Suppression
 
 _SHOWN_FRAMES = 4
 _KINDS = {
@@ -247,19 +247,17 @@ def _finding_lines(one: Finding) -> Iterator[str]:
     from patchkit.gpu.names import read_name
 
     yield f"{one.kind}: {one.title}"
-    yield f"  {_at(one.at)}"
+    yield f"  {one.at.place}   {one.at.text}"
+    yield from (f"    inlined at {place}" for place in one.at.places[1:])
     if one.other is not None:
-        yield f"  {_at(one.other)}   (the other)"
+        yield f"  {one.other.place}   {one.other.text}   (the other)"
+        yield from (f"    inlined at {place}" for place in one.other.places[1:])
     block = ", ".join(str(number) for number in one.block)
     often = counted(one.times, "time")
     more = f", at {one.instructions} instructions" if one.instructions > 1 else ""
     yield f"  kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; {often}{more}"
     if one.called_from:
         yield f"  launched from {', '.join(map(str, one.called_from[:_SHOWN_FRAMES]))}"
-
-
-def _at(one: Instruction) -> str:
-    return f"{one.place}   {one.text}"
 
 
 def _near(file: str) -> str:
@@ -270,8 +268,18 @@ def _near(file: str) -> str:
 
 
 def _fingerprint(one: Finding) -> str:
-    places = [one.at.place, "" if one.other is None else one.other.place]
+    places = [*one.at.places, "" if one.other is None else one.other.place]
     return hashlib.sha256("\n".join([one.kind, one.kernel, *places]).encode("utf-8", "replace")).hexdigest()
+
+
+def _other_locations(one: Finding) -> list[dict[str, object]]:
+    from patchkit.report.sarif import location
+
+    around = [location(_near(file), line, None, label="inlined at") for file, line in one.at.inlined_at]
+    other = one.other
+    if other is not None and other.file is not None:
+        around.append(location(_near(other.file), other.line, None, label=other.text))
+    return around
 
 
 def _sarif(left: Sequence[Finding]) -> str:
@@ -289,11 +297,7 @@ def _sarif(left: Sequence[Finding]) -> str:
                 message="\n".join(_finding_lines(one)),
                 place=location(_near(one.at.file or ""), one.at.line, None),
                 fingerprint=_fingerprint(one),
-                others=[
-                    location(_near(other.file), other.line, None, label=other.text)
-                    for other in (one.other,)
-                    if other is not None and other.file is not None
-                ],
+                others=_other_locations(one),
             )
             for one in placed
         ],

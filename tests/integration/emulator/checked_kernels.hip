@@ -49,6 +49,10 @@ __global__ void read_own(int * to, int place) {
     volatile int own[4] = {1, 2, 3, 4};
     to[threadIdx.x] = own[place];
 }
+__device__ inline int number_at(const int * from, int place) { return from[place]; }
+__global__ void reads_inlined(int * to, const int * from) {
+    to[threadIdx.x] = number_at(from, int(threadIdx.x) + 60);
+}
 // A lane beyond the end reads nothing, and a lane that reads is not beyond it.
 __global__ void guarded(int * to, const int * from, int n) {
     const int i = int(threadIdx.x);
@@ -287,6 +291,7 @@ int main(int count, char ** words) {
         CASE("read wide past end", read_wide<<<one, 16>>>((int4 *) to, (const int4 *) from, 1)),
         CASE("read half past end", read_wide<<<one, 1>>>((int4 *) to, (const int4 *) ((char *) from + 248), 0)),
         CASE("read uniform past end", read_uniform<<<one, block>>>(to, from, 64)),
+        CASE("read inlined past end", reads_inlined<<<one, block>>>(to, from)),
         CASE("read byte past end", read_byte<<<one, 1>>>(to, (const char *) from, 256)),
         CASE("add past end", add_at<<<one, 1>>>(to, 256)),
         CASE("add misaligned", add_at<<<one, 1>>>(to, 2)),

@@ -31,6 +31,7 @@ _FAULTS = {
     "read wide past end": ("memory", "lane 15 reads 16 bytes", "right behind the end"),
     "read half past end": ("memory", "lane 0 reads 16 bytes", "8 of them behind the end"),
     "read uniform past end": ("memory", "the wave reads 4 bytes", "right behind the end"),
+    "read inlined past end": ("memory", "lane 4 reads 4 bytes", "right behind the end"),
     "read byte past end": ("memory", "lane 0 reads 1 byte", "right behind the end"),
     "add past end": ("memory", "lane 0 changes 4 bytes", "right behind the end"),
     "add misaligned": ("memory", "lane 0 changes 4 bytes by an atomic", "is no multiple of 4"),

@@ -78,6 +78,14 @@ def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program,
     assert json.loads(sanitize("--json", "--", program, _FAULT).stdout)["findings"][0]["kind"] == "races"
 
 
+@pytest.mark.parametrize("version", ["-gdwarf-4", "-gdwarf-5"])
+def test_code_that_was_inlined_is_shown_with_its_call(sanitize, compile_program, version):
+    done = sanitize("--", compile_program("checked_kernels", "-g", version), "read inlined past end")
+    assert done.returncode == 1, done.stderr
+    assert f"{_SOURCE}:{_line('return from[place]')}   global_load_b32" in done.stdout
+    assert f"inlined at {_SOURCE}:{_line('number_at(from, int(threadIdx.x) + 60)')}" in done.stdout
+
+
 def test_a_clean_program_has_no_findings(sanitize, program):
     done = sanitize("--", program, "clean: again")
     assert (done.returncode, done.stdout) == (
