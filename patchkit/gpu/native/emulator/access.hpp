@@ -22,6 +22,12 @@ inline u64x global_addresses(const instruction * i, const wave & w) {
     return read_bits_64(i, w, i->from[role::address]) + u64(i->immediate);
 }
 
+// Active lanes whose access of so many bytes is not in the range, one bit each.
+inline u32 lanes_outside(const memory_range & range, const u64x & addresses, u32 size, u32 exec) {
+    const u64 length = range.end - range.begin;
+    return length < size ? exec : lane_bits((addresses - range.begin) > length - size) & exec;
+}
+
 // Bytes from the start of the block's LDS.
 inline u32x lds_addresses(const instruction * i, const wave & w) {
     return read_bits(i, w, i->from[role::address]) + u32(i->immediate);

@@ -306,7 +306,7 @@ void begin(const instruction * i, const wave & w, wave_checks & c, const facts &
 
 // ---- Memory
 
-void show_lane(std::string & to, int lane) { to += lane < 0 ? "the wave" : "lane " + std::to_string(lane); }
+const char * verb_of(const facts & f) { return f.is_atomic ? "changes " : f.is_store ? "writes " : "reads "; }
 
 std::string hex(u64 value) {
     char text[32];
@@ -315,10 +315,8 @@ std::string hex(u64 value) {
 }
 
 std::string goes_to(const facts & f, int lane) {
-    std::string text;
-    show_lane(text, lane);
-    return text + (f.is_atomic ? " changes " : f.is_store ? " writes " : " reads ") + std::to_string(f.size) +
-           (f.size == 1 ? " byte " : " bytes ");
+    const std::string who = lane < 0 ? "the wave" : "lane " + std::to_string(lane);
+    return who + " " + verb_of(f) + std::to_string(f.size) + (f.size == 1 ? " byte " : " bytes ");
 }
 
 void report_memory(const instruction * i, wave & w, const std::string & what) {
@@ -329,15 +327,11 @@ void report_memory(const instruction * i, wave & w, const std::string & what) {
 
 // Lanes whose access lies in no allocation, and a finding of the first of them.
 u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, const u64x & addresses, u32 exec) {
-    const memory_range known = remembered_range(i, w);
-    const u64 room = known.end - known.begin;
-    const u32 unsure = room < f.size ? exec : lane_bits((addresses - known.begin) > room - f.size) & exec;
+    const u32 unsure = lanes_outside(remembered_range(i, w), addresses, f.size, exec);
     u32 outside = 0;
     for (u32 left = unsure; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        const memory_range & found = remembered_range(i, w);
-        const u64 size = found.end - found.begin;
-        if ((size < f.size || addresses[lane] - found.begin > size - f.size) &&
+        if (!remembered_range(i, w).holds(addresses[lane], f.size) &&
             !look_for_range(i, w, addresses[lane], f.size)) {
             outside |= 1u << lane;
         }
@@ -456,8 +450,8 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
         const std::string who =
             std::popcount(waves) > 1 ? "other waves" : "wave " + std::to_string(std::countr_zero(waves));
         report(i, w, "races",
-               std::string(f.is_atomic ? "changes " : f.is_store ? "writes " : "reads ") + "byte " + std::to_string(at) +
-                   " of LDS, which " + who + what + " without a barrier between",
+               verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what +
+                   " without a barrier between",
                &by);
     };
     const bool was_atomic = t.atomic[n] == epoch;
@@ -673,9 +667,7 @@ void check_access(const instruction * i, wave & w) {
     if (f.where != space::none) { // also where it is not asked for: it would end the program
         if (f.where == space::scalar) {
             const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
-            const memory_range & known = remembered_range(i, w);
-            if ((known.end - known.begin < f.size || place - known.begin > known.end - known.begin - f.size) &&
-                !look_for_range(i, w, place, f.size)) {
+            if (!remembered_range(i, w).holds(place, f.size) && !look_for_range(i, w, place, f.size)) {
                 report_memory(i, w, goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
                 [[clang::musttail]] return i[3].run(i + 3, w); // what it would load into keeps what it has
             }

@@ -25,6 +25,10 @@ struct kernel_fault : std::runtime_error {
 struct memory_range {
     uintptr_t begin = 0;
     uintptr_t end   = 0;
+
+    bool holds(uintptr_t address, uint64_t size) const {
+        return end - begin >= size && address - begin <= end - begin - size;
+    }
 };
 
 // What the runtime provides.

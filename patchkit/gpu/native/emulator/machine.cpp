@@ -826,7 +826,7 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
             found = own;
         }
     }
-    if (found.end <= found.begin || address < found.begin || address > found.end || found.end - address < size) {
+    if (!found.holds(address, size)) {
         return false;
     }
     remembered_range(i, w) = found;

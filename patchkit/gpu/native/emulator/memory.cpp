@@ -45,17 +45,10 @@ u64x harmless(const u64x & places, u32 exec) {
 // Holds the addresses of active lanes against the allocations; inactive ones become harmless to read.
 u64x checked(const instruction * i, wave & w, const u64x & addresses, u32 size) {
     const u32 exec = w.exec();
-    const memory_range known = remembered_range(i, w);
-    const u64 room = known.end - known.begin; // 0 when nothing is known yet
-    const auto is_outside = [&](u64 begin, u64 length) {
-        return length < size ? exec : lane_bits((addresses - begin) > length - size) & exec;
-    };
-    if (is_outside(known.begin, room) != 0) [[unlikely]] {
+    if (lanes_outside(remembered_range(i, w), addresses, size, exec) != 0) [[unlikely]] {
         for (u32 left = exec; left != 0; left &= left - 1) {
             const int lane = std::countr_zero(left);
-            const memory_range & found = remembered_range(i, w);
-            if (addresses[lane] - found.begin > u64(found.end - found.begin) - size ||
-                found.end - found.begin < size) {
+            if (!remembered_range(i, w).holds(addresses[lane], size)) {
                 find_range(i, w, addresses[lane], size, lane);
             }
         }
@@ -358,8 +351,7 @@ template <class T, auto f, bool is_flat> void atomic_global(const instruction * 
             check_scratch(i, w, lane, u32(place), sizeof(T));
             place = scratch_place(w, lane, u32(place));
         } else {
-            const memory_range & known = remembered_range(i, w);
-            if (known.end - known.begin < sizeof(T) || place - known.begin > known.end - known.begin - sizeof(T)) {
+            if (!remembered_range(i, w).holds(place, sizeof(T))) {
                 find_range(i, w, place, sizeof(T), lane);
             }
         }
@@ -526,8 +518,7 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
 
 template <int dwords> void load_scalar(const instruction * i, wave & w) {
     const u64 place = scalar_address(i, w) & ~u64(3);
-    const memory_range & known = remembered_range(i, w);
-    if (known.end - known.begin < 4 * dwords || place - known.begin > known.end - known.begin - 4 * dwords) {
+    if (!remembered_range(i, w).holds(place, 4 * dwords)) {
         find_range(i, w, place, 4 * dwords, -1);
     }
     std::memcpy(reinterpret_cast<char *>(&w) + i->to[0].offset(), reinterpret_cast<const void *>(place), 4 * dwords);

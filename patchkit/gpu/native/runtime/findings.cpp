@@ -119,25 +119,20 @@ std::string path_of_notes() {
     return folder == nullptr ? "" : std::string(folder) + "/" + std::to_string(getpid()) + ".findings";
 }
 
+void append_to_notes(const std::string & text) {
+    const std::string path = path_of_notes();
+    FILE * file = path.empty() ? nullptr : std::fopen(path.c_str(), "a");
+    if (file != nullptr) {
+        std::fputs(text.c_str(), file);
+        std::fclose(file);
+    }
+}
+
 } // namespace
 
-void begin_notes() {
-    const std::string path = path_of_notes();
-    FILE * file = path.empty() ? nullptr : std::fopen(path.c_str(), "a");
-    if (file != nullptr) {
-        std::fclose(file);
-    }
-}
+void begin_notes() { append_to_notes(""); }
 
-void note(const gpu::finding & what) {
-    const std::string path = path_of_notes();
-    FILE * file = path.empty() ? nullptr : std::fopen(path.c_str(), "a");
-    if (file != nullptr) {
-        const std::string line = json_of(what) + "\n";
-        std::fputs(line.c_str(), file);
-        std::fclose(file);
-    }
-}
+void note(const gpu::finding & what) { append_to_notes(json_of(what) + "\n"); }
 
 void forget_notes() {
     const std::string path = path_of_notes();
