@@ -34,9 +34,9 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
-Check = Literal["memory", "waits", "races"]
+Check = Literal["memory", "waits", "races", "uninitialised"]
 """What is looked for while kernels run; see :mod:`patchkit.gpu.findings`."""
-CHECKS: tuple[Check, ...] = ("memory", "waits", "races")
+CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "uninitialised")
 LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
 """What a unit is compiled with so that its instructions have source lines; the code is the same."""
 

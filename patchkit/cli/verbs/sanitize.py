@@ -28,6 +28,7 @@ _KINDS = {
     "memory": "accesses to what no allocation holds, or one that was freed; atomics at odd addresses",
     "waits": "registers used while the load that fills them is under way; barriers before LDS is done",
     "races": "waves of a block that touch the same LDS without a barrier between",
+    "uninitialised": "what was never given a value and decides an address, a branch or what the host gets",
 }
 
 
@@ -95,6 +96,8 @@ def command(
 
     memory: accesses to what no allocation holds, or to what was freed. waits: registers used while the load
     that fills them is under way. races: waves of a block that touch the same LDS without a barrier between.
+    uninitialised: registers, LDS, scratch and device memory that were never given a value, where they decide
+    an address, a branch or what the host gets.
 
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on

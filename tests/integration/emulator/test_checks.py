@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
-_ALL = "memory,waits,races"
+_ALL = "memory,waits,races,uninitialised"
 # By the name of the case: the kind of finding, and what it says.
 _FAULTS = {
     "write past end": (
@@ -52,6 +52,44 @@ _FAULTS = {
     "sum without barrier": ("races", "changes byte 0 of LDS", "read without a barrier between"),
 }
 
+# The same where nobody gave a value: what it decides. The other place is where it came from.
+_OUTPUT = "of which not all were given a value, and the host copies them"
+_BRANCH = "decides a branch by what was never given a value"
+_LANES = "decides which lanes go on by what was never given a value"
+_UNINITIALISED = {
+    "lds decides output": ("lane 0 writes 4 bytes", _OUTPUT),
+    "one lane of lds": ("lane 31 writes 4 bytes", _OUTPUT),
+    "lds decides how often": (_BRANCH,),
+    "half of lds": (_OUTPUT,),
+    "memory decides output": (_OUTPUT,),
+    "float decides output": (_OUTPUT,),
+    "memory is copied on": (_OUTPUT,),
+    "memory decides where to write": ("writes 4 bytes at an address that was never given a value",),
+    "memory decides where to read": ("reads 4 bytes at an address that was never given a value",),
+    "memory decides a branch": (_LANES,),
+    "memory decides a branch of the wave": (_BRANCH,),
+    "both conditions": (_LANES,),
+    "compared with one number": (_OUTPUT,),
+    "maximum": (_OUTPUT,),
+    "one bit": (_OUTPUT,),
+    "own array": ("lane 15 writes", _OUTPUT),
+    "register": (_OUTPUT,),
+    "scalar register": (_OUTPUT,),
+    "scalar register decides": (_BRANCH,),
+    "high half": (_OUTPUT,),
+    "first lane": (_OUTPUT,),
+    "other lane": ("lane 15 writes", _OUTPUT),
+    "sum of one too many": (_OUTPUT,),
+    "counter": ("lane 0 writes", _OUTPUT),
+    "copied to the device and used": ("writes 4 bytes at an address that was never given a value",),
+    "to memory of the host": ("of which not all were given a value, to memory of the host",),
+    "tail of four": ("lane 8 writes", _OUTPUT),
+    "product of halves": (_OUTPUT,),
+    "through a function": (_OUTPUT,),
+    "rest of a fill": ("lane 25 writes", _OUTPUT),
+    "rest of rows": ("lane 3 writes", _OUTPUT),
+}
+
 
 @pytest.fixture(scope="module")
 def program(compile_program):
@@ -59,8 +97,18 @@ def program(compile_program):
 
 
 @pytest.fixture(scope="module")
+def values(compile_program):
+    return compile_program("checked_values")
+
+
+@pytest.fixture(scope="module")
 def program_gfx1201(compile_program):
     return compile_program("checked_kernels", arch="gfx1201")
+
+
+@pytest.fixture(scope="module")
+def values_gfx1201(compile_program):
+    return compile_program("checked_values", arch="gfx1201")
 
 
 @pytest.fixture
@@ -91,18 +139,36 @@ def test_a_fault_is_found_where_it_is(found, program, case):
         assert any(Path(frame["file"]).name == "checked_kernels" for frame in one["called_from"])
 
 
-def test_kernels_without_a_fault_have_none(found, program, emulate):
-    clean = [name for name in emulate(program).stdout.splitlines() if name.startswith("clean: ")]
-    assert len(clean) >= 27
-    assert {name: found(program, name) for name in clean} == {name: [] for name in clean}
+@pytest.mark.parametrize("case", _UNINITIALISED)
+def test_what_nobody_gave_is_followed_to_what_it_decides(found, values, case):
+    findings = found(values, case)
+    assert {one["kind"] for one in findings} == {"uninitialised"}
+    assert all(any(text in one["what"] for one in findings) for text in _UNINITIALISED[case]), findings
+    assert all(one["at"]["text"] for one in findings)
+    assert case == "counter" or all(one["other"]["text"] for one in findings)
 
 
-def test_what_was_not_asked_for_is_not_looked_for(found, program):
+def test_kernels_without_a_fault_have_none(found, program, values, emulate):
+    clean = [
+        (one, name)
+        for one in (program, values)
+        for name in emulate(one).stdout.splitlines()
+        if name.startswith("clean: ")
+    ]
+    assert len(clean) >= 58
+    assert {case: found(*case) for case in clean} == {case: [] for case in clean}
+
+
+def test_what_was_not_asked_for_is_not_looked_for(found, program, values):
     assert found(program, "load without wait", kinds="memory,races") == []
     assert found(program, "read without barrier", kinds="memory,waits") == []
+    assert found(values, "lds decides output", kinds="memory,waits,races") == []
 
 
-def test_rdna4_counts_in_its_own_way(found, program_gfx1201, emulate):
-    names = emulate(program_gfx1201, arch="gfx1201").stdout.splitlines()
-    kinds = {name: {one["kind"] for one in found(program_gfx1201, name, arch="gfx1201")} for name in names}
-    assert kinds == {name: {_FAULTS[name][0]} if name in _FAULTS else set() for name in names}
+def test_rdna4_is_looked_at_in_its_own_way(found, program_gfx1201, values_gfx1201, emulate):
+    wanted = {name: {said[0]} for name, said in _FAULTS.items()}
+    wanted |= {name: {"uninitialised"} for name in _UNINITIALISED}
+    for program in (program_gfx1201, values_gfx1201):
+        names = emulate(program, arch="gfx1201").stdout.splitlines()
+        kinds = {name: {one["kind"] for one in found(program, name, arch="gfx1201")} for name in names}
+        assert kinds == {name: wanted.get(name, set()) for name in names}

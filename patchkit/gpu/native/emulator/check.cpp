@@ -10,19 +10,36 @@
 namespace patchkit::gpu {
 
 std::string register_set::first_of_both(const register_set & other) const {
-    const words both = bits & other.bits;
+    const words both = all() & other.all();
     for (int n = 0; n < 1024; ++n) {
         if (((both[n / 64] >> (n % 64)) & 1) == 0) {
             continue;
         }
         if (n >= 2 * most_vgprs) {
-            const int s = n - 2 * most_vgprs;
+            const int s = n / 2 - most_vgprs;
             return s == slot::vcc ? "vcc_lo" : s == slot::vcc + 1 ? "vcc_hi" : s == slot::m0 ? "m0"
                    : s == slot::exec ? "exec_lo" : "s" + std::to_string(s);
         }
         return "v" + std::to_string(n / 2) + (n % 2 == 1 ? ".h" : "");
     }
     return "a register";
+}
+
+void register_set::renew_hints() {
+    u64 even = 0, odd = 0; // words of registers 0 to 31 modulo 64, and of the others
+    for (int word = 0; word < 16; word += 2) {
+        even |= whole_registers(bits[word]);
+        odd |= whole_registers(bits[word + 1]);
+    }
+    // Every second bit, next to each other.
+    const auto packed = [](u64 word) {
+        for (int by = 1; by < 32; by *= 2) {
+            const u64 kept = ~u64(0) / ((u64(1) << (2 * by)) + 1); // groups of 2 * by bits, every second one
+            word = (word | word >> by) & kept;
+        }
+        return word;
+    };
+    hint = packed(even) | packed(odd) << 32;
 }
 
 namespace {
@@ -32,6 +49,9 @@ enum class part : u8 { whole, low, high };
 void add_registers(register_set & to, const registers & r, part meant) {
     for (int n = r.first; n < r.first + r.count; ++n) {
         if (!r.is_vector) {
+            if (r.first == slot::null) { // written in pairs, and M0 lies behind it
+                return;
+            }
             if (n < slot::null || n == slot::m0 || n == slot::exec) {
                 to.add_slot(n);
             }
@@ -120,15 +140,26 @@ void add_memory_facts(facts & to, const statement & s, const std::string & name)
         }
     }
     // Loads into a half leave the other alone.
+    const bool is_high = holds(name, "d16_hi");
     const part meant = holds(name, "d16_hi") ? part::high : holds(name, "d16") || to.size == 2 || to.size == 1 ? part::low
                                                                                                         : part::whole;
     const bool fills_half = holds(name, "d16");
+    to.filled = fills_half && gives ? 2 : 0;
+    to.shift = is_high ? 16 : 0;
+    to.is_signed = holds(name, "_i8") || holds(name, "_i16");
+    to.is_exchange = holds(name, "xchg") || holds(name, "_swap_");
+    to.is_lanewise = false;
+    const size_t address = gives ? 1 : 0;
+    const bool has_data = to.is_store || name.starts_with("ds_");
     for (size_t n = 0; n < o.size(); ++n) {
         if (n == 0 && gives) {
             add_operand(to.writes, o[n], fills_half ? meant : part::whole);
-        } else {
-            const bool is_data = holds(name, "_store_") && n == 1;
-            add_operand(to.reads, o[n], is_data ? meant : part::whole);
+            continue;
+        }
+        const bool is_data = has_data && (name.starts_with("ds_") ? n > address : n == address + 1);
+        add_operand(to.reads, o[n], is_data && holds(name, "_store_") ? meant : part::whole);
+        if (!is_data) {
+            add_operand(to.address, o[n]);
         }
     }
 }
@@ -148,6 +179,25 @@ void add_computation_facts(facts & to, const statement & s, const std::string & 
     if ((d.traits & trait::reads_vcc) != 0 || name.starts_with("s_cbranch_vcc")) {
         to.reads.add_slot(slot::vcc);
     }
+    if (name == "v_swap_b32") {
+        add_operand(to.writes, o[1]);
+    }
+    const auto is_any_of = [&](std::initializer_list<std::string_view> fronts) {
+        return std::any_of(fronts.begin(), fronts.end(), [&](std::string_view front) { return name.starts_with(front); });
+    };
+    to.is_scalar = name.starts_with("s_");
+    to.is_branch = is_any_of({"s_cbranch_scc", "s_cbranch_vcc"});
+    to.is_jump = is_any_of({"s_setpc", "s_swappc"});
+    to.is_given = to.is_jump || is_any_of({"s_getpc", "s_getreg", "s_sendmsg", "s_memtime", "s_memrealtime"});
+    to.is_moved = is_any_of({"v_movrel"});
+    const bool has_dpp = std::any_of(s.modifiers.begin(), s.modifiers.end(),
+                                     [](const auto & m) { return is_lane_pattern(m.first); });
+    const bool crosses = has_dpp || is_any_of({"v_read", "v_write", "v_perml", "v_wmma", "v_swmmac", "v_movrel"});
+    const auto is_16 = [](format f) { return f == format::b16 || f == format::f16 || f == format::bf16; };
+    const bool keeps = crosses || std::any_of(d.to.begin(), d.to.end(), is_16) || name == "v_swap_b32" ||
+                       is_any_of({"s_cmov", "s_bitset"});
+    to.is_lanewise = !to.is_scalar && !crosses;
+    to.is_whole = !keeps;
 }
 
 // SIMM16 of a scalar instruction without operands.
@@ -192,6 +242,7 @@ bool is_in_order(u8 queues) { return queues == queue::vector_load || queues == q
 facts facts_of(const std::vector<statement> & parts, const std::vector<std::string> & names, const std::byte * code,
                bool is_rdna4) {
     facts result;
+    // Of a dual instruction both parts compute alike; what one of them does counts for both.
     for (size_t n = 0; n < parts.size(); ++n) {
         const definition * d = find_definition(names[n]);
         if (d == nullptr) {
@@ -245,6 +296,7 @@ void refresh(wave_checks & c) {
     for (const pending_load & one : c.queue) {
         c.pending.join(one.to);
     }
+    c.renew_hints();
 }
 
 void wait_for(wave_checks & c, const wait & wanted) {
@@ -302,6 +354,7 @@ void begin(const instruction * i, const wave & w, wave_checks & c, const facts &
     const bool is_in_lds = (queues & queue::lds) != 0 && f.where != space::none;
     c.queue.push_back({f.writes, queues, f.is_store, is_in_lds, i->number});
     c.pending.join(f.writes);
+    c.hints |= f.writes.hints();
 }
 
 // ---- Memory
@@ -644,15 +697,31 @@ const facts & facts_at(const instruction * i) { return *static_cast<const facts 
 
 // ---- The steps
 
-void check_use(const instruction * i, wave & w) {
+void check_pending(const instruction * i, wave & w) {
     const register_set & pending = w.checks->pending;
     if ((pending.hints() & u64(i->immediate)) != 0 && pending.meets(facts_at(i).touched)) [[unlikely]] {
         use_of_pending(i, w, facts_at(i));
     }
 }
 
+// Registers with unknown bits, or SCC is one.
+bool may_be_unknown(const wave_checks & c, const facts & f) {
+    return c.wanted.uninitialised && (c.unknown.scc || c.unknown.registers.meets(f.touched));
+}
+
 void check_registers(const instruction * i, wave & w) {
-    check_use(i, w);
+    if ((w.checks->hints & u64(i->immediate)) != 0) [[unlikely]] {
+        check_pending(i, w);
+        if (may_be_unknown(*w.checks, facts_at(i))) {
+            follow_computation(i, w, facts_at(i));
+        }
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_branch(const instruction * i, wave & w) {
+    check_pending(i, w);
+    follow_branch(i, w, facts_at(i));
     PATCHKIT_NEXT(i, w);
 }
 
@@ -660,7 +729,7 @@ void check_access(const instruction * i, wave & w) {
     const facts & f = facts_at(i);
     wave_checks & c = *w.checks;
     if (c.wanted.waits) {
-        check_use(i, w);
+        check_pending(i, w);
         begin(i, w, c, f);
     }
     u32 bad = 0;
@@ -669,6 +738,9 @@ void check_access(const instruction * i, wave & w) {
             const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
             if (!remembered_range(i, w).holds(place, f.size) && !look_for_range(i, w, place, f.size)) {
                 report_memory(i, w, goes_to(f, -1) + "at " + hex(place) + ", " + describe(w, place, f.size));
+                if (c.wanted.uninitialised) {
+                    follow_access(i, w, f, ~0u);
+                }
                 [[clang::musttail]] return i[3].run(i + 3, w); // what it would load into keeps what it has
             }
         } else {
@@ -677,6 +749,13 @@ void check_access(const instruction * i, wave & w) {
     }
     if (c.wanted.races) {
         trace(i, w, f, w.exec() & ~bad);
+    }
+    if (c.wanted.uninitialised) {
+        if (f.where != space::none) {
+            follow_access(i, w, f, bad);
+        } else if (may_be_unknown(c, f)) {
+            follow_computation(i, w, f);
+        }
     }
     w.scalar[slot::saved_exec] = w.exec();
     w.scalar[slot::exec] &= ~bad;
@@ -723,6 +802,9 @@ handler check_before(const facts & known, const checks & wanted) {
     if (known.where != space::none || (known.queues != 0 && wanted.waits)) {
         return check_access;
     }
+    if (known.is_branch && wanted.uninitialised) {
+        return check_branch;
+    }
     if (known.waits[0].queues != 0 || known.waits[1].queues != 0) {
         return wanted.waits ? check_wait : nullptr;
     }
@@ -732,7 +814,8 @@ handler check_before(const facts & known, const checks & wanted) {
     if (known.is_fence) {
         return wanted.races ? check_fence : nullptr;
     }
-    return wanted.waits && !known.touched.is_empty() ? check_registers : nullptr;
+    const bool looks_at_registers = wanted.waits || wanted.uninitialised;
+    return looks_at_registers && !known.touched.is_empty() ? check_registers : nullptr;
 }
 
 i64 at_hand(const facts & known) {
@@ -763,11 +846,13 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted) {
     pass_barrier();
     const size_t dwords = (lds_bytes + 3) / 4;
     for_each_trace(lds, [&](std::vector<u32> & one, size_t per_dword) { one.resize(per_dword * dwords); });
+    lds_known.assign(wanted.uninitialised ? lds_bytes : 0, std::byte(0));
     waves.resize(wave_count);
     for (wave_checks & one : waves) {
         one.pending = {};
         one.queue.clear();
         one.wanted = wanted;
+        one.renew_hints();
     }
 }
 

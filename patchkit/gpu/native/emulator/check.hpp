@@ -11,22 +11,40 @@
 
 namespace patchkit::gpu {
 
-// Halves of VGPRs and whole scalar slots.
+// Halves of VGPRs and whole scalar slots, two bits each; of a slot the first counts.
 class register_set {
   public:
     void add_half(int vgpr, bool is_high) { add(2 * vgpr + int(is_high)); }
-    void add_slot(int n) { add(2 * most_vgprs + n); }
+    void add_slot(int n) { add(2 * (most_vgprs + n)); }
+    void add_vgpr(int n) {
+        add_half(n, false);
+        add_half(n, true);
+    }
+    void remove_vgpr(int n) { bits[n / 32] &= ~(u64(3) << (2 * n % 64)); }
+    void remove_slot(int n) { bits[most_vgprs / 32 + n / 32] &= ~(u64(3) << (2 * n % 64)); }
+    register_set both(const register_set & other) const {
+        register_set result;
+        result.set(all() & other.all());
+        return result;
+    }
+
+    template <class F> void each_vgpr(F use) const { each(0, most_vgprs / 32, use); }
+    template <class F> void each_slot(F use) const { each(most_vgprs / 32, 16, use); }
+
     bool meets(const register_set & other) const {
-        return (hint & other.hint) != 0 && __builtin_reduce_or(bits & other.bits) != 0;
+        return (hint & other.hint) != 0 && __builtin_reduce_or(all() & other.all()) != 0;
     }
     bool is_empty() const { return hint == 0; }
 
     // A bit for several registers each: sets without a common bit have no register in common.
     u64 hints() const { return hint; }
     void join(const register_set & other) {
-        bits |= other.bits;
+        set(all() | other.all());
         hint |= other.hint;
     }
+
+    // After registers were taken out.
+    void renew_hints();
 
     // As the assembler writes the first one that both have: v3, v3.h, s7.
     std::string first_of_both(const register_set & other) const;
@@ -34,8 +52,25 @@ class register_set {
   private:
     static constexpr int most_vgprs = 256;
     using words = u64 __attribute__((ext_vector_type(16)));
-    words bits = 0;
+    alignas(64) u64 bits[16]{}; // an array: single words of a vector are slow to get at
     u64 hint = 0;
+
+    words all() const {
+        words result;
+        std::memcpy(&result, bits, sizeof(result));
+        return result;
+    }
+    void set(const words & to) { std::memcpy(bits, &to, sizeof(to)); }
+
+    template <class F> void each(int first, int end, F use) const {
+        for (int word = first; word < end; ++word) {
+            for (u64 left = whole_registers(bits[word]); left != 0; left &= left - 1) {
+                use(32 * (word - first) + std::countr_zero(left) / 2);
+            }
+        }
+    }
+    // A bit at the even places for each register of which any half is there.
+    static u64 whole_registers(u64 word) { return (word | word >> 1) & 0x5555555555555555; }
 
     void add(int n) {
         bits[n / 64] |= u64(1) << (n % 64);
@@ -60,6 +95,7 @@ enum class space : u8 { none, global, flat, lds, scratch, scalar };
 // What the check of an instruction knows of it.
 struct facts {
     register_set reads, writes, touched; // touched: either
+    register_set address; // of those that it reads, what says where in memory
     space where    = space::none;
     bool is_store  = false;
     bool is_atomic = false;
@@ -71,6 +107,20 @@ struct facts {
     std::array<wait, 2> waits{};
     bool is_barrier = false;
     bool is_fence = false; // makes caches invalid: what was seen before comes before what follows
+
+    // For what follows values that nobody gave, see uninitialised.cpp.
+    bool is_scalar   = false;
+    bool is_branch   = false; // by SCC or VCC
+    bool is_jump     = false; // to an address in registers
+    bool is_given    = false; // its result is known whatever it reads
+    bool is_lanewise = false; // a lane's result depends on the same lane of its sources
+    bool is_whole    = false; // writes whole registers, of the active lanes
+    bool is_moved    = false; // which registers it touches stands in M0
+    bool is_exchange = false; // an atomic that puts its data there, whatever was there
+    int filled       = 0;     // bytes of a register that a load changes, from bit `shift` up; 0: all of them
+    int shift        = 0;
+    bool is_signed   = false;
+    const instruction * alone = nullptr; // the instruction's steps once more, with an end behind them
 };
 
 // What one wave has under way.
@@ -82,13 +132,32 @@ struct pending_load {
     u32 number;     // of the instruction
 };
 
+// Of registers, scratch and LDS: which bits nobody gave a value. In memory it is the other way round: bits that have
+// one, so that new pages of zeros mean what they should.
+struct unknown_bits {
+    register_set registers; // with any such bit
+    std::vector<u32x> vgprs;
+    std::array<u32, slot::count> scalars{};
+    bool scc = false;
+    // The instruction that they came from: the load from memory, or who first used a register.
+    std::vector<u32> vgprs_from;
+    std::array<u32, slot::count> scalars_from{};
+    u32 scc_from = 0;
+    std::vector<u32x> scratch_known; // [dword]
+};
+
 struct wave_checks {
+    // Bits of registers that are worth a look: with a load under way or unknown bits.
+    u64 hints = 0;
+    unknown_bits unknown;
     register_set pending; // the registers of all that follow
     std::vector<pending_load> queue; // in the order in which they began
     // Waves, one bit each: those of which this one saw what an atomic of it wrote in this epoch, and those whose work
     // is known to come before what this wave does now, because a fence followed.
     u32 seen = 0, met = 0;
     checks wanted;
+
+    void renew_hints() { hints = unknown.scc ? ~u64(0) : pending.hints() | unknown.registers.hints(); }
 };
 
 // Who touched LDS last: epoch << 10 | wave << 4 | bytes. `readers` has a bit for each wave that read in the epoch of
@@ -109,12 +178,16 @@ struct block_checks {
     u32 epoch = 1; // barriers that the block passed
     u32 last_odd = 0; // epoch with an atomic in LDS, a load that acquires, or dwords that waves have parts of
     lds_traces lds;
+    std::vector<std::byte> lds_known; // bits that have a value
     std::vector<wave_checks> waves;
 
     // A new block, with nothing known.
     void begin(u32 lds_bytes, u32 wave_count, const checks & wanted);
     void pass_barrier();
 };
+
+// Whether a modifier says which lanes a source comes from (DPP).
+bool is_lane_pattern(const std::string & modifier);
 
 // The facts of a line of the disassembler's, by its statements; `code` is where the instruction lies and
 // `is_rdna4` says how it encodes waits.
@@ -129,11 +202,33 @@ handler check_before(const facts & known, const checks & wanted);
 i64 at_hand(const facts & known);
 handler check_behind(const facts & known, const checks & wanted);
 
+// ---- Values that nobody gave (uninitialised.cpp)
+
+// What a wave begins without: of so many VGPRs all but the first, and scalar registers behind so many. Only those that
+// its code touches are followed, any when that is null.
+register_set unknown_at_start(int vgprs, int scalars, const register_set * touched);
+
+void begin_unknown(wave & w, int vgprs, const register_set & at_start);
+
+// The instruction behind the check computes: what its results do not have a value for.
+void follow_computation(const instruction * i, wave & w, const facts & f);
+
+// The same of one that goes to memory, but for the lanes (one bit each) whose access is left out.
+void follow_access(const instruction * i, wave & w, const facts & f, u32 left_out);
+
+void follow_branch(const instruction * i, wave & w, const facts & f);
+
 // ---- What checks ask of the machine.
 
 // Says that instruction i did this; `other` is the number of the instruction that it conflicts with. Counted once
 // per place.
 void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other = nullptr);
+
+// The same for what is a finding only if the host gets to see it: the number to ask for it by, see memory_range.
+u32 hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other);
+
+// A wave of this worker's to try instructions with.
+wave & spare_wave(wave & w);
 
 std::string describe(const wave & w, u64 address, u32 size);
 block_checks & checks_of(const wave & w);

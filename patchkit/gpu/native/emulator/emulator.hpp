@@ -25,6 +25,10 @@ struct kernel_fault : std::runtime_error {
 struct memory_range {
     uintptr_t begin = 0;
     uintptr_t end   = 0;
+    // When values are followed: a byte for each, with the bits that were given a value; null where all count as given.
+    std::byte * known = nullptr;
+    // Besides it, for each dword: what wrote there without a value, by which `reveal` knows it; 0 when nothing did.
+    uint32_t * left_by = nullptr;
 
     bool holds(uintptr_t address, uint64_t size) const {
         return end - begin >= size && address - begin <= end - begin - size;
@@ -54,8 +58,9 @@ struct checks {
     bool memory = false;
     bool waits  = false; // registers used while what fills them is under way
     bool races  = false; // waves that touch the same LDS without a barrier between them
+    bool uninitialised = false; // what nobody gave a value decides an address, a branch or what the host gets
 
-    bool any() const { return memory || waits || races; }
+    bool any() const { return memory || waits || races || uninitialised; }
 };
 
 struct configuration {
@@ -111,7 +116,7 @@ struct code_place {
 
 // What a check found, the first time at this place.
 struct finding {
-    std::string kind;   // "memory", "waits", "races"
+    std::string kind;   // "memory", "waits", "races", "uninitialised"
     std::string what;   // in words, with lane and address where there is one
     std::string kernel; // that was launched
     code_place at;
@@ -147,6 +152,9 @@ class emulator {
 
     // In the order in which they were first found.
     virtual std::vector<finding> findings() = 0;
+
+    // The host gets what this wrote (memory_range::left_by); `where` says how, behind what is known of it.
+    virtual void reveal(uint32_t left_by, const std::string & where) = 0;
 };
 
 using make_emulator = emulator * (*)(const configuration &, memory_map &);

@@ -78,6 +78,7 @@ struct job {
     const launch * wanted;
     library * code;
     const instruction * entry;
+    const register_set * touched; // see program; null: any
     u64 blocks;
     u32 waves;      // of a block
     u32 threads;    // of a block
@@ -124,6 +125,8 @@ class worker {
     const bool counts;
     job * current = nullptr;
     std::array<memory_range, 1024> ranges{};
+    std::unique_ptr<std::byte, decltype(&std::free)> spare{nullptr, &std::free};
+    std::optional<register_set> unknown; // at the start of each wave of the current job
     std::map<library *, std::vector<i64>> marks;
 
     // Null when nobody wants counts.
@@ -143,7 +146,7 @@ class worker {
 
     std::unique_ptr<block> start(job & on, u64 number);
     bool advance(block & b); // whether it has ended
-    void set_up(const job & on, const block & b, wave & w, u32 number) const;
+    void set_up(const job & on, const block & b, wave & w, u32 number);
 };
 
 namespace {
@@ -253,6 +256,7 @@ struct machine final : emulator {
         on.wanted = &wanted;
         on.code = &code;
         on.entry = entry.steps;
+        on.touched = entry.touched.get();
         on.blocks = u64(wanted.grid.x) * wanted.grid.y * wanted.grid.z;
         on.threads = wanted.block.x * wanted.block.y * wanted.block.z;
         on.waves = (on.threads + lanes - 1) / lanes;
@@ -366,21 +370,41 @@ struct machine final : emulator {
 
     void add_finding(const instruction * i, const wave & w, const char * kind, const std::string & what,
                      const u32 * other) {
-        const job & on = *w.on->current;
-        const key_of_finding key{on.code, kind, i->number, other == nullptr ? ~0u : *other};
         const std::lock_guard<std::mutex> guard(of_findings);
-        const auto [place, is_new] = places_of_findings.emplace(key, found.size());
+        const auto [place, is_new] = places_of_findings.emplace(key_of(i, w, kind, other), found.size());
         if (!is_new) {
             found[place->second].times += 1;
             return;
         }
-        finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
-                     on.wanted->called_from};
-        if (other != nullptr) {
-            made.other = place_of_number(on, *other);
+        add(made_finding(i, w, kind, what, other));
+    }
+
+    u32 hold_back(const instruction * i, const wave & w, const char * kind, const std::string & what,
+                  const u32 * other) {
+        const std::lock_guard<std::mutex> guard(of_findings);
+        const auto [place, is_new] = places_of_held.emplace(key_of(i, w, kind, other), held.size());
+        if (is_new) {
+            held.push_back({made_finding(i, w, kind, what, other), false, 0});
+        } else {
+            held[place->second].what.times += 1;
         }
-        memory.found(made);
-        found.push_back(std::move(made));
+        return u32(place->second + 1);
+    }
+
+    void reveal(u32 number, const std::string & where) override {
+        const std::lock_guard<std::mutex> guard(of_findings);
+        if (number == 0 || number > held.size()) {
+            return;
+        }
+        held_finding & one = held[number - 1];
+        if (!one.is_revealed) {
+            one.is_revealed = true;
+            one.place = found.size();
+            finding made = one.what;
+            made.what += where;
+            add(std::move(made));
+        }
+        found[one.place].times = one.what.times;
     }
 
     std::string position(const instruction * i, const wave & w) {
@@ -404,9 +428,36 @@ struct machine final : emulator {
 
     // Code, kind, number of the instruction and of the other one.
     using key_of_finding = std::tuple<library *, std::string, u32, u32>;
+    struct held_finding {
+        finding what;
+        bool is_revealed;
+        size_t place; // among those that were found
+    };
     std::mutex of_findings; // what follows
     std::vector<finding> found;
     std::map<key_of_finding, size_t> places_of_findings;
+    std::vector<held_finding> held;
+    std::map<key_of_finding, size_t> places_of_held;
+
+    static key_of_finding key_of(const instruction * i, const wave & w, const char * kind, const u32 * other) {
+        return {w.on->current->code, kind, i->number, other == nullptr ? ~0u : *other};
+    }
+
+    static finding made_finding(const instruction * i, const wave & w, const char * kind, const std::string & what,
+                                const u32 * other) {
+        const job & on = *w.on->current;
+        finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
+                     on.wanted->called_from};
+        if (other != nullptr) {
+            made.other = place_of_number(on, *other);
+        }
+        return made;
+    }
+
+    void add(finding made) {
+        memory.found(made);
+        found.push_back(std::move(made));
+    }
 
     static code_place place_of_number(const job & on, u32 number) {
         const program * p = on.code->program_with(number);
@@ -506,7 +557,7 @@ struct machine final : emulator {
 
 } // namespace
 
-void worker::set_up(const job & on, const block & b, wave & w, u32 number) const {
+void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     const kernel_code & kernel = *on.wanted->kernel;
     w.next = on.entry;
     w.state = standing::running;
@@ -514,12 +565,12 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) const
     w.patience = patience;
     w.entered = on.entry->number;
     w.executed = 0;
-    w.marks = const_cast<worker *>(this)->marks_of(*on.code);
+    w.marks = marks_of(*on.code);
     w.lds = b.lds;
     w.lds_size = on.lds;
     w.scratch_size = on.scratch;
     w.owner = const_cast<block *>(&b);
-    w.on = const_cast<worker *>(this);
+    w.on = this;
     w.number = number;
     w.checks = owner.settings.looks_for.any() ? &w.owner->checked.waves[number] : nullptr;
     std::memset(w.scalar, never_written, sizeof(w.scalar));
@@ -583,6 +634,12 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) const
     }
     w.vgpr(0) = ids;
     w.scalar[slot::exec] = active;
+    if (owner.settings.looks_for.uninitialised) {
+        if (!unknown) {
+            unknown = unknown_at_start(int(on.vgprs), next, on.touched);
+        }
+        begin_unknown(w, int(on.vgprs), *unknown);
+    }
 }
 
 std::unique_ptr<block> worker::start(job & on, u64 number) {
@@ -659,6 +716,7 @@ void worker::work(job & on) {
     current = &on;
     ranges.fill({}); // host code may have freed what was remembered
     idle.clear();
+    unknown.reset();
     std::deque<std::unique_ptr<block>> aside;
     constexpr size_t most_aside = 4096;
     std::unique_ptr<block> b;
@@ -806,6 +864,22 @@ std::string describe(const wave & w, u64 address, u32 size) {
                std::to_string(arguments.end - arguments.begin);
     }
     return w.on->owner.memory.describe(address, size);
+}
+
+u32 hold_back(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
+    return w.on->owner.hold_back(i, w, kind, what, other);
+}
+
+wave & spare_wave(wave & w) {
+    auto & spare = w.on->spare;
+    if (spare == nullptr) {
+        constexpr size_t most_vgprs = 257; // and the one of dual instructions
+        spare.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(sizeof(wave) + most_vgprs * sizeof(u32x), 128))));
+        if (spare == nullptr) {
+            throw kernel_fault("no memory to try instructions with");
+        }
+    }
+    return *reinterpret_cast<wave *>(spare.get());
 }
 
 block_checks & checks_of(const wave & w) { return w.owner->checked; }

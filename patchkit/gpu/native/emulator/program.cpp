@@ -229,10 +229,14 @@ int dpp_source(int lane, const std::string & name, const std::string & value) {
     throw not_understood{"the lane pattern " + name + " is not emulated"};
 }
 
-bool is_dpp(const std::string & modifier) {
+} // namespace
+
+bool is_lane_pattern(const std::string & modifier) {
     return modifier == "dpp8" || modifier == "quad_perm" || modifier.starts_with("row_sh") ||
            modifier.starts_with("row_ro") || modifier.ends_with("mirror") || modifier == "row_xmask";
 }
+
+namespace {
 
 void fetch_by_pattern(const instruction * i, wave & w) {
     const auto & pattern = *static_cast<const lane_pattern *>(i->extra);
@@ -268,6 +272,9 @@ struct reason {
 
 void refuse(const instruction * i, wave & w) { fault(i, w, static_cast<const reason *>(i->extra)->text); }
 
+// Behind an instruction that is run by itself.
+void stop(const instruction *, wave &) {}
+
 void run_off(const instruction * i, wave & w) { fault(i, w, "the code ends here without s_endpgm or a jump"); }
 
 // ---- One function
@@ -302,6 +309,14 @@ class decoder {
         to.offsets.push_back(u32(to.end - to.begin));
         to.entries.push_back(u32(steps.size()));
         add(run_off);
+        if (wanted.uninitialised && !touches_any) {
+            to.touched = std::make_shared<const register_set>(touched);
+        }
+        for (const auto & [of, copied] : alone) {
+            alone_at.emplace_back(of, steps.size());
+            steps.insert(steps.end(), copied.begin(), copied.end());
+            add(stop);
+        }
         finish();
     }
 
@@ -319,6 +334,11 @@ class decoder {
     std::vector<u64> constants;
     std::unordered_map<u64, i32> constant_places;
     std::vector<std::pair<size_t, const std::byte *>> jumps; // step, target
+    // Instructions that are also run by themselves (facts::alone), and where that is.
+    std::vector<std::pair<facts *, std::vector<instruction>>> alone;
+    std::vector<std::pair<facts *, size_t>> alone_at;
+    register_set touched;
+    bool touches_any = false; // it calls functions, or M0 says which register is meant
 
     // Things that live as long as the process: a few bytes per odd instruction.
     template <class T> static const T * kept(T value) { return new T(std::move(value)); }
@@ -463,14 +483,21 @@ class decoder {
         }
         facts known = facts_of(parts, names, here, is_rdna4);
         known.acquires = known.where != space::none && !known.is_store && is_followed_by_invalidation();
+        touched.join(known.touched);
+        touches_any |= known.is_jump || known.is_moved;
         const handler before = check_before(known, wanted), behind = check_behind(known, wanted);
-        const facts * kept_facts = before == nullptr ? nullptr : kept(known);
+        facts * kept_facts = before == nullptr ? nullptr : new facts(known); // kept, as above
         if (before != nullptr) {
             instruction & made = add(before);
             made.extra = kept_facts;
             made.immediate = at_hand(known);
         }
+        const size_t first = steps.size();
         add_line(parts);
+        const bool computes = kept_facts != nullptr && known.where == space::none && !known.touched.is_empty();
+        if (wanted.uninitialised && computes && !known.is_given && !known.is_branch) {
+            alone.emplace_back(kept_facts, std::vector(steps.begin() + i64(first), steps.end()));
+        }
         if (behind != nullptr) {
             add(behind).extra = kept_facts;
         }
@@ -613,7 +640,7 @@ class decoder {
 
     void add_computation(const statement & s, const std::string & name, const definition & d) {
         const auto dpp = std::find_if(s.modifiers.begin(), s.modifiers.end(),
-                                      [](const auto & m) { return is_dpp(m.first); });
+                                      [](const auto & m) { return is_lane_pattern(m.first); });
         const bool has_dpp = dpp != s.modifiers.end();
         if (has_dpp) {
             add(fetch_by_pattern).extra = kept(pattern_of(s, *dpp));
@@ -819,6 +846,9 @@ class decoder {
                 }
             }
             new (to.steps + n) instruction(steps[n]);
+        }
+        for (const auto & [of, step] : alone_at) {
+            of->alone = to.steps + step;
         }
         for (const auto & [step, target] : jumps) {
             const auto found = std::lower_bound(to.offsets.begin(), to.offsets.end(), u32(target - to.begin));

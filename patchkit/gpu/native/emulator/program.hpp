@@ -14,6 +14,8 @@ namespace patchkit::gpu {
 
 // One function or kernel, ready to run. Its instructions are one after the other; an instruction that is run in
 // several steps (a dual one, one with DPP) has several entries of the same number.
+class register_set; // see check.hpp
+
 struct program {
     std::string name;
     const std::byte * begin;
@@ -24,6 +26,7 @@ struct program {
     std::unique_ptr<std::byte[]> memory; // constants, then steps
     instruction * steps = nullptr;
     size_t step_count   = 0;
+    std::shared_ptr<const register_set> touched; // by its instructions, when values are followed; null: any may be
 
     bool holds(const std::byte * address) const { return begin <= address && address < end; }
 };

@@ -2,6 +2,7 @@
 
 #include "emulation.hpp"
 #include "findings.hpp"
+#include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -50,15 +51,16 @@ int make_garbage() {
     return file;
 }
 
-void map_garbage(void * block, size_t size) {
+bool map_garbage(void * block, size_t size) {
     static const int file = make_garbage();
     if (file < 0 || size > most_garbage) {
-        return;
+        return false;
     }
     for (size_t at = 0; at < size; at += piece) {
         (void) mmap(static_cast<char *>(block) + at, std::min(piece, size - at), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0);
     }
+    return true;
 }
 
 // Where accesses are looked at, nothing lies near an allocation, and what was freed is not handed out again: an address
@@ -88,6 +90,7 @@ void * map_block(size_t size) {
 // With table_mutex held.
 void unmap_block(const allocation & of) {
     auto * const block = reinterpret_cast<void *>(of.begin);
+    free_known_bits(of.known, of.size);
     if (!is_checking()) {
         munmap(block, of.size);
     } else if (mmap(block, of.size, PROT_NONE, reserved | MAP_FIXED, -1, 0) != MAP_FAILED) {
@@ -201,9 +204,10 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
         return hipErrorOutOfMemory;
     }
     if (wants_garbage()) {
-        map_garbage(block, size);
+        (void) map_garbage(block, size);
     }
-    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags};
+    std::byte * const known = type == hipMemoryTypeDevice ? make_known_bits(size) : nullptr;
+    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags, known};
     generation.fetch_add(1, std::memory_order_release);
     used += size;
     *pointer = block;
@@ -224,6 +228,12 @@ hipError_t release(void * pointer, hipError_t unknown) {
     return hipSuccess;
 }
 
+void fill_pages(void * page, size_t size) {
+    if (!map_garbage(page, size)) {
+        std::memset(page, 0xff, size);
+    }
+}
+
 bool make_zero(void * page, size_t size) {
     if (!wants_garbage()) {
         return madvise(page, size, MADV_DONTNEED) == 0;
@@ -240,7 +250,7 @@ size_t memory_used() {
 void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
-        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags};
+        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags, nullptr};
         generation.fetch_add(1, std::memory_order_release);
     }
 }

@@ -21,6 +21,7 @@ struct allocation {
     hipMemoryType type = hipMemoryTypeDevice;
     owner whose        = owner::program;
     unsigned flags     = 0; // of hipHostMalloc and hipHostRegister
+    std::byte * known  = nullptr; // see known_bits.hpp
 
     bool holds(uintptr_t address, size_t bytes) const {
         return address >= begin && address - begin <= size && bytes <= size - (address - begin);
@@ -46,6 +47,9 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
 
 // Gives it back; `unknown` when nobody obtained it.
 hipError_t release(void * pointer, hipError_t unknown);
+
+// Makes whole pages all ones without writing them.
+void fill_pages(void * page, size_t size);
 
 // Makes whole pages of memory of the program zero without writing them. False when that does not work.
 bool make_zero(void * page, size_t size);

@@ -13,6 +13,7 @@
 
 #include "allocations.hpp"
 #include "emulation.hpp"
+#include "known_bits.hpp"
 #include "handles.hpp"
 #include "products.hpp"
 #include "recorder.hpp"
@@ -295,6 +296,13 @@ computed shape_of(const gemm & p, const types & given) {
                 "," + is("sums", sums)};
 }
 
+// Results have a value, whatever the factors have: what is computed here is not followed.
+void note_columns(const void * begin, size_t element, int64_t rows, int64_t columns, int64_t leading) {
+    for (int64_t n = 0; n < columns; ++n) {
+        patchkit::note_written(static_cast<const char *>(begin) + size_t(n * leading) * element, size_t(rows) * element);
+    }
+}
+
 void compute(const gemm & p, const patchkit::product & what) {
     const auto lying = [](const char * name, const operand & from, const patchkit::matrix & as, int64_t rows,
                           int64_t columns) {
@@ -317,6 +325,9 @@ void compute(const gemm & p, const patchkit::product & what) {
                              has_factors ? checked(p.call, b, i) : nullptr, const_cast<void *>(checked(p.call, c, i))});
         }
         patchkit::multiply(what, batch, patchkit::number_of_threads());
+        for (const patchkit::factors & one : batch) {
+            note_columns(one.c, patchkit::bytes_of(what.c.type), p.m, p.n, what.c.leading);
+        }
     }
 }
 

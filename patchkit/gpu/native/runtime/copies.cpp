@@ -4,6 +4,7 @@
 #include "allocations.hpp"
 #include "answers.hpp"
 #include "emulation.hpp"
+#include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -50,8 +51,10 @@ place place_of(const void * pointer) {
 
 void move_rows(const copy_shape & shape) {
     for (size_t row = 0; row < shape.height; ++row) {
-        std::memmove(static_cast<char *>(shape.to) + row * shape.to_pitch,
-                     static_cast<const char *>(shape.from) + row * shape.from_pitch, shape.width);
+        char * const to         = static_cast<char *>(shape.to) + row * shape.to_pitch;
+        const char * const from = static_cast<const char *>(shape.from) + row * shape.from_pitch;
+        std::memmove(to, from, shape.width);
+        patchkit::note_copied(to, from, shape.width);
     }
 }
 
@@ -169,7 +172,9 @@ void run_fill(const fill_shape & shape) {
         patchkit::fault("an asynchronous memset ran when its memory was gone");
     }
     for (size_t row = 0; row < shape.height; ++row) {
-        fill_row(static_cast<char *>(shape.to) + row * shape.pitch, shape);
+        char * const to = static_cast<char *>(shape.to) + row * shape.pitch;
+        fill_row(to, shape);
+        patchkit::note_written(to, shape.width());
     }
 }
 

@@ -5,6 +5,7 @@
 #include "blas.hpp"
 #include "findings.hpp"
 #include "host_calls.hpp"
+#include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -43,7 +44,7 @@ class kernel_memory : public gpu::memory_map {
         if (found.size == 0) {
             note_miss(address);
         }
-        return {found.begin, found.begin + found.size};
+        return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size)};
     }
 
     void serve_host_calls() override { patchkit::serve_host_calls(); }
@@ -242,6 +243,8 @@ void run_kernel(const gpu::launch & launch) {
         fault(part == nullptr ? error.what() : std::string(part) + "\n" + error.what());
     }
 }
+
+void reveal(uint32_t left_by, const std::string & where) { the_emulation().emulator->reveal(left_by, where); }
 
 uint64_t address_of_missing_heap() { return missing_heap().begin; }
 uint64_t address_of_missing_queue() { return missing_queue().begin; }

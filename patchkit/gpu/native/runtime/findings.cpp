@@ -80,7 +80,7 @@ gpu::checks read_checks() {
         const std::string_view word = rest.substr(0, comma);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
         bool * meant = word == "memory" ? &result.memory : word == "waits" ? &result.waits
-                       : word == "races" ? &result.races : nullptr;
+                       : word == "races" ? &result.races : word == "uninitialised" ? &result.uninitialised : nullptr;
         if (meant == nullptr) {
             misconfigured("PATCHKIT_EMULATOR_CHECK names what is not known: " + std::string(word));
         }

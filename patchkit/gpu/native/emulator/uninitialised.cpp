@@ -1,0 +1,727 @@
+// Values that nobody gave, from where they are read to where they decide something.
+//
+// Registers, LDS, scratch and device memory begin without a value. A bit without one may be read, moved and computed
+// with: compilers and people do so and mask it away. It is a finding when it decides an address, a branch, or what
+// the host gets.
+//
+// What a result owes to bits without a value is not derived from rules for each instruction: the instruction is run by
+// itself, on registers where these bits are one thing and then another, and the bits of its results that differ are the
+// ones without a value. What is masked away, multiplied by zero or not selected does not differ, so it is no finding
+// either. What happens to come out alike under all that is tried is missed.
+#include "check.hpp"
+
+#include "access.hpp"
+
+#include <algorithm>
+
+namespace patchkit::gpu {
+
+namespace {
+
+constexpr const char * kind = "uninitialised";
+constexpr u32 nowhere = ~0u; // no instruction: a register that was never written
+
+int vgpr_of(operand o) { return (o.offset() - offset_of_vgpr(0)) / i32(sizeof(u32x)); }
+int slot_of(operand o) { return (o.offset() - offset_of_scalar(0)) / 4; }
+
+// ---- What is known of registers
+
+void set_vgpr(wave_checks & c, int n, const u32x & unknown, u32 from) {
+    unknown_bits & v = c.unknown;
+    v.vgprs[size_t(n)] = unknown;
+    if (__builtin_reduce_or(unknown) == 0) {
+        v.registers.remove_vgpr(n);
+    } else {
+        v.registers.add_vgpr(n);
+        v.vgprs_from[size_t(n)] = from;
+    }
+}
+
+void set_slot(wave_checks & c, int n, u32 unknown, u32 from) {
+    unknown_bits & v = c.unknown;
+    v.scalars[size_t(n)] = unknown;
+    if (unknown == 0) {
+        v.registers.remove_slot(n);
+    } else {
+        v.registers.add_slot(n);
+        v.scalars_from[size_t(n)] = from;
+    }
+}
+
+void renew(wave_checks & c) {
+    c.unknown.registers.renew_hints();
+    c.renew_hints();
+}
+
+// The registers of these that have unknown bits in lanes that count, and where the first one's came from.
+struct sources {
+    bool any = false;
+    u32 from = nowhere;
+};
+
+sources unknown_in(const wave_checks & c, const register_set & these, u32 which) {
+    const unknown_bits & v = c.unknown;
+    const register_set both = v.registers.both(these);
+    sources result;
+    const auto add = [&](u32 from) {
+        result.from = result.any ? result.from : from;
+        result.any = true;
+    };
+    both.each_vgpr([&](int n) {
+        const u32x & unknown = v.vgprs[size_t(n)];
+        if (which == ~0u ? __builtin_reduce_or(unknown) != 0 : any((lane_mask(which) & as<i32x>(unknown)) != 0)) {
+            add(v.vgprs_from[size_t(n)]);
+        }
+    });
+    both.each_slot([&](int n) {
+        if (v.scalars[size_t(n)] != 0) {
+            add(v.scalars_from[size_t(n)]);
+        }
+    });
+    return result;
+}
+
+void forget(wave_checks & c, const register_set & these) {
+    const register_set both = c.unknown.registers.both(these);
+    both.each_vgpr([&](int n) { set_vgpr(c, n, 0, 0); });
+    both.each_slot([&](int n) { set_slot(c, n, 0, 0); });
+    renew(c);
+}
+
+// Who is at fault: the load that brought it, if there was one.
+void tell(const instruction * i, wave & w, const std::string & what, u32 from) {
+    report(i, w, kind, from == nowhere ? what + ": a register that was never written" : what,
+           from == nowhere || from == i->number ? nullptr : &from);
+}
+
+// ---- Trying an instruction
+
+// What unknown bits are taken for: least and most, large floats and halves of either sign, and what differs by lane.
+// Then what the other sources are, which decides comparisons for equality.
+constexpr u32 guesses[] = {0, ~0u, 0x7f7f7bff, 0xfbfffbff, 0x3fc03e00};
+constexpr int fixed_guesses = std::size(guesses), most_guesses = fixed_guesses + 3;
+
+struct guess {
+    u32x lanes_take;
+    u32 scalars_take;
+};
+
+guess guess_of(int n, const instruction * alone, const wave & w) {
+    if (n < fixed_guesses) {
+        return {u32x(guesses[n]), guesses[n]};
+    }
+    if (n == fixed_guesses) {
+        return {(lane_numbers() + 1) * 0x9e3779b9, 0x9e3779b9};
+    }
+    const operand o = alone->from[n - fixed_guesses - 1];
+    const u32x value = has(o) ? read_bits(alone, w, o) : u32x(1);
+    return {value, value[0]};
+}
+
+class trial {
+  public:
+    trial(const instruction * i, wave & w, const facts & f) : i(i), w(w), f(f), c(*w.checks), spare(spare_wave(w)) {
+        const auto add = [this](int n) { vgprs[count++] = n; };
+        if (f.is_moved) {
+            for (int n = 0; n < int(c.unknown.vgprs.size()); ++n) {
+                add(n);
+            }
+        } else {
+            f.touched.each_vgpr(add);
+        }
+    }
+
+    void run(u32 from) {
+        unknown_bits & v = c.unknown;
+        run_once(nullptr);
+        for (int n = 0; n < count; ++n) {
+            first[n] = spare.vgpr(vgprs[n]);
+            differs[n] = 0;
+        }
+        u32 scalars[slot::count], scalars_differ[slot::count]{};
+        std::copy(std::begin(spare.scalar), std::end(spare.scalar), scalars);
+        const bool scc = spare.scc;
+        bool scc_differs = false;
+        for (int n = 0; n < most_guesses; ++n) {
+            const guess taken = guess_of(n, f.alone, w);
+            spare.scc = w.scc;
+            run_once(&taken, n % 2 == 0);
+            for (int k = 0; k < count; ++k) {
+                differs[k] |= spare.vgpr(vgprs[k]) ^ first[k];
+            }
+            for (int k = 0; k < slot::count; ++k) {
+                scalars_differ[k] |= spare.scalar[k] ^ scalars[k];
+            }
+            scc_differs |= spare.scc != scc;
+        }
+        register_set written = f.writes;
+        for (int n = 0; n < count; ++n) {
+            if (f.is_moved) {
+                written.add_vgpr(vgprs[n]);
+            }
+        }
+        int at = 0;
+        written.each_vgpr([&](int n) {
+            while (vgprs[at] != n) {
+                ++at;
+            }
+            set_vgpr(c, n, differs[at], from);
+        });
+        written.each_slot([&](int n) { set_slot(c, n, n == slot::exec ? 0 : scalars_differ[n], from); });
+        if (f.is_scalar) {
+            v.scc = scc_differs;
+            v.scc_from = from;
+        }
+        renew(c);
+        if (scalars_differ[slot::exec] != 0) {
+            tell(i, w, "decides which lanes go on by what was never given a value", from);
+        }
+    }
+
+  private:
+    const instruction * i;
+    wave & w;
+    const facts & f;
+    wave_checks & c;
+    wave & spare;
+    int count = 0;
+    int vgprs[256];
+    u32x first[256], differs[256];
+
+    // By way of bytes: a wave has registers behind it.
+    void run_once(const guess * taken, bool flips_scc = false) {
+        const unknown_bits & v = c.unknown;
+        std::memcpy(static_cast<void *>(&spare), &w, sizeof(wave));
+        spare.marks = nullptr;
+        for (int k = 0; k < count; ++k) {
+            const auto n = size_t(vgprs[k]);
+            spare.vgpr(vgprs[k]) =
+                taken == nullptr ? w.vgpr(vgprs[k]) : (w.vgpr(vgprs[k]) & ~v.vgprs[n]) | (taken->lanes_take & v.vgprs[n]);
+        }
+        if (taken != nullptr) {
+            v.registers.both(f.touched).each_slot([&](int n) {
+                const u32 unknown = v.scalars[size_t(n)];
+                spare.scalar[n] = (w.scalar[n] & ~unknown) | (taken->scalars_take & unknown);
+            });
+            spare.scc = w.scc ^ (v.scc && flips_scc);
+        }
+        try {
+            f.alone->run(f.alone, spare);
+        } catch (const kernel_fault &) { // a register number beyond the last: what it did until there counts
+        }
+    }
+};
+
+} // namespace
+
+register_set unknown_at_start(int vgprs, int scalars, const register_set * touched) {
+    register_set result;
+    for (int n = 1; n < vgprs; ++n) {
+        result.add_vgpr(n);
+    }
+    for (int n = scalars; n < slot::vcc; ++n) {
+        result.add_slot(n);
+    }
+    for (const int n : {slot::vcc, slot::vcc + 1, slot::m0}) {
+        result.add_slot(n);
+    }
+    if (touched != nullptr) {
+        result = result.both(*touched);
+        result.renew_hints();
+    }
+    return result;
+}
+
+void begin_unknown(wave & w, int vgprs, const register_set & at_start) {
+    wave_checks & c = *w.checks;
+    unknown_bits & v = c.unknown;
+    const u32x active = as<u32x>(lane_mask(w.exec())); // lanes that never are have nothing to miss
+    v.registers = at_start;
+    if (v.vgprs.size() != size_t(vgprs)) {
+        v.vgprs.assign(size_t(vgprs), 0);
+        v.vgprs_from.assign(size_t(vgprs), nowhere);
+    }
+    // What is not in the set is left as it is: nothing looks at it, or it is zero.
+    v.vgprs[0] = 0;
+    at_start.each_vgpr([&](int n) {
+        v.vgprs[size_t(n)] = active;
+        v.vgprs_from[size_t(n)] = nowhere;
+    });
+    v.scalars.fill(0);
+    at_start.each_slot([&](int n) {
+        v.scalars[size_t(n)] = ~0u;
+        v.scalars_from[size_t(n)] = nowhere;
+    });
+    v.scc = false;
+    v.scratch_known.assign(w.scratch_size / 4, 0);
+    c.renew_hints();
+}
+
+void follow_computation(const instruction * i, wave & w, const facts & f) {
+    wave_checks & c = *w.checks;
+    const u32 which = f.is_lanewise ? w.exec() : ~0u;
+    sources from = unknown_in(c, f.reads, which);
+    if (c.unknown.scc && f.is_scalar) {
+        from = {true, from.any ? from.from : c.unknown.scc_from};
+    }
+    if (f.is_jump && from.any) {
+        tell(i, w, "goes on at an address that was never given a value", from.from);
+        forget(c, f.reads);
+        return;
+    }
+    if (f.is_given) {
+        forget(c, f.writes);
+        return;
+    }
+    if (!from.any && f.is_whole) {
+        const register_set both = c.unknown.registers.both(f.writes);
+        both.each_vgpr([&](int n) {
+            const u32x & unknown = c.unknown.vgprs[size_t(n)];
+            set_vgpr(c, n, lane_mask(which) ? u32x(0) : unknown, c.unknown.vgprs_from[size_t(n)]);
+        });
+        both.each_slot([&](int n) { set_slot(c, n, 0, 0); });
+        renew(c);
+        return;
+    }
+    if (!from.any && !c.unknown.registers.meets(f.writes) && !f.is_moved) {
+        return;
+    }
+    if (!from.any) { // part of what it writes to stays as it was
+        from = unknown_in(c, f.writes, ~0u);
+    }
+    trial(i, w, f).run(from.from == nowhere ? i->number : from.from);
+}
+
+void follow_branch(const instruction * i, wave & w, const facts & f) {
+    wave_checks & c = *w.checks;
+    unknown_bits & v = c.unknown;
+    if (!f.reads.is_empty()) { // VCC: decided if any known bit is set
+        const u32 unknown = v.scalars[slot::vcc];
+        if (unknown != 0 && (w.scalar[slot::vcc] & ~unknown) == 0) {
+            tell(i, w, "decides a branch by what was never given a value", v.scalars_from[slot::vcc]);
+            set_slot(c, slot::vcc, 0, 0);
+            renew(c);
+        }
+    } else if (v.scc) {
+        tell(i, w, "decides a branch by what was never given a value", v.scc_from);
+        v.scc = false;
+        renew(c);
+    }
+}
+
+// ---- Memory
+
+namespace {
+
+// The bytes beside those of each lane's access that say what is known of them. Null where all is.
+struct beside {
+    std::byte * at[lanes]{};
+    u32 scratch[lanes]; // offset, where a lane goes to scratch
+    u32 is_scratch = 0;
+    u32 is_host = 0; // lanes that go to memory of the host's, which gets what they write
+    u32x * rows = nullptr;
+
+    std::byte * byte(int lane, u32 n) const {
+        if ((is_scratch >> lane & 1) == 0) {
+            return at[lane] == nullptr ? nullptr : at[lane] + n;
+        }
+        const u32 offset = scratch[lane] + n;
+        return reinterpret_cast<std::byte *>(rows) + (size_t(offset / 4) * lanes + size_t(lane)) * 4 + offset % 4;
+    }
+    bool is_followed(int lane) const { return (is_scratch >> lane & 1) != 0 || at[lane] != nullptr; }
+};
+
+template <class T> bool has_all_bits(const std::byte * at) {
+    T value;
+    std::memcpy(&value, at, sizeof(T));
+    return value == T(~T(0));
+}
+
+bool is_known(const std::byte * at, u32 size) {
+    switch (size) {
+        case 1: return has_all_bits<u8>(at);
+        case 2: return has_all_bits<u16>(at);
+        case 4: return has_all_bits<u32>(at);
+        case 8: return has_all_bits<u64>(at);
+        case 12: return has_all_bits<u64>(at) && has_all_bits<u32>(at + 8);
+        case 16: return has_all_bits<unsigned __int128>(at);
+        default: return std::all_of(at, at + size, [](std::byte one) { return one == std::byte(0xff); });
+    }
+}
+
+void make_known(std::byte * at, u32 size) {
+    switch (size) {
+        case 1: std::memset(at, 0xff, 1); break;
+        case 2: std::memset(at, 0xff, 2); break;
+        case 4: std::memset(at, 0xff, 4); break;
+        case 8: std::memset(at, 0xff, 8); break;
+        case 16: std::memset(at, 0xff, 16); break;
+        default: std::memset(at, 0xff, size);
+    }
+}
+
+void find_beside(const instruction * i, wave & w, const facts & f, const u64x & addresses, u32 exec, beside & to) {
+    alignas(128) u64 places[lanes];
+    std::memcpy(places, &addresses, sizeof(places));
+    memory_range range = remembered_range(i, w);
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const u64 place = places[lane];
+        if (!range.holds(place, f.size)) {
+            if (!look_for_range(i, w, place, f.size)) {
+                continue;
+            }
+            range = remembered_range(i, w);
+        }
+        to.at[lane] = range.known == nullptr ? nullptr : range.known + (place - range.begin);
+        to.is_host |= u32(range.known == nullptr) << lane;
+    }
+}
+
+// Of access `n` of an instruction that has several.
+void find_beside(const instruction * i, wave & w, const facts & f, int n, u32 exec, beside & to) {
+    const instruction * checked = i + 1;
+    to.rows = w.checks->unknown.scratch_known.data();
+    const auto in_lds = [&](const u32x & offsets, u32 which) {
+        std::byte * start = checks_of(w).lds_known.data();
+        for (u32 left = which; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            to.at[lane] = start + offsets[lane];
+        }
+    };
+    const auto in_scratch = [&](const u32x & offsets, u32 which) {
+        std::memcpy(to.scratch, &offsets, sizeof(to.scratch));
+        to.is_scratch = which;
+    };
+    switch (f.where) {
+        case space::global: find_beside(i, w, f, global_addresses(checked, w), exec, to); break;
+        case space::flat: {
+            const u64x addresses = global_addresses(checked, w);
+            const u64x high = addresses >> 48 << 48;
+            const u32 is_shared = lane_bits(high == shared_aperture) & exec;
+            const u32 is_private = lane_bits(high == private_aperture) & exec;
+            in_lds(low_of(addresses), is_shared);
+            in_scratch(low_of(addresses), is_private);
+            find_beside(i, w, f, addresses, exec & ~(is_shared | is_private), to);
+            break;
+        }
+        case space::lds:
+            in_lds(f.accesses == 1 ? lds_addresses(checked, w) : lds_addresses(checked, w, n, f.unit), exec);
+            break;
+        case space::scratch: in_scratch(scratch_offsets(checked, w), exec); break;
+        default: break;
+    }
+}
+
+// What is unknown of dword n of a lane's access, which may be a part of one.
+u32 unknown_of(const beside & places, int lane, u32 n, u32 size) {
+    u32 known = 0;
+    const u32 bytes = std::min<u32>(4, size - n);
+    for (u32 k = 0; k < bytes; ++k) {
+        known |= u32(*places.byte(lane, n + k)) << (8 * k);
+    }
+    return bytes == 4 ? ~known : ~known & ((1u << (8 * bytes)) - 1);
+}
+
+template <class T> u32 lanes_with_unknown(const beside & places, u32 exec) {
+    u32 result = 0;
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        if (places.at[lane] != nullptr) {
+            result |= u32(!has_all_bits<T>(places.at[lane])) << lane;
+        }
+    }
+    return result;
+}
+
+// Lanes whose access has bits without a value.
+u32 lanes_with_unknown(const beside & places, u32 exec, u32 size) {
+    if (places.is_scratch == 0) {
+        switch (size) {
+            case 1: return lanes_with_unknown<u8>(places, exec);
+            case 2: return lanes_with_unknown<u16>(places, exec);
+            case 4: return lanes_with_unknown<u32>(places, exec);
+            case 8: return lanes_with_unknown<u64>(places, exec);
+            case 16: return lanes_with_unknown<unsigned __int128>(places, exec);
+            default: break;
+        }
+    }
+    u32 result = 0;
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        for (u32 n = 0; n < size && places.is_followed(lane); n += 4) {
+            result |= u32(unknown_of(places, lane, n, size) != 0) << lane;
+        }
+    }
+    return result;
+}
+
+void follow_load(const instruction * i, wave & w, const facts & f, u32 exec, const beside & places, int first) {
+    wave_checks & c = *w.checks;
+    const u32 count = std::max<u32>(1, f.size / 4);
+    const u32 unknown_lanes = lanes_with_unknown(places, exec, f.size);
+    register_set written;
+    for (u32 n = 0; n < count; ++n) {
+        written.add_vgpr(first + int(n));
+    }
+    if (unknown_lanes == 0 && !c.unknown.registers.meets(written)) {
+        return;
+    }
+    const u32 mask = f.filled == 0 ? ~0u : ((1u << (8 * f.filled)) - 1) << f.shift;
+    for (u32 n = 0; n < count; ++n) {
+        u32x found = 0;
+        for (u32 left = unknown_lanes; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            u32 unknown = unknown_of(places, lane, 4 * n, f.size);
+            if (f.size < 4 && f.is_signed) {
+                unknown = f.size == 1 ? u32(i32(int8_t(unknown))) : u32(i32(i16(unknown)));
+            }
+            found[lane] = unknown << f.shift & mask;
+        }
+        const u32x before = c.unknown.vgprs[size_t(first) + n];
+        const u32x kept = f.filled == 0 ? u32x(0) : before & ~mask;
+        const bool is_new = unknown_lanes != 0;
+        set_vgpr(c, first + int(n), lane_mask(exec) ? found | kept : before,
+                 is_new ? i->number : c.unknown.vgprs_from[size_t(first) + n]);
+    }
+    renew(c);
+}
+
+void leave_unknown(const instruction * i, wave & w, const facts & f, int lane, const beside & places, u32 from) {
+    const bool is_of_device = (f.where == space::global || f.where == space::flat) && (places.is_scratch >> lane & 1) == 0;
+    if (!is_of_device) {
+        return;
+    }
+    const std::string what = "lane " + std::to_string(lane) + " writes " + std::to_string(f.size) +
+                             (f.size == 1 ? " byte" : " bytes") + " of which not all were given a value";
+    if ((places.is_host >> lane & 1) != 0) {
+        tell(i, w, what + ", to memory of the host", from);
+        return;
+    }
+    const memory_range & range = remembered_range(i, w);
+    if (places.at[lane] == nullptr || range.known == nullptr || places.at[lane] < range.known) {
+        return;
+    }
+    const auto offset = size_t(places.at[lane] - range.known);
+    if (offset >= range.end - range.begin) {
+        return;
+    }
+    const bool has_other = from != nowhere && from != i->number;
+    const u32 number = hold_back(i, w, kind, what, has_other ? &from : nullptr);
+    for (size_t n = offset / 4; n <= (offset + f.size - 1) / 4; ++n) {
+        range.left_by[n] = number;
+    }
+}
+
+void follow_store(const instruction * i, wave & w, const facts & f, u32 exec, const beside & places, operand data) {
+    wave_checks & c = *w.checks;
+    const int first = vgpr_of(data);
+    const u32 count = std::max<u32>(1, f.size / 4);
+    const int shift = f.shift != 0 || data.is(operand::high) ? 16 : 0;
+    register_set read;
+    for (u32 n = 0; n < count; ++n) {
+        read.add_vgpr(first + int(n));
+    }
+    const sources from = unknown_in(c, read, exec);
+    if (!from.any) {
+        for (u32 left = exec; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            if ((places.is_scratch >> lane & 1) != 0) {
+                for (u32 n = 0; n < f.size; ++n) {
+                    *places.byte(lane, n) = std::byte(0xff);
+                }
+            } else if (places.at[lane] != nullptr) {
+                make_known(places.at[lane], f.size);
+            }
+        }
+        return;
+    }
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        u32 all = 0;
+        for (u32 n = 0; n < f.size; ++n) {
+            const u32 unknown = c.unknown.vgprs[size_t(first) + n / 4][lane] >> shift >> (8 * (n % 4)) & 0xff;
+            all |= unknown;
+            if (places.is_followed(lane)) {
+                *places.byte(lane, n) = std::byte(~unknown);
+            }
+        }
+        if (all != 0) {
+            leave_unknown(i, w, f, lane, places, from.from);
+        }
+    }
+}
+
+// What was there goes to the result, and what is there then depends on it and on the data.
+void follow_atomic(const instruction * i, wave & w, const facts & f, u32 exec, const beside & places, int nth) {
+    wave_checks & c = *w.checks;
+    const instruction * checked = i + 1;
+    const int words = int(f.size / 4);
+    const sources from = unknown_in(c, f.reads, exec);
+    const bool returns = has(checked->to[0]);
+    u32x results[2]{0, 0};
+    bool is_new = false;
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        if (!places.is_followed(lane)) {
+            continue;
+        }
+        u32 before = 0;
+        for (int n = 0; n < words; ++n) {
+            const u32 unknown = unknown_of(places, lane, u32(4 * n), f.size);
+            results[n][lane] = unknown;
+            before |= unknown;
+        }
+        is_new |= before != 0;
+        const bool is_known = (f.is_exchange || before == 0) && !unknown_in(c, f.reads, 1u << lane).any;
+        for (u32 n = 0; n < f.size; ++n) {
+            *places.byte(lane, n) = std::byte(is_known ? 0xff : 0);
+        }
+        if (!is_known) {
+            leave_unknown(i, w, f, lane, places, before != 0 ? i->number : from.from);
+        }
+    }
+    if (returns) {
+        const int first = vgpr_of(checked->to[0]) + nth * words;
+        for (int n = 0; n < words; ++n) {
+            const u32x old = c.unknown.vgprs[size_t(first + n)];
+            set_vgpr(c, first + n, lane_mask(exec) ? results[n] : old,
+                     is_new ? i->number : c.unknown.vgprs_from[size_t(first + n)]);
+        }
+        renew(c);
+    }
+}
+
+void follow_scalar_load(const instruction * i, wave & w, const facts & f) {
+    wave_checks & c = *w.checks;
+    const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
+    const memory_range & range = remembered_range(i, w);
+    const std::byte * known =
+        range.known == nullptr || !range.holds(place, f.size) ? nullptr : range.known + (place - range.begin);
+    const int first = slot_of(i[1].to[0]);
+    const u32 count = std::max<u32>(1, f.size / 4);
+    if (first >= slot::null) {
+        return;
+    }
+    register_set written;
+    for (u32 n = 0; n < count; ++n) {
+        written.add_slot(first + int(n));
+    }
+    if ((known == nullptr || is_known(known, f.size)) && !c.unknown.registers.meets(written)) {
+        return;
+    }
+    for (u32 n = 0; n < count; ++n) {
+        u32 bits = ~0u;
+        if (known != nullptr) {
+            std::memcpy(&bits, known + 4 * n, std::min<u32>(4, f.size));
+        }
+        set_slot(c, first + int(n), ~bits, i->number);
+    }
+    renew(c);
+}
+
+// The whole wave goes to one place, or to places side by side, of which all is known or will be: most accesses.
+bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec) {
+    wave_checks & c = *w.checks;
+    const instruction * checked = i + 1;
+    const bool is_usual = exec == ~0u && f.accesses == 1 && f.filled == 0 && !f.is_atomic && f.size <= 16;
+    if (!is_usual || (f.where != space::global && f.where != space::lds)) {
+        return false;
+    }
+    if (c.unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
+        return false;
+    }
+    u64 first;
+    bool is_row, is_one;
+    if (f.where == space::lds) {
+        const u32x places = lds_addresses(checked, w);
+        first = places[0];
+        is_one = !any(places != places[0]);
+        is_row = !any(places != lane_numbers() * f.size + places[0]);
+    } else {
+        const u64x places = global_addresses(checked, w);
+        first = places[0];
+        is_one = !any(places != first);
+        is_row = !any(places != convert<u64x>(lane_numbers()) * u64(f.size) + first);
+    }
+    if (!is_row && !is_one) {
+        return false;
+    }
+    const u32 size = is_one ? f.size : f.size * lanes;
+    std::byte * known;
+    if (f.where == space::lds) {
+        known = checks_of(w).lds_known.data() + first;
+    } else {
+        const memory_range & range = remembered_range(i, w);
+        if (!range.holds(first, size)) {
+            return false;
+        }
+        if (range.known == nullptr) {
+            return true;
+        }
+        known = range.known + (first - range.begin);
+    }
+    if (f.is_store) {
+        std::memset(known, 0xff, size);
+        return true;
+    }
+    u32 at = 0;
+    for (; at + 64 <= size; at += 64) {
+        u64 words[8];
+        std::memcpy(words, known + at, sizeof(words));
+        u64 all = ~u64(0);
+        for (const u64 word : words) {
+            all &= word;
+        }
+        if (all != ~u64(0)) {
+            return false;
+        }
+    }
+    return at == size || is_known(known + at, size - at);
+}
+
+} // namespace
+
+void follow_access(const instruction * i, wave & w, const facts & f, u32 left_out) {
+    wave_checks & c = *w.checks;
+    const instruction * checked = i + 1;
+    const bool is_of_wave = f.where == space::scalar;
+    const u32 exec = w.exec() & ~left_out;
+    if (c.unknown.registers.meets(f.address)) {
+        const sources from = unknown_in(c, f.address, is_of_wave ? ~0u : exec);
+        if (from.any) {
+            const char * verb = f.is_atomic ? "changes " : f.is_store ? "writes " : "reads ";
+            tell(i, w, std::string(verb) + std::to_string(f.size) + " bytes at an address that was never given a value",
+                 from.from);
+            forget(c, f.address);
+        }
+    }
+    // What is left out is a finding by itself: what its registers keep is not one more.
+    if (left_out != 0 && c.unknown.registers.meets(f.writes)) {
+        c.unknown.registers.both(f.writes).each_vgpr([&](int n) {
+            const u32x & unknown = c.unknown.vgprs[size_t(n)];
+            set_vgpr(c, n, lane_mask(left_out) ? u32x(0) : unknown, c.unknown.vgprs_from[size_t(n)]);
+        });
+        renew(c);
+    }
+    if (is_of_wave) {
+        left_out == 0 ? follow_scalar_load(i, w, f) : forget(c, f.writes);
+        return;
+    }
+    if (is_simple_access(i, w, f, exec)) {
+        return;
+    }
+    for (int n = 0; n < f.accesses; ++n) {
+        beside places;
+        find_beside(i, w, f, n, exec, places);
+        if (f.is_atomic) {
+            follow_atomic(i, w, f, exec, places, n);
+        } else if (f.is_store) {
+            follow_store(i, w, f, exec, places, checked->from[n == 0 ? role::data : role::more_data]);
+        } else {
+            follow_load(i, w, f, exec, places, vgpr_of(checked->to[0]) + n * int(std::max<u32>(1, f.size / 4)));
+        }
+    }
+}
+
+} // namespace patchkit::gpu
