@@ -254,6 +254,9 @@ facts facts_of(const std::vector<statement> & parts, const std::vector<std::stri
             add_waits(result, names[n], code);
         } else {
             add_computation_facts(result, parts[n], names[n], *d);
+            for (const float_step & one : float_steps_of(*d, names[n])) {
+                result.floats.push_back(one);
+            }
         }
         if (names[n] == "s_sendmsg_rtn_b64") {
             result.queues = queue::scalar;
@@ -719,6 +722,12 @@ void check_registers(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
+// Where numbers are looked at.
+void check_floats(const instruction * i, wave & w) {
+    check_numbers(i, w, facts_at(i));
+    check_registers(i, w);
+}
+
 void check_branch(const instruction * i, wave & w) {
     check_pending(i, w);
     follow_branch(i, w, facts_at(i));
@@ -813,6 +822,9 @@ handler check_before(const facts & known, const checks & wanted) {
     }
     if (known.is_fence) {
         return wanted.races ? check_fence : nullptr;
+    }
+    if (wanted.numbers && !known.floats.empty()) {
+        return check_floats;
     }
     const bool looks_at_registers = wanted.waits || wanted.uninitialised;
     return looks_at_registers && !known.touched.is_empty() ? check_registers : nullptr;

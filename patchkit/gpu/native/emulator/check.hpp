@@ -22,6 +22,7 @@ class register_set {
     }
     void remove_vgpr(int n) { bits[n / 32] &= ~(u64(3) << (2 * n % 64)); }
     void remove_slot(int n) { bits[most_vgprs / 32 + n / 32] &= ~(u64(3) << (2 * n % 64)); }
+    bool holds_vgpr(int n) const { return n < most_vgprs && (bits[n / 32] >> (2 * n % 64) & 3) != 0; }
     register_set both(const register_set & other) const {
         register_set result;
         result.set(all() & other.all());
@@ -92,6 +93,16 @@ struct wait {
 
 enum class space : u8 { none, global, flat, lds, scratch, scalar };
 
+// A step that computes floats, by its handler, with the formats of what it reads and leaves.
+struct float_step {
+    handler run = nullptr;
+    format to = format::b32;
+    std::array<format, 3> from{format::b32, format::b32, format::b32};
+    int sources = 0;
+    bool is_mix = false;  // modifiers say which sources are halves
+    bool is_high = false; // leaves its result in the upper half
+};
+
 // What the check of an instruction knows of it.
 struct facts {
     register_set reads, writes, touched; // touched: either
@@ -121,6 +132,8 @@ struct facts {
     int shift        = 0;
     bool is_signed   = false;
     const instruction * alone = nullptr; // the instruction's steps once more, with an end behind them
+    int alone_steps = 0;
+    std::vector<float_step> floats; // of these
 };
 
 // What one wave has under way.
@@ -217,6 +230,11 @@ void follow_computation(const instruction * i, wave & w, const facts & f);
 void follow_access(const instruction * i, wave & w, const facts & f, u32 left_out);
 
 void follow_branch(const instruction * i, wave & w, const facts & f);
+
+// ---- Numbers that are none (numbers.cpp)
+
+std::vector<float_step> float_steps_of(const definition & d, std::string_view name);
+void check_numbers(const instruction * i, wave & w, const facts & f);
 
 // ---- What checks ask of the machine.
 

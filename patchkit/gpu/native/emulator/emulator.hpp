@@ -59,8 +59,9 @@ struct checks {
     bool waits  = false; // registers used while what fills them is under way
     bool races  = false; // waves that touch the same LDS without a barrier between them
     bool uninitialised = false; // what nobody gave a value decides an address, a branch or what the host gets
+    bool numbers = false;       // NaN or an infinity made of finite numbers
 
-    bool any() const { return memory || waits || races || uninitialised; }
+    bool any() const { return memory || waits || races || uninitialised || numbers; }
 };
 
 struct configuration {
@@ -116,7 +117,7 @@ struct code_place {
 
 // What a check found, the first time at this place.
 struct finding {
-    std::string kind;   // "memory", "waits", "races", "uninitialised"
+    std::string kind;   // "memory", "waits", "races", "uninitialised", "numbers"
     std::string what;   // in words, with lane and address where there is one
     std::string kernel; // that was launched
     code_place at;

@@ -495,7 +495,8 @@ class decoder {
         const size_t first = steps.size();
         add_line(parts);
         const bool computes = kept_facts != nullptr && known.where == space::none && !known.touched.is_empty();
-        if (wanted.uninitialised && computes && !known.is_given && !known.is_branch) {
+        if ((wanted.uninitialised || wanted.numbers) && computes && !known.is_given && !known.is_branch) {
+            kept_facts->alone_steps = int(steps.size() - first);
             alone.emplace_back(kept_facts, std::vector(steps.begin() + i64(first), steps.end()));
         }
         if (behind != nullptr) {

@@ -79,12 +79,16 @@ gpu::checks read_checks() {
         const size_t comma = std::min(rest.find(','), rest.size());
         const std::string_view word = rest.substr(0, comma);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
-        bool * meant = word == "memory" ? &result.memory : word == "waits" ? &result.waits
-                       : word == "races" ? &result.races : word == "uninitialised" ? &result.uninitialised : nullptr;
-        if (meant == nullptr) {
+        const std::pair<std::string_view, bool *> kinds[] = {{"memory", &result.memory},
+                                                             {"waits", &result.waits},
+                                                             {"races", &result.races},
+                                                             {"uninitialised", &result.uninitialised},
+                                                             {"numbers", &result.numbers}};
+        const auto meant = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto & one) { return one.first == word; });
+        if (meant == std::end(kinds)) {
             misconfigured("PATCHKIT_EMULATOR_CHECK names what is not known: " + std::string(word));
         }
-        *meant = true;
+        *meant->second = true;
     }
     return result;
 }
