@@ -194,7 +194,7 @@ class SanitizeGate:
             return GateResult(gate=self.name, verdict="not run", summary=why)
         runs = Runs(folder=runs_folder(subject, NAME, self.machine))
         try:
-            with sides_on(self.machine, subject, checks=CHECKS) as sides, runs.kept():
+            with sides_on(self.machine, subject) as sides, runs.kept():
                 return self._run(subject, sides, runs)
         except CandidateBuildFailed as error:
             return GateResult.ended_by(self.name, error)

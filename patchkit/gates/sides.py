@@ -16,22 +16,14 @@ from patchkit.candidate.subject import Subject
 from patchkit.gates.base import Many, Record
 from patchkit.gpu.device import device_of
 from patchkit.gpu.emulated_sides import emulated_side
-from patchkit.gpu.emulator import Check, EmulationOptions, emulated_gpu
+from patchkit.gpu.emulator import EmulationOptions, emulated_gpu
 
 _Broken = TypeVar("_Broken", bound=GateError)
 
 
 @contextmanager
-def sides_on(
-    machine: Machine,
-    subject: Subject,
-    programs: Sequence[str] = GATE_PROGRAMS,
-    *,
-    checks: Sequence[Check] = (),
-) -> Iterator[Sides]:
+def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_PROGRAMS) -> Iterator[Sides]:
     """Both sides, ready to run on the machine for the duration of the context.
-
-    With ``checks`` the emulated GPU looks for these, and its kernels have line tables.
 
     Raises:
         CandidateBuildFailed: only the candidate does not build.
@@ -49,7 +41,7 @@ def sides_on(
     compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
     gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = SourceTree(subject.baseline), SourceTree(subject.candidate)
-    options = EmulationOptions(checks=tuple(checks))
+    options = EmulationOptions()
     with (
         emulated_side(sides.before, trees[0], gpu, compiler, options) as before,
         emulated_side(sides.after, trees[1], gpu, compiler, options) as after,

@@ -49,8 +49,8 @@ def emulated_side(
     )
     built = _with_library(side, library, compiler)
     with temporary_folder("emulated") as folder:
-        flags = LINE_TABLES if options.checks else ()
-        units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", flags)
+        # Always with lines: runs with checks and without them then take the same objects.
+        units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES)
         with units.served() as variables:
             environment = {**_WITHOUT_GRAPHS, **gpu.environment(folder, options), **variables}
             yield EmulatedSide(built=replace(built, environment=environment), units=units)
