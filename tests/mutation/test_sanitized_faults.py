@@ -76,3 +76,12 @@ def test_a_fault_of_the_candidates_fails_and_is_named(
     assert (where.path, where.label) == (SOFT_MAX, "tile-unprune")
     assert problem.hint is not None
     assert "--side candidate -- test-backend-ops test -b ROCm0 -o" in problem.hint
+
+
+def test_a_candidate_that_ends_badly_keeps_what_was_found_until_then(gate_over) -> None:
+    stored = f"{_STORED}\n        __syncthreads();"
+    trap = f"{_STORED}\n        if (max_val == max_val) {{ __builtin_trap(); }}"
+    result = gate_over(("SOFT_MAX",), r"ne=\[(1023,15|16,2|32,2),", softmax=(stored, trap))
+    assert result.verdict == "failed"
+    assert result.problems[0].code == "BACKEND_OPS_BROKEN"
+    assert result.evidence is not None

@@ -265,7 +265,7 @@ def _page(
     from patchkit.gates.blocks import Row, Table, columns
     from patchkit.report.html import findings_page
 
-    heads = ("kind", "source", "kernel", "what~", "launched from", "times #")
+    heads = ("kind", "source", "kernel", "what~", "launched from~", "times #")
     known = Table(
         name="known",
         caption="Known, and left out",
