@@ -238,10 +238,9 @@ class SanitizeGate:
             baseline=before.record(tests[0], [old for old, _ in own], subject.baseline, after, chosen),
             candidate=after.record(tests[1], [new for _, new in own], subject.candidate, before, chosen),
         )
-        problems = (
-            *([broken] if broken is not None else ()),
-            *judge(evidence, subject, self._command(subject)),
-        )
+        # That a program which ended badly launched nothing until then says nothing new.
+        found = () if broken and not evidence.own else judge(evidence, subject, self._command(subject))
+        problems = (*([broken] if broken is not None else ()), *found)
         unsupported = sum(not new.is_supported for _, new in own)
         return GateResult(
             gate=self.name,
