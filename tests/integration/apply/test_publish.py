@@ -209,7 +209,10 @@ def test_what_passed_on_an_emulated_gpu_is_published_beside_what_hardware_proved
     assert published.branch == "patchkit/gfx1151/b1-emulated"
     assert (ready.refs()[PROVEN], ready.refs()[EMULATED]) == (first.tip, published.tip)
     text = _message(ready, EMULATED)
-    assert text.splitlines()[0] == f"patchkit: gfx1151 on b1, {len(GATES) - 3} gates passed, 3 on the emulated GPU"
+    assert (
+        text.splitlines()[0]
+        == f"patchkit: gfx1151 on b1, {len(GATES) - 3} gates passed, 3 on the emulated GPU"
+    )
     assert "No GPU took part in backend-ops, logits, bench" in " ".join(text.split())
     for name in ("backend-ops", "logits", "bench"):
         assert f"Gate-Emulated: {name} (emulated)" in text
