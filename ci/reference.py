@@ -81,7 +81,11 @@ def _options(params: list[click.Parameter], context: click.Context) -> Iterator[
 def _gates() -> Iterator[str]:
     yield from ["## Gates", "", "In order of cost; [gates.md](gates.md) says how each proves it.", ""]
     yield from ["| gate | runs | proves |", "|---|---|---|"]
-    runs = {"anywhere": "anywhere", "device": "on the GPU, or the CPU"}
+    runs = {
+        "anywhere": "anywhere",
+        "device": "on the GPU, or the CPU",
+        "emulated": "on the emulated GPU",
+    }
     yield from (f"| `{gate.name}` | {runs[gate.place]} | {_cell(gate.about)} |" for gate in entries())
     yield ""
 

@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -129,12 +129,13 @@ def disk_errors(path: Path, doing: str, elsewhere: str = _ELSEWHERE) -> Iterator
 def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
     """A folder of this process below ``root``, gone when the context ends.
 
-    Those that processes with the same ``prefix`` left when they were killed are removed. Raises CacheError.
+    Those of the same ``prefix`` that processes of this user left when they were killed are removed.
+    Raises CacheError.
     """
     with disk_errors(root, doing):
         root.mkdir(parents=True, exist_ok=True)
         for remains in root.glob(f"{prefix}*"):
-            if remains.is_dir() and not _is_alive(remains.name.removeprefix(prefix).partition("-")[0]):
+            if _is_abandoned(remains, remains.name.removeprefix(prefix)):
                 shutil.rmtree(remains, ignore_errors=True)
         # Resolved, because errors are told by what they name below it.
         folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=root)).resolve()
@@ -144,15 +145,29 @@ def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_alive(number: str) -> bool:
-    """Whether the process of that number still runs; it, or another one that got its number."""
-    try:
-        os.kill(int(number), 0)
-    except (ValueError, ProcessLookupError):
+def temporary_folder(what: str) -> AbstractContextManager[Path]:
+    """Such a folder where this machine keeps temporary files, with ``what`` in its name."""
+    return working_folder(Path(tempfile.gettempdir()), f"patchkit-{what}-", "making a temporary folder")
+
+
+def _is_abandoned(folder: Path, name: str) -> bool:
+    """Whether it is a folder of this user's, named as above, whose process is gone.
+
+    Another process may have got its number: then it stays until that one is gone, too.
+    """
+    number, dash, _ = name.partition("-")
+    if not dash or not (number.isascii() and number.isdigit()):
         return False
-    except PermissionError:
+    try:
+        state = folder.lstat()
+        if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+            return False
+        os.kill(int(number), 0)
+    except ProcessLookupError:
         return True
-    return True
+    except (OSError, OverflowError, ValueError):  # not ours to ask for, gone by now, or no such number
+        return False
+    return False
 
 
 def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = _ELSEWHERE) -> None:

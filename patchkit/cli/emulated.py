@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
+from patchkit.base.files import temporary_folder
 from patchkit.base.process import signal_name
 from patchkit.cli.settings import Settings, options
 
@@ -128,11 +128,11 @@ def run_program(
     gpu = emulated_gpu(device_of(profile, guess_units=True), compiler)
     tree = None
     with contextlib.ExitStack() as stack:
-        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="patchkit-emulate-"))
-        pipe = stack.enter_context(report_pipe(Path(name)))
+        folder = stack.enter_context(temporary_folder("emulate"))
+        pipe = stack.enter_context(report_pipe(folder))
         how = replace(how, report=pipe.place)
         if side is None:
-            variables = gpu.environment(Path(name), how)
+            variables = gpu.environment(folder, how)
         else:
             ready = stack.enter_context(_upstreams(settings, gpu, how, side, upstream, found, compiler))
             found, variables, tree = ready

@@ -19,7 +19,7 @@ from patchkit.gates.reuse import Reusing, model_identity
 
 def proven_where(passed: Sequence[str], emulated: Sequence[str] = ()) -> str:
     """A sentence for each kind of machine that gates passed on; ``emulated`` are those of an emulated GPU."""
-    device = gate_names("device")
+    device = gate_names("device", "emulated")
     places = {
         "Proven without a GPU": [gate for gate in passed if gate not in device],
         "Proven on the GPU": [gate for gate in passed if gate in device],
@@ -70,7 +70,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         full: all cases, where the default on the emulated GPU or the CPU is a sample.
         scheduler: a Dask scheduler, for the emulated GPU.
     """
-    not_here = {entry.name: entry.needs for entry in entries("device")}
+    not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
     if no_gpu:
         return Hardware(backend=None, gates=(), not_here=not_here)
     found = detect_gpus()
@@ -86,7 +86,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     if machine is None:
         here = f"this machine has {', '.join(found)}" if found else "this machine has none"
         why = f"needs {' or '.join(archs)}, which is not emulated; {here}"
-        not_here |= dict.fromkeys(gate_names("device"), why)
+        not_here |= dict.fromkeys(gate_names("device", "emulated"), why)
     else:
         place = runner or LocalRunner(reporter=NullReporter())
         setup = DeviceSetup(
@@ -110,7 +110,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
                 fresh=fresh,
                 emulated=on,
             )
-            for entry in entries("device")
+            for entry in (entries("device", "emulated") if machine.is_emulated else entries("device"))
         ]
     running = {gate.name for gate in gates}
     return Hardware(

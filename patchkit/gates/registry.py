@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-Place = Literal["anywhere", "device"]
-"""Where a gate runs: on any machine, or on the device that is asked for (GPU or CPU)."""
+Place = Literal["anywhere", "device", "emulated"]
+"""Where a gate runs: on any machine, on the device asked for (GPU or CPU), or on an emulated GPU only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,8 @@ class Entry:
     @property
     def needs(self) -> str:
         """Why it cannot run on a machine without a GPU; empty when it can."""
-        return "needs the GPU" if self.place == "device" else ""
+        needed: Mapping[Place, str] = {"device": "needs the GPU", "emulated": "needs the emulated GPU"}
+        return needed.get(self.place, "")
 
 
 REGISTRY: tuple[Entry, ...] = (
@@ -96,6 +97,14 @@ REGISTRY: tuple[Entry, ...] = (
         gate="patchkit.gates.backend_ops:BackendOpsGate",
         evidence="patchkit.gates.backend_ops:BackendOpsEvidence",
         about="upstream's test-backend-ops, and patchkit's own cases of attention",
+        reads_facts=True,
+    ),
+    Entry(
+        name="sanitize",
+        place="emulated",
+        gate="patchkit.gates.sanitize:SanitizeGate",
+        evidence="patchkit.gates.sanitize:SanitizeEvidence",
+        about="no kernel does what the checks of `patchkit sanitize` find, but where upstream's does",
         reads_facts=True,
     ),
     Entry(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, temporary_folder
 from patchkit.build.compiler import Compiler
 from patchkit.build.parts import Part
 from patchkit.build.sides import BuiltPart, BuiltSide, put_file
@@ -50,11 +48,11 @@ def emulated_side(
         tree, compiler, arch=gpu.device.arch, stub=gpu.runtime, libraries=side.folder
     )
     built = _with_library(side, library, compiler)
-    with tempfile.TemporaryDirectory(prefix="patchkit-emulated-") as name:
-        flags = LINE_TABLES if options.checks else ()
-        units = DeviceUnits(tree, gpu.device.arch, compiler, Path(name) / "units", flags)
+    with temporary_folder("emulated") as folder:
+        # Always with lines: runs with checks and without them then take the same objects.
+        units = DeviceUnits(tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES)
         with units.served() as variables:
-            environment = {**_WITHOUT_GRAPHS, **gpu.environment(Path(name), options), **variables}
+            environment = {**_WITHOUT_GRAPHS, **gpu.environment(folder, options), **variables}
             yield EmulatedSide(built=replace(built, environment=environment), units=units)
 
 

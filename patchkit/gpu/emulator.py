@@ -7,7 +7,6 @@ import hashlib
 import json
 import platform
 import socketserver
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_error_from_tool, disk_errors
+from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.build.compile import Job, compile_unit
@@ -366,7 +365,8 @@ def parse_report(text: str, path: Path) -> EmulationReport:
     try:
         return EmulationReport.model_validate(json.loads(text), strict=False)
     except (ValueError, RecursionError, ValidationError) as error:
-        raise _unreported(path, str(error)) from error
+        why = "what lies there is no report of the emulated GPU: it was cut off, or the program wrote over it"
+        raise _unreported(path, why) from error
 
 
 def _unreported(path: Path, why: str) -> ToolchainError:
@@ -382,8 +382,8 @@ def _unreported(path: Path, why: str) -> ToolchainError:
 @contextlib.contextmanager
 def _socket_place() -> Iterator[Path]:
     """A path short enough for a socket: those of caches may be longer than the 107 bytes that Linux takes."""
-    with tempfile.TemporaryDirectory(prefix="patchkit-") as folder:
-        yield Path(folder) / "units"
+    with temporary_folder("units") as folder:
+        yield folder / "units"
 
 
 class _Request(socketserver.StreamRequestHandler):

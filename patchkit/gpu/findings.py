@@ -107,6 +107,11 @@ class Finding:
         is_of_lane = self.what.startswith(("lane ", "the wave "))
         return self.what if is_of_lane else f"wave {self.wave} {self.what}"
 
+    @property
+    def action(self) -> str:
+        """Whether it reads, writes or changes something; empty where it is none of these."""
+        return _verb(self.what)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inlined:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
 
 from patchkit.gates.base import EMULATED
 from patchkit.gates.blocks import Change, Curve, Order, Point, Row, Table, figure, percent
+from patchkit.gates.document import harmless
 from patchkit.gates.record import GateReport
 from patchkit.report.model import Run
 
@@ -271,6 +272,28 @@ def html_report(run: Run) -> str:
         "version": run.version,
     }
     return render_page(_FOLDER, "report.html", context)
+
+
+def findings_page(
+    *, program: str, status: int, gpu: str, told: Sequence[str], tables: Sequence[Table], version: str
+) -> str:
+    """What ``patchkit sanitize`` found, as a page of its own; ``told`` are sentences, the headline first."""
+    shown = [_harmless(table) for table in tables if table.rows]
+    context = {
+        "program": harmless(program),
+        "status": status,
+        "gpu": gpu,
+        "told": [harmless(line) for line in told],
+        "state": "failed" if any(table.name == "findings" for table in shown) else "passed-emulated",
+        "tables": [_shown(f"table-{number}", table) for number, table in enumerate(shown)],
+        "version": version,
+    }
+    return render_page(_FOLDER, "findings.html", context)
+
+
+def _harmless(table: Table) -> Table:
+    rows = [replace(row, cells=tuple(harmless(cell) for cell in row.cells)) for row in table.rows]
+    return replace(table, rows=tuple(rows))
 
 
 def _state(run: Run) -> str:

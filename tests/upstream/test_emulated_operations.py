@@ -22,7 +22,7 @@ from patchkit.build.toolchain import Toolchain
 from patchkit.build.tree import export_tree
 from patchkit.build.units import SourceTree
 from patchkit.device.backend_ops import Choice, Row, parse_rows, parts_of
-from patchkit.gates.backend_ops import sample_of
+from patchkit.gates.operations import sample_of
 from patchkit.gpu.device import device_of
 from patchkit.gpu.emulated_sides import emulated_side
 from patchkit.gpu.emulator import EmulationOptions, emulated_gpu

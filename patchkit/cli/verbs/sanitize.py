@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import tempfile
-from collections.abc import Iterator, Sequence
+import itertools
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageError
-from patchkit.base.files import check_output, write_output
+from patchkit.base.files import check_output, temporary_folder, write_output
 from patchkit.base.text import counted
 from patchkit.cli.emulated import Ran, arch_option, check_side, find_program, program_options, run_program
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
@@ -37,21 +38,26 @@ class _Files:
     suppressions: Path | None
     report: Path | None
     sarif: Path | None
+    html: Path | None
 
     def check(self) -> None:
         """Before the program runs. Raises USAGE_SYNTAX, CacheError."""
-        if self.report is not None and self.report == self.sarif:
-            raise UsageError("--report and --sarif name the same file", code="USAGE_SYNTAX")
-        for wanted in (self.report, self.sarif):
+        asked = {"--report": self.report, "--sarif": self.sarif, "--html": self.html}
+        for (one, path), (other, same) in itertools.combinations(asked.items(), 2):
+            if path is not None and path == same:
+                raise UsageError(f"{one} and {other} name the same file", code="USAGE_SYNTAX")
+        for wanted in asked.values():
             if wanted is not None:
                 check_output(wanted, "preparing the report")
 
-    def write(self, document: object, left: Sequence[Finding]) -> None:
+    def write(self, document: object, left: Sequence[Finding], page: Callable[[], str]) -> None:
         """Raises CacheError."""
         if self.report is not None:
             write_output(self.report, _json(document), "writing the report")
         if self.sarif is not None:
             write_output(self.sarif, _sarif(left).encode("utf-8"), "writing the report")
+        if self.html is not None:
+            write_output(self.html, page().encode("utf-8", "backslashreplace"), "writing the report")
 
 
 @verb(
@@ -80,6 +86,7 @@ class _Files:
     ),
     click.option("--report", type=FOLDER, metavar="FILE", help="Write the findings as JSON."),
     click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings at file:line as SARIF."),
+    click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
 def command(
@@ -123,8 +130,9 @@ def command(
             f"{program[0]} ended before it could tell all it ran: how often things happened is not known"
         )
     document = _document(seen.ran, checks, left, left_out, wrong)
-    files.write(document, left)
-    settings.show(document, _lines(left, left_out, seen.ran, checks))
+    told = list(_told(len(left), left_out, seen.ran, checks))
+    files.write(document, left, lambda: _page(program, left, left_out, seen.ran, told))
+    settings.show(document, [*_lines(left), *told])
     if left:
         if wrong is not None:
             settings.reporter().warn(f"{wrong.message}: {', '.join(str(place) for place in wrong.where)}")
@@ -154,12 +162,12 @@ def _look(
 ) -> _Seen:
     from patchkit.gpu.findings import SourceLines, distinct, left_behind
 
-    with tempfile.TemporaryDirectory(prefix="patchkit-sanitize-") as name:
-        how = dataclasses.replace(how, objects=Path(name))
+    with temporary_folder("sanitize") as folder:
+        how = dataclasses.replace(how, objects=folder)
         ran = run_program(settings, arch, program, how, side=side, upstream=upstream)
-        notes, processes = left_behind(Path(name))
+        notes, processes = left_behind(folder)
         found = [*(() if ran.report is None else ran.report.findings), *notes]
-        findings = distinct(found, SourceLines(Path(name), ran.tree))
+        findings = distinct(found, SourceLines(folder, ran.tree))
     return _Seen(ran=ran, findings=findings, cut_short=processes > 0 or ran.broken is not None)
 
 
@@ -222,20 +230,24 @@ def _json(document: object) -> bytes:
     return (json.dumps(document, indent=1) + "\n").encode("utf-8")
 
 
-def _lines(
-    left: Sequence[Finding], left_out: Sequence[tuple[Finding, Suppression]], ran: Ran, checks: Sequence[str]
-) -> Iterator[str]:
+def _lines(left: Sequence[Finding]) -> Iterator[str]:
     for one in left:
         yield from _finding_lines(one)
         yield ""
+
+
+def _told(
+    found: int, left_out: Sequence[tuple[Finding, Suppression]], ran: Ran, checks: Sequence[str]
+) -> Iterator[str]:
+    """How much was found, in what, and what was not looked at."""
     report = ran.report
-    kernels = [] if report is None else [kernel for kernel in report.kernels if kernel.launches]
-    launches = counted(sum(kernel.launches for kernel in kernels), "launch", "launches")
     if report is None:
-        yield f"{counted(len(left), 'finding')} until the program ended; looked for: {', '.join(checks)}"
+        yield f"{counted(found, 'finding')} until the program ended; looked for: {', '.join(checks)}"
         return
+    kernels = [kernel for kernel in report.kernels if kernel.launches]
+    launches = counted(sum(kernel.launches for kernel in kernels), "launch", "launches")
     yield (
-        f"{counted(len(left), 'finding')} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
+        f"{counted(found, 'finding')} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
         f"{ran.gpu.device.arch}; looked for: {', '.join(checks)}"
     )
     if left_out:
@@ -244,6 +256,48 @@ def _lines(
     if report.on_cpu:
         calls = sorted({one.call for one in report.on_cpu})
         yield f"not looked at, computed on the CPU: {', '.join(calls)}"
+
+
+def _page(
+    program: Sequence[str],
+    left: Sequence[Finding],
+    left_out: Sequence[tuple[Finding, Suppression]],
+    ran: Ran,
+    told: Sequence[str],
+) -> str:
+    from patchkit.gates.blocks import Row, Table, columns
+    from patchkit.report.html import findings_page
+
+    heads = ("kind", "source", "kernel", "what~", "launched from~", "times #")
+    known = Table(
+        name="known",
+        caption="Known, and left out",
+        columns=columns(*heads, "reason~", "link"),
+        rows=tuple(Row(cells=(*_cells(one), why.reason, why.link)) for one, why in left_out),
+    )
+    found = Table(
+        name="findings",
+        caption="Findings",
+        columns=columns(*heads),
+        rows=tuple(Row(cells=_cells(one), state=one.kind) for one in left),
+    )
+    return findings_page(
+        program=shlex.join(program),
+        status=ran.status,
+        gpu=f"emulated {ran.gpu.device.arch}, emulator {ran.gpu.identity}",
+        told=told,
+        tables=(found, known),
+        version=version_of("patchkit"),
+    )
+
+
+def _cells(one: Finding) -> tuple[str, ...]:
+    from patchkit.gpu.names import read_name
+
+    source = ", inlined at ".join(one.at.places)
+    other = "" if one.other is None else f"; the other: {', inlined at '.join(one.other.places)}"
+    calls = ", ".join(map(str, one.called_from[:_SHOWN_FRAMES]))
+    return (one.kind, source, str(read_name(one.kernel)), f"{one.title}{other}", calls, str(one.times))
 
 
 def _finding_lines(one: Finding) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def _line(text: str) -> int:
 
 
 def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program, tmp_path):
-    report, sarif = tmp_path / "found.json", tmp_path / "found.sarif"
-    done = sanitize("--report", report, "--sarif", sarif, "--", program, _FAULT)
+    report, sarif, page = tmp_path / "found.json", tmp_path / "found.sarif", tmp_path / "found.html"
+    done = sanitize("--report", report, "--sarif", sarif, "--html", page, "--", program, _FAULT)
     assert done.returncode == 1, done.stderr
     read, written = _line("sum += lds[threadIdx.x ^ 63]"), _line("lds[threadIdx.x] = from[threadIdx.x] + n")
     assert f"{_SOURCE}:{read}   ds_load_b32" in done.stdout
@@ -77,6 +78,7 @@ def test_a_fault_is_shown_at_its_source_lines_in_every_format(sanitize, program,
     places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
     assert {place["region"]["startLine"] for place in places} == {read, written}
     assert {one["ruleId"] for one in run["results"]} == {"races"}
+    assert f"<td>{_SOURCE}:{read}</td>" in page.read_text("utf-8")
     assert json.loads(sanitize("--json", "--", program, _FAULT).stdout)["findings"][0]["kind"] == "races"
 
 
@@ -168,6 +170,7 @@ def test_a_fault_is_survived_whatever_is_looked_for(sanitize, program):
         (("--", "PROGRAM", "no such case"), 6, "SANITIZED_FAILED"),
         (("--", "./no-such-program"), 2, "PROGRAM_MISSING"),
         (("--upstream", "b6900", "--", "PROGRAM"), 2, "USAGE_SYNTAX"),
+        (("--sarif", "same", "--html", "same", "--", "PROGRAM"), 2, "USAGE_SYNTAX"),
         (("--check", "everything", "--", "PROGRAM"), 2, "USAGE"),
         (("--suppressions", "/no/such/file", "--", "PROGRAM"), 2, "TOML_MISSING"),
         (("--sarif", "/no/such/folder/file", "--", "PROGRAM", _FAULT), 8, "DISK_REFUSED"),
@@ -177,3 +180,31 @@ def test_where_nothing_can_be_said_it_says_so(sanitize, program, arguments, stat
     done = sanitize(*(program if word == "PROGRAM" else word for word in arguments))
     assert done.returncode == status, done.stderr
     assert code in done.stderr
+
+
+def test_what_a_killed_run_left_goes_with_the_next_one(gates_cache, program, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    argv = [
+        sys.executable,
+        "-m",
+        "patchkit",
+        "--cache-dir",
+        gates_cache,
+        "sanitize",
+        "--arch",
+        "gfx1151",
+        "--",
+    ]
+    started = tmp_path / "started"
+    killed = subprocess.Popen([*map(str, argv), "sh", "-c", f"touch '{started}'; sleep 600"])
+    limit = time.monotonic() + 300
+    while not started.exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    left = {path.name.split("-")[1] for path in tmp_path.glob("patchkit-*")}
+    assert left == {"emulate", "sanitize"}
+    done = subprocess.run([*map(str, argv), str(program), "clean: again"], check=False, timeout=600)
+    assert done.returncode == 0
+    assert not list(tmp_path.glob("patchkit-*"))

@@ -10,7 +10,14 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import CacheError
-from patchkit.base.files import check_output, remove_output, write_output, write_whole
+from patchkit.base.files import (
+    check_output,
+    remove_output,
+    temporary_folder,
+    working_folder,
+    write_output,
+    write_whole,
+)
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -116,3 +123,36 @@ def test_what_ends_in_the_middle_leaves_what_was_there_and_nothing_beside_it(tmp
     with pytest.raises(CacheError, match="writing failed"):
         write_whole(path, "new\n", "writing")
     assert list(tmp_path.iterdir()) == [path]
+
+
+_GONE = 2**22 + 1  # above the largest number of a process
+
+
+def test_folders_of_processes_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+    names = (f"x-{os.getpid()}-a", "x-1-a", "x-random_1", "x-123", f"y-{_GONE}-a", f"x-{2**80}-a", "x-٣-a")
+    kept = [tmp_path / name for name in names]
+    dead, link, file = tmp_path / f"x-{_GONE}-a", tmp_path / f"x-{_GONE}-link", tmp_path / f"x-{_GONE}-file"
+    for folder in (*kept, dead / "full"):
+        folder.mkdir(parents=True)
+    link.symlink_to(kept[0])
+    file.write_text("")
+    with working_folder(tmp_path, "x-", "testing") as folder:
+        assert folder.is_dir()
+        assert set(tmp_path.iterdir()) == {*kept, link, file, folder}
+    assert set(tmp_path.iterdir()) == {*kept, link, file}
+
+
+def test_what_another_user_left_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / f"x-{_GONE}-a"
+    left.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: 2**16 - 3)
+    with working_folder(tmp_path, "x-", "testing"):
+        assert left.is_dir()
+
+
+def test_a_temporary_folder_names_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder("emulate") as folder:
+        assert folder.name.startswith(f"patchkit-emulate-{os.getpid()}-")
+        assert folder.parent == tmp_path
+    assert not folder.exists()

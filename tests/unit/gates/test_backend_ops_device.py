@@ -12,7 +12,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.candidate.build import Machine
 from patchkit.device.backend_ops import Choice, Stage
 from patchkit.device.program import Place
-from patchkit.gates.backend_ops import Tools, _mode
+from patchkit.gates.operations import Tools, _mode
 
 TALK = """\
 load_backend: loaded CPU backend from {reference}

@@ -12,7 +12,8 @@ from refusing import refused
 from patchkit.candidate.build import Machine, check_device
 from patchkit.device.attention import Measured, gate_cases
 from patchkit.device.backend_ops import Row
-from patchkit.gates.backend_ops import OpsRun, allowed_nmse, judge_ops, judge_own, ops_of, sample_of
+from patchkit.gates.backend_ops import allowed_nmse, judge_ops, judge_own
+from patchkit.gates.operations import OpsRun, ops_of, sample_of
 
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")

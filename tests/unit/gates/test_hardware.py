@@ -19,7 +19,7 @@ def test_a_gpu_that_is_neither_here_nor_emulated_is_missing_in_every_row(monkeyp
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1100",))
     chosen = choose_hardware(("gfx90a",), None, model=None)
     assert (chosen.backend, chosen.gates) == (None, ())
-    assert set(chosen.not_here) == set(gate_names("device"))
+    assert set(chosen.not_here) == set(gate_names("device", "emulated"))
     assert chosen.not_here["logits"] == "needs gfx90a, which is not emulated; this machine has gfx1100"
 
 
@@ -31,7 +31,7 @@ def test_a_gpu_that_is_neither_here_nor_emulated_is_missing_in_every_row(monkeyp
 def test_without_the_gpu_or_on_demand_it_is_emulated(monkeypatch, here: tuple[str, ...], asked: bool) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: here)
     chosen = choose_hardware(("gfx1151", "gfx1201"), None, model=None, emulated=asked)
-    assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
+    assert [gate.name for gate in chosen.gates] == ["backend-ops", "sanitize", "logits", "bench"]
     assert not chosen.not_here
     for gate in chosen.gates:
         assert isinstance(gate, Reusing)
@@ -53,7 +53,7 @@ def test_the_gpu_itself_is_never_emulated_by_default(monkeypatch) -> None:
 
 def test_without_any_device_nothing_is_emulated_either() -> None:
     chosen = choose_hardware(("gfx1151",), None, model=None, no_gpu=True)
-    assert (chosen.gates, set(chosen.not_here)) == ((), set(gate_names("device")))
+    assert (chosen.gates, set(chosen.not_here)) == ((), set(gate_names("device", "emulated")))
 
 
 def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove() -> None:
@@ -77,14 +77,14 @@ def test_the_gpu_of_the_candidate_is_used_when_it_is_here(monkeypatch) -> None:
     chosen = choose_hardware(("gfx1151",), None, model=None)
     assert chosen.backend == "hip"
     assert [gate.name for gate in chosen.gates] == ["backend-ops", "logits", "bench"]
-    assert not {"backend-ops", "logits"} & set(chosen.not_here)
+    assert chosen.not_here == {"sanitize": "needs the emulated GPU"}
 
 
 def test_gates_on_the_cpu_never_stand_for_those_on_the_gpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("gfx1151",), "cpu", model=None)
     assert tuple(gate.name for gate in chosen.gates) == cpu_names()
-    assert set(chosen.not_here) == set(gate_names("device"))
+    assert set(chosen.not_here) == set(gate_names("device", "emulated"))
     assert chosen.own_name("logits") == "logits@cpu"
     assert chosen.own_name("isolation") == "isolation"
 

@@ -17,8 +17,9 @@ import patchkit.report
 from patchkit.base.errors import GateError
 from patchkit.gates.anchors import AnchorsEvidence, FoundEdit
 from patchkit.gates.base import GateResult
+from patchkit.gates.blocks import Row, Table, columns
 from patchkit.report.evidence import parse_evidence
-from patchkit.report.html import html_report
+from patchkit.report.html import findings_page, html_report
 from patchkit.report.model import Run
 from patchkit.report.sweep import sweep_tables
 
@@ -333,3 +334,29 @@ def test_what_there_is_instead_of_a_patch_is_text_too(text: str) -> None:
     page = html_report(parse_evidence(files_of([result], **nothing), "e"))
     assert text not in page
     assert text in text_of(parse(page))
+
+
+def test_the_page_of_findings_takes_hostile_names_for_text() -> None:
+    hostile = "</title><script>alert(1)</script>\x1b[31m\u202e\udcff"
+    heads = columns("kind", "source", "what~", "times #")
+    tables = [
+        Table(
+            name="findings",
+            caption="Findings",
+            columns=heads,
+            rows=(Row(cells=("races", hostile, f"{hostile} wrote", "3")),),
+        ),
+        Table(name="known", caption="Known, and left out", columns=heads, rows=()),
+    ]
+    text = findings_page(
+        program=hostile, status=1, gpu="emulated gfx1151", told=[hostile], tables=tables, version="1.2.3"
+    )
+    page = parse(text)
+    assert not list(page.iter("script"))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "Content-Security-Policy" in text
+    assert [text_of(each) for each in page.iter("caption")] == ["Findings"]
+    assert next(with_class(page, "headline")).get("class") == "headline failed"
+    assert "<script>alert(1)</script>" in text_of(next(iter(page.iter("h1"))))
+    text.encode("utf-8")

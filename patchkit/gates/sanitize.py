@@ -1,0 +1,573 @@
+"""Gate ``sanitize``: the cases of ``backend-ops`` with the checks of the emulated GPU on, on both sides."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
+from patchkit.base.files import disk_errors, open_regular
+from patchkit.base.text import counted
+from patchkit.candidate.build import CandidateBuildFailed, Machine, Sides, runs_folder
+from patchkit.candidate.subject import Subject
+from patchkit.device.attention import Measured, gate_cases
+from patchkit.device.backend_ops import Row as OpsRow
+from patchkit.device.backend_ops import parts_of
+from patchkit.device.program import Place
+from patchkit.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
+from patchkit.gates.blocks import Block, Row, Table, columns
+from patchkit.gates.emulated import emulated_on, not_proven_on, verdict_on
+from patchkit.gates.operations import (
+    ATTENTION,
+    EMULATED_SAMPLE,
+    TIMEOUT_S,
+    BackendOpsBroken,
+    OpsRun,
+    OwnPair,
+    Selected,
+    Tools,
+    run_ops,
+    run_own,
+    select,
+)
+from patchkit.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
+from patchkit.gpu.cases import Case
+from patchkit.gpu.emulator import CHECKS, CodePlace, EmulationOptions, EmulationReport, Found, load_report
+from patchkit.gpu.findings import Finding, Instruction, SourceLines, distinct, left_behind
+from patchkit.gpu.names import read_name
+
+NAME = "sanitize"
+_SHOWN = 20  # findings that become errors of their own, and lines of the terminal
+_SHOWN_FRAMES = 4
+_REPORT = "report.json"
+_OURS = "attention cases of patchkit's own"
+_LONGEST_LINE = 120
+_MOST_SOURCE = 16 << 20
+
+
+class SeenFinding(Record):
+    """A fault: the first time it happened, and how often it did on its side.
+
+    ``place`` is ``file`` and ``line``, of the side's tree relative to it (a byte of the function where code
+    has no lines), and ``source`` the text there; ``code`` is the instruction, ``inlined_at`` the calls that
+    it was inlined at, ``other`` what it conflicts with. ``found_in`` are operations, or cases of ours.
+    ``on_other_side``: the other side does the same.
+    """
+
+    kind: str
+    what: str
+    kernel: str
+    place: str
+    file: str | None
+    line: Count | None
+    source: str
+    code: str
+    inlined_at: Many[str]
+    other: str | None
+    times: Count
+    called_from: Many[str]
+    found_in: Many[str]
+    on_other_side: bool
+
+
+class SeenSide(Record):
+    """What was looked at on one side, and what was found.
+
+    ``cases`` are upstream's that ran, ``own_cases`` ours. ``on_cpu`` are calls of hipBLAS or rocBLAS, which
+    the CPU computed. ``cut_short``: processes that ended without telling what they ran.
+    """
+
+    cases: Count
+    own_cases: Count
+    launches: Count
+    kernels: Count
+    instructions: Count
+    on_cpu: Many[str]
+    cut_short: Count
+    findings: Many[SeenFinding]
+
+
+class SanitizeEvidence(DeviceEvidence):
+    """What was looked for, in which cases, and what was found on each side."""
+
+    device: str
+    checks: Many[str]
+    operations: Many[str]
+    sides: BuiltSides
+    commands: Many[str]
+    baseline: SeenSide
+    candidate: SeenSide
+
+    @property
+    def own(self) -> list[SeenFinding]:
+        """What only the candidate does."""
+        return [one for one in self.candidate.findings if not one.on_other_side]
+
+    def blocks(self) -> Iterator[Block]:
+        """What was looked at, the candidate's findings, and upstream's."""
+        sides = (("baseline", self.baseline), ("candidate", self.candidate))
+        yield Table(
+            name="sanitize",
+            caption=f"What was looked at on {self.device}: {', '.join(self.checks)}",
+            columns=columns("side", "upstream's cases #", "our cases #", "launches #", "findings #"),
+            rows=tuple(
+                Row(cells=(name, *map(str, (one.cases, one.own_cases, one.launches, len(one.findings)))))
+                for name, one in sides
+            ),
+        )
+        yield Table(
+            name="sanitize-own",
+            caption="Found on the candidate, and not on the baseline",
+            columns=_COLUMNS,
+            rows=tuple(_table_row(one) for one in self.own),
+        )
+        yield Table(
+            name="sanitize-upstream",
+            caption="Upstream's own: found on the baseline",
+            columns=(*_COLUMNS, *columns("on the candidate")),
+            rows=tuple(
+                _table_row(one, "too" if one.on_other_side else "not seen") for one in self.baseline.findings
+            ),
+            note="What the baseline does does not fail the candidate. Places are those of the baseline.",
+        )
+
+    def provenance(self) -> Iterator[tuple[str, str]]:
+        """The checks, too."""
+        yield from super().provenance()
+        yield "checks", ", ".join(self.checks)
+
+
+_COLUMNS = columns("kind", "source", "kernel", "what~", "times #")
+
+
+def _table_row(one: SeenFinding, *more: str) -> Row:
+    other = f"; the other: {one.other}" if one.other else ""
+    inlined = "".join(f", inlined at {place}" for place in one.inlined_at)
+    return Row(
+        cells=(one.kind, f"{one.place}{inlined}", one.kernel, f"{one.what}{other}", str(one.times), *more)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SanitizeGate:
+    """``ops`` are run instead of those of the changed files; ``pattern`` narrows upstream's cases."""
+
+    machine: Machine
+    ops: tuple[str, ...] = ()
+    pattern: str | None = None
+    cases: Sequence[Case] = field(default_factory=gate_cases)
+    timeout_s: float = TIMEOUT_S
+    is_sample: bool = False
+    scheduler: str | None = None
+
+    @classmethod
+    def make(cls, setup: DeviceSetup) -> SanitizeGate:
+        """The gate on a device: the cases are those of ``backend-ops``."""
+        is_sample = not setup.full
+        return cls(
+            machine=setup.machine,
+            cases=gate_cases(is_sample=is_sample),
+            is_sample=is_sample,
+            scheduler=setup.scheduler,
+        )
+
+    @property
+    def name(self) -> str:
+        """The gate's name on this machine."""
+        return self.machine.gate_name(NAME)
+
+    def run(self, subject: Subject) -> GateResult:
+        """Build both sides, run both lists of cases on both, and compare what was found.
+
+        Raises:
+            ToolchainError: building or running the baseline failed.
+            CacheError: the disk refused.
+        """
+        if not self.machine.is_emulated:
+            why = "needs the emulated GPU: no other one tells what its kernels do"
+            return GateResult(gate=self.name, verdict="not run", summary=why)
+        runs = Runs(folder=runs_folder(subject, NAME, self.machine))
+        try:
+            with sides_on(self.machine, subject) as sides, runs.kept():
+                return self._run(subject, sides, runs)
+        except CandidateBuildFailed as error:
+            return GateResult.ended_by(self.name, error)
+
+    def _run(self, subject: Subject, sides: Sides, runs: Runs) -> GateResult:
+        tools = Tools(
+            subject=subject,
+            machine=self.machine,
+            sides=sides,
+            place=Place(folder=runs.folder, reporter=subject.reporter),
+            timeout_s=self.timeout_s,
+            scheduler=self.scheduler,
+            variables=runs.variables,
+        )
+        chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
+        subject.reporter.step(f"looking at {chosen.told} on {self.machine.told}: {', '.join(CHECKS)}")
+        upstream: OpsRun | None = None
+        own: list[OwnPair] = []
+        broken: BackendOpsBroken | None = None
+        try:
+            upstream = run_ops(tools, chosen.choice)
+            if chosen.has_attention:
+                subject.reporter.step(f"looking at {len(self.cases)} attention cases of ours")
+                own = run_own(tools, self.cases)
+        except BackendOpsBroken as error:
+            broken = error  # what was found until then is told, too
+        places = Places(subject.baseline, subject.candidate)
+        before = look(runs, "baseline", subject.baseline, places.same)
+        try:
+            after = look(runs, "candidate", subject.candidate, places.before, may_be_short=broken is not None)
+        except ToolchainError as error:
+            return GateResult.ended_by(self.name, blame_candidate(error, BackendOpsBroken))
+        tests = ((), ()) if upstream is None else upstream.tests
+        evidence = SanitizeEvidence(
+            emulated=emulated_on(self.machine),
+            device=self.machine.told,
+            checks=CHECKS,
+            operations=chosen.ops,
+            sides=built_sides(sides),
+            commands=() if upstream is None else tuple(run.command for run in upstream.runs),
+            baseline=before.record(tests[0], [old for old, _ in own], subject.baseline, after, chosen),
+            candidate=after.record(tests[1], [new for _, new in own], subject.candidate, before, chosen),
+        )
+        # That a program which ended badly launched nothing until then says nothing new.
+        found = () if broken and not evidence.own else judge(evidence, subject, self._command(subject))
+        problems = (*([broken] if broken is not None else ()), *found)
+        unsupported = sum(not new.is_supported for _, new in own)
+        return GateResult(
+            gate=self.name,
+            verdict=verdict_on(self.machine, problems),
+            summary=_summary(evidence),
+            problems=problems,
+            evidence=evidence,
+            not_run=(
+                *not_proven_on(self.machine, subject.archs),
+                *chosen.left_out,
+                *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
+                *_not_looked_at(evidence, after.fault),
+            ),
+            lines=tuple(_lines(evidence)),
+        )
+
+    def _command(self, subject: Subject) -> str:
+        """What shows the findings of one operation again, but for the operation."""
+        build = f"--upstream b{subject.build} --side candidate"
+        return f"patchkit sanitize --arch {self.machine.emulates} {build} -- test-backend-ops test -b ROCm0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Where each run leaves what it did: a folder of its own below ``looked``, by the run's name."""
+
+    folder: Path
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """For the duration of the context; what a run that was killed left goes first. Raises CacheError."""
+        shutil.rmtree(self.looked, ignore_errors=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.looked, ignore_errors=True)
+
+    @property
+    def looked(self) -> Path:
+        """All of it: reports and code objects."""
+        return self.folder / "looked"
+
+    def variables(self, name: str) -> Mapping[str, str]:
+        """The environment of a run of that name. Raises CacheError."""
+        place = self.looked / name
+        with disk_errors(place, "preparing a run"):
+            place.mkdir(parents=True, exist_ok=True)
+        return EmulationOptions(checks=CHECKS, report=place / _REPORT, objects=place).variables()
+
+    def of(self, side: str) -> list[Path]:
+        """The runs of a side. Ours ran once where both are the same files: then it is the baseline's."""
+        tests = [path for path in self.looked.glob(f"test-{side}*") if path.is_dir()]
+        own = [path for path in (self.looked / f"own-{side}", self.looked / "own-baseline") if path.is_dir()]
+        return [*sorted(tests, key=lambda path: (len(path.name), path.name)), *own[:1]]
+
+
+Line = tuple[object, ...]
+LineOf = Callable[[str, int | None], Line]
+
+
+class Places:
+    """Which line of the baseline a line of the candidate is, so that shifted lines are no other ones.
+
+    Lines that the patches left are found by comparing the two files, and a line that they moved within its
+    file by its text, if both files have that once. Every other line of the candidate is one of its own.
+    """
+
+    def __init__(self, baseline: Path, candidate: Path) -> None:
+        self._trees = (baseline, candidate)
+        self._known: dict[str, dict[int, int] | None] = {}
+
+    @staticmethod
+    def same(file: str, line: int | None) -> Line:
+        """A line of the baseline."""
+        return ("baseline", file, line)
+
+    def before(self, file: str, line: int | None) -> Line:
+        """A line of the candidate as one of the baseline, if it is one."""
+        if file not in self._known:
+            self._known[file] = self._compared(file)
+        known = self._known[file]
+        if known is None or line is None:
+            return ("baseline", file, line)
+        return ("baseline", file, known[line]) if line in known else ("candidate", file, line)
+
+    def _compared(self, file: str) -> dict[int, int] | None:
+        """Lines of the baseline by those of the candidate; None where both are the same, or in no tree."""
+        old, new = (source_lines(tree, file) for tree in self._trees)
+        if old == new:
+            return None
+        found: dict[int, int] = {}
+        for at, there, size in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+            found |= {there + n + 1: at + n + 1 for n in range(size)}
+        once = _once(old)
+        for text, number in _once(new).items():
+            if number not in found and text in once:
+                found[number] = once[text]
+        return found
+
+
+def _once(lines: Sequence[bytes]) -> dict[bytes, int]:
+    """The numbers of lines whose text, but for its indentation, is there once."""
+    found: dict[bytes, list[int]] = {}
+    for number, line in enumerate(lines, start=1):
+        found.setdefault(line.strip(), []).append(number)
+    return {text: numbers[0] for text, numbers in found.items() if len(numbers) == 1 and text}
+
+
+def source_lines(tree: Path, file: str) -> list[bytes]:
+    """The lines of a file of a tree; none of what lies elsewhere: names come from the program that ran."""
+    if file.startswith("/") or ".." in file.split("/"):
+        return []
+    with contextlib.suppress(OSError, ValueError), open_regular(tree / file) as stream:
+        return stream.read(_MOST_SOURCE).split(b"\n")
+    return []
+
+
+def fault_key(one: Finding, line_of: LineOf) -> tuple[object, ...]:
+    """What makes a fault of the candidate the same as one of the baseline.
+
+    The kind; the source line and the lines that it was inlined at, as lines of the baseline
+    (:class:`Places`); and the same of what it conflicts with, in any order, as either may come first. Where
+    nothing conflicts, whether it reads or writes. So neither shifted lines, nor another name, other template
+    arguments or other registers of the kernel make another fault. Code without line tables goes by the name
+    of its function, without template arguments, and of the instruction.
+    """
+    at = _lines_of(one.at, line_of)
+    if one.other is None:
+        return (one.kind, one.action, at)
+    return (one.kind, frozenset({at, _lines_of(one.other, line_of)}))
+
+
+def _lines_of(at: Instruction, line_of: LineOf) -> tuple[object, ...]:
+    if at.file is None:
+        return (read_name(at.function).base, at.text.partition(" ")[0])
+    return tuple(line_of(file, line) for file, line in ((at.file, at.line), *at.inlined_at))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a side did; ``found`` has each fault by its key, with the runs that it was found in."""
+
+    found: Mapping[tuple[object, ...], tuple[Finding, tuple[str, ...]]]
+    reports: Sequence[EmulationReport]
+    cut_short: int
+
+    @property
+    def fault(self) -> str | None:
+        """What ended a process on the GPU before its end."""
+        return next((one.fault for one in self.reports if one.fault is not None), None)
+
+    def record(
+        self, rows: Sequence[OpsRow], own: Sequence[Measured], tree: Path, other: Seen, chosen: Selected
+    ) -> SeenSide:
+        """As evidence; ``rows`` and ``own`` are the cases, ``other`` is the other side."""
+        kernels = [kernel for one in self.reports for kernel in one.kernels if kernel.launches]
+        return SeenSide(
+            cases=sum(row.is_supported for row in rows),
+            own_cases=sum(one.is_supported for one in own),
+            launches=sum(kernel.launches for kernel in kernels),
+            kernels=len({kernel.name for kernel in kernels}),
+            instructions=sum(one.instructions for one in self.reports),
+            on_cpu=tuple(sorted({product.call for one in self.reports for product in one.on_cpu})),
+            cut_short=self.cut_short,
+            findings=tuple(
+                _recorded(
+                    one, tree, sorted({_cases_of(run, chosen) for run in runs}), is_both=key in other.found
+                )
+                for key, (one, runs) in self.found.items()
+            ),
+        )
+
+
+def look(runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bool = False) -> Seen:
+    """Read what the runs of a side left; where it ``may_be_short``, one may have left no report.
+
+    Raises EMULATION_UNREPORTED.
+    """
+    lines = SourceLines(runs.looked / "objects", tree)
+    found: dict[tuple[object, ...], tuple[Finding, tuple[str, ...]]] = {}
+    reports: list[EmulationReport] = []
+    cut_short = 0
+    for place in runs.of(side):
+        notes, processes = left_behind(place)
+        cut_short += processes
+        if not may_be_short or (place / _REPORT).exists():
+            reports.append(load_report(place / _REPORT))
+            notes = [*reports[-1].findings, *notes]
+        for one in distinct([_pooled(note, place) for note in notes], lines):
+            key = fault_key(one, line_of)
+            first, names = found.get(key, (None, ()))
+            merged = one if first is None else replace(first, times=first.times + one.times)
+            found[key] = (merged, names if place.name in names else (*names, place.name))
+    return Seen(found=found, reports=reports, cut_short=cut_short)
+
+
+def _pooled(found: Found, folder: Path) -> Found:
+    """With code objects named by their content: processes load the same ones, and each is read once."""
+    other = None if found.other is None else _pooled_place(found.other, folder)
+    return found.model_copy(update={"at": _pooled_place(found.at, folder), "other": other})
+
+
+def _pooled_place(place: CodePlace, folder: Path) -> CodePlace:
+    if not place.object or "/" in place.object:
+        return place
+    try:
+        with open_regular(folder / place.object) as stream:
+            digest = hashlib.sha256(stream.read()).hexdigest()
+        pool = folder.parent / "objects"
+        pool.mkdir(exist_ok=True)
+        if not (pool / digest).exists():
+            (pool / digest).hardlink_to(folder / place.object)
+    except (OSError, ValueError):
+        return place
+    return place.model_copy(update={"object": digest})
+
+
+def _cases_of(run: str, chosen: Selected) -> str:
+    """The operations of a run, or that the cases were ours."""
+    if run.startswith("own-"):
+        return _OURS
+    number = run.rpartition("-")[2]
+    parts = list(parts_of(chosen.choice.cases))
+    cases = parts[int(number)] if number.isdigit() and int(number) < len(parts) else ()
+    return ",".join(dict.fromkeys(case.partition("(")[0] for case in cases)) or chosen.told
+
+
+def _recorded(one: Finding, tree: Path, found_in: Sequence[str], *, is_both: bool) -> SeenFinding:
+    other = None if one.other is None else f"{one.other.place}   {one.other.text}"
+    source = b""
+    if one.at.file is not None and one.at.line is not None:
+        source = dict(enumerate(source_lines(tree, one.at.file), start=1)).get(one.at.line, b"")
+    return SeenFinding(
+        kind=one.kind,
+        what=one.title,
+        kernel=str(read_name(one.kernel)),
+        place=one.at.place,
+        file=one.at.file,
+        line=one.at.line,
+        source=source.decode("utf-8", "replace").strip()[:_LONGEST_LINE],
+        code=one.at.text,
+        inlined_at=one.at.places[1:],
+        other=other,
+        times=one.times,
+        called_from=tuple(map(str, one.called_from[:_SHOWN_FRAMES])),
+        found_in=tuple(found_in),
+        on_other_side=is_both,
+    )
+
+
+def judge(found: SanitizeEvidence, subject: Subject, command: str) -> Iterator[PatchkitError]:
+    """Every rule; ``command`` shows a finding again once it is told which operation."""
+    if not found.candidate.launches and not found.own:
+        yield GateError(
+            "the candidate launched no kernel: there was nothing to look at",
+            code="NOTHING_LAUNCHED",
+            why="no case of these operations is computed by a kernel",
+            hint="patchkit verify --gate launch shows what the candidate launches",
+        )
+    for one in found.own[:_SHOWN]:
+        patches = subject.patches_of(one.file, one.line) if one.file is not None else ()
+        more = [f"inlined at {place}" for place in one.inlined_at]
+        more += [f"the other: {one.other}"] if one.other else []
+        more += [f"launched from {', '.join(one.called_from)}"] if one.called_from else []
+        yield GateError(
+            f"{one.kind} in kernel {one.kernel}, not found on the baseline: {one.source or one.code}",
+            code="SANITIZE_FOUND",
+            where=Location(path=one.file, line=one.line, label=", ".join(patches) or None)
+            if one.file is not None
+            else (),
+            why="\n".join(
+                [f"{one.what}; {counted(one.times, 'time')}", f"at {one.place}   {one.code}", *more]
+            ),
+            hint=_again(one, command, subject.archs),
+        )
+    if len(found.own) > _SHOWN:
+        yield GateError(
+            f"{len(found.own) - _SHOWN} more findings that the baseline does not have",
+            code="SANITIZE_FOUND",
+            hint="all of them stand in the evidence; patchkit report --format html shows them",
+        )
+
+
+def _again(one: SeenFinding, command: str, archs: Sequence[str]) -> str:
+    """The next command: upstream's program over the operation, or the gate where only our cases show it."""
+    ops = [each for each in one.found_in if each != _OURS]
+    if not ops:
+        asked = " ".join(f"--arch {arch}" for arch in archs)
+        verify = f"patchkit verify {asked} --emulated --gate {NAME} --fresh"
+        return f"only cases of patchkit's own come to it: {verify}"
+    some = ["-p", EMULATED_SAMPLE] if ops[0] == ATTENTION else []
+    return f"{command} {shlex.join(['-o', ops[0], *some])}"
+
+
+def _summary(found: SanitizeEvidence) -> str:
+    seen = found.candidate
+    return (
+        f"{counted(seen.launches, 'launch', 'launches')} of {seen.cases} cases of upstream and "
+        f"{seen.own_cases} of ours looked at on {found.device}; {counted(len(found.own), 'finding')} of the "
+        f"candidate's own, {len(found.baseline.findings)} of upstream's"
+    )
+
+
+def _lines(found: SanitizeEvidence) -> Iterator[str]:
+    """What a person reads below the summary; what the candidate did stands among the errors."""
+    for name, side in (("baseline", found.baseline), ("candidate", found.candidate)):
+        yield (
+            f"{name}: {counted(side.launches, 'launch', 'launches')} of {counted(side.kernels, 'kernel')}, "
+            f"{counted(len(side.findings), 'finding')}; looked for: {', '.join(found.checks)}"
+        )
+    for one in found.baseline.findings[:_SHOWN]:
+        gone = "" if one.on_other_side else "; not seen on the candidate"
+        yield f"upstream's own: {one.kind} in {one.kernel} at {one.place}: {one.what}{gone}"
+    left_out = len(found.baseline.findings) - _SHOWN
+    if left_out > 0:
+        yield f"upstream's own: {left_out} more in the evidence"
+
+
+def _not_looked_at(found: SanitizeEvidence, fault: str | None) -> Iterator[str]:
+    on_cpu = sorted({*found.baseline.on_cpu, *found.candidate.on_cpu})
+    if on_cpu:
+        yield f"products that the CPU computed in place of BLAS: {', '.join(on_cpu)}"
+    for name, side in (("baseline", found.baseline), ("candidate", found.candidate)):
+        if side.cut_short:
+            told = counted(side.cut_short, "process", "processes")
+            yield f"cases of the {name} behind the end of {told} that ended in the middle"
+    if fault is not None:
+        yield f"what came behind this on the candidate: {fault}"
+    if any(one.on_other_side for one in found.candidate.findings):
+        yield "other faults of the candidate at lines where upstream has one: they are taken for that one"
