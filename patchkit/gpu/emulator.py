@@ -33,9 +33,12 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
-Check = Literal["memory", "waits", "races", "uninitialised"]
+Check = Literal["memory", "waits", "races", "uninitialised", "numbers"]
 """What is looked for while kernels run; see :mod:`patchkit.gpu.findings`."""
 CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "uninitialised")
+"""What is looked for unless it is said."""
+ON_REQUEST: tuple[Check, ...] = ("numbers",)
+"""What programs may do on purpose."""
 LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
 """What a unit is compiled with so that its instructions have source lines; the code is the same."""
 

@@ -30,6 +30,7 @@ _KINDS = {
     "waits": "registers used while the load that fills them is under way; barriers before LDS is done",
     "races": "waves of a block that touch the same LDS without a barrier between",
     "uninitialised": "what was never given a value and decides an address, a branch or what the host gets",
+    "numbers": "a NaN or an infinity made of finite numbers, overflow of halves, division by zero",
 }
 
 
@@ -75,7 +76,7 @@ class _Files:
     "kinds",
     type=click.Choice(list(_KINDS)),
     multiple=True,
-    help="Look for this; again for more (default: all).",
+    help="Look for this; again for more (default: all but numbers).",
 )
 @program_options
 @packed(
@@ -104,14 +105,15 @@ def command(
     memory: accesses to what no allocation holds, or to what was freed. waits: registers used while the load
     that fills them is under way. races: waves of a block that touch the same LDS without a barrier between.
     uninitialised: registers, LDS, scratch and device memory that were never given a value, where they decide
-    an address, a branch or what the host gets.
+    an address, a branch or what the host gets. numbers, if asked for: where a NaN or an infinity is made of
+    finite numbers.
 
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
     behind a fault: an access to no memory is left out. The exit status is 0 when nothing was found, and 1
     when something was.
     """
-    from patchkit.gpu.emulator import CHECKS, EmulationOptions
+    from patchkit.gpu.emulator import CHECKS, ON_REQUEST, EmulationOptions
     from patchkit.gpu.findings import load_suppressions, suppress
 
     check_side("sanitize", side, upstream)
@@ -119,7 +121,7 @@ def command(
     files.check()
     if side is None:
         find_program(program[0])
-    checks = tuple(one for one in CHECKS if not kinds or one in kinds)
+    checks = tuple(one for one in (*CHECKS, *ON_REQUEST) if one in kinds) or CHECKS
     how = EmulationOptions(checks=checks, **options)
     seen = _look(settings, arch, program, how, side, upstream)
     left, left_out, wrong = suppress(seen.findings, known)

@@ -90,6 +90,20 @@ _UNINITIALISED = {
     "rest of rows": ("lane 3 writes", _OUTPUT),
 }
 
+_NUMBERS = {
+    "division by zero": "lane 5 gets inf from 0, 3",
+    "logarithm of zero": "lane 5 gets -inf from 0",
+    "root of less than zero": "lane 5 gets NaN from -",
+    "large power": "lane 5 gets inf from 200",
+    "large product": "lane 5 gets inf from 1e+30, 1e+30",
+    "large sum": "lane 5 gets inf from 3e+38, 3e+38",
+    "large product of f64": "lane 5 gets inf from 1e+200, 1e+200",
+    "large half": "lane 5 gets inf, more than a half can be, from 70000",
+    "large product of halves": "lane 5 gets inf, more than a half can be, from 300, 300",
+    "one of a pair": "lane 2 gets inf, more than a half can be, from 1, 300, 1, 300",
+    "mixed": "lane 0 gets inf from 1, 3e+38, 3e+38",
+}
+
 
 @pytest.fixture(scope="module")
 def program(compile_program):
@@ -146,6 +160,17 @@ def test_what_nobody_gave_is_followed_to_what_it_decides(found, values, case):
     assert all(any(text in one["what"] for one in findings) for text in _UNINITIALISED[case]), findings
     assert all(one["at"]["text"] for one in findings)
     assert case == "counter" or all(one["other"]["text"] for one in findings)
+
+
+@pytest.mark.parametrize("arch", ["gfx1151", "gfx1201"])
+def test_the_first_number_that_is_none_is_found(found, compile_program, emulate, arch):
+    program = compile_program("checked_numbers", arch=arch)
+    said = {
+        name: {one["what"] for one in found(program, name, kinds="numbers", arch=arch)}
+        for name in emulate(program, arch=arch).stdout.splitlines()
+    }
+    assert all(any(_NUMBERS[name] in what for what in said[name]) for name in _NUMBERS), said
+    assert all(whats == set() for name, whats in said.items() if name not in _NUMBERS)
 
 
 def test_kernels_without_a_fault_have_none(found, program, values, emulate):

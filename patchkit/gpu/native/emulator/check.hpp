@@ -98,7 +98,7 @@ struct float_step {
     handler run = nullptr;
     format to = format::b32;
     std::array<format, 3> from{format::b32, format::b32, format::b32};
-    int sources = 0;
+    int first = 0, sources = 0; // of them, that count
     bool is_mix = false;  // modifiers say which sources are halves
     bool is_high = false; // leaves its result in the upper half
 };

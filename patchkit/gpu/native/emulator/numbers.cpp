@@ -86,14 +86,16 @@ std::string text_of(double value) {
 
 std::vector<float_step> float_steps_of(const definition & d, std::string_view name) {
     const bool is_mix = name.starts_with("v_fma_mix");
-    // Parts of a division by several instructions, of which the reciprocal is looked at.
-    const bool is_part = name.starts_with("v_div_") || name.starts_with("v_trig");
+    // A division is several instructions; the last has what is divided, and by what, behind its first source.
+    const bool is_fixup = name.starts_with("v_div_fixup");
+    const bool is_part = (name.starts_with("v_div_") && !is_fixup) || name.starts_with("v_trig");
     if (!name.starts_with("v_") || d.to.empty() || is_part || (!is_mix && !is_float(d.to[0]))) {
         return {};
     }
     float_step made;
     made.run = d.run;
     made.is_mix = is_mix;
+    made.first = is_fixup ? 1 : 0;
     made.to = name == "v_fma_mixlo_f16" || name == "v_fma_mixhi_f16" ? format::f16 : d.to[0];
     made.is_high = name == "v_fma_mixhi_f16";
     for (size_t n = 0; n < d.from.size() && n < made.from.size(); ++n) {
@@ -125,7 +127,7 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
             const int lane = std::countr_zero(left);
             std::string sources;
             bool is_finite = true;
-            for (int n = 0; n < known->sources; ++n) {
+            for (int n = known->first; n < known->sources; ++n) {
                 // What was fetched from other lanes (DPP) is in the spare wave only.
                 const operand o = done->from[n];
                 const bool is_own = !o.is(operand::vector) || f.touched.holds_vgpr((o.offset() - offset_of_vgpr(0)) / 128);
