@@ -53,6 +53,24 @@ __device__ inline int number_at(const int * from, int place) { return from[place
 __global__ void reads_inlined(int * to, const int * from) {
     to[threadIdx.x] = number_at(from, int(threadIdx.x) + 60);
 }
+__constant__ int table[64];
+__device__ const int fixed[4] = {1, 2, 3, 4};
+// Addresses that the compiler knows nothing of.
+__device__ inline int * hidden(const void * place) {
+    int * result = const_cast<int *>(static_cast<const int *>(place));
+    asm volatile("" : "+v"(result));
+    return result;
+}
+__global__ void writes_constant(int * to, int which) {
+    if (which == 0) {
+        *hidden(&table[threadIdx.x]) = 1;
+    } else if (which == 1) {
+        *hidden(&fixed[threadIdx.x % 4]) = 1;
+    } else if (which == 2) {
+        *hidden((const void *) __builtin_amdgcn_kernarg_segment_ptr()) = 1;
+    }
+    to[threadIdx.x] = table[threadIdx.x] + fixed[which & 3];
+}
 // A lane beyond the end reads nothing, and a lane that reads is not beyond it.
 __global__ void guarded(int * to, const int * from, int n) {
     const int i = int(threadIdx.x);
@@ -298,6 +316,9 @@ int main(int count, char ** words) {
         CASE("write past lds", write_lds<<<one, block, 256>>>(to, 2)),
         CASE("write generic past lds", write_generic<<<one, block>>>(to, 64, 0)),
         CASE("read past scratch", read_own<<<one, block>>>(to, 1 << 18)),
+        CASE("write constant table", writes_constant<<<one, block>>>(to, 0)),
+        CASE("write constant", writes_constant<<<one, 1>>>(to, 1)),
+        CASE("write arguments", writes_constant<<<one, 1>>>(to, 2)),
         CASE("load without wait", uses_load<<<one, block>>>(to, from, 0)),
         CASE("wait for one too few", uses_second<<<one, 32>>>(to, from, 2)),
         CASE("lds load without wait", uses_lds<<<one, block>>>(to, 0)),
@@ -318,6 +339,7 @@ int main(int count, char ** words) {
         CASE("clean: read wide", read_wide<<<one, 16>>>((int4 *) to, (const int4 *) from, 0)),
         CASE("clean: read uniform", read_uniform<<<one, block>>>(to, from, 63)),
         CASE("clean: read byte", read_byte<<<one, 1>>>(to, (const char *) from, 255)),
+        CASE("clean: read constants", writes_constant<<<one, block>>>(to, 3)),
         CASE("clean: add", add_at<<<one, block>>>(to, 252)),
         CASE("clean: lds", write_lds<<<one, block, 256>>>(to, 1)),
         CASE("clean: generic lds", write_generic<<<one, 32>>>(to, 63, 0)),

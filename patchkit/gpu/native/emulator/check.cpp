@@ -381,6 +381,10 @@ void report_memory(const instruction * i, wave & w, const std::string & what) {
     }
 }
 
+const char * what_is_constant(const wave & w, u64 address) {
+    return is_of_code(w, address) ? "code or constants" : "the arguments of the kernel";
+}
+
 // Lanes whose access lies in no allocation, and a finding of the first of them.
 u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, const u64x & addresses, u32 exec) {
     const u32 unsure = lanes_outside(remembered_range(i, w), addresses, f.size, exec);
@@ -396,6 +400,14 @@ u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, con
         const int lane = std::countr_zero(outside);
         report_memory(i, w,
                goes_to(f, lane) + "at " + hex(addresses[lane]) + ", " + describe(w, addresses[lane], f.size));
+    }
+    const u32 rest = exec & ~outside;
+    if (f.is_store && rest != 0 && remembered_range(i, w).is_constant) {
+        const u32 constant = rest & ~lanes_outside(remembered_range(i, w), addresses, f.size, rest);
+        const int lane = std::countr_zero(constant);
+        report_memory(i, w, goes_to(f, lane) + "at " + hex(addresses[lane]) + ", which kernels must not change: " +
+                                what_is_constant(w, addresses[lane]));
+        outside |= constant;
     }
     return outside;
 }

@@ -249,6 +249,7 @@ u32 hold_back(const instruction * i, wave & w, const char * kind, const std::str
 wave & spare_wave(wave & w);
 
 std::string describe(const wave & w, u64 address, u32 size);
+bool is_of_code(const wave & w, u64 address); // of the code object that runs, code or data
 block_checks & checks_of(const wave & w);
 
 } // namespace patchkit::gpu

@@ -77,6 +77,18 @@ class image {
     // must not be followed here.
     uint64_t host_of(uint64_t address) const { return reinterpret_cast<uint64_t>(memory) - origin() + address; }
 
+    std::span<std::byte> constants_at(const std::byte * address) const {
+        const std::span<std::byte> whole = all();
+        if (address < whole.data() || address >= whole.data() + whole.size()) {
+            return {};
+        }
+        const Elf64_Phdr * segment = segment_of(uint64_t(address - memory) + origin(), 1);
+        if (segment == nullptr || (segment->p_flags & PF_W) != 0) {
+            return {};
+        }
+        return {memory + (segment->p_vaddr - origin()), segment->p_memsz};
+    }
+
     std::span<std::byte> all() const { return {memory + (first() - origin()), end() - first()}; }
 
   private:
@@ -436,6 +448,7 @@ class loaded final : public code_object {
     }
 
     std::span<std::byte> memory() override { return image_.all(); }
+    std::span<std::byte> constants_at(const std::byte * address) const override { return image_.constants_at(address); }
 
   private:
     void read_tables(const elf_file & file) {

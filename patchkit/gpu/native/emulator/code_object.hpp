@@ -79,6 +79,9 @@ class code_object {
     // The memory it was laid out in, from its lowest segment to the end of its highest. What lies behind that, as far
     // as a GPU fetches ahead of its program counter, can be read and is zero.
     virtual std::span<std::byte> memory() = 0;
+
+    // The segment that holds this address, if it must not be written: code and constants. Else empty.
+    virtual std::span<std::byte> constants_at(const std::byte * address) const = 0;
 };
 
 // The code object for one GPU in what __hipRegisterFatBinary gets: an offload bundle, compressed or not, or a bare

@@ -29,6 +29,7 @@ struct memory_range {
     std::byte * known = nullptr;
     // Besides it, for each dword: what wrote there without a value, by which `reveal` knows it; 0 when nothing did.
     uint32_t * left_by = nullptr;
+    bool is_constant = false; // kernels must not write there
 
     bool holds(uintptr_t address, uint64_t size) const {
         return end - begin >= size && address - begin <= end - begin - size;

@@ -882,6 +882,11 @@ wave & spare_wave(wave & w) {
     return *reinterpret_cast<wave *>(spare.get());
 }
 
+bool is_of_code(const wave & w, u64 address) {
+    code_object * code = w.on->current->wanted->code;
+    return code != nullptr && !code->constants_at(reinterpret_cast<const std::byte *>(address)).empty();
+}
+
 block_checks & checks_of(const wave & w) { return w.owner->checked; }
 
 void serve_host_calls(wave & w) { w.on->owner.memory.serve_host_calls(); }
@@ -895,9 +900,15 @@ bool look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     // Arguments and the packet are memory that kernels read, too.
     const job & on = *w.on->current;
     const memory_range packet{uintptr_t(&on.packet), uintptr_t(&on.packet) + sizeof(on.packet)};
-    for (const memory_range & own : {on.argument_range, packet}) {
+    std::span<std::byte> constants;
+    if (on.wanted->code != nullptr) {
+        constants = on.wanted->code->constants_at(reinterpret_cast<const std::byte *>(address));
+    }
+    const memory_range code{uintptr_t(constants.data()), uintptr_t(constants.data()) + constants.size()};
+    for (const memory_range & own : {on.argument_range, packet, code}) {
         if (address >= own.begin && address < own.end) {
             found = own;
+            found.is_constant = true;
         }
     }
     if (!found.holds(address, size)) {
