@@ -4,6 +4,7 @@
 #pragma once
 
 #include "code_object.hpp"
+#include "traces.hpp"
 
 #include <array>
 #include <cstddef>
@@ -25,6 +26,7 @@ struct kernel_fault : std::runtime_error {
 struct memory_range {
     uintptr_t begin = 0;
     uintptr_t end   = 0;
+    traces * traced = nullptr; // who touched it, where that is looked for
 
     bool holds(uintptr_t address, uint64_t size) const {
         return end - begin >= size && address - begin <= end - begin - size;
@@ -53,9 +55,11 @@ struct memory_map {
 struct checks {
     bool memory = false;
     bool waits  = false; // registers used while what fills them is under way
-    bool races  = false; // waves that touch the same LDS without a barrier between them
+    bool races  = false; // waves that touch the same LDS, blocks that touch the same memory, with no order between them
+    bool asynchrony = false; // operations that touch the same memory with no order between them
 
-    bool any() const { return memory || waits || races; }
+    bool any() const { return memory || waits || races || asynchrony; }
+    bool traces() const { return races || asynchrony; }
 };
 
 struct configuration {
@@ -83,6 +87,7 @@ struct launch {
     std::vector<std::byte> kernarg;
     bool is_cooperative;
     std::vector<void *> called_from; // return addresses of the host code, innermost first; for findings
+    const operation_order * order = nullptr; // null where nobody looks for traces
 };
 
 // How often one instruction of one kernel ran, by waves.
@@ -101,7 +106,8 @@ struct kernel_count {
     std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
 };
 
-// An instruction of the code that ran: bytes from the start of a function, as the code object names it.
+// An instruction of the code that ran: bytes from the start of a function, as the code object names it. Of an operation
+// without code there is the text alone, in words.
 struct code_place {
     const code_object * code = nullptr;
     std::string function;
@@ -111,7 +117,7 @@ struct code_place {
 
 // What a check found, the first time at this place.
 struct finding {
-    std::string kind;   // "memory", "waits", "races"
+    std::string kind;   // "memory", "waits", "races", "asynchrony"
     std::string what;   // in words, with lane and address where there is one
     std::string kernel; // that was launched
     code_place at;
@@ -119,6 +125,14 @@ struct finding {
     dimensions block;
     uint32_t wave;
     uint64_t times;     // it was found at this place, with this other one
+    std::vector<void *> called_from;
+    std::vector<void *> other_called_from; // of another operation
+};
+
+// Who left a trace: an instruction of a kernel that was launched.
+struct tracing {
+    code_place place;
+    std::string kernel;
     std::vector<void *> called_from;
 };
 
@@ -147,6 +161,9 @@ class emulator {
 
     // In the order in which they were first found.
     virtual std::vector<finding> findings() = 0;
+
+    // Whether the launch that drew this number is known: then who that was.
+    virtual bool find_tracing(uint64_t /*touch*/, tracing & /*found*/) { return false; }
 };
 
 using make_emulator = emulator * (*)(const configuration &, memory_map &);

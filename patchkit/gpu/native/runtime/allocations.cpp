@@ -2,6 +2,7 @@
 
 #include "emulation.hpp"
 #include "findings.hpp"
+#include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -203,7 +204,8 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
     if (wants_garbage()) {
         map_garbage(block, size);
     }
-    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags};
+    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags,
+                                 make_traces(uintptr_t(block), size)};
     generation.fetch_add(1, std::memory_order_release);
     used += size;
     *pointer = block;
@@ -218,6 +220,7 @@ hipError_t release(void * pointer, hipError_t unknown) {
         return unknown;
     }
     unmap_block(found->second);
+    drop_traces(found->second.traced);
     used -= found->second.size;
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);
@@ -240,7 +243,9 @@ size_t memory_used() {
 void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
-        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags};
+        const bool is_traced = whose != owner::runtime || type == hipMemoryTypeDevice;
+        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags,
+                                       is_traced ? make_traces(uintptr_t(pointer), size) : nullptr};
         generation.fetch_add(1, std::memory_order_release);
     }
 }
@@ -251,6 +256,7 @@ bool unregister_memory(void * pointer, owner whose) {
     if (found == table().end() || found->second.whose != whose) {
         return false;
     }
+    drop_traces(found->second.traced);
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);
     return true;

@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <string>
 
+namespace patchkit::gpu {
+struct traces;
+}
+
 namespace patchkit {
 
 enum class owner {
@@ -21,6 +25,7 @@ struct allocation {
     hipMemoryType type = hipMemoryTypeDevice;
     owner whose        = owner::program;
     unsigned flags     = 0; // of hipHostMalloc and hipHostRegister
+    gpu::traces * traced = nullptr; // see happens_before.hpp
 
     bool holds(uintptr_t address, size_t bytes) const {
         return address >= begin && address - begin <= size && bytes <= size - (address - begin);

@@ -32,7 +32,7 @@ std::string name_of(const gpu::code_object * code) {
 }
 
 std::string json_of(const gpu::code_place & place) {
-    if (place.function.empty()) {
+    if (place.function.empty() && place.text.empty()) {
         return "null";
     }
     return "{\"object\":" + quoted(name_of(place.code)) + ",\"function\":" + quoted(place.function) +
@@ -66,7 +66,8 @@ std::string json_of(const gpu::finding & one) {
     return "{\"kind\":" + quoted(one.kind) + ",\"what\":" + quoted(one.what) + ",\"kernel\":" + quoted(one.kernel) +
            ",\"at\":" + json_of(one.at) + ",\"other\":" + json_of(one.other) + ",\"block\":[" + std::to_string(b.x) +
            "," + std::to_string(b.y) + "," + std::to_string(b.z) + "],\"wave\":" + std::to_string(one.wave) +
-           ",\"times\":" + std::to_string(one.times) + ",\"called_from\":" + json_of(one.called_from) + "}";
+           ",\"times\":" + std::to_string(one.times) + ",\"called_from\":" + json_of(one.called_from) +
+           ",\"other_called_from\":" + json_of(one.other_called_from) + "}";
 }
 
 } // namespace
@@ -80,7 +81,7 @@ gpu::checks read_checks() {
         const std::string_view word = rest.substr(0, comma);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
         bool * meant = word == "memory" ? &result.memory : word == "waits" ? &result.waits
-                       : word == "races" ? &result.races : nullptr;
+                       : word == "races" ? &result.races : word == "asynchrony" ? &result.asynchrony : nullptr;
         if (meant == nullptr) {
             misconfigured("PATCHKIT_EMULATOR_CHECK names what is not known: " + std::string(word));
         }
