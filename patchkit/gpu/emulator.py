@@ -34,9 +34,9 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
-Check = Literal["memory", "waits", "races"]
+Check = Literal["memory", "waits", "races", "asynchrony"]
 """What is looked for while kernels run; see :mod:`patchkit.gpu.findings`."""
-CHECKS: tuple[Check, ...] = ("memory", "waits", "races")
+CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "asynchrony")
 LINE_TABLES = ("-gline-tables-only", "-fdebug-compilation-dir=.")
 """What a unit is compiled with so that its instructions have source lines; the code is the same."""
 
@@ -308,8 +308,9 @@ class Frame(_Entry):
 class Found(_Entry):
     """What a check found: where, in which block and wave it did so first, and how often it did.
 
-    ``other`` is the instruction that it conflicts with; ``called_from`` the launch in the program, innermost
-    frame first.
+    ``other`` is what it conflicts with; ``called_from`` where the program asked for the launch, innermost
+    frame first, ``other_called_from`` the same of another launch, or copy. Of an operation without code the
+    place has a text alone, and there is no kernel.
     """
 
     kind: Check
@@ -321,6 +322,7 @@ class Found(_Entry):
     wave: int
     times: int
     called_from: list[Frame]
+    other_called_from: list[Frame] = []
 
 
 class EmulationReport(_Entry):
