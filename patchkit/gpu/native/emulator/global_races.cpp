@@ -190,6 +190,12 @@ struct toucher {
           floor(touch::made(all.order.floor, 0)), first(touch::made(all.order.first, 0)), is_store(f.is_store),
           may_see(f.is_flag || f.acquires) {}
 
+    // As is_own(), and of all four bytes.
+    bool is_own_whole(u64 t) const {
+        const u64 high = t >> touch::bytes_at;
+        return high == (own >> touch::bytes_at | 15) || high == (own_before >> touch::bytes_at | 15);
+    }
+    bool is_free(u64 t) const { return t < floor || is_own(t); }
     u64 trace(u32 bytes) const { return own | u64(bytes) << touch::bytes_at | (i->number & touch::instruction_mask); }
     bool is_own(u64 t) const { return touch::who(t) == b.who || touch::who(t) == b.previous; }
     bool is_of_launch(u64 t) const { return t >= first; }
@@ -346,9 +352,9 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
     if (is_flag || is_lock || t.all.knows(t.b.block, who, false)) {
         return;
     }
-    const bool are_whole = d.bytes == 15 && touch::bytes(other) == 15;
-    const bool is_same = !t.f.is_atomic && !was_atomic &&
-                         (are_whole ? touch::hash(other) == touch::hash(hash_of(d.value)) : comes_to_memory(d));
+    const bool is_alike = d.bytes == 15 && touch::bytes(other) == 15 &&
+                          touch::hash(other) == touch::hash(hash_of(d.value));
+    const bool is_same = !t.f.is_atomic && !was_atomic && (is_alike || comes_to_memory(d));
     if (!is_same) {
         conflict(t, d, did, other);
     }
@@ -404,13 +410,8 @@ void note_reader(const toucher & t, const dword & d) {
         }
         return is_free;
     };
-    if (takes(first, one) || takes(second, two)) {
-        return;
-    }
-    if (!t.is_of_launch(one) && !t.is_of_launch(two)) {
-        put(second, now); // of three operations the latest ones
-    } else if (t.is_of_launch(one) && t.is_of_launch(two)) {
-        return;
+    if (!takes(first, one) && !takes(second, two) && !t.is_of_launch(one) && !t.is_of_launch(two)) {
+        put(second, now); // of three operations the latest one
     }
 }
 
@@ -488,21 +489,74 @@ template <int words> bool touch_row(const toucher & t, const memory_range & rang
     return true;
 }
 
-template <int words>
-bool touch_words(const toucher & t, const memory_range & range, u64 place, const u32 * values, int lane) {
-    group<words> hashes = 0;
-    if (t.is_store) {
-        for (int n = 0; n < words; ++n) {
-            hashes[n] = hash_of(values[n * lanes + lane]);
+// One reader more, if that needs no look at the order of operations.
+bool read_quickly(const toucher & t, const traces & to, size_t at, u64 now) {
+    const u64 read = get(to.read[at]), bytes = now & u64(15) << touch::bytes_at;
+    const auto note = [&](u64 & place, u64 there) {
+        if (!t.is_own(there)) {
+            put(place, now);
+        } else if ((there & bytes) != bytes) {
+            put(place, now | (there & u64(15) << touch::bytes_at));
+        }
+    };
+    if (t.is_free(read)) {
+        note(to.read[at], read);
+        return true;
+    }
+    if (read < t.first) {
+        return false;
+    }
+    if (const u64 too = get(to.read_too[at]); t.is_free(too)) {
+        note(to.read_too[at], too);
+    }
+    return true;
+}
+
+// As touch_group(), for one lane.
+bool touch_words(const toucher & t, const traces & to, size_t at, u32 words, const u32 * values, int lane) {
+    for (u32 n = 0; n < words; ++n) {
+        const u64 written = get(to.written[at + n]);
+        if (written >= t.floor && !t.is_own_whole(written)) {
+            return false;
+        }
+        if (t.is_store && !(t.is_free(get(to.read[at + n])) && t.is_free(get(to.read_too[at + n])))) {
+            return false;
         }
     }
-    return touch_group<words>(t, *range.traced, (place - range.traced->begin) / 4, hashes);
+    const u64 now = t.trace(15);
+    for (u32 n = 0; n < words; ++n) {
+        if (t.is_store) {
+            put(to.written[at + n], now | hash_of(values[n * lanes + u32(lane)]));
+        } else if (!t.is_own_whole(get(to.read[at + n])) && !read_quickly(t, to, at + n, now)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The same for some bytes of a dword.
+bool touch_part(const toucher & t, const traces & to, size_t at, u32 bytes) {
+    u64 written = get(to.written[at]);
+    const bool is_alone = written < t.floor || t.is_own_whole(written) ||
+                          (t.is_own(written) && t.is_free(get(to.written_too[at])));
+    if (!is_alone) {
+        return false;
+    }
+    const u64 now = t.trace(bytes);
+    if (!t.is_store) {
+        return read_quickly(t, to, at, now);
+    }
+    if (!t.is_free(get(to.read[at])) || !t.is_free(get(to.read_too[at]))) {
+        return false;
+    }
+    const u64 wanted = now | (t.is_own(written) ? written & u64(15) << touch::bytes_at : 0);
+    return __atomic_compare_exchange_n(&to.written[at], &written, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand data, bool has_data) {
     const u32 size = t.f.size;
-    const bool is_simple = !t.f.is_atomic && !t.may_see && size % 4 == 0;
-    const memory_range & range = remembered_range(t.i, t.w);
+    const bool is_simple = !t.f.is_atomic && !t.may_see;
+    memory_range range = remembered_range(t.i, t.w);
     const u64 start = addresses[0];
     if (is_simple && exec == ~0u && start % 4 == 0 && range.holds(start, u64(size) * lanes) &&
         !any(addresses != convert<u64x>(lane_numbers()) * u64(size) + start)) {
@@ -512,6 +566,9 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
         if (size == 4    ? touch_row<1>(t, range, start, data)
             : size == 8  ? touch_row<2>(t, range, start, data)
             : size == 16 ? touch_row<4>(t, range, start, data)
+            : t.is_store ? false
+            : size == 2  ? touch_group<lanes / 2>(t, *range.traced, (start - range.traced->begin) / 4, 0)
+            : size == 1  ? touch_group<lanes / 4>(t, *range.traced, (start - range.traced->begin) / 4, 0)
                          : false) {
             return;
         }
@@ -528,24 +585,25 @@ void touch_lanes(const toucher & t, const u64x & addresses, u32 exec, operand da
             continue;
         }
         before = t.is_store && !t.f.is_atomic ? 0 : place; // stores of several lanes may differ
-        if (!remembered_range(t.i, t.w).holds(place, size) && !look_for_range(t.i, t.w, place, size)) {
-            continue;
+        if (!range.holds(place, size)) {
+            if (!look_for_range(t.i, t.w, place, size)) {
+                continue;
+            }
+            range = remembered_range(t.i, t.w);
         }
         if (t.f.is_atomic || t.may_see || (t.is_store && !t.b.atomics.empty())) {
             meet(t, place);
         }
-        const memory_range & at = remembered_range(t.i, t.w);
-        if (at.traced == nullptr) {
+        if (range.traced == nullptr) {
             continue;
         }
-        if (is_simple && place % 4 == 0 &&
-            (size == 4    ? touch_words<1>(t, at, place, values, lane)
-             : size == 8  ? touch_words<2>(t, at, place, values, lane)
-             : size == 16 ? touch_words<4>(t, at, place, values, lane)
-                          : false)) {
+        const size_t at = (place - range.traced->begin) / 4;
+        const bool is_whole = (place | size) % 4 == 0, is_part = size < 4 && place % 4 + size <= 4;
+        if (is_simple && ((is_whole && touch_words(t, *range.traced, at, size / 4, values, lane)) ||
+                          (is_part && touch_part(t, *range.traced, at, ((1u << size) - 1) << (place % 4))))) {
             continue;
         }
-        touch_lane(t, at, place, values, lane, shift);
+        touch_lane(t, range, place, values, lane, shift);
     }
 }
 

@@ -8,13 +8,13 @@
 #include "traces.hpp"
 #include "values.hpp"
 
-#include <array>
+#include <atomic>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
-#include <string>
+#include <utility>
 #include <vector>
 
 namespace patchkit::gpu {

@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 
 namespace patchkit {
 
@@ -149,11 +150,16 @@ std::vector<void *> callers() {
     constexpr int most = 32;
     std::vector<void *> frames(most);
     frames.resize(size_t(std::max(0, backtrace(frames.data(), most))));
-    // Not the runtime's own.
-    Dl_info own{}, other{};
-    (void) dladdr(reinterpret_cast<void *>(&callers), &own);
-    const auto first = std::find_if(frames.begin(), frames.end(), [&](void * frame) {
-        return dladdr(frame, &other) == 0 || other.dli_fbase != own.dli_fbase;
+    // Not the runtime's own. The loader takes long to say whose an address is, and the same come again and again.
+    thread_local std::unordered_map<void *, bool> is_own;
+    const auto first = std::find_if(frames.begin(), frames.end(), [](void * frame) {
+        const auto [known, is_new] = is_own.emplace(frame, false);
+        if (is_new) {
+            Dl_info own{}, other{};
+            (void) dladdr(reinterpret_cast<void *>(&callers), &own);
+            known->second = dladdr(frame, &other) != 0 && other.dli_fbase == own.dli_fbase;
+        }
+        return !known->second;
     });
     return {first, frames.end()};
 }

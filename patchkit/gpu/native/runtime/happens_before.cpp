@@ -46,7 +46,7 @@ struct ran_operation {
 };
 
 // Before anything else runs under these numbers all traces are forgotten.
-constexpr size_t most_ran = 1 << 20;
+constexpr size_t most_ran = 1 << 17;
 
 struct order_of_all final : gpu::operation_order {
     std::mutex mutex; // of what the host knows
@@ -314,7 +314,11 @@ constexpr size_t most_bytes = size_t(256) << 20; // of one row; larger ones are 
 
 // Calls `use` for pieces of these dwords whose touches of this plane are in memory at all.
 template <typename Use> void for_touched(const uint64_t * plane, size_t first, size_t count, Use use) {
-    constexpr size_t piece = 1 << 20;
+    constexpr size_t piece = 1 << 20, few = 1 << 14;
+    if (count <= few) {
+        use(first, count);
+        return;
+    }
     const uintptr_t page   = uintptr_t(sysconf(_SC_PAGESIZE));
     for (size_t n = 0; n < count; n += piece) {
         const size_t some = std::min(piece, count - n);
