@@ -90,8 +90,10 @@ def test_a_clean_program_has_no_findings(sanitize, program):
     done = sanitize("--", program, "clean: again")
     assert (done.returncode, done.stdout) == (
         0,
-        "0 findings in 1 launch of 1 kernel on an emulated gfx1151; "
-        "looked for: memory, waits, races, asynchrony\n",
+        (
+            "0 findings in 1 launch of 1 kernel on an emulated gfx1151; "
+            "looked for: memory, waits, races, asynchrony\n"
+        ),
     )
     done = sanitize("--check", "memory", "--", program, _FAULT)
     assert done.returncode == 0, done.stdout
