@@ -33,9 +33,9 @@ Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
 Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
 
-Check = Literal["memory", "waits", "races", "uninitialised", "numbers"]
+Check = Literal["memory", "waits", "races", "uninitialised", "asynchrony", "numbers"]
 """What is looked for while kernels run; see :mod:`patchkit.gpu.findings`."""
-CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "uninitialised")
+CHECKS: tuple[Check, ...] = ("memory", "waits", "races", "uninitialised", "asynchrony")
 """What is looked for unless it is said."""
 ON_REQUEST: tuple[Check, ...] = ("numbers",)
 """What programs may do on purpose."""
@@ -310,8 +310,9 @@ class Frame(_Entry):
 class Found(_Entry):
     """What a check found: where, in which block and wave it did so first, and how often it did.
 
-    ``other`` is the instruction that it conflicts with; ``called_from`` the launch in the program, innermost
-    frame first.
+    ``other`` is what it conflicts with; ``called_from`` where the program asked for the launch, innermost
+    frame first, ``other_called_from`` the same of another launch, or copy. Of an operation without code the
+    place has a text alone, and there is no kernel.
     """
 
     kind: Check
@@ -323,6 +324,7 @@ class Found(_Entry):
     wave: int
     times: int
     called_from: list[Frame]
+    other_called_from: list[Frame] = []
 
 
 class EmulationReport(_Entry):

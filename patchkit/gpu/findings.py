@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,13 +44,15 @@ _LEAST_DWARF = 2
 class Instruction:
     """One instruction of a kernel, or of a function that kernels call.
 
+    Or the call by which the program asked for an operation that has no code: then ``offset`` is None.
+
     ``file`` and ``line`` are None where the code has no line tables; a file of the program's own tree is
     relative to that. ``offset``: bytes from the start of the function. ``inlined_at``: the calls that the
     compiler put the code in place of, the innermost first.
     """
 
     function: str
-    offset: int
+    offset: int | None
     text: str
     file: str | None
     line: int | None
@@ -59,7 +62,8 @@ class Instruction:
     def place(self) -> str:
         """As file:line, or as a byte of the function."""
         if self.file is None:
-            return f"{read_name(self.function)}, byte {self.offset}"
+            name = str(read_name(self.function)) if self.function else "?"
+            return name if self.offset is None else f"{name}, byte {self.offset}"
         return f"{self.file}:{self.line}"
 
     @property
@@ -83,11 +87,15 @@ class Call:
         return f"{name} ({place})"
 
 
+_OTHER_KERNEL = re.compile(r"\bkernel (_Z\w+)")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One fault at one place of the source; ``times`` it happened, at so many ``instructions``.
 
-    ``other`` is what it conflicts with. ``what``, ``kernel``, ``block`` and ``wave`` are of the first time.
+    ``other`` is what it conflicts with. ``what``, ``kernel`` (empty where none did it), ``block`` and
+    ``wave`` are of the first time.
     """
 
     kind: Check
@@ -100,12 +108,14 @@ class Finding:
     times: int
     instructions: int
     called_from: tuple[Call, ...]
+    other_called_from: tuple[Call, ...] = ()
 
     @property
     def title(self) -> str:
-        """Who did what: a lane, or the wave."""
-        is_of_lane = self.what.startswith(("lane ", "the wave "))
-        return self.what if is_of_lane else f"wave {self.wave} {self.what}"
+        """Who did what: a lane, the wave, a block, or what has no code."""
+        is_told = not self.kernel or self.what.startswith(("lane ", "the wave ", "block "))
+        what = self.what if is_told else f"wave {self.wave} {self.what}"
+        return _OTHER_KERNEL.sub(lambda found: f"kernel {read_name(found[1])}", what)
 
     @property
     def action(self) -> str:
@@ -334,8 +344,11 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
     """Each fault once per place of the source, in the order in which they were found."""
     result: dict[tuple[object, ...], Finding] = {}
     for one in found:
-        at = lines.find(one.at)
-        other = None if one.other is None else lines.find(one.other)
+        calls, other_calls = lines.calls(one.called_from), lines.calls(one.other_called_from)
+        at = lines.find(one.at) if one.at.function else _asked_for(one.at, calls)
+        other = None
+        if one.other is not None:
+            other = lines.find(one.other) if one.other.function else _asked_for(one.other, other_calls)
         key = (one.kind, _verb(one.what), _key(at), None if other is None else _key(other))
         known = result.get(key)
         times, instructions = (0, 0) if known is None else (known.times, known.instructions)
@@ -349,7 +362,8 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
             wave=one.wave,
             times=0,
             instructions=0,
-            called_from=lines.calls(one.called_from),
+            called_from=calls,
+            other_called_from=other_calls,
         )
         result[key] = Finding(
             **{name: getattr(first, name) for name in _OF_FIRST},
@@ -359,7 +373,15 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
     return list(result.values())
 
 
-_OF_FIRST = ("kind", "what", "kernel", "at", "other", "block", "wave", "called_from")
+_OF_FIRST = ("kind", "what", "kernel", "at", "other", "block", "wave", "called_from", "other_called_from")
+
+
+def _asked_for(place: CodePlace, calls: Sequence[Call]) -> Instruction:
+    """An operation without code, at the call in the program."""
+    if not calls:
+        return Instruction(function="", offset=None, text=place.text, file=None, line=None)
+    call = calls[0]
+    return Instruction(function=call.function, offset=None, text=place.text, file=call.file, line=call.line)
 
 
 def _verb(what: str) -> str:
@@ -368,7 +390,9 @@ def _verb(what: str) -> str:
 
 
 def _key(at: Instruction) -> tuple[object, ...]:
-    return (at.file, at.line, *at.inlined_at) if at.file is not None else (at.function, at.offset)
+    if at.file is not None:
+        return (at.file, at.line, *at.inlined_at)
+    return (at.function, at.offset, at.text if at.offset is None else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,11 @@ def _files(*patterns: str) -> tuple[str, ...]:
 
 _STUB_SOURCES = _files("runtime/*.cpp")
 _STUB_HEADERS = _files(
-    "runtime/*.hpp", "emulator/code_object.hpp", "emulator/emulator.hpp", "emulator/library.hpp"
+    "runtime/*.hpp",
+    "emulator/code_object.hpp",
+    "emulator/emulator.hpp",
+    "emulator/library.hpp",
+    "emulator/traces.hpp",
 )
 STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"

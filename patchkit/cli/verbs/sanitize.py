@@ -28,8 +28,9 @@ _SHOWN_FRAMES = 4
 _KINDS = {
     "memory": "accesses to what no allocation holds, or one that was freed; atomics at odd addresses",
     "waits": "registers used while the load that fills them is under way; barriers before LDS is done",
-    "races": "waves of a block that touch the same LDS without a barrier between",
+    "races": "waves that touch the same LDS, and blocks that touch the same memory, in no order",
     "uninitialised": "what was never given a value and decides an address, a branch or what the host gets",
+    "asynchrony": "kernels and copies that touch the same memory in no order; sources changed too early",
     "numbers": "a NaN or an infinity made of finite numbers, overflow of halves, division by zero",
 }
 
@@ -103,10 +104,12 @@ def command(
     """Look for faults in the kernels of a HIP program while it runs on an emulated GPU.
 
     memory: accesses to what no allocation holds, or to what was freed. waits: registers used while the load
-    that fills them is under way. races: waves of a block that touch the same LDS without a barrier between.
-    uninitialised: registers, LDS, scratch and device memory that were never given a value, where they decide
-    an address, a branch or what the host gets. numbers, if asked for: where a NaN or an infinity is made of
-    finite numbers.
+    that fills them is under way. races: waves of a block that touch the same LDS without a barrier between,
+    and blocks that touch the same memory with no order between them. uninitialised: registers, LDS, scratch
+    and device memory that were never given a value, where they decide an address, a branch or what the host
+    gets. asynchrony: kernels, copies and the like that touch the same memory while no stream, event or wait
+    orders them, and sources of copies that the program changes before the copy is done. numbers, if asked
+    for: where a NaN or an infinity is made of finite numbers.
 
     Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
     or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
@@ -314,9 +317,14 @@ def _finding_lines(one: Finding) -> Iterator[str]:
     block = ", ".join(str(number) for number in one.block)
     often = counted(one.times, "time")
     more = f", at {one.instructions} instructions" if one.instructions > 1 else ""
-    yield f"  kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; {often}{more}"
-    if one.called_from:
-        yield f"  launched from {', '.join(map(str, one.called_from[:_SHOWN_FRAMES]))}"
+    if one.kernel:
+        yield f"  kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; {often}{more}"
+    else:
+        yield f"  {often}{more}"
+    asked = "launched from" if one.kernel else "asked for in"
+    for words, calls in ((asked, one.called_from), ("the other was asked for in", one.other_called_from)):
+        if calls:
+            yield f"  {words} {', '.join(map(str, calls[:_SHOWN_FRAMES]))}"
 
 
 def _near(file: str) -> str:

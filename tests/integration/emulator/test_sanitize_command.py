@@ -208,3 +208,25 @@ def test_what_a_killed_run_left_goes_with_the_next_one(gates_cache, program, tmp
     done = subprocess.run([*map(str, argv), str(program), "clean: again"], check=False, timeout=600)
     assert done.returncode == 0
     assert not list(tmp_path.glob("patchkit-*"))
+
+
+def test_an_operation_without_code_is_shown_at_its_call(sanitize, compile_program, known, tmp_path):
+    source = _SOURCE.with_name("checked_streams.hip")
+    streams = compile_program("checked_streams", "-gline-tables-only")
+    text = "NEED(hipMemcpyAsync(to, from, bytes, hipMemcpyHostToDevice, stream))"
+    (line,) = (n for n, one in enumerate(source.read_text("utf-8").splitlines(), 1) if text in one)
+    report, sarif = tmp_path / "found.json", tmp_path / "found.sarif"
+    done = sanitize("--report", report, "--sarif", sarif, "--", streams, "copy over what is read")
+    assert done.returncode == 1, done.stderr
+    copied = "the copy of 4096 bytes from pinned host memory to device memory"
+    assert f"asynchrony: {copied} writes what kernel take read: nothing orders the two" in done.stdout
+    assert f"{source}:{line}   {copied}" in done.stdout
+    assert re.search(rf"\n  asked for in \w+ \({source.name}:{line}\)", done.stdout)
+    assert "the other was asked for in copy (" in done.stdout
+    (found,) = json.loads(report.read_text("utf-8"))["findings"]
+    assert (found["kernel"], found["at"]["line"], found["at"]["offset"]) == ("", line, None)
+    assert found["other"]["function"] == "_Z4takePiPKi"
+    (result,) = json.loads(sarif.read_text("utf-8"))["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == line
+    left_out = known(kind="asynchrony", place=f"*/{source.name}:{line}")
+    assert sanitize("--suppressions", left_out, "--", streams, "copy over what is read").returncode == 0

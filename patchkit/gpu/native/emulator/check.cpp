@@ -115,6 +115,8 @@ void add_memory_facts(facts & to, const statement & s, const std::string & name)
     to.is_atomic = holds(name, "_atomic_") || (name.starts_with("ds_") && !holds(name, "_load_") &&
                                                !holds(name, "_store_") && !holds(name, "perm") && !holds(name, "swizzle"));
     to.is_store = holds(name, "_store_") || to.is_atomic;
+    to.is_high = to.is_store && holds(name, "d16_hi");
+    to.is_flag = !to.is_store && (s.has("glc") || s.has("scope"));
     const std::vector<std::string> & o = s.operands;
     bool gives = !holds(name, "_store_");
     if (name.starts_with("s_load")) {
@@ -708,6 +710,11 @@ void trace(const instruction * i, wave & w, const facts & f, u32 exec) {
     }
 }
 
+bool waits_for_stores(const facts & f) {
+    return std::any_of(f.waits.begin(), f.waits.end(),
+                       [](const wait & one) { return (one.queues & queue::vector_store) != 0 && one.left == 0; });
+}
+
 const facts & facts_at(const instruction * i) { return *static_cast<const facts *>(i->extra); }
 
 // ---- The steps
@@ -764,6 +771,7 @@ void check_access(const instruction * i, wave & w) {
                 }
                 [[clang::musttail]] return i[3].run(i + 3, w); // what it would load into keeps what it has
             }
+            trace_access(i, w, f, 1);
         } else {
             bad = bad_lanes(i, w, f);
         }
@@ -778,12 +786,16 @@ void check_access(const instruction * i, wave & w) {
             follow_computation(i, w, f);
         }
     }
+    if (f.where == space::global || f.where == space::flat) {
+        trace_access(i, w, f, w.exec() & ~bad);
+    }
     w.scalar[slot::saved_exec] = w.exec();
     w.scalar[slot::exec] &= ~bad;
     PATCHKIT_NEXT(i, w);
 }
 
 void check_done(const instruction * i, wave & w) {
+    see_signs(i, w, facts_at(i));
     w.scalar[slot::exec] = w.scalar[slot::saved_exec];
     PATCHKIT_NEXT(i, w);
 }
@@ -796,11 +808,20 @@ void check_wait(const instruction * i, wave & w) {
         wait_for(c, {u8(waits >> 16), u32(waits >> 24 & 0xff)});
         refresh(c);
     }
+    if (waits_for_stores(facts_at(i))) {
+        pass_store_wait(w);
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_store_wait(const instruction * i, wave & w) {
+    pass_store_wait(w);
     PATCHKIT_NEXT(i, w);
 }
 
 void check_fence(const instruction * i, wave & w) {
     w.checks->met |= w.checks->seen;
+    pass_fence(w);
     PATCHKIT_NEXT(i, w);
 }
 
@@ -827,7 +848,7 @@ handler check_before(const facts & known, const checks & wanted) {
         return check_branch;
     }
     if (known.waits[0].queues != 0 || known.waits[1].queues != 0) {
-        return wanted.waits ? check_wait : nullptr;
+        return wanted.waits ? check_wait : wanted.races && waits_for_stores(known) ? check_store_wait : nullptr;
     }
     if (known.is_barrier) {
         return wanted.waits ? check_barrier : nullptr;
@@ -891,6 +912,7 @@ void block_checks::pass_barrier() {
     for (wave_checks & one : waves) {
         one.met = one.seen = 0;
     }
+    memory.pass_barrier();
 }
 
 } // namespace patchkit::gpu

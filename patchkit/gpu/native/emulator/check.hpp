@@ -3,6 +3,7 @@
 #pragma once
 
 #include "assembly.hpp"
+#include "global_races.hpp"
 #include "machine.hpp"
 #include "table.hpp"
 
@@ -110,6 +111,8 @@ struct facts {
     space where    = space::none;
     bool is_store  = false;
     bool is_atomic = false;
+    bool is_flag   = false; // a load that looks past the caches: volatile, or atomic
+    bool is_high   = false; // a store of the upper half of a register
     bool acquires  = false; // a load behind which caches are made invalid: an atomic one that orders what follows
     u8 queues      = 0;     // that it goes into
     u32 size       = 0;     // bytes of one access of a lane
@@ -192,6 +195,7 @@ struct block_checks {
     u32 last_odd = 0; // epoch with an atomic in LDS, a load that acquires, or dwords that waves have parts of
     lds_traces lds;
     std::vector<std::byte> lds_known; // bits that have a value
+    block_traces memory;
     std::vector<wave_checks> waves;
 
     // A new block, with nothing known.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "code_object.hpp"
+#include "traces.hpp"
 
 #include <array>
 #include <cstddef>
@@ -30,6 +31,7 @@ struct memory_range {
     // Besides it, for each dword: what wrote there without a value, by which `reveal` knows it; 0 when nothing did.
     uint32_t * left_by = nullptr;
     bool is_constant = false; // kernels must not write there
+    traces * traced = nullptr; // who touched it, where that is looked for
 
     bool holds(uintptr_t address, uint64_t size) const {
         return end - begin >= size && address - begin <= end - begin - size;
@@ -58,11 +60,13 @@ struct memory_map {
 struct checks {
     bool memory = false;
     bool waits  = false; // registers used while what fills them is under way
-    bool races  = false; // waves that touch the same LDS without a barrier between them
+    bool races  = false; // waves that touch the same LDS, blocks that touch the same memory, with no order between them
     bool uninitialised = false; // what nobody gave a value decides an address, a branch or what the host gets
+    bool asynchrony = false;    // operations that touch the same memory with no order between them
     bool numbers = false;       // NaN or an infinity made of finite numbers
 
-    bool any() const { return memory || waits || races || uninitialised || numbers; }
+    bool any() const { return memory || waits || races || uninitialised || asynchrony || numbers; }
+    bool traces() const { return races || asynchrony; }
 };
 
 struct configuration {
@@ -90,6 +94,7 @@ struct launch {
     std::vector<std::byte> kernarg;
     bool is_cooperative;
     std::vector<void *> called_from; // return addresses of the host code, innermost first; for findings
+    const operation_order * order = nullptr; // null where nobody looks for traces
 };
 
 // How often one instruction of one kernel ran, by waves.
@@ -108,7 +113,8 @@ struct kernel_count {
     std::vector<instruction_count> by_instruction; // of the kernel and the functions that it called
 };
 
-// An instruction of the code that ran: bytes from the start of a function, as the code object names it.
+// An instruction of the code that ran: bytes from the start of a function, as the code object names it. Of an operation
+// without code there is the text alone, in words.
 struct code_place {
     const code_object * code = nullptr;
     std::string function;
@@ -118,7 +124,7 @@ struct code_place {
 
 // What a check found, the first time at this place.
 struct finding {
-    std::string kind;   // "memory", "waits", "races", "uninitialised", "numbers"
+    std::string kind;   // "memory", "waits", "races", "uninitialised", "asynchrony", "numbers"
     std::string what;   // in words, with lane and address where there is one
     std::string kernel; // that was launched
     code_place at;
@@ -126,6 +132,14 @@ struct finding {
     dimensions block;
     uint32_t wave;
     uint64_t times;     // it was found at this place, with this other one
+    std::vector<void *> called_from;
+    std::vector<void *> other_called_from; // of another operation
+};
+
+// Who left a trace: an instruction of a kernel that was launched.
+struct tracing {
+    code_place place;
+    std::string kernel;
     std::vector<void *> called_from;
 };
 
@@ -157,6 +171,9 @@ class emulator {
 
     // The host gets what this wrote (memory_range::left_by); `where` says how, behind what is known of it.
     virtual void reveal(uint32_t left_by, const std::string & where) = 0;
+
+    // Whether the launch that drew this number is known: then who that was.
+    virtual bool find_tracing(uint64_t /*touch*/, tracing & /*found*/) { return false; }
 };
 
 using make_emulator = emulator * (*)(const configuration &, memory_map &);

@@ -93,6 +93,7 @@ struct job {
     u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
     u64 first;
     u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
+    std::unique_ptr<launch_traces> traces; // null where nobody looks for them
     std::atomic<u64> next{0};
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
@@ -279,6 +280,13 @@ struct machine final : emulator {
         on.packet.lds = on.lds;
         on.packet.arguments = start;
         shuffle(on);
+        if (wanted.order != nullptr && settings.looks_for.traces()) {
+            on.traces = std::make_unique<launch_traces>(*wanted.order, on.blocks);
+            if (!traced.empty() && traced.back().first >= wanted.order->first) {
+                traced.clear(); // all traces were forgotten
+            }
+            traced.push_back({wanted.order->first, &code, wanted.code, kernel.name, wanted.called_from});
+        }
         const auto began = std::chrono::steady_clock::now();
         perform(on);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
@@ -407,6 +415,58 @@ struct machine final : emulator {
         found[one.place].times = one.what.times;
     }
 
+    // Also of launches before.
+    bool find_tracing(u64 t, tracing & result) override {
+        const traced_launch * of = launch_of(t);
+        const program * p = of == nullptr ? nullptr : of->code->program_with(touch::instruction(t));
+        if (p == nullptr) {
+            return false;
+        }
+        const u32 number = touch::instruction(t);
+        result.place = {of->object, p->name, p->offsets[number - p->first_number], of->code->text(*p, number)};
+        result.kernel = of->kernel;
+        result.called_from = of->called_from;
+        return true;
+    }
+
+    void add_conflict(const instruction * i, const wave & w, const char * kind, const std::string & what, u64 other) {
+        const job & on = *w.on->current;
+        const traced_launch * of = launch_of(other);
+        // Other operations are told apart by what they are, not by when they ran.
+        const bool is_own = other >= touch::made(on.wanted->order->first, 0);
+        const std::string by = is_own ? kind : kind + (of == nullptr ? what.substr(what.find("which ")) : of->kernel);
+        const key_of_finding key{on.code, by, i->number, of == nullptr ? ~0u : touch::instruction(other)};
+        const std::lock_guard<std::mutex> guard(of_findings);
+        const auto [place, is_new] = places_of_findings.emplace(key, found.size());
+        if (!is_new) {
+            found[place->second].times += 1;
+            return;
+        }
+        finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
+                     on.wanted->called_from, {}};
+        tracing left;
+        if (find_tracing(other, left)) {
+            made.other = left.place;
+            made.other_called_from = is_own ? std::vector<void *>() : left.called_from;
+        } else {
+            const other_work work = on.wanted->order->work_of(touch::who(other));
+            made.other.text = work.words;
+            made.other_called_from = work.called_from;
+        }
+        add(std::move(made));
+    }
+
+    std::string words_of(const job & on, u64 t, u32 block) const {
+        const launch & wanted = *on.wanted;
+        if (t >= touch::made(wanted.order->first, 0)) {
+            const dimensions & grid = wanted.grid;
+            return "block (" + std::to_string(block % grid.x) + ", " + std::to_string(block / grid.x % grid.y) + ", " +
+                   std::to_string(block / grid.x / grid.y) + ")";
+        }
+        const traced_launch * of = launch_of(t);
+        return of == nullptr ? wanted.order->work_of(touch::who(t)).words : "kernel " + of->kernel;
+    }
+
     std::string position(const instruction * i, const wave & w) {
         library & code = *w.on->current->code;
         const program * p = code.program_of(i);
@@ -447,7 +507,7 @@ struct machine final : emulator {
                                 const u32 * other) {
         const job & on = *w.on->current;
         finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
-                     on.wanted->called_from};
+                     on.wanted->called_from, {}};
         if (other != nullptr) {
             made.other = place_of_number(on, *other);
         }
@@ -457,6 +517,24 @@ struct machine final : emulator {
     void add(finding made) {
         memory.found(made);
         found.push_back(std::move(made));
+    }
+
+    // Launches that left traces, by the first number that each drew.
+    struct traced_launch {
+        u32 first;
+        library * code;
+        const code_object * object;
+        std::string kernel;
+        std::vector<void *> called_from;
+    };
+    std::vector<traced_launch> traced;
+
+    // Null when it was no launch.
+    const traced_launch * launch_of(u64 t) const {
+        const auto behind = std::upper_bound(traced.begin(), traced.end(), touch::who(t),
+                                             [](u32 who, const traced_launch & one) { return who < one.first; });
+        const bool is_one = behind != traced.begin() && (t & touch::instruction_mask) != touch::instruction_mask;
+        return is_one ? &*std::prev(behind) : nullptr;
     }
 
     static code_place place_of_number(const job & on, u32 number) {
@@ -674,6 +752,7 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
     std::memset(made->lds, never_written, on.lds);
     if (owner.settings.looks_for.any()) {
         made->checked.begin(on.lds, on.waves, owner.settings.looks_for);
+        made->checked.memory.begin(on.traces.get(), u32(index));
     }
     for (u32 n = 0; n < on.waves; ++n) {
         set_up(on, *made, made->at(n), n);
@@ -855,6 +934,16 @@ const instruction * instruction_at(const instruction * i, const wave & w, u64 ad
 void report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
     w.on->owner.add_finding(i, w, kind, what, other);
 }
+
+void report_touch(const instruction * i, wave & w, const char * kind, const std::string & what, u64 other) {
+    w.on->owner.add_conflict(i, w, kind, what, other);
+}
+
+std::string describe_touch(const wave & w, u64 other, u32 block) {
+    return w.on->owner.words_of(*w.on->current, other, block);
+}
+
+const dimensions & block_index(const wave & w) { return w.owner->index; }
 
 std::string describe(const wave & w, u64 address, u32 size) {
     const job & on = *w.on->current;

@@ -2,6 +2,7 @@
 
 #include "emulation.hpp"
 #include "findings.hpp"
+#include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -207,7 +208,8 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
         (void) map_garbage(block, size);
     }
     std::byte * const known = type == hipMemoryTypeDevice ? make_known_bits(size) : nullptr;
-    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags, known};
+    table()[uintptr_t(block)] = {uintptr_t(block), size, type, owner::program, flags, known,
+                                 make_traces(uintptr_t(block), size)};
     generation.fetch_add(1, std::memory_order_release);
     used += size;
     *pointer = block;
@@ -222,6 +224,7 @@ hipError_t release(void * pointer, hipError_t unknown) {
         return unknown;
     }
     unmap_block(found->second);
+    drop_traces(found->second.traced);
     used -= found->second.size;
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);
@@ -250,7 +253,9 @@ size_t memory_used() {
 void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size != 0 && !overlaps(uintptr_t(pointer), size)) {
-        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags, nullptr};
+        const bool is_traced = whose != owner::runtime || type == hipMemoryTypeDevice;
+        table()[uintptr_t(pointer)] = {uintptr_t(pointer), size, type, whose, flags, nullptr,
+                                       is_traced ? make_traces(uintptr_t(pointer), size) : nullptr};
         generation.fetch_add(1, std::memory_order_release);
     }
 }
@@ -261,6 +266,7 @@ bool unregister_memory(void * pointer, owner whose) {
     if (found == table().end() || found->second.whose != whose) {
         return false;
     }
+    drop_traces(found->second.traced);
     table().erase(found);
     generation.fetch_add(1, std::memory_order_release);
     return true;

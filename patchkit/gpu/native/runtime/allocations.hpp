@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <string>
 
+namespace patchkit::gpu {
+struct traces;
+}
+
 namespace patchkit {
 
 enum class owner {
@@ -22,6 +26,7 @@ struct allocation {
     owner whose        = owner::program;
     unsigned flags     = 0; // of hipHostMalloc and hipHostRegister
     std::byte * known  = nullptr; // see known_bits.hpp
+    gpu::traces * traced = nullptr; // see happens_before.hpp
 
     bool holds(uintptr_t address, size_t bytes) const {
         return address >= begin && address - begin <= size && bytes <= size - (address - begin);

@@ -15,6 +15,7 @@
 #include "emulation.hpp"
 #include "known_bits.hpp"
 #include "handles.hpp"
+#include "happens_before.hpp"
 #include "products.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -192,6 +193,11 @@ const void * checked(const char * call, const stored & matrix, int64_t index) {
     if (!patchkit::is_known(address, bytes)) {
         fault_at(call, matrix.name, address, bytes, index);
     }
+    // The result of a product is C, that of a triangular system B.
+    const bool is_result = matrix.name[0] == 'C' || (matrix.name[0] == 'B' && std::strstr(call, "trsm") != nullptr);
+    patchkit::touch_rows(call, is_result ? patchkit::access::writes : patchkit::access::reads, address,
+                         size_t(matrix.rows) * patchkit::bytes_of(matrix.type),
+                         size_t(matrix.from.leading) * patchkit::bytes_of(matrix.type), size_t(matrix.columns));
     return address;
 }
 

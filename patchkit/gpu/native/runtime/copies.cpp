@@ -4,6 +4,7 @@
 #include "allocations.hpp"
 #include "answers.hpp"
 #include "emulation.hpp"
+#include "happens_before.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -67,10 +68,29 @@ hipError_t check(const copy_shape & shape) {
     return can ? hipSuccess : hipErrorInvalidValue;
 }
 
+const char * name_of(place where) {
+    return where == place::device ? "device memory" : where == place::pinned ? "pinned host memory" : "host memory";
+}
+
+// As findings name it.
+std::string words_of(const copy_shape & shape) {
+    return "the copy of " + std::to_string(shape.width * shape.height) + " bytes from " + name_of(place_of(shape.from)) +
+           " to " + name_of(place_of(shape.to));
+}
+
 // When the copy runs late the program may have given its memory away.
-void run_copy(const copy_shape & shape) {
+void run_copy(const copy_shape & shape, const patchkit::watched_ref & source = nullptr) {
     if (check(shape) != hipSuccess) {
+        if (patchkit::is_noted_as_gone(words_of(shape))) {
+            return;
+        }
         patchkit::fault("an asynchronous copy ran when its memory was gone");
+    }
+    if (patchkit::keeps_order()) {
+        const std::string what = words_of(shape);
+        patchkit::touch_rows(what, patchkit::access::reads, shape.from, shape.width, shape.from_pitch, shape.height);
+        patchkit::touch_rows(what, patchkit::access::writes, shape.to, shape.width, shape.to_pitch, shape.height);
+        patchkit::check_source(source, what);
     }
     move_rows(shape);
 }
@@ -100,7 +120,10 @@ hipError_t copy_async(const copy_shape & shape, hipStream_t stream) {
         return error;
     }
     const place from = place_of(shape.from), to = place_of(shape.to);
-    const auto copy = [shape] { run_copy(shape); };
+    const bool is_watched = from != place::device && to == place::device && !patchkit::is_captured(stream);
+    const auto source = is_watched ? patchkit::watch_source(shape.from, shape.width, shape.from_pitch, shape.height)
+                                   : nullptr;
+    const auto copy = [shape, source] { run_copy(shape, source); };
     if ((from != place::pageable && to != place::pageable) || patchkit::is_captured(stream)) {
         return patchkit::enqueue(stream, copy);
     }
@@ -169,7 +192,15 @@ void fill_row(char * to, const fill_shape & shape) {
 
 void run_fill(const fill_shape & shape) {
     if (!is_usable(shape.to, shape.extent())) {
+        if (patchkit::is_noted_as_gone("the memset of " + std::to_string(shape.width() * shape.height) + " bytes")) {
+            return;
+        }
         patchkit::fault("an asynchronous memset ran when its memory was gone");
+    }
+    if (patchkit::keeps_order()) {
+        const std::string what = "the memset of " + std::to_string(shape.width() * shape.height) + " bytes of " +
+                                 name_of(place_of(shape.to));
+        patchkit::touch_rows(what, patchkit::access::writes, shape.to, shape.width(), shape.pitch, shape.height);
     }
     for (size_t row = 0; row < shape.height; ++row) {
         char * const to = static_cast<char *>(shape.to) + row * shape.pitch;

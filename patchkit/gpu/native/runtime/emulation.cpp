@@ -4,6 +4,7 @@
 #include "allocations.hpp"
 #include "blas.hpp"
 #include "findings.hpp"
+#include "happens_before.hpp"
 #include "host_calls.hpp"
 #include "known_bits.hpp"
 #include "recorder.hpp"
@@ -44,7 +45,8 @@ class kernel_memory : public gpu::memory_map {
         if (found.size == 0) {
             note_miss(address);
         }
-        return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size)};
+        return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size), false,
+                found.traced};
     }
 
     void serve_host_calls() override { patchkit::serve_host_calls(); }
@@ -133,12 +135,15 @@ void write_report(const std::string & fault) {
         return;
     }
     emulation * all = loaded; // none when no kernel was ever looked for
+    auto findings = all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings();
+    const auto of_operations = findings_of_operations();
+    findings.insert(findings.end(), of_operations.begin(), of_operations.end());
     const auto kernels = all == nullptr ? std::vector<gpu::kernel_count>() : all->emulator->counts();
     const std::string text =
         "{\"arch\":" + quoted(the_device().arch) + ",\"schedule\":" + quoted(schedule_name()) + ",\"kernels\":" +
         joined(kernels, [](const gpu::kernel_count & kernel) { return as_json(kernel); }) + ",\"on_cpu\":" +
         products_as_json() + ",\"findings\":" +
-        findings_as_json(all == nullptr ? std::vector<gpu::finding>() : all->emulator->findings()) + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
+        findings_as_json(findings) + ",\"fault\":" + (fault.empty() ? "null" : quoted(fault)) + "}\n";
     std::fputs(text.c_str(), file);
     std::fclose(file);
     forget_notes();
@@ -245,6 +250,11 @@ void run_kernel(const gpu::launch & launch) {
 }
 
 void reveal(uint32_t left_by, const std::string & where) { the_emulation().emulator->reveal(left_by, where); }
+
+bool find_tracing(uint64_t touch, gpu::tracing & found) {
+    emulation * all = loaded;
+    return all != nullptr && all->emulator->find_tracing(touch, found);
+}
 
 uint64_t address_of_missing_heap() { return missing_heap().begin; }
 uint64_t address_of_missing_queue() { return missing_queue().begin; }

@@ -41,6 +41,9 @@ void run_kernel(const gpu::launch & launch);
 // See gpu::emulator::reveal.
 void reveal(uint32_t left_by, const std::string & where);
 
+// Who left a touch, if it was a kernel.
+bool find_tracing(uint64_t touch, gpu::tracing & found);
+
 // The functions of code_object.hpp in the emulator's library. They throw bad_code_object.
 std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> elf);
 std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, std::vector<std::byte> & storage,

@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 
 namespace patchkit {
 
@@ -32,7 +33,7 @@ std::string name_of(const gpu::code_object * code) {
 }
 
 std::string json_of(const gpu::code_place & place) {
-    if (place.function.empty()) {
+    if (place.function.empty() && place.text.empty()) {
         return "null";
     }
     return "{\"object\":" + quoted(name_of(place.code)) + ",\"function\":" + quoted(place.function) +
@@ -66,7 +67,8 @@ std::string json_of(const gpu::finding & one) {
     return "{\"kind\":" + quoted(one.kind) + ",\"what\":" + quoted(one.what) + ",\"kernel\":" + quoted(one.kernel) +
            ",\"at\":" + json_of(one.at) + ",\"other\":" + json_of(one.other) + ",\"block\":[" + std::to_string(b.x) +
            "," + std::to_string(b.y) + "," + std::to_string(b.z) + "],\"wave\":" + std::to_string(one.wave) +
-           ",\"times\":" + std::to_string(one.times) + ",\"called_from\":" + json_of(one.called_from) + "}";
+           ",\"times\":" + std::to_string(one.times) + ",\"called_from\":" + json_of(one.called_from) +
+           ",\"other_called_from\":" + json_of(one.other_called_from) + "}";
 }
 
 } // namespace
@@ -83,6 +85,7 @@ gpu::checks read_checks() {
                                                              {"waits", &result.waits},
                                                              {"races", &result.races},
                                                              {"uninitialised", &result.uninitialised},
+                                                             {"asynchrony", &result.asynchrony},
                                                              {"numbers", &result.numbers}};
         const auto meant = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto & one) { return one.first == word; });
         if (meant == std::end(kinds)) {
@@ -152,11 +155,16 @@ std::vector<void *> callers() {
     constexpr int most = 32;
     std::vector<void *> frames(most);
     frames.resize(size_t(std::max(0, backtrace(frames.data(), most))));
-    // Not the runtime's own.
-    Dl_info own{}, other{};
-    (void) dladdr(reinterpret_cast<void *>(&callers), &own);
-    const auto first = std::find_if(frames.begin(), frames.end(), [&](void * frame) {
-        return dladdr(frame, &other) == 0 || other.dli_fbase != own.dli_fbase;
+    // Not the runtime's own. The loader takes long to say whose an address is, and the same come again and again.
+    thread_local std::unordered_map<void *, bool> is_own;
+    const auto first = std::find_if(frames.begin(), frames.end(), [](void * frame) {
+        const auto [known, is_new] = is_own.emplace(frame, false);
+        if (is_new) {
+            Dl_info own{}, other{};
+            (void) dladdr(reinterpret_cast<void *>(&callers), &own);
+            known->second = dladdr(frame, &other) != 0 && other.dli_fbase == own.dli_fbase;
+        }
+        return !known->second;
     });
     return {first, frames.end()};
 }

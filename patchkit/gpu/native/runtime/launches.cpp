@@ -5,6 +5,7 @@
 #include "answers.hpp"
 #include "emulation.hpp"
 #include "findings.hpp"
+#include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -126,7 +127,10 @@ hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & r
     made->called_from    = patchkit::callers();
     made->kernarg = request.segment != nullptr ? patchkit::pack_arguments(*kernel.kernel, shape, *request.segment)
                                                : patchkit::pack_arguments(*kernel.kernel, shape, request.values);
-    return patchkit::enqueue(stream, [made, in = kernel.in] { patchkit::run_kernel(*made); });
+    return patchkit::enqueue(stream, [made, in = kernel.in] {
+        made->order = patchkit::order_of_launch(in);
+        patchkit::run_kernel(*made);
+    });
 }
 
 hipError_t launch_function(const void * function, const launch_request & request, hipStream_t stream) {

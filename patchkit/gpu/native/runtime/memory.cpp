@@ -2,6 +2,7 @@
 
 #include "allocations.hpp"
 #include "answers.hpp"
+#include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -114,7 +115,11 @@ hipError_t hipFreeAsync(void * pointer, hipStream_t stream) {
     if (found.size == 0 || found.begin != uintptr_t(pointer) || found.whose != owner::program) {
         return answered(hipErrorInvalidValue);
     }
-    return answered(patchkit::enqueue(stream, [pointer] { (void) release(pointer, hipErrorInvalidValue); }));
+    return answered(patchkit::enqueue(stream, [pointer, size = found.size] {
+        const std::string what = "hipFreeAsync of " + std::to_string(size) + " bytes";
+        patchkit::touch_rows(what, patchkit::access::writes, pointer, size, size, 1);
+        (void) release(pointer, hipErrorInvalidValue);
+    }));
 }
 
 hipError_t hipHostRegister(void * pointer, size_t size, unsigned int flags) {

@@ -85,6 +85,7 @@ hipError_t add_work(hipStream_t handle, work todo, bool waits) {
     the_scheduler().go_on(held, added);
     if (waits) {
         the_scheduler().finish(held, {added});
+        host_waited(added);
     }
     return hipSuccess;
 }
@@ -112,7 +113,9 @@ hipError_t wait_for(hipStream_t handle) {
     if (const hipError_t error = refuse_captured(*stream); error != hipSuccess) {
         return error;
     }
-    the_scheduler().finish(held, the_scheduler().ends_of(stream));
+    const std::vector<operation_ref> ends = the_scheduler().ends_of(stream);
+    the_scheduler().finish(held, ends);
+    std::for_each(ends.begin(), ends.end(), host_waited);
     return hipSuccess;
 }
 
@@ -122,6 +125,7 @@ hipError_t wait_for_all() {
     }
     auto held = the_scheduler().locked();
     the_scheduler().finish_all(held);
+    host_waited_for_all();
     return hipSuccess;
 }
 
@@ -134,11 +138,13 @@ hipError_t query(hipStream_t handle) {
     if (const hipError_t error = refuse_captured(*stream); error != hipSuccess) {
         return error;
     }
-    for (const operation_ref & one : the_scheduler().ends_of(stream)) {
+    const std::vector<operation_ref> ends = the_scheduler().ends_of(stream);
+    for (const operation_ref & one : ends) {
         if (runs_operation() || !the_scheduler().ask(held, one)) {
             return hipErrorNotReady;
         }
     }
+    std::for_each(ends.begin(), ends.end(), host_waited);
     return hipSuccess;
 }
 
@@ -197,6 +203,7 @@ hipError_t wait_for(hipEvent_t handle) {
     }
     if (event->recorded != nullptr) {
         the_scheduler().finish(held, {event->recorded});
+        host_waited(event->recorded);
     }
     return hipSuccess;
 }
@@ -225,7 +232,7 @@ hipError_t make_wait(hipStream_t stream_handle, hipEvent_t handle) {
         stream->captured->is_invalid = true;
         return hipErrorStreamCaptureIsolation;
     }
-    if (event->recorded != nullptr && !event->recorded->is_done) {
+    if (event->recorded != nullptr && (!event->recorded->is_done || keeps_order())) {
         auto after = the_scheduler().order_of(stream);
         after.push_back(event->recorded);
         stream->last = the_scheduler().add(std::move(after), [] {});
@@ -246,10 +253,12 @@ hipError_t query(hipEvent_t handle) {
         return hipErrorCapturedEvent;
     }
     const operation_ref recorded = event->recorded;
-    if (recorded == nullptr || recorded->is_done) {
-        return hipSuccess;
+    const bool is_done = recorded == nullptr || recorded->is_done;
+    if (!is_done && (runs_operation() || !the_scheduler().ask(held, recorded))) {
+        return hipErrorNotReady;
     }
-    return !runs_operation() && the_scheduler().ask(held, recorded) ? hipSuccess : hipErrorNotReady;
+    host_waited(recorded);
+    return hipSuccess;
 }
 
 hipError_t milliseconds_between(hipEvent_t begin, hipEvent_t end, float & milliseconds) {

@@ -97,7 +97,7 @@ stream_ref scheduler::add_stream(unsigned flags, int priority) {
 std::vector<operation_ref> scheduler::order_of(const stream_ref & stream) {
     std::vector<operation_ref> result;
     const auto take = [&result](const operation_ref & one) {
-        if (one != nullptr && !one->is_done) {
+        if (one != nullptr && (!one->is_done || keeps_order())) {
             result.push_back(one);
         }
     };
@@ -111,7 +111,8 @@ std::vector<operation_ref> scheduler::order_of(const stream_ref & stream) {
     std::vector<stream_ref> still;
     for (const stream_ref & other : blocking_) {
         take(other->last);
-        if (other.use_count() > 1 || (other->last != nullptr && !other->last->is_done)) {
+        if (other.use_count() > 1 || (other->last != nullptr && !other->last->is_done) ||
+            !covers(legacy_->last, other->last)) {
             still.push_back(other); // not destroyed, or not done yet
         }
     }
@@ -131,6 +132,7 @@ operation_ref scheduler::add(std::vector<operation_ref> after, work todo) {
     made->number = next_++;
     made->todo   = std::move(todo);
     made->after  = std::move(after);
+    made->when   = make_moment(made->after);
     pending_.emplace(made->number, made);
     return made;
 }
@@ -233,11 +235,13 @@ void scheduler::run(lock & held, const operation_ref & one) {
     is_busy_ = true;
     held.unlock();
     is_running = true;
+    begin_operation(one->when);
     try {
         one->todo();
     } catch (const std::exception & error) {
         fault(error.what());
     }
+    end_operation();
     is_running = false;
     held.lock();
     is_busy_     = false;

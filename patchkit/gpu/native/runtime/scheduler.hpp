@@ -1,6 +1,7 @@
 // Operations, and which of them runs next: the machinery behind schedule.hpp.
 #pragma once
 
+#include "happens_before.hpp"
 #include "schedule.hpp"
 
 #include <chrono>
@@ -19,6 +20,7 @@ struct operation {
     std::vector<std::shared_ptr<operation>> after;
     bool is_done = false;
     std::chrono::steady_clock::time_point done_at;
+    moment_ref when; // null where nobody looks at the order
     int asked = 0; // how often a program asked whether it is done
 
     bool is_ready() const;

@@ -2,6 +2,7 @@
 
 #include "answers.hpp"
 #include "emulation.hpp"
+#include "happens_before.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
 
@@ -35,14 +36,20 @@ hipError_t add_function(hipStream_t stream, hipHostFn_t function, void * data) {
     if (function == nullptr) {
         return hipErrorInvalidValue;
     }
-    return patchkit::enqueue(stream, [function, data] { function(data); });
+    return patchkit::enqueue(stream, [function, data] {
+        patchkit::host_runs();
+        function(data);
+    });
 }
 
 hipError_t add_callback(hipStream_t stream, hipStreamCallback_t function, void * data, unsigned flags) {
     if (function == nullptr || flags != 0) {
         return hipErrorInvalidValue;
     }
-    return patchkit::enqueue(stream, [stream, function, data] { function(stream, hipSuccess, data); });
+    return patchkit::enqueue(stream, [stream, function, data] {
+        patchkit::host_runs();
+        function(stream, hipSuccess, data);
+    });
 }
 
 } // namespace

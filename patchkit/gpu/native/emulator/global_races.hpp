@@ -1,0 +1,108 @@
+// Blocks of a launch, and operations that nothing orders, that touch the same memory of the device.
+//
+// A block knows what comes before it: what other blocks had done when they gave a sign (an atomic, or a store behind a
+// wait for the stores before it) that this one saw (by an atomic with a result, by a load that acquires, or by one that
+// looks past the caches and a fence or barrier behind it). Blocks that know nothing of each other are in no order.
+#pragma once
+
+#include "traces.hpp"
+#include "values.hpp"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace patchkit::gpu {
+
+struct dimensions;
+struct facts;
+struct instruction;
+struct wave;
+
+// An address by which blocks give signs to each other: who did, in this order. A sign of a block says that what it did
+// under numbers below `bound` was done.
+struct meeting_place {
+    struct sign {
+        u32 block, bound;
+    };
+    std::vector<sign> signs;
+    std::unordered_map<u32, std::vector<std::pair<size_t, u32>>> of_block; // place among the signs, bound
+};
+
+// What a block saw: signs of others by stores (block and bound), and how many signs at which meeting places.
+struct knowledge {
+    std::unordered_map<u32, u32> blocks;
+    std::unordered_map<const meeting_place *, size_t> places;
+};
+
+// What all blocks of a launch share.
+class launch_traces {
+  public:
+    launch_traces(const operation_order & order, u64 blocks) : order(order), blocks(blocks) {}
+
+    const operation_order & order;
+    const u64 blocks;
+
+    // A new number for what a block does from now on.
+    u32 draw(u32 block, bool is_first);
+    u32 block_of(u32 who);
+    bool is_first_of_block(u32 who);
+
+    void give_sign(u64 place, u32 block, u32 bound);
+    void see_signs(u64 place, u32 block);
+    void see_store(u32 block, u32 who);
+    bool has_meetings() const { return meetings.load(std::memory_order_relaxed) != 0; }
+
+    // Whether the block knows that what was done under this number comes before what it does now. Reads are taken to
+    // be done when a sign is given under the same number.
+    bool knows(u32 block, u32 who, bool is_read);
+
+  private:
+    std::mutex mutex;
+    std::vector<u32> owners; // by number from the first on: block, and whether it was the block's first
+    std::map<u64, meeting_place> places;
+    std::unordered_map<u32, knowledge> known;
+    std::atomic<u64> meetings{0};
+    u64 signs = 0;
+    bool is_over = false; // too many signs: all counts as ordered
+};
+
+// Of a block.
+struct block_traces {
+    launch_traces * all = nullptr; // null where nobody looks
+    u32 block = 0, who = 0, previous = 0;
+    bool is_touching = false; // under this number
+    bool has_waited = false;  // for all its stores, since it got this number
+    std::unordered_set<u64> atomics; // places that it changed by atomics
+    std::vector<u32> noticed;        // who wrote flags that it looked at, to be known behind a fence
+    std::vector<u64> noticed_at;     // and where
+    std::vector<u64> looked_at;      // by the instruction at hand, which may see a sign there
+
+    void begin(launch_traces * of, u32 number);
+    void pass_barrier();
+};
+
+// Before a global, flat or scalar access of these lanes, and behind one that may have seen a sign.
+void trace_access(const instruction * i, wave & w, const facts & f, u32 exec);
+void see_signs(const instruction * i, wave & w, const facts & f);
+
+// The wave waited for its stores, or passed a fence.
+void pass_store_wait(wave & w);
+void pass_fence(wave & w);
+
+// ---- Asked of the machine.
+
+// As report(), for a conflict with whoever left this touch.
+void report_touch(const instruction * i, wave & w, const char * kind, const std::string & what, u64 other);
+
+// Who left it, in words: "block (0, 0, 0)", "kernel sums", "the copy of 64 bytes".
+std::string describe_touch(const wave & w, u64 other, u32 block);
+
+const dimensions & block_index(const wave & w);
+
+} // namespace patchkit::gpu

@@ -1,0 +1,565 @@
+#include "happens_before.hpp"
+
+#include "allocations.hpp"
+#include "emulation.hpp"
+#include "findings.hpp"
+#include "scheduler.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+namespace patchkit {
+
+namespace {
+
+using gpu::traces;
+namespace touch = gpu::touch;
+
+const gpu::checks & wanted() {
+    static const gpu::checks result = is_executing() ? read_checks() : gpu::checks();
+    return result;
+}
+
+using vector_clock = std::vector<uint32_t>;
+
+void join(vector_clock & to, const vector_clock & other) {
+    to.resize(std::max(to.size(), other.size()));
+    std::transform(other.begin(), other.end(), to.begin(), to.begin(),
+                   [](uint32_t a, uint32_t b) { return std::max(a, b); });
+}
+
+uint32_t at(const vector_clock & clock, size_t line) { return line < clock.size() ? clock[line] : 0; }
+
+// An operation that touched memory, and the first number that it drew.
+struct ran_operation {
+    uint32_t first;
+    moment_ref when;
+    std::string words;
+};
+
+// Before anything else runs under these numbers all traces are forgotten.
+constexpr size_t most_ran = 1 << 17;
+
+struct order_of_all final : gpu::operation_order {
+    std::mutex mutex; // of what the host knows
+    vector_clock last; // numbers given in each line
+    vector_clock host;
+
+    // Of the operation that runs; there is one at a time.
+    moment_ref now;
+    bool has_drawn = false;
+    std::atomic<uint32_t> numbers{1};
+    uint64_t host_functions = 0; // that ran
+    std::vector<ran_operation> ran;
+    std::vector<std::vector<std::pair<uint32_t, uint32_t>>> drawn; // by line: an operation's number in it, its first
+    std::set<std::shared_ptr<void>> kept; // code that left traces
+
+    bool is_behind(uint32_t who) const override {
+        const ran_operation * one = of(who);
+        return one == nullptr || one->when->number <= at(now->clock, one->when->line);
+    }
+
+    gpu::other_work work_of(uint32_t who) const override {
+        const ran_operation * one = of(who);
+        return one == nullptr ? gpu::other_work() : gpu::other_work{one->words, one->when->called_from};
+    }
+
+    const ran_operation * of(uint32_t who) const {
+        const auto behind = std::upper_bound(ran.begin(), ran.end(), who,
+                                             [](uint32_t a, const ran_operation & b) { return a < b.first; });
+        return behind == ran.begin() ? nullptr : &*std::prev(behind);
+    }
+};
+
+// Used when the process ends: it outlives everything.
+order_of_all & order() {
+    static auto * made = new order_of_all;
+    return *made;
+}
+
+// ---- What was found
+
+using key_of_finding = std::tuple<std::string, void *, std::string, void *>;
+
+struct found_so_far {
+    std::mutex mutex;
+    std::vector<gpu::finding> all;
+    std::map<key_of_finding, size_t> places;
+};
+
+found_so_far & found() {
+    static auto * made = new found_so_far;
+    return *made;
+}
+
+void add_finding(const std::string & what, const std::string & words, const gpu::code_place & other,
+                 const std::vector<void *> & called_from, const std::vector<void *> & other_called_from) {
+    const auto first = [](const std::vector<void *> & frames) { return frames.empty() ? nullptr : frames.front(); };
+    const key_of_finding key{words.substr(0, words.find(" of ")), first(called_from),
+                             other.function + std::to_string(other.offset), first(other_called_from)};
+    const std::lock_guard<std::mutex> guard(found().mutex);
+    const auto [place, is_new] = found().places.emplace(key, found().all.size());
+    if (!is_new) {
+        found().all[place->second].times += 1;
+        return;
+    }
+    gpu::finding made{};
+    made.kind              = "asynchrony";
+    made.what              = what;
+    made.at.text           = words;
+    made.other             = other;
+    made.times             = 1;
+    made.called_from       = called_from;
+    made.other_called_from = other_called_from;
+    note(made);
+    found().all.push_back(std::move(made));
+}
+
+// ---- Numbers of operations that touch memory
+
+std::mutex traces_mutex;
+
+std::set<traces *> & all_traces() {
+    static auto * made = new std::set<traces *>;
+    return *made;
+}
+
+constexpr size_t planes = 4;
+
+void forget_sources();
+
+void forget_everything(order_of_all & all) {
+    const std::lock_guard<std::mutex> guard(traces_mutex);
+    for (traces * const one : all_traces()) {
+        (void) madvise(one->written, planes * sizeof(uint64_t) * one->dwords, MADV_DONTNEED);
+    }
+    forget_sources();
+    all.ran.clear();
+    all.drawn.clear();
+    all.kept.clear();
+    all.numbers = 1;
+}
+
+// The operation that runs is about to touch memory for the first time.
+void draw(order_of_all & all, const std::string & words) {
+    if (all.has_drawn) {
+        return;
+    }
+    all.has_drawn = true;
+    if (all.numbers > gpu::many_numbers || all.ran.size() > most_ran) {
+        forget_everything(all);
+    }
+    all.next  = &all.numbers;
+    all.first = all.numbers;
+    all.floor = all.first;
+    for (size_t line = 0; line < all.drawn.size(); ++line) {
+        const auto & those = all.drawn[line];
+        const auto open = std::upper_bound(those.begin(), those.end(), std::pair(at(all.now->clock, line), UINT32_MAX));
+        if (open != those.end()) {
+            all.floor = std::min(all.floor, open->second);
+        }
+    }
+    all.ran.push_back({all.first, all.now, words});
+    all.drawn.resize(std::max<size_t>(all.drawn.size(), all.now->line + 1));
+    all.drawn[all.now->line].emplace_back(all.now->number, all.first);
+}
+
+} // namespace
+
+bool keeps_order() { return wanted().traces(); }
+
+moment_ref make_moment(const std::vector<operation_ref> & after) {
+    if (!keeps_order()) {
+        return nullptr;
+    }
+    order_of_all & all = order();
+    auto made = std::make_shared<moment>();
+    const std::lock_guard<std::mutex> guard(all.mutex);
+    made->clock = all.host;
+    for (const operation_ref & one : after) {
+        if (one->when != nullptr) {
+            join(made->clock, one->when->clock);
+        }
+    }
+    // It goes on with a line all of which comes before it.
+    size_t line = 0;
+    while (line < all.last.size() && at(made->clock, line) != all.last[line]) {
+        ++line;
+    }
+    all.last.resize(std::max(all.last.size(), line + 1));
+    made->clock.resize(std::max(made->clock.size(), line + 1));
+    made->line        = uint32_t(line);
+    made->number      = ++all.last[line];
+    made->clock[line] = made->number;
+    made->called_from = callers();
+    return made;
+}
+
+bool covers(const operation_ref & later, const operation_ref & earlier) {
+    if (earlier == nullptr || earlier->when == nullptr) {
+        return true;
+    }
+    return later != nullptr && later->when != nullptr &&
+           earlier->when->number <= at(later->when->clock, earlier->when->line);
+}
+
+namespace {
+
+void check_sources(const vector_clock & known);
+
+void host_knows(const vector_clock & clock) {
+    order_of_all & all = order();
+    {
+        const std::lock_guard<std::mutex> guard(all.mutex);
+        join(all.host, clock);
+    }
+    check_sources(clock);
+}
+
+} // namespace
+
+void host_waited(const operation_ref & done) {
+    if (done != nullptr && done->when != nullptr) {
+        host_knows(done->when->clock);
+    }
+}
+
+void host_waited_for_all() {
+    if (keeps_order()) {
+        order_of_all & all = order();
+        vector_clock clock;
+        {
+            const std::lock_guard<std::mutex> guard(all.mutex);
+            clock = all.last;
+        }
+        host_knows(clock);
+    }
+}
+
+void begin_operation(const moment_ref & when) {
+    order().now       = when;
+    order().has_drawn = false;
+}
+
+void end_operation() { order().now = nullptr; }
+
+void host_runs() {
+    if (order().now != nullptr) {
+        host_knows(order().now->clock);
+        ++order().host_functions;
+    }
+}
+
+const gpu::operation_order * order_of_launch(std::shared_ptr<void> in) {
+    order_of_all & all = order();
+    if (!keeps_order() || all.now == nullptr) {
+        return nullptr;
+    }
+    draw(all, "a kernel");
+    all.kept.insert(std::move(in));
+    return &all;
+}
+
+// ---- Touching memory without code
+
+namespace {
+
+// Who is in the way of the operation that runs, or 0: of the touches of some dwords.
+uint64_t find_other(const order_of_all & all, const uint64_t * touches, size_t first, size_t count, uint32_t first_bytes,
+                    uint32_t last_bytes) {
+    const uint64_t floor = touch::made(all.floor, 0), own = touch::made(all.first, 0);
+    uint32_t checked = 0; // comes before
+    for (size_t n = 0; n < count; ++n) {
+        const uint64_t one = touches[first + n];
+        if (one < floor || (one >= own) || touch::who(one) == checked) {
+            continue;
+        }
+        const uint32_t bytes = (n == 0 ? first_bytes : 15) & (n + 1 == count ? last_bytes : 15);
+        if ((touch::bytes(one) & bytes) == 0) {
+            continue;
+        }
+        if (!all.is_behind(touch::who(one))) {
+            return one;
+        }
+        checked = touch::who(one);
+    }
+    return 0;
+}
+
+void add_conflict(order_of_all & all, const std::string & words, access how, const char * did, uint64_t other) {
+    gpu::tracing left;
+    std::string by;
+    if (touch::instruction(other) != touch::instruction_mask && find_tracing(other, left)) {
+        by = "kernel " + left.kernel;
+    } else {
+        const gpu::other_work work = all.work_of(touch::who(other));
+        left       = {};
+        by         = work.words;
+        left.place.text  = work.words;
+        left.called_from = work.called_from;
+    }
+    add_finding(words + (how == access::reads ? " reads" : " writes") + " what " + by + did + ": nothing orders the two",
+                words, left.place, all.now->called_from, left.called_from);
+}
+
+constexpr size_t most_bytes = size_t(256) << 20; // of one row; larger ones are looked at where pages were touched
+
+// Calls `use` for pieces of these dwords whose touches of this plane are in memory at all.
+template <typename Use> void for_touched(const uint64_t * plane, size_t first, size_t count, Use use) {
+    constexpr size_t piece = 1 << 20, few = 1 << 14;
+    if (count <= few) {
+        use(first, count);
+        return;
+    }
+    const uintptr_t page   = uintptr_t(sysconf(_SC_PAGESIZE));
+    for (size_t n = 0; n < count; n += piece) {
+        const size_t some = std::min(piece, count - n);
+        const uintptr_t begin = uintptr_t(plane + first + n) / page * page, end = uintptr_t(plane + first + n + some);
+        std::vector<unsigned char> is_there((end - begin + page - 1) / page);
+        const bool is_known = mincore(reinterpret_cast<void *>(begin), end - begin, is_there.data()) == 0;
+        if (!is_known || std::any_of(is_there.begin(), is_there.end(), [](auto one) { return (one & 1) != 0; })) {
+            use(first + n, some);
+        }
+    }
+}
+
+void touch_row(order_of_all & all, const std::string & words, access how, uintptr_t place, size_t size) {
+    const allocation held = allocation_of(place);
+    if (held.traced == nullptr || size == 0) {
+        return;
+    }
+    const traces & to = *held.traced;
+    const size_t first = (place - to.begin) / 4, last = (place + size - 1 - to.begin) / 4;
+    if (place < to.begin || last >= to.dwords) {
+        return;
+    }
+    const size_t count = last - first + 1;
+    const uint32_t first_bytes = 15u << (place % 4) & 15, last_bytes = 15u >> (3 - (place + size - 1) % 4);
+    const auto meet = [&](const uint64_t * plane, const char * did) {
+        uint64_t other = 0;
+        for_touched(plane, first, count, [&](size_t from, size_t some) {
+            if (other == 0) {
+                other = find_other(all, plane, from, some, from == first ? first_bytes : 15,
+                                   from + some == first + count ? last_bytes : 15);
+            }
+        });
+        if (other != 0 && wanted().asynchrony) {
+            add_conflict(all, words, how, touch::is_atomic(other) ? " changed" : did, other);
+        }
+    };
+    meet(to.written, " wrote");
+    meet(to.written_too, " wrote");
+    if (how == access::writes) {
+        meet(to.read, " read");
+        meet(to.read_too, " read");
+    }
+    if (size > most_bytes) {
+        return;
+    }
+    const uint64_t now = touch::made(all.first, 0) | touch::instruction_mask;
+    const uint64_t floor = touch::made(all.floor, 0);
+    for (size_t n = 0; n < count; ++n) {
+        const uint32_t bytes = (n == 0 ? first_bytes : 15) & (n + 1 == count ? last_bytes : 15);
+        const uint64_t one = now | uint64_t(bytes) << touch::bytes_at;
+        uint64_t & place_of = how == access::writes ? to.written[first + n] : to.read[first + n];
+        if (how == access::writes) {
+            const bool is_own = touch::who(place_of) == all.first;
+            place_of = one | (is_own ? place_of & uint64_t(15) << touch::bytes_at : 0);
+        } else if (place_of < floor || all.is_behind(touch::who(place_of))) {
+            place_of = one;
+        } else {
+            to.read_too[first + n] = one;
+        }
+    }
+}
+
+} // namespace
+
+void touch_rows(const std::string & what, access how, const void * first, size_t width, size_t pitch, size_t height) {
+    order_of_all & all = order();
+    if (!keeps_order() || all.now == nullptr) {
+        return;
+    }
+    draw(all, what);
+    if (all.first >= gpu::most_numbers) {
+        return;
+    }
+    if (all.numbers == all.first) {
+        ++all.numbers;
+    }
+    for (size_t row = 0; row < height; ++row) {
+        touch_row(all, what, how, uintptr_t(first) + row * pitch, width);
+    }
+}
+
+bool is_noted_as_gone(const std::string & what) {
+    const order_of_all & all = order();
+    if (!wanted().asynchrony || all.now == nullptr) {
+        return false;
+    }
+    add_finding(what + " ran when the program had given its memory back", what, {}, all.now->called_from, {});
+    return true;
+}
+
+// ---- Sources of copies
+
+struct watched_source {
+    const void * first;
+    size_t width, pitch, height;
+    uint64_t was;
+    moment_ref of; // the copy, once it ran
+    uint32_t drawn; // its number
+    uint64_t host_functions; // that had run
+    std::string what;
+};
+
+namespace {
+
+constexpr size_t most_watched = size_t(16) << 20; // of larger ones the first bytes
+
+uint64_t digest_of(const watched_source & source) {
+    uint64_t result = 0;
+    size_t left     = most_watched;
+    for (size_t row = 0; row < source.height && left != 0; ++row) {
+        const char * place = static_cast<const char *>(source.first) + row * source.pitch;
+        const size_t size  = std::min(left, source.width);
+        for (size_t n = 0; n < size; n += 8) {
+            uint64_t word = 0;
+            std::memcpy(&word, place + n, std::min<size_t>(8, size - n));
+            result = (result ^ word) * 0x9e3779b97f4a7c15;
+            result ^= result >> 29;
+        }
+        left -= size;
+    }
+    return result;
+}
+
+std::mutex sources_mutex;
+
+// Copies that ran and that the host has not waited for.
+std::vector<watched_ref> & sources() {
+    static auto * made = new std::vector<watched_ref>;
+    return *made;
+}
+
+// Whether an operation wrote there, so that what is there says nothing of the program.
+bool is_written_by_others(const watched_source & source, uint32_t since) {
+    for (size_t row = 0; row < source.height; ++row) {
+        const uintptr_t place = uintptr_t(source.first) + row * source.pitch;
+        const allocation held = allocation_of(place);
+        if (!held.holds(place, source.width)) {
+            return true;
+        }
+        if (held.traced == nullptr) {
+            continue;
+        }
+        const traces & to = *held.traced;
+        const size_t first = (place - to.begin) / 4, last = (place + source.width - 1 - to.begin) / 4;
+        if (std::any_of(to.written + first, to.written + last + 1,
+                        [since](uint64_t one) { return touch::who(one) >= since; })) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void forget_sources() {
+    const std::lock_guard<std::mutex> guard(sources_mutex);
+    sources().clear();
+}
+
+void note_changed(const watched_source & source, const moment & when) {
+    add_finding("the program changed the source of " + source.what + " before it was done", source.what, {},
+                when.called_from, {});
+}
+
+void check_sources(const vector_clock & known) {
+    const std::lock_guard<std::mutex> guard(sources_mutex);
+    std::erase_if(sources(), [&](const watched_ref & one) {
+        if (one->of->number > at(known, one->of->line)) {
+            return false;
+        }
+        if (!is_written_by_others(*one, one->drawn) && digest_of(*one) != one->was) {
+            note_changed(*one, *one->of);
+        }
+        return true;
+    });
+}
+
+} // namespace
+
+watched_ref watch_source(const void * first, size_t width, size_t pitch, size_t height) {
+    const allocation held = allocation_of(first);
+    if (!wanted().asynchrony || held.size == 0 || held.type != hipMemoryTypeHost) {
+        return nullptr;
+    }
+    auto made = std::make_shared<watched_source>(watched_source{first, width, pitch, height, 0, nullptr, 0, 0, ""});
+    made->was = digest_of(*made);
+    made->drawn          = order().numbers;
+    made->host_functions = order().host_functions;
+    return made;
+}
+
+void check_source(const watched_ref & source, const std::string & what) {
+    if (source == nullptr || order().now == nullptr) {
+        return;
+    }
+    source->what = what;
+    // What operations wrote there since the copy was asked for came before it; functions of the host leave no touches.
+    const bool is_of_program =
+        source->host_functions == order().host_functions && !is_written_by_others(*source, source->drawn);
+    if (is_of_program && digest_of(*source) != source->was) {
+        note_changed(*source, *order().now);
+        return;
+    }
+    source->was   = digest_of(*source);
+    source->of    = order().now;
+    source->drawn = order().numbers;
+    const std::lock_guard<std::mutex> guard(sources_mutex);
+    sources().push_back(source);
+}
+
+// ---- Memory
+
+gpu::traces * make_traces(uintptr_t begin, size_t size) {
+    if (!keeps_order() || size == 0) {
+        return nullptr;
+    }
+    const uintptr_t start = begin / 4 * 4;
+    const size_t dwords   = (begin + size - start + 3) / 4;
+    void * all = mmap(nullptr, planes * sizeof(uint64_t) * dwords, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) {
+        return nullptr;
+    }
+    auto * first = static_cast<uint64_t *>(all);
+    auto * made  = new traces{start, dwords, first, first + dwords, first + 2 * dwords, first + 3 * dwords};
+    const std::lock_guard<std::mutex> guard(traces_mutex);
+    all_traces().insert(made);
+    return made;
+}
+
+void drop_traces(gpu::traces * old) {
+    if (old == nullptr) {
+        return;
+    }
+    const std::lock_guard<std::mutex> guard(traces_mutex);
+    all_traces().erase(old);
+    (void) munmap(old->written, planes * sizeof(uint64_t) * old->dwords);
+    delete old;
+}
+
+std::vector<gpu::finding> findings_of_operations() {
+    const std::lock_guard<std::mutex> guard(found().mutex);
+    return found().all;
+}
+
+} // namespace patchkit
