@@ -275,12 +275,22 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
     }
     if (!from.any && f.is_whole) {
         const register_set both = c.unknown.registers.both(f.writes);
+        bool is_less = false;
         both.each_vgpr([&](int n) {
-            const u32x & unknown = c.unknown.vgprs[size_t(n)];
-            set_vgpr(c, n, lane_mask(which) ? u32x(0) : unknown, c.unknown.vgprs_from[size_t(n)]);
+            u32x & unknown = c.unknown.vgprs[size_t(n)];
+            unknown = lane_mask(which) ? u32x(0) : unknown;
+            if (__builtin_reduce_or(unknown) == 0) {
+                c.unknown.registers.remove_vgpr(n);
+                is_less = true;
+            }
         });
-        both.each_slot([&](int n) { set_slot(c, n, 0, 0); });
-        renew(c);
+        both.each_slot([&](int n) {
+            set_slot(c, n, 0, 0);
+            is_less = true;
+        });
+        if (is_less) {
+            renew(c);
+        }
         return;
     }
     if (!from.any && !c.unknown.registers.meets(f.writes) && !f.is_moved) {
@@ -620,64 +630,67 @@ void follow_scalar_load(const instruction * i, wave & w, const facts & f) {
     renew(c);
 }
 
-// The whole wave goes to one place, or to places side by side, of which all is known or will be: most accesses.
-bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec) {
-    wave_checks & c = *w.checks;
+template <class T> bool is_all_known(const std::byte * known, const u32 * offsets, u32 exec) {
+    T all = T(~T(0));
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        T one;
+        std::memcpy(&one, known + offsets[std::countr_zero(left)], sizeof(T));
+        all = T(all & one);
+    }
+    return all == T(~T(0));
+}
+
+template <class T> void make_all_known(std::byte * known, const u32 * offsets, u32 exec) {
+    const T all = T(~T(0));
+    for (u32 left = exec; left != 0; left &= left - 1) {
+        std::memcpy(known + offsets[std::countr_zero(left)], &all, sizeof(T));
+    }
+}
+
+// Most accesses: all lanes go to one allocation, or to LDS, and what they read, and the registers they write from, are
+// known. False when that is not so; then nothing was done.
+bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
     const instruction * checked = i + 1;
-    const bool is_usual = exec == ~0u && f.accesses == 1 && f.filled == 0 && !f.is_atomic && f.size <= 16;
-    if (!is_usual || (f.where != space::global && f.where != space::lds)) {
+    if (f.is_atomic || w.checks->unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
         return false;
     }
-    if (c.unknown.registers.meets(f.is_store ? f.reads : f.writes)) {
-        return false;
-    }
-    u64 first;
-    bool is_row, is_one;
+    std::byte * known = nullptr;
+    u32x places;
     if (f.where == space::lds) {
-        const u32x places = lds_addresses(checked, w);
-        first = places[0];
-        is_one = !any(places != places[0]);
-        is_row = !any(places != lane_numbers() * f.size + places[0]);
-    } else {
-        const u64x places = global_addresses(checked, w);
-        first = places[0];
-        is_one = !any(places != first);
-        is_row = !any(places != convert<u64x>(lane_numbers()) * u64(f.size) + first);
-    }
-    if (!is_row && !is_one) {
-        return false;
-    }
-    const u32 size = is_one ? f.size : f.size * lanes;
-    std::byte * known;
-    if (f.where == space::lds) {
-        known = checks_of(w).lds_known.data() + first;
-    } else {
+        known = checks_of(w).lds_known.data();
+        places = f.accesses == 1 ? lds_addresses(checked, w) : lds_addresses(checked, w, n, f.unit);
+    } else if (f.where == space::global) {
         const memory_range & range = remembered_range(i, w);
-        if (!range.holds(first, size)) {
+        const u64x addresses = global_addresses(checked, w);
+        if (range.end - range.begin > ~u32(0) || lanes_outside(range, addresses, f.size, exec) != 0) {
             return false;
         }
         if (range.known == nullptr) {
             return true;
         }
-        known = range.known + (first - range.begin);
+        known = range.known;
+        places = low_of(addresses - range.begin);
+    } else {
+        return false;
     }
-    if (f.is_store) {
-        std::memset(known, 0xff, size);
-        return true;
-    }
-    u32 at = 0;
-    for (; at + 64 <= size; at += 64) {
-        u64 words[8];
-        std::memcpy(words, known + at, sizeof(words));
-        u64 all = ~u64(0);
-        for (const u64 word : words) {
-            all &= word;
+    alignas(128) u32 offsets[lanes];
+    std::memcpy(offsets, &places, sizeof(offsets));
+    const auto with = [&](auto type) {
+        using T = decltype(type);
+        if (f.is_store) {
+            make_all_known<T>(known, offsets, exec);
+            return true;
         }
-        if (all != ~u64(0)) {
-            return false;
-        }
+        return is_all_known<T>(known, offsets, exec);
+    };
+    switch (f.size) {
+        case 1: return with(u8());
+        case 2: return with(u16());
+        case 4: return with(u32());
+        case 8: return with(u64());
+        case 16: return with((unsigned __int128) 0);
+        default: return false;
     }
-    return at == size || is_known(known + at, size - at);
 }
 
 } // namespace
@@ -708,10 +721,10 @@ void follow_access(const instruction * i, wave & w, const facts & f, u32 left_ou
         left_out == 0 ? follow_scalar_load(i, w, f) : forget(c, f.writes);
         return;
     }
-    if (is_simple_access(i, w, f, exec)) {
-        return;
-    }
     for (int n = 0; n < f.accesses; ++n) {
+        if (is_simple_access(i, w, f, exec, n)) {
+            continue;
+        }
         beside places;
         find_beside(i, w, f, n, exec, places);
         if (f.is_atomic) {
