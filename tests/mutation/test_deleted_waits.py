@@ -73,7 +73,7 @@ _KERNELS = {
         "_ZL12soft_max_f32ILb1ELi1024ELi1024EfE",
         "SOFT_MAX(type=f32,ne=[1024,16,1,1],mask=1,sinks=0,m_prec=f32,nr23=[1,1],scale=1.000000,"
         "max_bias=0.000000,inplace=0)",
-        2,
+        3,
         0,
     ),
 }
@@ -167,7 +167,7 @@ def test_what_is_deleted_is_missed(bench: Bench, kernel: Kernel) -> None:
         results = Counter(pool.map(delete, enumerate(sites)))
     assert results["wait", "found []"] == kernel.waits, results
     assert results["barrier", "found []"] == kernel.barriers, results
-    assert results["wait", "noticed"] > 10 * kernel.waits
+    assert results["wait", "noticed"] > 0.9 * (results["wait", "noticed"] + kernel.waits)
     assert set(results) <= {
         (what, how) for what in ("wait", "barrier") for how in ("noticed", "found []", "not executed")
     }

@@ -53,6 +53,13 @@ __global__ void half_of_lds(int * to, int all) {
         lds[2 * i + 1] = short(-i);
     }
     __syncthreads();
+    to[i] = reinterpret_cast<volatile int *>(lds)[i] + 1;
+}
+__global__ void moves_half_of_lds(int * to) { // as it is, which says nothing yet
+    __shared__ short lds[128];
+    const int i = int(threadIdx.x);
+    lds[2 * i] = short(i);
+    __syncthreads();
     to[i] = reinterpret_cast<volatile int *>(lds)[i];
 }
 __global__ void masks_half_of_lds(int * to) {
@@ -115,10 +122,10 @@ __global__ void scalar_decides(int * to) {
 __global__ void fills_low_half(int * to, const short * from, int both) {
     int value;
     if (both != 0) {
-        asm volatile("global_load_d16_b16 v90, %1, off\n global_load_d16_hi_b16 v90, %1, off\n" LOADED "v_mov_b32 %0, v90"
+        asm volatile("global_load_d16_b16 v90, %1, off\n global_load_d16_hi_b16 v90, %1, off\n" LOADED "v_add_nc_u32 %0, 1, v90"
                      : "=v"(value) : "v"(from + threadIdx.x) : "v90");
     } else {
-        asm volatile("global_load_d16_b16 v90, %1, off\n" LOADED "v_mov_b32 %0, v90"
+        asm volatile("global_load_d16_b16 v90, %1, off\n" LOADED "v_add_nc_u32 %0, 1, v90"
                      : "=v"(value) : "v"(from + threadIdx.x) : "v90");
     }
     to[threadIdx.x] = value;
@@ -239,6 +246,9 @@ int main(int count, char ** words) {
         CASE("clean: selected", selects_lds<<<one, block>>>(b.to)),
         CASE("clean: count in lds", counts_by_lds<<<one, block>>>(b.to, 1)),
         CASE("clean: halves of lds", half_of_lds<<<one, block>>>(b.to, 1)),
+        CASE("clean: moved half", moves_half_of_lds<<<one, block>>>(b.to)),
+        CASE("clean: padding for the host", padded * p = (padded *) b.blank; sets_members<<<one, 8>>>(p);
+             copies_padding<<<one, 8>>>((padded *) b.to, p); copies_padding<<<one, 8>>>((padded *) b.host, p)),
         CASE("clean: masked half", masks_half_of_lds<<<one, block>>>(b.to)),
         CASE("clean: memory", adds<<<one, wave>>>(b.to, b.from)),
         CASE("clean: copied and not used", copies<<<one, block>>>(b.blank, b.blank + 0)),

@@ -151,6 +151,7 @@ void add_memory_facts(facts & to, const statement & s, const std::string & name)
     to.is_signed = holds(name, "_i8") || holds(name, "_i16");
     to.is_exchange = holds(name, "xchg") || holds(name, "_swap_");
     to.is_lanewise = false;
+    to.moves_bits = true; // between lanes
     const size_t address = gives ? 1 : 0;
     const bool has_data = to.is_store || name.starts_with("ds_");
     for (size_t n = 0; n < o.size(); ++n) {
@@ -198,6 +199,9 @@ void add_computation_facts(facts & to, const statement & s, const std::string & 
     const auto is_16 = [](format f) { return f == format::b16 || f == format::f16 || f == format::bf16; };
     const bool keeps = crosses || std::any_of(d.to.begin(), d.to.end(), is_16) || name == "v_swap_b32" ||
                        is_any_of({"s_cmov", "s_bitset"});
+    to.moves_bits = is_any_of({"v_mov", "s_mov", "v_cndmask", "s_cselect", "v_perm", "v_alignb", "v_read", "v_write",
+                               "v_swap", "v_pack", "s_pack", "v_and", "s_and", "v_or", "s_or", "v_bf", "s_bf", "v_lsh",
+                               "s_lsh", "v_dual_mov"});
     to.is_lanewise = !to.is_scalar && !crosses;
     to.is_whole = !keeps;
 }

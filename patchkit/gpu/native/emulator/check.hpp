@@ -130,6 +130,7 @@ struct facts {
     bool is_lanewise = false; // a lane's result depends on the same lane of its sources
     bool is_whole    = false; // writes whole registers, of the active lanes
     bool is_moved    = false; // which registers it touches stands in M0
+    bool moves_bits  = false; // its results are bits of its sources, picked and put together
     bool is_exchange = false; // an atomic that puts its data there, whatever was there
     int filled       = 0;     // bytes of a register that a load changes, from bit `shift` up; 0: all of them
     int shift        = 0;

@@ -31,6 +31,7 @@ struct memory_range {
     // Besides it, for each dword: what wrote there without a value, by which `reveal` knows it; 0 when nothing did.
     uint32_t * left_by = nullptr;
     bool is_constant = false; // kernels must not write there
+    bool is_host     = false; // the host sees what they write
     traces * traced = nullptr; // who touched it, where that is looked for
 
     bool holds(uintptr_t address, uint64_t size) const {

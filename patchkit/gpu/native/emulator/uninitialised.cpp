@@ -19,7 +19,10 @@ namespace patchkit::gpu {
 namespace {
 
 constexpr const char * kind = "uninitialised";
-constexpr u32 nowhere = ~0u; // no instruction: a register that was never written
+// Where bits came from is the number of an instruction: the load, or who first used a register that was never written.
+// With this they are what something computed of such bits, and not the bits as they were moved about.
+constexpr u32 computed = 1u << 31;
+constexpr u32 nowhere = ~computed; // no instruction: a register that was never written
 
 int vgpr_of(operand o) { return (o.offset() - offset_of_vgpr(0)) / i32(sizeof(u32x)); }
 int slot_of(operand o) { return (o.offset() - offset_of_scalar(0)) / 4; }
@@ -56,7 +59,8 @@ void renew(wave_checks & c) {
 // The registers of these that have unknown bits in lanes that count, and where the first one's came from.
 struct sources {
     bool any = false;
-    u32 from = nowhere;
+    u32 from = nowhere; // without `computed`
+    bool is_computed = false;
 };
 
 sources unknown_in(const wave_checks & c, const register_set & these, u32 which) {
@@ -64,7 +68,8 @@ sources unknown_in(const wave_checks & c, const register_set & these, u32 which)
     const register_set both = v.registers.both(these);
     sources result;
     const auto add = [&](u32 from) {
-        result.from = result.any ? result.from : from;
+        result.from = result.any ? result.from : from & ~computed;
+        result.is_computed |= (from & computed) != 0;
         result.any = true;
     };
     both.each_vgpr([&](int n) {
@@ -90,6 +95,7 @@ void forget(wave_checks & c, const register_set & these) {
 
 // Who is at fault: the load that brought it, if there was one.
 void tell(const instruction * i, wave & w, const std::string & what, u32 from) {
+    from &= ~computed;
     report(i, w, kind, from == nowhere ? what + ": a register that was never written" : what,
            from == nowhere || from == i->number ? nullptr : &from);
 }
@@ -257,12 +263,21 @@ void begin_unknown(wave & w, int vgprs, const register_set & at_start) {
     c.renew_hints();
 }
 
+// Of a VALU instruction that moves bits: what chooses among them.
+static register_set masks_of(const facts & f) {
+    register_set result;
+    if (!f.is_scalar) {
+        f.reads.each_slot([&](int n) { result.add_slot(n); });
+    }
+    return result;
+}
+
 void follow_computation(const instruction * i, wave & w, const facts & f) {
     wave_checks & c = *w.checks;
     const u32 which = f.is_lanewise ? w.exec() : ~0u;
     sources from = unknown_in(c, f.reads, which);
     if (c.unknown.scc && f.is_scalar) {
-        from = {true, from.any ? from.from : c.unknown.scc_from};
+        from = {true, from.any ? from.from : c.unknown.scc_from & ~computed, true};
     }
     if (f.is_jump && from.any) {
         tell(i, w, "goes on at an address that was never given a value", from.from);
@@ -299,7 +314,10 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
     if (!from.any) { // part of what it writes to stays as it was
         from = unknown_in(c, f.writes, ~0u);
     }
-    trial(i, w, f).run(from.from == nowhere ? i->number : from.from);
+    // A choice by what is unknown is more than a move.
+    const bool is_chosen = c.unknown.scc || unknown_in(c, masks_of(f), ~0u).any;
+    const u32 number = from.from == nowhere ? i->number : from.from;
+    trial(i, w, f).run(number | (from.is_computed || !f.moves_bits || is_chosen ? computed : 0));
 }
 
 void follow_branch(const instruction * i, wave & w, const facts & f) {
@@ -384,7 +402,7 @@ void find_beside(const instruction * i, wave & w, const facts & f, const u64x & 
             range = remembered_range(i, w);
         }
         to.at[lane] = range.known == nullptr ? nullptr : range.known + (place - range.begin);
-        to.is_host |= u32(range.known == nullptr) << lane;
+        to.is_host |= u32(range.is_host) << lane;
     }
 }
 
@@ -548,15 +566,19 @@ void follow_store(const instruction * i, wave & w, const facts & f, u32 exec, co
     }
     for (u32 left = exec; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        u32 all = 0;
-        for (u32 n = 0; n < f.size; ++n) {
-            const u32 unknown = c.unknown.vgprs[size_t(first) + n / 4][lane] >> shift >> (8 * (n % 4)) & 0xff;
-            all |= unknown;
-            if (places.is_followed(lane)) {
-                *places.byte(lane, n) = std::byte(~unknown);
+        u32 some = 0, all = ~0u;
+        for (u32 n = 0; n < f.size; n += 4) {
+            const u32 bits = f.size - n < 4 ? (1u << (8 * (f.size - n))) - 1 : ~0u;
+            u32 unknown = c.unknown.vgprs[size_t(first) + n / 4][lane] >> shift & bits;
+            unknown = unknown != 0 && from.is_computed ? bits : unknown; // a number of which any bit is unknown
+            some |= unknown;
+            all &= unknown | ~bits;
+            for (u32 k = n; places.is_followed(lane) && k < std::min(n + 4, f.size); ++k) {
+                *places.byte(lane, k) = std::byte(~(unknown >> (8 * (k - n))));
             }
         }
-        if (all != 0) {
+        // What was only moved is a finding when nothing of it is known: the rest is padding, or what is used of it is.
+        if (some != 0 && (from.is_computed || all == ~0u)) {
             leave_unknown(i, w, f, lane, places, from.from);
         }
     }

@@ -46,7 +46,7 @@ class kernel_memory : public gpu::memory_map {
             note_miss(address);
         }
         return {found.begin, found.begin + found.size, found.known, left_by_of(found.known, found.size), false,
-                found.traced};
+                found.type != hipMemoryTypeDevice, found.traced};
     }
 
     void serve_host_calls() override { patchkit::serve_host_calls(); }
