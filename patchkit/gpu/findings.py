@@ -103,8 +103,8 @@ class Finding:
     kernel: str
     at: Instruction
     other: Instruction | None
-    block: tuple[int, int, int]
-    wave: int
+    block: tuple[int, int, int] | None
+    wave: int | None
     times: int
     instructions: int
     called_from: tuple[Call, ...]
@@ -358,8 +358,8 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
             kernel=one.kernel,
             at=at,
             other=other,
-            block=one.block,
-            wave=one.wave,
+            block=one.block if one.kernel else None,
+            wave=one.wave if one.kernel else None,
             times=0,
             instructions=0,
             called_from=calls,

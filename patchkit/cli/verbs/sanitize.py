@@ -129,7 +129,7 @@ def command(
     seen = _look(settings, arch, program, how, side, upstream)
     left, left_out, wrong = suppress(seen.findings, known)
     if not left:
-        _check_whole(seen, program[0])
+        _check_whole(seen, program[0], has_any=bool(left_out))
     elif seen.cut_short:
         settings.reporter().warn(
             f"{program[0]} ended before it could tell all it ran: how often things happened is not known"
@@ -176,7 +176,7 @@ def _look(
     return _Seen(ran=ran, findings=findings, cut_short=processes > 0 or ran.broken is not None)
 
 
-def _check_whole(seen: _Seen, program: str) -> None:
+def _check_whole(seen: _Seen, program: str, *, has_any: bool) -> None:
     """That nothing was found says something only of a program that ran its kernels to the end."""
     ran = seen.ran
     if ran.broken is not None:
@@ -186,7 +186,8 @@ def _check_whole(seen: _Seen, program: str) -> None:
             f"{program} left no report of what it ran on the emulated GPU",
             code="EMULATION_UNREPORTED",
             why=f"it ended with status {ran.status}; it may have used no GPU, or ended without cleaning up",
-            hint="patchkit emulate runs it without checks",
+            hint="if it lacks a function of HIP (it says so above), the emulated GPU has not got it yet; "
+            "patchkit emulate runs it without checks",
         )
     if ran.status or ran.report.fault is not None:
         raise ToolchainError(
@@ -195,7 +196,7 @@ def _check_whole(seen: _Seen, program: str) -> None:
             why=ran.report.fault or "the program says why; what it did not come to was not looked at",
             hint="patchkit emulate runs it without checks",
         )
-    if not any(one.launches for one in ran.report.kernels):
+    if not has_any and not any(one.launches for one in ran.report.kernels):
         raise ToolchainError(
             f"{program} launched no kernel: there was nothing to look at",
             code="NOTHING_LAUNCHED",
@@ -314,7 +315,7 @@ def _finding_lines(one: Finding) -> Iterator[str]:
     if one.other is not None:
         yield f"  {one.other.place}   {one.other.text}   (the other)"
         yield from (f"    inlined at {place}" for place in one.other.places[1:])
-    block = ", ".join(str(number) for number in one.block)
+    block = ", ".join(str(number) for number in one.block or ())
     often = counted(one.times, "time")
     more = f", at {one.instructions} instructions" if one.instructions > 1 else ""
     if one.kernel:

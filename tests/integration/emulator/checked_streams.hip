@@ -210,6 +210,36 @@ __global__ void in_turns(int * to, int * turn) { // each block adds to what the 
         atomicAdd(turn, 1);
     }
 }
+__global__ void passes_on(int * to, int * turn, int how) { // the same by one word that each block sets for the next
+    if (threadIdx.x == 0) {
+        const int me = int(blockIdx.x);
+        if (how == 0) {
+            while (*(volatile int *) turn != me) {
+            }
+            __threadfence();
+        } else {
+            while (__hip_atomic_load(turn, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) != me) {
+            }
+        }
+        *to = *to + 1;
+        if (how == 0) {
+            __threadfence();
+            *(volatile int *) turn = me + 1;
+        } else {
+            __hip_atomic_store(turn, me + 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+        }
+    }
+}
+__global__ void tells_too_early(int * to, int * flag) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+        __hip_atomic_store(flag, 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+        *(volatile int *) to = 7;
+    } else if (threadIdx.x == 0 && blockIdx.x == 1) {
+        while (__hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) == 0) {
+        }
+        to[1] = *to;
+    }
+}
 __global__ void behind_a_lock(int * to, int * lock, int by_store) {
     if (threadIdx.x == 0) {
         while (atomicCAS(lock, 0, 1) != 0) {
@@ -332,6 +362,9 @@ static const std::map<std::string, program> & programs() {
         CASE("clean: look back by fences", (look_back<<<blocks, 32>>>(a, b, c, 1))),
         CASE("clean: through another", (through_another<<<blocks, 32>>>(a, b, c))),
         CASE("clean: in turns", (in_turns<<<blocks, 32>>>(a, b))),
+        CASE("clean: passed on by fences", (passes_on<<<blocks, 32>>>(a, b, 0))),
+        CASE("clean: passed on", (passes_on<<<blocks, 32>>>(a, b, 1))),
+        CASE("told too early", (tells_too_early<<<2, 32>>>(a, b))),
         CASE("clean: lock", (behind_a_lock<<<blocks, 32>>>(a, b, 0))),
         CASE("clean: lock by store", (behind_a_lock<<<blocks, 32>>>(a, b, 1))),
         CASE("clean: grid", int rounds = 3; void * arguments[] = {&a, &b, &rounds};

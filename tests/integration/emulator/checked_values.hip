@@ -194,6 +194,42 @@ __global__ void loads_late(int * to, const int * from, int n) { // a variable wi
     to[threadIdx.x] = n > 0 ? last : 0;
 }
 
+// Rows of a matrix that were not written give rows of the result that are not stored.
+__global__ void multiplies_rows(float * to, int rows) {
+    __shared__ _Float16 lds[256];
+    for (int i = int(threadIdx.x); i < rows * 16; i += 32) {
+        lds[i] = _Float16(i % 7);
+    }
+    __syncthreads();
+    const int column = int(threadIdx.x) % 16, half = int(threadIdx.x) / 16;
+    typedef float sums __attribute__((ext_vector_type(8)));
+#ifdef __GFX12__
+    typedef _Float16 fragment __attribute__((ext_vector_type(8)));
+    fragment a, b;
+    for (int i = 0; i < 8; ++i) {
+        a[i] = lds[column * 16 + half * 8 + i];
+        b[i] = _Float16(i);
+    }
+    const sums result = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, sums{});
+    const int first = 8 * half, step = 1;
+#else
+    typedef _Float16 fragment __attribute__((ext_vector_type(16)));
+    fragment a, b;
+    for (int i = 0; i < 16; ++i) {
+        a[i] = lds[column * 16 + i];
+        b[i] = _Float16(i);
+    }
+    const sums result = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, sums{});
+    const int first = half, step = 2;
+#endif
+    for (int i = 0; i < 8; ++i) {
+        const int row = first + step * i;
+        if (row < 8 && column < 8) {
+            to[row * 8 + column] = result[i];
+        }
+    }
+}
+
 struct buffers {
     int *to, *from, *blank, *host, *managed;
     int back[64];
@@ -242,6 +278,8 @@ int main(int count, char ** words) {
         CASE("through a function", calls<<<one, wave>>>(b.to, b.blank)),
         CASE("rest of a fill", (void) hipMemset(b.blank, 0, 100); adds<<<one, wave>>>(b.to, b.blank)),
         CASE("rest of rows", (void) hipMemset2D(b.blank, 16, 0, 12, 8); adds<<<one, wave>>>(b.to, b.blank)),
+        CASE("row of a matrix", multiplies_rows<<<one, wave>>>((float *) b.to, 7)),
+        CASE("clean: rows of a matrix", multiplies_rows<<<one, wave>>>((float *) b.to, 8)),
         CASE("clean: lds", copies_lds<<<one, block>>>(b.to, 64)),
         CASE("clean: selected", selects_lds<<<one, block>>>(b.to)),
         CASE("clean: count in lds", counts_by_lds<<<one, block>>>(b.to, 1)),

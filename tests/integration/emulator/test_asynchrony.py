@@ -28,6 +28,7 @@ _RACES = {
     "last block without fence": ("block (7, 0, 0) reads byte 0", "which block (0, 0, 0) wrote"),
     "last block with plain counter": ("reads byte 0", "writes byte 0", " wrote"),
     "look back without order": ("block (1, 0, 0)", "which block (0, 0, 0) wrote"),
+    "told too early": ("which block (",),
     "grid without barrier": ("which block (0, 0, 0) wrote", "which block (0, 0, 0) read"),
 }
 _ASYNCHRONY = {

@@ -89,6 +89,7 @@ _UNINITIALISED = {
     "tail of four": ("lane 8 writes", _OUTPUT),
     "product of halves": (_OUTPUT,),
     "through a function": (_OUTPUT,),
+    "row of a matrix": (_OUTPUT,),
     "rest of a fill": ("lane 25 writes", _OUTPUT),
     "rest of rows": ("lane 3 writes", _OUTPUT),
 }

@@ -732,7 +732,7 @@ void check_pending(const instruction * i, wave & w) {
 
 // Registers with unknown bits, or SCC is one.
 bool may_be_unknown(const wave_checks & c, const facts & f) {
-    return c.wanted.uninitialised && (c.unknown.scc || c.unknown.registers.meets(f.touched));
+    return c.wanted.uninitialised && (c.unknown.scc || f.is_moved || c.unknown.registers.meets(f.touched));
 }
 
 void check_registers(const instruction * i, wave & w) {
@@ -870,7 +870,7 @@ handler check_before(const facts & known, const checks & wanted) {
 i64 at_hand(const facts & known) {
     const auto & [first, second] = known.waits;
     if (first.queues == 0 && second.queues == 0) {
-        return i64(known.touched.hints());
+        return known.is_moved ? ~i64(0) : i64(known.touched.hints());
     }
     return i64(first.queues | first.left << 8 | u32(second.queues) << 16 | u64(second.left) << 24);
 }

@@ -139,6 +139,7 @@ void block_traces::begin(launch_traces * of, u32 number) {
     noticed.clear();
     noticed_at.clear();
     looked_at.clear();
+    flags.clear();
 }
 
 // Flags that it looked at count from now on.
@@ -349,7 +350,10 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
     // A flag that was set by a store and is looked at by atomics; a lock that is given back by a store.
     const bool is_flag = t.f.is_atomic && !t.f.writes.is_empty() && !t.all.is_first_of_block(who);
     const bool is_lock = was_atomic && t.b.atomics.contains(d.place);
-    if (is_flag || is_lock || t.all.knows(t.b.block, who, false)) {
+    // Who saw a value there and writes the next one, as in a chain of blocks.
+    const auto seen = t.b.flags.find(d.address());
+    const bool is_next = seen != t.b.flags.end() && seen->second == who;
+    if (is_flag || is_lock || is_next || t.all.knows(t.b.block, who, false)) {
         return;
     }
     const bool is_alike = d.bytes == 15 && touch::bytes(other) == 15 &&
@@ -653,7 +657,7 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
     const bool at_once = f.is_atomic || f.acquires;
     for (const u64 place : b.looked_at) {
         if (b.all->has_meetings() && b.noticed_at.size() < most_noticed) {
-            b.noticed_at.push_back(place);
+            b.noticed_at.insert(place);
         }
         const instruction * before = i - 2; // it found the allocation
         if (!remembered_range(before, w).holds(place, f.size) && !look_for_range(before, w, place, f.size)) {
@@ -668,7 +672,8 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
             const u32 who = touch::who(written);
             const bool is_of_other = who >= b.all->order.first && who != b.who && who != b.previous;
             if (is_of_other && !touch::is_atomic(written) && b.noticed.size() < most_noticed) {
-                b.noticed.push_back(who);
+                b.noticed.insert(who);
+                b.flags[at] = who;
             }
         }
     }

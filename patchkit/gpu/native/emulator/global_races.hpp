@@ -79,8 +79,9 @@ struct block_traces {
     bool is_touching = false; // under this number
     bool has_waited = false;  // for all its stores, since it got this number
     std::unordered_set<u64> atomics; // places that it changed by atomics
-    std::vector<u32> noticed;        // who wrote flags that it looked at, to be known behind a fence
-    std::vector<u64> noticed_at;     // and where
+    std::unordered_set<u32> noticed;    // who wrote flags that it looked at, to be known behind a fence
+    std::unordered_set<u64> noticed_at; // and where
+    std::unordered_map<u64, u32> flags; // dwords by address, and whose store there it saw last
     std::vector<u64> looked_at;      // by the instruction at hand, which may see a sign there
 
     void begin(launch_traces * of, u32 number);

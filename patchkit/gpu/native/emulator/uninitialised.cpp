@@ -117,7 +117,8 @@ guess guess_of(int n, const instruction * alone, const wave & w) {
         return {u32x(guesses[n]), guesses[n]};
     }
     if (n == fixed_guesses) {
-        return {(lane_numbers() + 1) * 0x9e3779b9, 0x9e3779b9};
+        // The sources of a matrix instruction are the same in both halves of the lanes.
+        return {((lane_numbers() & 15) + 1) * 0x9e3779b9, 0x9e3779b9};
     }
     const operand o = alone->from[n - fixed_guesses - 1];
     const u32x value = has(o) ? read_bits(alone, w, o) : u32x(1);
@@ -139,7 +140,9 @@ class trial {
 
     void run(u32 from) {
         unknown_bits & v = c.unknown;
-        run_once(nullptr);
+        if (!run_once(nullptr)) {
+            return; // it will be a fault in earnest
+        }
         for (int n = 0; n < count; ++n) {
             first[n] = spare.vgpr(vgprs[n]);
             differs[n] = 0;
@@ -150,8 +153,9 @@ class trial {
         bool scc_differs = false;
         for (int n = 0; n < most_guesses; ++n) {
             const guess taken = guess_of(n, f.alone, w);
-            spare.scc = w.scc;
-            run_once(&taken, n % 2 == 0);
+            if (!run_once(&taken, n % 2 == 0)) {
+                continue;
+            }
             for (int k = 0; k < count; ++k) {
                 differs[k] |= spare.vgpr(vgprs[k]) ^ first[k];
             }
@@ -162,7 +166,8 @@ class trial {
         }
         register_set written = f.writes;
         for (int n = 0; n < count; ++n) {
-            if (f.is_moved) {
+            const u32x & before = v.vgprs[size_t(vgprs[n])];
+            if (f.is_moved && __builtin_reduce_or(differs[n] ^ before) != 0) {
                 written.add_vgpr(vgprs[n]);
             }
         }
@@ -194,8 +199,9 @@ class trial {
     int vgprs[256];
     u32x first[256], differs[256];
 
-    // By way of bytes: a wave has registers behind it.
-    void run_once(const guess * taken, bool flips_scc = false) {
+    // By way of bytes: a wave has registers behind it. False when it is not possible that way: a register number beyond
+    // the last, halves of a matrix that differ.
+    bool run_once(const guess * taken, bool flips_scc = false) {
         const unknown_bits & v = c.unknown;
         std::memcpy(static_cast<void *>(&spare), &w, sizeof(wave));
         spare.marks = nullptr;
@@ -213,8 +219,10 @@ class trial {
         }
         try {
             f.alone->run(f.alone, spare);
-        } catch (const kernel_fault &) { // a register number beyond the last: what it did until there counts
+        } catch (const kernel_fault &) {
+            return false;
         }
+        return true;
     }
 };
 
@@ -276,6 +284,15 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
     wave_checks & c = *w.checks;
     const u32 which = f.is_lanewise ? w.exec() : ~0u;
     sources from = unknown_in(c, f.reads, which);
+    if (f.is_moved) { // v_movrels reads another register than it names, and M0
+        register_set read = f.reads;
+        const int moved = vgpr_of(f.alone->from[0]) + int(w.scalar[slot::m0]);
+        if (f.alone->from[0].is(operand::vector) && moved < int(c.unknown.vgprs.size())) {
+            read.add_vgpr(moved);
+        }
+        read.add_slot(slot::m0);
+        from = unknown_in(c, read, ~0u);
+    }
     if (c.unknown.scc && f.is_scalar) {
         from = {true, from.any ? from.from : c.unknown.scc_from & ~computed, true};
     }
@@ -346,6 +363,7 @@ struct beside {
     std::byte * at[lanes]{};
     u32 scratch[lanes]; // offset, where a lane goes to scratch
     u32 is_scratch = 0;
+    u32 is_lds = 0;
     u32 is_host = 0; // lanes that go to memory of the host's, which gets what they write
     u32x * rows = nullptr;
 
@@ -411,6 +429,7 @@ void find_beside(const instruction * i, wave & w, const facts & f, int n, u32 ex
     const instruction * checked = i + 1;
     to.rows = w.checks->unknown.scratch_known.data();
     const auto in_lds = [&](const u32x & offsets, u32 which) {
+        to.is_lds = which;
         std::byte * start = checks_of(w).lds_known.data();
         for (u32 left = which; left != 0; left &= left - 1) {
             const int lane = std::countr_zero(left);
@@ -515,12 +534,16 @@ void follow_load(const instruction * i, wave & w, const facts & f, u32 exec, con
     renew(c);
 }
 
+bool is_of_device(const facts & f, int lane, const beside & places) {
+    return (f.where == space::global || f.where == space::flat) && (places.is_scratch >> lane & 1) == 0 &&
+           !(f.where == space::flat && places.is_lds >> lane & 1);
+}
+
 void leave_unknown(const instruction * i, wave & w, const facts & f, int lane, const beside & places, u32 from) {
-    const bool is_of_device = (f.where == space::global || f.where == space::flat) && (places.is_scratch >> lane & 1) == 0;
-    if (!is_of_device) {
+    if (!is_of_device(f, lane, places)) {
         return;
     }
-    const std::string what = "lane " + std::to_string(lane) + " writes " + std::to_string(f.size) +
+    const std::string what = "lane " + std::to_string(lane) + (f.is_atomic ? " changes " : " writes ") + std::to_string(f.size) +
                              (f.size == 1 ? " byte" : " bytes") + " of which not all were given a value";
     if ((places.is_host >> lane & 1) != 0) {
         tell(i, w, what + ", to memory of the host", from);
@@ -570,7 +593,9 @@ void follow_store(const instruction * i, wave & w, const facts & f, u32 exec, co
         for (u32 n = 0; n < f.size; n += 4) {
             const u32 bits = f.size - n < 4 ? (1u << (8 * (f.size - n))) - 1 : ~0u;
             u32 unknown = c.unknown.vgprs[size_t(first) + n / 4][lane] >> shift & bits;
-            unknown = unknown != 0 && from.is_computed ? bits : unknown; // a number of which any bit is unknown
+            if (is_of_device(f, lane, places) && from.is_computed && unknown != 0) {
+                unknown = bits; // whoever loads it again is not told that it was computed
+            }
             some |= unknown;
             all &= unknown | ~bits;
             for (u32 k = n; places.is_followed(lane) && k < std::min(n + 4, f.size); ++k) {
