@@ -427,6 +427,24 @@ template <half_of part> void fma_mix(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
+// Of one scalar, by the unit that has exp and its like (RDNA4). Halves leave zeros above.
+template <auto f, bool is_half> void run_of_wave(const instruction * i, wave & w) {
+    f32x value;
+    if constexpr (is_half) {
+        value = f(F16::read<0>(i, w));
+    } else {
+        value = f(F32::read<0>(i, w));
+    }
+    if ((i->modifiers & modifier::output) != 0) {
+        value = with_output_modifiers(value, i->modifiers & ~modifier::flush_f32);
+    }
+    write_scalar(w, i->to[0], is_half ? convert<u32x>(narrowed(value))[0] : as<u32x>(value)[0]);
+    PATCHKIT_NEXT(i, w);
+}
+template <auto f, bool is_half = false> definition of_wave(std::string_view name) {
+    return {name, run_of_wave<f, is_half>, {format::scalar}, {is_half ? format::f16 : format::f32}, trait::has_tolerance};
+}
+
 f32x legacy_mullit(const f32x & a, const f32x & b, const f32x & c) {
     const f32x largest = f32x(3.402823466e38f);
     const i32x is_bad = (b == -largest) | (b == -f32x(INFINITY)) | (b != b) | (c <= 0.0f) | (c != c);
@@ -551,6 +569,16 @@ definitions float_instructions() {
         op<ldexp_half, F16, F16, I16>("v_ldexp_f16"),
         op<[](f32x a) { return frexp_mantissa(a); }, F16, F16>("v_frexp_mant_f16"),
         op<[](f32x a) { return convert<i16x>(frexp_exponent(a)); }, I16, F16>("v_frexp_exp_i16_f16"),
+        of_wave<exp2_of>("v_s_exp_f32"),
+        of_wave<log2_of>("v_s_log_f32"),
+        of_wave<rcp_of>("v_s_rcp_f32"),
+        of_wave<rsq_of>("v_s_rsq_f32"),
+        of_wave<sqrt_of>("v_s_sqrt_f32"),
+        of_wave<exp2_of, true>("v_s_exp_f16"),
+        of_wave<log2_of, true>("v_s_log_f16"),
+        of_wave<rcp_of_half, true>("v_s_rcp_f16"),
+        of_wave<rsq_of_half, true>("v_s_rsq_f16"),
+        of_wave<sqrt_of_half, true>("v_s_sqrt_f16"),
         op<exp2_of, F16, F16>("v_exp_f16", tolerance),
         op<log2_of, F16, F16>("v_log_f16", tolerance),
         op<rcp_of_half, F16, F16>("v_rcp_f16", tolerance),
