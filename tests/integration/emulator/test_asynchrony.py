@@ -94,7 +94,8 @@ def test_a_race_between_blocks_is_found(found, program, case):
 @pytest.mark.parametrize("schedule", ["in-order", "late", "shuffle 5"])
 @pytest.mark.parametrize("case", _ASYNCHRONY)
 def test_operations_without_an_order_are_found_in_every_schedule(found, program, case, schedule):
-    findings = found(program, case, PATCHKIT_EMULATOR_SCHEDULE=schedule)
+    settings = {"PATCHKIT_EMULATOR_SCHEDULE": schedule, "PATCHKIT_EMULATOR_THREADS": "1"}
+    findings = found(program, case, **settings)
     if case == "freed while it is read" and schedule == "late":
         assert {one["kind"] for one in findings} == {"memory"}  # it was freed before it was read
         return

@@ -83,7 +83,7 @@ _UNINITIALISED = {
     "first lane": (_OUTPUT,),
     "other lane": ("lane 15 writes", _OUTPUT),
     "sum of one too many": (_OUTPUT,),
-    "counter": ("lane 0 writes", _OUTPUT),
+    "counter": ("lane 0 changes", _OUTPUT),
     "copied to the device and used": ("writes 4 bytes at an address that was never given a value",),
     "to memory of the host": ("of which not all were given a value, to memory of the host",),
     "tail of four": ("lane 8 writes", _OUTPUT),
