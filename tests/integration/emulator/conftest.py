@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -178,3 +179,18 @@ def family_cases(compiler: Compiler) -> FamilyCases:
     cases = [case for name in FAMILIES for case in generate(name, seed=5, count=1, assembler=assembler)]
     program = build_alone(compiler, this_level())
     return FamilyCases(cases, run_cases(cases, "gfx1151", program=program, disassembler=disassembler))
+
+
+@pytest.fixture
+def found(emulate, tmp_path: Path, every_kind: str):
+    """The findings of one case: of all the kinds of the module (its fixture ``every_kind``), or of some."""
+
+    def run(program: Path, case: str, *, kinds: str = every_kind, **settings: str) -> list[dict[str, Any]]:
+        report = tmp_path / "report"
+        variables = {"PATCHKIT_EMULATOR_CHECK": kinds, "PATCHKIT_EMULATOR_REPORT": str(report)}
+        ended = emulate(program, case, **variables, **settings)
+        assert ended.returncode == 0, ended.stderr
+        findings: list[dict[str, Any]] = json.loads(report.read_text("utf-8"))["findings"]
+        return findings
+
+    return run

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -130,18 +128,9 @@ def values_gfx1201(compile_program):
 
 
 @pytest.fixture
-def found(emulate, tmp_path: Path):
-    """The findings of one case."""
-
-    def run(program: Path, case: str, *, kinds: str = _ALL, **settings: str) -> list[dict[str, Any]]:
-        report = tmp_path / "report"
-        variables = {"PATCHKIT_EMULATOR_CHECK": kinds, "PATCHKIT_EMULATOR_REPORT": str(report)}
-        ended = emulate(program, case, **variables, **settings)
-        assert ended.returncode == 0, ended.stderr
-        findings: list[dict[str, Any]] = json.loads(report.read_text("utf-8"))["findings"]
-        return findings
-
-    return run
+def every_kind() -> str:
+    """What is looked for unless a test says it."""
+    return _ALL
 
 
 @pytest.mark.parametrize("case", _FAULTS)

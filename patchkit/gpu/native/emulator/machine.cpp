@@ -442,8 +442,7 @@ struct machine final : emulator {
             found[place->second].times += 1;
             return;
         }
-        finding made{kind, what, on.wanted->kernel->name, place_of_number(on, i->number), {}, w.owner->index, w.number, 1,
-                     on.wanted->called_from, {}};
+        finding made = made_finding(i, w, kind, what, nullptr);
         tracing left;
         if (find_tracing(other, left)) {
             made.other = left.place;
