@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "tune": "Find the best parameters of a kernel by what the compiler makes of them.",
         "explain": "Show which attention kernel a shape gets, before and after, and why.",
         "estimate": "Show how fast a model can be on a GPU at most, and attention's share of it.",
+        "model": "Say how long a GPU would take for an operation: modelled, and held to published times.",
         "bench": "Compare results of llama-bench, or measure baselines and candidate in one go.",
         "diff": "Show what the candidate changes in upstream.",
         "export": "Write the candidate as a series of patches for git am.",

@@ -80,6 +80,10 @@ struct configuration {
     // number shuffles both, the waves anew from each barrier on.
     uint64_t shuffle_seed      = 0;
     checks looks_for;
+    // Of each launch only some blocks run, and are recorded, see recording.hpp: nothing is computed, and nothing is
+    // looked for. The folder is empty where that is not wanted.
+    std::string record_to;
+    uint32_t sampled = 0, seen = 0;
 };
 
 struct dimensions {

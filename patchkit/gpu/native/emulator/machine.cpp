@@ -10,6 +10,7 @@
 
 #include "emulator.hpp"
 #include "program.hpp"
+#include "recording.hpp"
 
 #include <unistd.h>
 
@@ -56,6 +57,7 @@ struct block {
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
     block_checks checked;
+    block_record recorded;
 
     wave & at(size_t n) const { return *reinterpret_cast<wave *>(waves[n]); }
 };
@@ -79,7 +81,7 @@ struct job {
     library * code;
     const instruction * entry;
     const register_set * touched; // see program; null: any
-    u64 blocks;
+    u64 blocks;     // that run
     u32 waves;      // of a block
     u32 threads;    // of a block
     u32 lds;        // bytes
@@ -94,6 +96,7 @@ struct job {
     u64 first;
     u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
     std::unique_ptr<launch_traces> traces; // null where nobody looks for them
+    std::unique_ptr<launch_record> record; // null where nothing is recorded
     std::atomic<u64> next{0};
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
@@ -280,6 +283,10 @@ struct machine final : emulator {
         on.packet.lds = on.lds;
         on.packet.arguments = start;
         shuffle(on);
+        if (!settings.record_to.empty()) {
+            on.record = std::make_unique<launch_record>(sample{settings.sampled, settings.seen}, on.blocks);
+            on.blocks = on.record->count();
+        }
         if (wanted.order != nullptr && settings.looks_for.traces()) {
             on.traces = std::make_unique<launch_traces>(*wanted.order, on.blocks);
             if (!traced.empty() && traced.back().first >= wanted.order->first) {
@@ -296,6 +303,9 @@ struct machine final : emulator {
         count.seconds += took.count();
         if (on.failure) {
             std::rethrow_exception(on.failure);
+        }
+        if (on.record != nullptr) {
+            on.record->write(settings.record_to + "/" + std::to_string(launches) + ".trace", wanted, on.lds, on.scratch, code);
         }
     }
 
@@ -348,7 +358,8 @@ struct machine final : emulator {
         const key_of_library key{&code, kernel.vgprs, mode.flushes_f32, mode.is_ieee};
         std::unique_ptr<library> & made = libraries[key];
         if (made == nullptr) {
-            made = std::make_unique<library>(reader, kernel.vgprs, settings.looks_for, is_rdna4);
+            made = std::make_unique<library>(reader, kernel.vgprs, settings.looks_for, is_rdna4,
+                                             !settings.record_to.empty());
         }
         return *made;
     }
@@ -650,6 +661,9 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.on = this;
     w.number = number;
     w.checks = owner.settings.looks_for.any() ? &w.owner->checked.waves[number] : nullptr;
+    wave_record * record = on.record == nullptr ? nullptr : &w.owner->recorded.waves[number];
+    w.accesses = record == nullptr ? nullptr : &record->accesses;
+    w.spans = record == nullptr || !b.recorded.is_sampled ? nullptr : &record->spans;
     std::memset(w.scalar, never_written, sizeof(w.scalar));
     std::memset(static_cast<void *>(&w.vgpr(0)), never_written, sizeof(u32x) * on.vgprs);
     std::memset(w.scratch, never_written, size_t(on.scratch) * lanes);
@@ -744,7 +758,10 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
             at += scratch;
         }
     }
-    const u64 index = (on.first + number * on.step) % on.blocks;
+    const u64 index = on.record != nullptr ? on.record->index_of(number) : (on.first + number * on.step) % on.blocks;
+    if (on.record != nullptr) {
+        made->recorded = {index, on.record->is_sampled(number), std::vector<wave_record>(on.waves)};
+    }
     const dimensions & grid = on.wanted->grid;
     made->index = {u32(index % grid.x), u32(index / grid.x % grid.y), u32(index / grid.x / grid.y)};
     made->order = on.order == 0 ? 0 : (on.order ^ (index * 0x9e3779b97f4a7c15)) | 1;
@@ -821,6 +838,9 @@ void worker::work(job & on) {
             }
             if (advance(*b)) {
                 count(*b);
+                if (on.record != nullptr) {
+                    on.record->add(std::move(b->recorded));
+                }
                 idle.push_back(std::move(b));
             } else {
                 aside.push_back(std::move(b));

@@ -13,6 +13,10 @@ inline void leave(const instruction * i, wave & w) {
         w.marks[w.entered] += 1;
         w.marks[i->number + 1] -= 1;
     }
+    if (w.spans != nullptr) {
+        w.spans->push_back(w.entered);
+        w.spans->push_back(i->number);
+    }
 }
 inline void enter(const instruction * target, wave & w) { w.entered = target->number; }
 

@@ -1,6 +1,7 @@
 #include "program.hpp"
 
 #include "check.hpp"
+#include "recording.hpp"
 #include "machine.hpp"
 #include "table.hpp"
 
@@ -281,8 +282,9 @@ void run_off(const instruction * i, wave & w) { fault(i, w, "the code ends here 
 
 class decoder {
   public:
-    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, checks wanted, bool is_rdna4)
-        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), wanted(wanted), is_rdna4(is_rdna4) {}
+    decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, checks wanted, bool is_rdna4,
+            std::vector<const facts *> * known)
+        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), wanted(wanted), is_rdna4(is_rdna4), all_known(known) {}
 
     void decode() {
         for (const std::byte * at = to.begin; at < to.end;) {
@@ -327,6 +329,7 @@ class decoder {
     int vgprs;
     checks wanted;
     bool is_rdna4;
+    std::vector<const facts *> * all_known; // by number; null when they are not recorded
     const std::byte * here = nullptr;
     const std::byte * behind = nullptr;
     u32 number = 0;
@@ -473,7 +476,7 @@ class decoder {
     // A line with the steps that check it, if anything is looked for.
     void add_checked(const std::string & text) {
         const std::vector<statement> parts = parse_line(text);
-        if (!wanted.any()) {
+        if (!wanted.any() && all_known == nullptr) {
             add_line(parts);
             return;
         }
@@ -482,6 +485,16 @@ class decoder {
             names.push_back(base_name(one.name));
         }
         facts known = facts_of(parts, names, here, is_rdna4);
+        if (all_known != nullptr) {
+            const facts * kept_known = kept(known);
+            all_known->resize(number + 1);
+            all_known->back() = kept_known;
+            if (const handler record = record_before(known); record != nullptr) {
+                add(record).extra = kept_known;
+            }
+            add_line(parts);
+            return;
+        }
         known.acquires = known.where != space::none && !known.is_store && is_followed_by_invalidation();
         touched.join(known.touched);
         touches_any |= known.is_jump || known.is_moved;
@@ -881,7 +894,7 @@ const program & library::at(const std::byte * address, float_mode mode, const st
     made->begin = where->begin;
     made->end = where->end;
     made->first_number = next_number;
-    decoder(*made, reader, mode, vgprs, wanted, is_rdna4).decode();
+    decoder(*made, reader, mode, vgprs, wanted, is_rdna4, records ? &known : nullptr).decode();
     next_number += u32(made->offsets.size());
     return *(programs[made->end] = std::move(made));
 }

@@ -52,8 +52,8 @@ struct float_mode {
 // All that was decoded of one code object, or of a piece of code by itself.
 class library {
   public:
-    library(disassembler & reader, u32 vgprs, checks wanted, bool is_rdna4)
-        : reader(reader), vgprs(vgprs), wanted(wanted), is_rdna4(is_rdna4) {}
+    library(disassembler & reader, u32 vgprs, checks wanted, bool is_rdna4, bool records = false)
+        : reader(reader), vgprs(vgprs), wanted(wanted), is_rdna4(is_rdna4), records(records) {}
 
     // The function that begins at or holds an address; `find` says where a function lies that was not seen yet.
     // Throws kernel_fault.
@@ -74,6 +74,11 @@ class library {
     std::string text(const program & p, u32 number);
     u32 numbers() const { return next_number; }
 
+    // Of a library that records; null of what is none of its instructions.
+    const struct facts * facts_of_number(u32 number) const {
+        return number < known.size() ? known[number] : nullptr;
+    }
+
     void each(const std::function<void(const program &)> & use);
 
   private:
@@ -81,7 +86,9 @@ class library {
     u32 vgprs; // of a wave: what lies behind them is no register
     checks wanted;
     bool is_rdna4;
+    bool records; // see recording.hpp
     u32 next_number = 0;
+    std::vector<const facts *> known; // by number
     std::mutex mutex;
     std::map<const std::byte *, std::unique_ptr<program>> programs; // by end
 };

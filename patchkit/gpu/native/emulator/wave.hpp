@@ -92,6 +92,7 @@ struct alignas(64) wave {
     worker * on;
     u32 number; // in its block
     wave_checks * checks; // see check.hpp; null when nothing is looked for
+    std::vector<u32> *spans, *accesses; // see recording.hpp; null when they are not recorded
     alignas(64) u32 scalar[slot::count];
     // VGPRs follow, [register][lane], and one more for dual instructions.
 

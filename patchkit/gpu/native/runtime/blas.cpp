@@ -348,7 +348,7 @@ int multiply(handle_t handle, const gemm & p) {
         return status;
     }
     log_call(p.call, p.m, p.n, p.k, p.batch);
-    if (!patchkit::is_executing() || p.m == 0 || p.n == 0 || p.batch == 0) {
+    if (!patchkit::is_computing() || p.m == 0 || p.n == 0 || p.batch == 0) {
         return success;
     }
     const hipError_t error =
@@ -412,7 +412,7 @@ int solve(handle_t handle, const trsm & s) {
         return status;
     }
     log_call(s.call, s.m, s.n, s.m, s.batch);
-    if (!patchkit::is_executing() || s.m == 0 || s.n == 0 || s.batch == 0) {
+    if (!patchkit::is_computing() || s.m == 0 || s.n == 0 || s.batch == 0) {
         return success;
     }
     const patchkit::triangular_system what = {

@@ -83,6 +83,10 @@ gpu::configuration read_configuration() {
     result.counts            = setting("PATCHKIT_EMULATOR_COUNT") != nullptr;
     result.shuffle_seed      = shuffle_seed();
     result.looks_for         = read_checks();
+    const char * record_to   = setting("PATCHKIT_EMULATOR_RECORD");
+    result.record_to         = record_to == nullptr ? "" : record_to;
+    result.sampled           = unsigned(number_of("PATCHKIT_EMULATOR_SAMPLED"));
+    result.seen              = unsigned(number_of("PATCHKIT_EMULATOR_SEEN"));
     return result;
 }
 
@@ -221,6 +225,11 @@ const char * setting(const char * name) {
 
 bool is_executing() {
     static const bool result = setting("PATCHKIT_EMULATOR") != nullptr;
+    return result;
+}
+
+bool is_computing() {
+    static const bool result = is_executing() && setting("PATCHKIT_EMULATOR_RECORD") == nullptr;
     return result;
 }
 

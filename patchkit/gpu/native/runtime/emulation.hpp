@@ -7,6 +7,8 @@
 //   PATCHKIT_EMULATOR_LIMIT         instructions of one wave before its kernel counts as endless
 //   PATCHKIT_EMULATOR_COUNT         when set, each instruction is counted
 //   PATCHKIT_EMULATOR_REPORT        file that gets a JSON report at the end
+//   PATCHKIT_EMULATOR_RECORD        folder that gets what blocks execute, see recording.hpp; then only a sample of the
+//                                   blocks runs: PATCHKIT_EMULATOR_SAMPLED and PATCHKIT_EMULATOR_SEEN
 //   PATCHKIT_EMULATOR_UNITS         folder of code objects, PATCHKIT_EMULATOR_SERVER: who makes those that are not
 //                                   there yet, see modules.hpp
 #pragma once
@@ -21,6 +23,9 @@
 namespace patchkit {
 
 bool is_executing();
+
+// Whether results count: not when only a sample of each launch runs.
+bool is_computing();
 
 // A variable of the environment; null when it is not set or empty.
 const char * setting(const char * name);

@@ -1,0 +1,182 @@
+"""``patchkit model``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patchkit.base.errors import UsageError
+from patchkit.cli.emulated import arch_option, prepare
+from patchkit.cli.settings import FOLDER, Settings, verb
+
+if TYPE_CHECKING:
+    from patchkit.timing.compare import Comparison
+    from patchkit.timing.operation import OperationTime
+    from patchkit.timing.recording import Timed
+    from patchkit.timing.run import Timings
+
+_SIZE = click.IntRange(min=1, max=2**20)
+
+
+@verb(
+    "model",
+    example=(
+        "patchkit model --arch gfx1151 --type q4_K --rows 4096 --columns 4096 --tokens 512",
+        "patchkit model --arch gfx1151 --head-size 128 --heads 32 --kv-heads 8 --kv 16384 --tokens 512",
+        "patchkit model --arch gfx1151 --type q4_0 --rows 4096 --columns 14336 --tokens 1 --repeated --json",
+        "patchkit model --arch gfx1151 --against measured.toml",
+    ),
+)
+@arch_option
+@click.option("--type", "kind", metavar="TYPE", help="Of the weights of a matrix product, as q4_K.")
+@click.option("--rows", type=_SIZE, metavar="M", help="Outputs of the matrix.")
+@click.option("--columns", type=_SIZE, metavar="K", help="Inputs of the matrix.")
+@click.option("--head-size", type=_SIZE, metavar="D", help="Of attention, in place of a matrix product.")
+@click.option("--heads", type=_SIZE, default=32, show_default=True, help="Query heads of attention.")
+@click.option("--kv-heads", type=_SIZE, default=8, show_default=True, help="Heads of K and V.")
+@click.option("--kv", type=_SIZE, metavar="ROWS", help="Rows of K and V: the tokens before and these.")
+@click.option("--kv-type", default="f16", show_default=True, help="Of K and V.")
+@click.option("--tokens", type=_SIZE, metavar="N", help="Of the batch; 1 is decode.")
+@click.option(
+    "--repeated",
+    is_flag=True,
+    help="The operation runs again and again on the same tensors, as test-backend-ops perf does it: what "
+    "fits into the caches is there. Without it, as in a model, weights and KV come from DRAM.",
+)
+@click.option("--upstream", metavar="BUILD", help="Of which pin the kernels are (default: the lock's).")
+@click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
+def command(
+    settings: Settings, arch: str, against: Path | None, upstream: str | None, **options: Any
+) -> None:
+    """Say how long a GPU would take for an operation: modelled, never measured.
+
+    The kernels' machine code is executed on the emulated GPU for some blocks, and played instruction by
+    instruction on a model of one work group processor, its caches and memory (docs/timing-model.md). Shown
+    are upstream's kernels and, where there is a candidate, those of the patches, what limits each, and how
+    far such modelled times were from published ones.
+    """
+    from patchkit.timing.run import Timings
+
+    profile, compiler = prepare(settings, arch)
+    timings = Timings.of(settings.workspace(), profile, compiler)
+    if against is not None:
+        if upstream is not None or any(options[name] is not None for name in ("kind", "head_size", "tokens")):
+            raise UsageError(
+                "--against takes the operations from its file",
+                code="USAGE_SYNTAX",
+                hint=f"patchkit model --arch {arch} --against FILE",
+            )
+        from patchkit.timing.compare import compare
+
+        found = compare(timings, against)
+        settings.show(found.as_json(), _comparison(found))
+        return
+    case = _case(options)
+    sides = _sides(timings, case, upstream, repeated=options["repeated"])
+    document = {name: None if time is None else time.as_json() for name, time in sides.items()}
+    settings.show({"arch": arch, "repeated": options["repeated"], **document}, _operation(sides, case))
+
+
+def _case(of: Mapping[str, Any]) -> Timed:
+    from patchkit.timing.operation import attention_case, matrix_case
+
+    is_matrix = None not in (of["kind"], of["rows"], of["columns"], of["tokens"])
+    is_attention = None not in (of["head_size"], of["kv"], of["tokens"])
+    if is_attention and of["kind"] is None:
+        return attention_case(
+            of["head_size"], of["heads"], of["kv_heads"], kv=of["kv"], tokens=of["tokens"], kind=of["kv_type"]
+        )
+    if is_matrix and of["head_size"] is None:
+        return matrix_case(of["kind"], of["rows"], of["columns"], of["tokens"])
+    raise UsageError(
+        "which operation is not said",
+        code="OPERATION_NOT_NAMED",
+        why="a matrix product has --type, --rows, --columns, --tokens; attention --head-size, --kv, --tokens",
+        hint="patchkit model --arch gfx1151 --type q4_K --rows 4096 --columns 4096 --tokens 512",
+    )
+
+
+def _sides(
+    timings: Timings, case: Timed, upstream: str | None, *, repeated: bool
+) -> dict[str, OperationTime | None]:
+    with contextlib.ExitStack() as stack:
+        return {
+            name: timings.time(case, recorder, repeated=repeated)
+            for name, recorder in timings.sides(upstream, stack).items()
+        }
+
+
+def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[str]:
+    yield f"{case} (modelled, not measured)"
+    times = {}
+    for name, time in sides.items():
+        if time is None:
+            yield f"{name}: the backend has no kernel for it"
+            continue
+        yield f"{name}: {time.us:.1f} us{_error(time)}"
+        yield from (f"  not modelled: {call} (BLAS)" for call in time.products)
+        yield f"  {'us':>9} {'blocks':>7} {'waves/SIMD':>10} {'MHz':>5}  {'limit':<18} kernel"
+        for kernel in time.kernels:
+            played = kernel.played
+            shares = ", ".join(f"{what} {part:.0%}" for what, part in list(kernel.shares.items())[:4])
+            yield (
+                f"  {kernel.us:>9.1f} {played.blocks:>7} {played.waves_per_simd:>10.1f} "
+                f"{played.clock_mhz:>5.0f}  {kernel.limit:<18} {played.kernel[:48]}"
+            )
+            yield f"  {'':>35} {shares}"
+        if not time.products:
+            times[name] = time.us
+    if len(times) > 1:
+        before, after = times.values()
+        yield f"the patches: {before / after:.3f} times as fast (modelled)"
+
+
+def _error(time: OperationTime) -> str:
+    known = time.machine.error_of(time.kind)
+    if known is None:
+        return f"; no published time of such a kernel ({time.kind}) was compared"
+    return (
+        f"; of {known.points} published times of such kernels ({time.kind}) half were met within "
+        f"{known.median:.0%}, nine of ten within {known.p90:.0%}"
+    )
+
+
+def _comparison(found: Comparison) -> Iterator[str]:
+    head = f"{'row':>4} {'side':<6} {'build':>6} {'measured':>9} {'modelled':>9}"
+    yield f"{head} {'error':>7}  {'limit':<18} operation"
+    for one in found.compared:
+        point = one.point
+        start = f"{point.index:>4} {point.side:<6} {point.pin.name:>6} {point.measured_us:>9.1f}"
+        what = f"{point.case.op} {point.case.type} {point.case.rows}x{point.case.tokens}x{point.case.columns}"
+        note = ", ".join(filter(None, (str(point.config or ""), point.note)))
+        if one.modelled is None:
+            yield f"{start} {'-':>9} {'-':>7}  {'':<18} {what}: {one.why}"
+            continue
+        limit = max(one.modelled.kernels, key=lambda kernel: kernel.us).limit
+        told = f" ({note})" if note else ""
+        yield f"{start} {one.modelled.us:>9.1f} {one.error:>+7.1%}  {limit:<18} {what}{told}"
+    for refused in found.refused:
+        side = refused.side or ""
+        none = f"{'-':>6} {'':>9} {'-':>9} {'-':>7}  {'':<18}"
+        yield f"{refused.index:>4} {side:<6} {none} {refused.group}: {refused.why}"
+    yield ""
+    yield f"{'':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
+    for name, errors in found.errors().items():
+        yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+    if found.ratios:
+        yield ""
+        for ratio in found.ratios:
+            yield (
+                f"{ratio.index:>4} before/after: measured {ratio.measured:.3f}, "
+                f"modelled {ratio.modelled:.3f} ({ratio.error:+.1%}) {ratio.case}"
+            )
+        signs = found.signs()
+        yield (
+            f"ratios: {len(found.ratios)}, median error {found.ratio_errors().median:.1%}; "
+            f"of {signs[1]} that differ by 4 % or more {signs[0]} have the right sign"
+        )
+    yield "Modelled times; the measured ones are those of the file."

@@ -1,0 +1,236 @@
+#include "recording.hpp"
+
+#include "access.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+namespace patchkit::gpu {
+
+namespace {
+
+constexpr int line_bits = 7; // 128 bytes: a line of the caches of RDNA3 (ISA guide, "Memory Hierarchy")
+
+// Scratch has no addresses in the emulator: any that nothing else has, by wave and dword, as the hardware interleaves
+// the lanes of a wave.
+constexpr u64 scratch_window = u64(1) << 56;
+
+// The lines that an instruction touches, each once.
+class touched_lines {
+  public:
+    void add(const u64x & addresses, u32 size, u32 exec) {
+        for (u32 left = exec; left != 0; left &= left - 1) {
+            const u64 address = addresses[std::countr_zero(left)];
+            add(address >> line_bits);
+            add((address + size - 1) >> line_bits);
+        }
+    }
+
+    // Behind a word that counts lanes and lines.
+    void write(std::vector<u32> & to, u32 exec) const {
+        to.push_back(u32(std::popcount(exec)) << 16 | u32(count));
+        for (size_t n = 0; n < count; ++n) {
+            to.push_back(u32(lines[n]));
+            to.push_back(u32(lines[n] >> 32));
+        }
+    }
+
+  private:
+    std::array<u64, 8 * lanes> lines; // four dwords of scratch, or two ends of each lane
+    size_t count = 0;
+
+    void add(u64 line) {
+        // Neighbours mostly share one.
+        for (size_t n = count; n-- != 0;) {
+            if (lines[n] == line) {
+                return;
+            }
+        }
+        lines[count++] = line;
+    }
+};
+
+// Clocks that LDS needs for these lanes: 32 banks of a dword serve each group of 32 dwords that is asked for at a time.
+u32 clocks_of_banks(const u32x & offsets, u32 size, u32 exec) {
+    constexpr u32 banks = 32;
+    const u32 dwords = std::max(1u, size / 4), group = lanes / dwords;
+    u32 result = 0;
+    for (u32 first = 0; first < u32(lanes); first += group) {
+        u32 seen[banks][lanes], count[banks] = {};
+        u32 most = 0;
+        for (u32 lane = first; lane < first + group; ++lane) {
+            if ((exec >> lane & 1) == 0) {
+                continue;
+            }
+            for (u32 n = 0; n < dwords; ++n) {
+                const u32 dword = offsets[lane] / 4 + n, bank = dword % banks;
+                u32 * of_bank = seen[bank];
+                if (std::find(of_bank, of_bank + count[bank], dword) == of_bank + count[bank]) {
+                    of_bank[count[bank]++] = dword;
+                    most = std::max(most, count[bank]);
+                }
+            }
+        }
+        result += most;
+    }
+    return std::max(result, 1u);
+}
+
+const facts & facts_at(const instruction * i) { return *static_cast<const facts *>(i->extra); }
+
+void record_access(const instruction * i, wave & w) {
+    const facts & f = facts_at(i);
+    const instruction * on = i + 1;
+    u32 exec = w.exec();
+    touched_lines lines;
+    switch (f.where) {
+        case space::lds:
+            if (w.spans != nullptr) {
+                u32 clocks = 0;
+                for (int n = 0; n < f.accesses; ++n) {
+                    const u32x places = f.accesses == 1 ? lds_addresses(on, w) : lds_addresses(on, w, n, f.unit);
+                    clocks += clocks_of_banks(places, f.size, exec);
+                }
+                w.accesses->push_back(clocks);
+            }
+            PATCHKIT_NEXT(i, w);
+        case space::scratch: {
+            const u32x first = scratch_offsets(on, w) / 4 * u32(4 * lanes) + lane_numbers() * 4;
+            for (u32 n = 0; n < std::max(1u, f.size / 4); ++n) {
+                lines.add(convert<u64x>(first + n * u32(4 * lanes)) + (scratch_window | (u64(w.scratch) & ~u64(127))), 4, exec);
+            }
+            break;
+        }
+        case space::scalar: {
+            u64x at = 0;
+            at[0] = scalar_address(on, w);
+            exec = 1;
+            lines.add(at, f.size, exec);
+            break;
+        }
+        default: {
+            const u64x addresses = global_addresses(on, w);
+            if (f.where == space::flat) { // LDS and scratch through a flat access take no line
+                const u64x high = addresses >> 48 << 48;
+                exec &= ~lane_bits((high == shared_aperture) | (high == private_aperture));
+            }
+            lines.add(addresses, f.size, exec);
+        }
+    }
+    lines.write(*w.accesses, exec);
+    PATCHKIT_NEXT(i, w);
+}
+
+void add_word(std::vector<u32> & to, size_t value) { to.push_back(u32(value)); }
+
+std::string names_of(const register_set & set) {
+    std::string result;
+    set.each_vgpr([&](int n) { result += (result.empty() ? "v" : ",v") + std::to_string(n); });
+    set.each_slot([&](int n) { result += (result.empty() ? "s" : ",s") + std::to_string(n); });
+    return result.empty() ? "-" : result;
+}
+
+std::string line_of(u32 number, const facts & f, const std::string & text) {
+    constexpr const char * spaces[] = {"none", "global", "flat", "lds", "scratch", "scalar"};
+    const auto wait_of = [](const wait & one) { return std::to_string(one.queues) + ":" + std::to_string(one.left); };
+    return "at " + std::to_string(number) + " " + spaces[int(f.where)] + " " + std::to_string(int(f.is_store)) + " " +
+           std::to_string(f.size * u32(f.accesses)) + " " + std::to_string(f.queues) + " " + wait_of(f.waits[0]) + "+" +
+           wait_of(f.waits[1]) + " " + names_of(f.reads) + " " + names_of(f.writes) + " " + text + "\n";
+}
+
+// The lines of a block that was only seen, each once.
+std::vector<u32> lines_of(const block_record & block) {
+    std::vector<u64> lines;
+    for (const wave_record & one : block.waves) {
+        for (size_t at = 0; at < one.accesses.size();) {
+            const u32 count = one.accesses[at++] & 0xffff;
+            for (u32 n = 0; n < count; ++n, at += 2) {
+                lines.push_back(one.accesses[at] | u64(one.accesses[at + 1]) << 32);
+            }
+        }
+    }
+    std::sort(lines.begin(), lines.end());
+    lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
+    std::vector<u32> result{u32(lines.size())};
+    for (const u64 line : lines) {
+        result.push_back(u32(line));
+        result.push_back(u32(line >> 32));
+    }
+    return result;
+}
+
+} // namespace
+
+launch_record::launch_record(const sample & wanted, u64 blocks) {
+    const u64 seen = std::min<u64>(wanted.seen, blocks), sampled = std::min<u64>(wanted.sampled, seen);
+    for (u64 n = 0; n < sampled; ++n) {
+        chosen.emplace_back(n * seen / sampled, true);
+    }
+    for (u64 n = 0; n < seen; ++n) {
+        chosen.emplace_back(n, false);
+    }
+}
+
+void launch_record::add(block_record && one) {
+    if (!one.is_sampled) { // most of it is not needed
+        const std::vector<u32> lines = lines_of(one);
+        one.waves.assign(1, {});
+        one.waves[0].accesses = lines;
+    }
+    const std::lock_guard<std::mutex> guard(mutex);
+    made.push_back(std::move(one));
+}
+
+void launch_record::write(const std::string & path, const launch & of, u32 lds, u32 scratch, library & code) {
+    std::sort(made.begin(), made.end(), [](const block_record & a, const block_record & b) {
+        return std::pair(!a.is_sampled, a.index) < std::pair(!b.is_sampled, b.index);
+    });
+    const auto three = [](const char * name, const dimensions & d) {
+        return std::string(name) + " " + std::to_string(d.x) + " " + std::to_string(d.y) + " " + std::to_string(d.z) + "\n";
+    };
+    const auto sampled = size_t(std::count_if(made.begin(), made.end(), [](const block_record & b) { return b.is_sampled; }));
+    std::string text = "patchkit-trace 1\nkernel " + of.kernel->name + "\n" + three("grid", of.grid) + three("block", of.block) +
+                       "vgprs " + std::to_string(of.kernel->vgprs) + "\nlds " + std::to_string(lds) + "\nscratch " +
+                       std::to_string(scratch) + "\n";
+    std::vector<bool> ran(code.numbers() + 1);
+    std::vector<u32> words;
+    for (const block_record & block : made) {
+        if (!block.is_sampled) {
+            words.insert(words.end(), block.waves[0].accesses.begin(), block.waves[0].accesses.end());
+            continue;
+        }
+        const dimensions & grid = of.grid;
+        for (const u64 part : {block.index % grid.x, block.index / grid.x % grid.y, block.index / grid.x / grid.y}) {
+            add_word(words, part);
+        }
+        add_word(words, block.waves.size());
+        for (const wave_record & one : block.waves) {
+            for (size_t n = 0; n < one.spans.size(); n += 2) {
+                std::fill(ran.begin() + one.spans[n], ran.begin() + one.spans[n + 1] + 1, true);
+            }
+            add_word(words, one.spans.size() / 2);
+            words.insert(words.end(), one.spans.begin(), one.spans.end());
+            add_word(words, one.accesses.size());
+            words.insert(words.end(), one.accesses.begin(), one.accesses.end());
+        }
+    }
+    for (u32 number = 0; number < code.numbers(); ++number) {
+        const facts * known = ran[number] ? code.facts_of_number(number) : nullptr;
+        if (known != nullptr) {
+            text += line_of(number, *known, code.text(*code.program_with(number), number));
+        }
+    }
+    text += "blocks " + std::to_string(sampled) + "\nseen " + std::to_string(made.size() - sampled) + "\nend\n";
+    FILE * file = std::fopen(path.c_str(), "wb");
+    bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                      std::fwrite(words.data(), 4, words.size(), file) == words.size();
+    is_written = file != nullptr && std::fclose(file) == 0 && is_written;
+    if (!is_written) {
+        throw kernel_fault("the trace " + path + " cannot be written");
+    }
+}
+
+handler record_before(const facts & known) { return known.where == space::none ? nullptr : record_access; }
+
+} // namespace patchkit::gpu

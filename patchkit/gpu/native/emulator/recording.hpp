@@ -1,0 +1,72 @@
+// What sampled blocks of a launch execute, written to a file: for models of how long a GPU takes for it.
+//
+// A file per launch, N.trace by the order of launches. First lines of text:
+//
+//   patchkit-trace 1
+//   kernel NAME
+//   grid X Y Z              in blocks
+//   block X Y Z             in threads
+//   vgprs N / lds BYTES / scratch BYTES (of a lane)
+//   at NUMBER WHERE STORE SIZE QUEUES WAITS READS WRITES TEXT
+//                           an instruction: WHERE is none, global, flat, lds, scratch or scalar; STORE 0 or 1; SIZE in
+//                           bytes of one access of a lane; QUEUES (check.hpp) that it goes into; WAITS
+//                           QUEUES:LEFT+QUEUES:LEFT; registers as v1,v2,s0 or -
+//   blocks N                sampled blocks
+//   seen N                  blocks of which only the memory is known
+//   end
+//
+// and then 32-bit words: of each sampled block its index (x, y, z) and number of waves, of each wave the number of spans,
+// spans (first and last instruction that ran one after the other), the number of words about accesses, and these, in
+// the order of execution: of LDS one word, the clocks that its banks need; of other memory lanes << 16 | lines and two
+// words for each line of 128 bytes. Of each block that was seen the number of its lines, and two words for each.
+#pragma once
+
+#include "check.hpp"
+#include "program.hpp"
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace patchkit::gpu {
+
+// Blocks that are recorded of a launch: of the first `seen` the memory, and `sampled` of them, evenly, whole. That those
+// are blocks that a GPU starts together tells what they share.
+struct sample {
+    u32 sampled, seen;
+};
+
+// Of a wave of a sampled block.
+struct wave_record {
+    std::vector<u32> spans, accesses;
+};
+
+struct block_record {
+    u64 index = 0;
+    bool is_sampled = false; // else only memory is kept
+    std::vector<wave_record> waves;
+};
+
+// Which blocks of a launch run, and what became of them.
+class launch_record {
+  public:
+    launch_record(const sample & wanted, u64 blocks);
+
+    u64 count() const { return chosen.size(); }
+    u64 index_of(u64 number) const { return chosen[number].first; }
+    bool is_sampled(u64 number) const { return chosen[number].second; }
+    void add(block_record && made); // by several threads
+
+    // Throws kernel_fault when the file cannot be written.
+    void write(const std::string & path, const launch & of, u32 lds, u32 scratch, library & code);
+
+  private:
+    std::vector<std::pair<u64, bool>> chosen;
+    std::vector<block_record> made;
+    std::mutex mutex;
+};
+
+// The step before an instruction that goes to memory, null before others.
+handler record_before(const facts & known);
+
+} // namespace patchkit::gpu

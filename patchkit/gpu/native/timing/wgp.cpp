@@ -1,0 +1,622 @@
+#include "wgp.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <queue>
+#include <string_view>
+
+namespace patchkit::timing {
+
+namespace {
+
+constexpr int simds = 4, cus = 2; // of a WGP
+constexpr double line_bytes = 128;
+
+// What issues an instruction. Those of a SIMD first, then those of a CU and of the WGP.
+enum class unit : uint8_t { valu, transcendental, scalar, none, lds, memory };
+
+struct decoded {
+    unit on = unit::none;
+    bool is_wmma = false, is_barrier = false, is_end = false, is_branch = false, has_access = false, waits = false;
+    space where = space::none;
+    double busy = 0, latency = 0;
+    const instruction * from = nullptr;
+};
+
+bool holds(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+
+// Which unit, and how long, by the instruction's name as LLVM writes it.
+decoded decode(const instruction & i, const machine & m) {
+    decoded d;
+    d.from = &i;
+    d.where = i.where;
+    d.waits = i.waits[0].queues != 0 || i.waits[1].queues != 0;
+    const std::string_view text = i.text, name = text.substr(0, text.find(' '));
+    if (i.where != space::none) {
+        d.has_access = true;
+        d.on = i.where == space::lds ? unit::lds : i.where == space::scalar ? unit::scalar : unit::memory;
+        d.busy = i.where == space::scalar ? m.scalar : 0;
+        return d;
+    }
+    if (name.starts_with("ds_")) { // bpermute, swizzle: through the banks without an address
+        d.on = unit::lds;
+        d.busy = m.lds_least;
+        return d;
+    }
+    if (name.starts_with("v_")) {
+        d.on = unit::valu;
+        d.busy = m.valu;
+        d.latency = m.valu_latency;
+        if (name.starts_with("v_wmma") || name.starts_with("v_swmmac")) {
+            d.is_wmma = true;
+            d.busy = holds(name, "iu4") ? m.wmma_int4 : m.wmma;
+            d.latency = m.wmma_latency - m.wmma + d.busy;
+        } else if (name.starts_with("v_dual")) {
+            d.busy = m.dual;
+        } else if (name.starts_with("v_dot")) {
+            d.busy = name.starts_with("v_dot2") ? m.valu : m.dot;
+        } else if (holds(name, "_f64")) {
+            d.busy = m.double_float;
+        } else if (name.starts_with("v_mul_lo_u32") || name.starts_with("v_mul_hi") || name.starts_with("v_mad_u64") ||
+                   name.starts_with("v_mad_i64") || name.starts_with("v_lshlrev_b64") || name.starts_with("v_lshrrev_b64") ||
+                   name.starts_with("v_ashrrev_i64")) {
+            d.busy = m.quarter;
+        } else if (name.starts_with("v_exp") || name.starts_with("v_log") || name.starts_with("v_rcp") ||
+                   name.starts_with("v_rsq") || name.starts_with("v_sqrt") || name.starts_with("v_sin") ||
+                   name.starts_with("v_cos")) {
+            d.on = unit::transcendental;
+            d.busy = m.transcendental;
+            d.latency = m.transcendental_latency;
+        }
+        return d;
+    }
+    d.is_end = name.starts_with("s_endpgm");
+    d.is_barrier = name.starts_with("s_barrier") && !name.starts_with("s_barrier_wait");
+    const bool is_hint = name.starts_with("s_delay_alu") || name.starts_with("s_wait") || name.starts_with("s_clause") ||
+                         name.starts_with("s_nop") || name.starts_with("s_sendmsg") || name.starts_with("s_barrier") ||
+                         name.starts_with("s_set") || name.starts_with("buffer_gl") || name.starts_with("global_inv") ||
+                         name.starts_with("s_code_end") || d.is_end;
+    if (!is_hint) {
+        d.is_branch = name.starts_with("s_branch") || name.starts_with("s_cbranch") || name.starts_with("s_setpc") ||
+                      name.starts_with("s_swappc");
+        d.on = unit::scalar;
+        d.busy = m.scalar;
+        d.latency = m.scalar_latency;
+    }
+    return d;
+}
+
+// A set of lines that forgets the one not used for longest, 4 lines to a set.
+class cache {
+  public:
+    explicit cache(double bytes) : sets(std::max<size_t>(1, size_t(bytes / line_bytes / ways))), lines(sets * ways, ~uint64_t(0)) {}
+
+    // Whether it was there; it is afterwards.
+    bool touch(uint64_t line) {
+        uint64_t * at = &lines[(line * 0x9e3779b97f4a7c15 >> 20) % sets * ways];
+        for (size_t n = 0; n < ways; ++n) {
+            if (at[n] == line) {
+                std::rotate(at, at + n, at + n + 1);
+                return true;
+            }
+        }
+        std::rotate(at, at + ways - 1, at + ways);
+        at[0] = line;
+        return false;
+    }
+
+  private:
+    static constexpr size_t ways = 4;
+    size_t sets;
+    std::vector<uint64_t> lines;
+};
+
+class line_set {
+  public:
+    bool has(uint64_t line) const {
+        for (size_t n = (line + 1) * 0x9e3779b97f4a7c15 >> 20;; ++n) {
+            const uint64_t slot = slots[n & (slots.size() - 1)];
+            if (slot == line + 1 || slot == 0) {
+                return slot != 0;
+            }
+        }
+    }
+
+    // Whether it is new.
+    bool add(uint64_t line) {
+        if (2 * count >= slots.size()) {
+            grow();
+        }
+        return put(line + 1);
+    }
+
+  private:
+    std::vector<uint64_t> slots = std::vector<uint64_t>(64);
+    size_t count = 0;
+
+    bool put(uint64_t value) {
+        for (size_t n = value * 0x9e3779b97f4a7c15 >> 20;; ++n) {
+            uint64_t & slot = slots[n & (slots.size() - 1)];
+            if (slot == value) {
+                return false;
+            }
+            if (slot == 0) {
+                slot = value;
+                count += 1;
+                return true;
+            }
+        }
+    }
+    void grow() {
+        std::vector<uint64_t> old(slots.size() * 2);
+        old.swap(slots);
+        count = 0;
+        for (const uint64_t value : old) {
+            if (value != 0) {
+                put(value);
+            }
+        }
+    }
+};
+
+struct pending {
+    uint32_t queue;
+    double until;
+};
+
+struct running_block;
+
+struct running_wave {
+    running_block * of;
+    const wave_trace * trace;
+    size_t span = 0, access = 0;
+    uint32_t at = 0; // instruction
+    int simd = 0;
+    double ready = 0; // when it may issue the next one, as far as it alone is concerned
+    std::vector<pending> under_way;
+    std::array<float, most_registers> registers{}; // when each has its value
+};
+
+struct running_block {
+    uint64_t number; // of those that were started
+    std::vector<running_wave> waves;
+    size_t at_barrier = 0, ended = 0;
+    line_set touched;
+    std::vector<running_wave *> waiting;
+    double started = 0;
+};
+
+// A path that bytes go through one after the other.
+struct channel {
+    double per_cycle;
+    double free = 0, busy = 0;
+
+    double send(double at, double bytes) {
+        if (per_cycle <= 0) {
+            return at;
+        }
+        free = std::max(free, at) + bytes / per_cycle;
+        busy += bytes / per_cycle;
+        return free;
+    }
+};
+
+class simulation {
+  public:
+    simulation(const trace & of, const machine & m, double cold, uint64_t most)
+        : of(of), m(m), most(most), cold(cold), l0{cache(m.l0_bytes), cache(m.l0_bytes)}, constants(16384) {
+        for (const instruction & one : of.instructions) {
+            code.push_back(decode(one, m));
+        }
+        const double active = std::min<double>(m.wgps, double(of.count()));
+        const double per_cycle = 1e3 / m.clock_mhz / active; // of a GB/s, for this WGP
+        to_l2.per_cycle = m.l2_bytes_per_cycle / active;
+        to_mall.per_cycle = m.mall_gb_s * per_cycle;
+        to_dram.per_cycle = m.dram_gb_s * per_cycle;
+        find_shared_lines();
+    }
+
+    result run() {
+        result r;
+        r.blocks = of.count();
+        r.resident = resident();
+        const auto waves = double(of.blocks[0].size());
+        const uint64_t own = uint64_t(std::ceil(double(r.blocks) / m.wgps)); // of the busiest WGP
+        const uint64_t at_once = std::min<uint64_t>(own, uint64_t(r.resident));
+        r.waves_per_simd = double(at_once) * waves / simds;
+        // Whole rounds, so that the end of the last is like the end of the launch.
+        const double each = std::max(1.0, instructions_of_blocks() / double(of.blocks.size()));
+        const uint64_t rounds = std::clamp<uint64_t>(uint64_t(double(most) / each / double(at_once)), 1, 4);
+        wanted = std::min<uint64_t>(own, rounds * at_once);
+        for (uint64_t n = 0; n < at_once; ++n) {
+            start(0);
+        }
+        drain();
+        const double end = last;
+        r.cycles = end;
+        if (wanted < own) {
+            // How much longer each block more takes: from the first that ended to the last.
+            std::sort(ends.begin(), ends.end());
+            const size_t skip = ends.size() > at_once ? size_t(at_once) - 1 : 0;
+            const double per_block = ends.size() > at_once
+                                         ? (ends.back() - ends[skip]) / double(ends.size() - 1 - skip)
+                                         : end / double(at_once);
+            r.cycles += per_block * double(own - wanted);
+        }
+        r.simulated = wanted;
+        const double scale = 1 / end;
+        r.valu = (busy_valu - busy_wmma) * scale / simds;
+        r.wmma = busy_wmma * scale / simds;
+        r.scalar = busy_scalar * scale / simds;
+        r.lds = busy_lds * scale / cus;
+        r.l0 = busy_l0 * scale / cus;
+        r.l2 = to_l2.busy * scale;
+        r.mall = to_mall.busy * scale;
+        r.dram = to_dram.busy * scale;
+        const double of_all = double(r.blocks) / double(wanted);
+        r.dram_bytes = bytes_dram * of_all;
+        r.l2_request_bytes = bytes_l2 * of_all;
+        r.instructions = each * double(r.blocks);
+        return r;
+    }
+
+  private:
+    const trace & of;
+    const machine & m;
+    const uint64_t most;
+    const double cold;
+    std::vector<decoded> code;
+    std::array<cache, cus> l0;
+    cache constants;
+    channel to_l2, to_mall, to_dram;
+    // Lines that more than one of the blocks wants that were seen, and of how many each of these is on average.
+    line_set common;
+    double sharers = 1;
+    double owed_far = 0, owed_cold = 0;
+    std::array<std::array<double, 3>, simds> free_simd{}; // by unit
+    std::array<double, cus> free_lds{}, free_memory{};
+    double busy_valu = 0, busy_wmma = 0, busy_scalar = 0, busy_lds = 0, busy_l0 = 0, bytes_dram = 0, bytes_l2 = 0;
+    double last = 0;
+    uint64_t started = 0, wanted = 0;
+    int next_simd = 0;
+    std::vector<double> ends;
+    std::vector<std::unique_ptr<running_block>> alive;
+
+    using turn = std::pair<double, running_wave *>;
+    struct later {
+        bool operator()(const turn & a, const turn & b) const { return a.first > b.first; }
+    };
+    std::priority_queue<turn, std::vector<turn>, later> turns;
+
+    double cycles_of_ns(double ns) const { return ns * m.clock_mhz / 1e3; }
+
+    double resident() const {
+        const auto waves = double(of.blocks[0].size());
+        const double vgprs = std::ceil(std::max(1u, of.vgprs) / m.vgpr_granule) * m.vgpr_granule;
+        const double per_simd = std::min(m.waves_per_simd, std::floor(m.vgprs_per_simd / vgprs));
+        double blocks = std::floor(per_simd * simds / waves);
+        if (of.lds != 0) {
+            constexpr double lds_granule = 1024;
+            blocks = std::min(blocks, std::floor(m.lds_bytes / (std::ceil(of.lds / lds_granule) * lds_granule)));
+        }
+        constexpr double most_blocks = 32;
+        return std::clamp(blocks, 1.0, most_blocks * 2);
+    }
+
+    double instructions_of_blocks() const {
+        double count = 0;
+        for (const auto & block : of.blocks) {
+            for (const wave_trace & one : block) {
+                for (size_t n = 0; n < one.spans.size(); n += 2) {
+                    count += one.spans[n + 1] - one.spans[n] + 1;
+                }
+            }
+        }
+        return count;
+    }
+
+    void find_shared_lines() {
+        std::vector<uint64_t> all;
+        for (const auto & block : of.seen) {
+            all.insert(all.end(), block.begin(), block.end());
+        }
+        std::sort(all.begin(), all.end());
+        double touches = 0, lines = 0;
+        for (size_t n = 0; n < all.size();) {
+            size_t end = n + 1;
+            while (end < all.size() && all[end] == all[n]) {
+                ++end;
+            }
+            if (end - n > 1) {
+                common.add(all[n]);
+                touches += double(end - n);
+                lines += 1;
+            }
+            n = end;
+        }
+        sharers = lines == 0 ? 1 : touches / lines;
+    }
+
+    void start(double at) {
+        auto made = std::make_unique<running_block>();
+        made->number = started++;
+        made->started = at;
+        const auto & from = of.blocks[made->number % of.blocks.size()];
+        made->waves.resize(from.size());
+        for (size_t n = 0; n < from.size(); ++n) {
+            running_wave & w = made->waves[n];
+            w.of = made.get();
+            w.trace = &from[n];
+            w.simd = next_simd;
+            next_simd = (next_simd + 1) % simds;
+            w.ready = at + m.block_start;
+            w.registers.fill(float(w.ready));
+            w.at = w.trace->spans.empty() ? 0 : w.trace->spans[0];
+            turns.emplace(w.ready, &w);
+        }
+        alive.push_back(std::move(made));
+    }
+
+    void drain() {
+        while (!turns.empty()) {
+            running_wave & w = *turns.top().second;
+            turns.pop();
+            go_on(w);
+        }
+    }
+
+    // Runs a wave as long as no other one comes before it.
+    void go_on(running_wave & w) {
+        for (;;) {
+            const decoded & d = code[w.at];
+            double at = w.ready;
+            for (const uint16_t r : d.from->reads) {
+                at = std::max<double>(at, w.registers[r]);
+            }
+            if (d.is_wmma) { // it may not begin while what it overwrites is on the way
+                for (const uint16_t r : d.from->writes) {
+                    at = std::max<double>(at, w.registers[r]);
+                }
+            }
+            if (d.waits) {
+                at = std::max(at, time_of_waits(w, *d.from));
+            }
+            at = std::max(at, free_at(w, d));
+            if (!turns.empty() && turns.top().first < at) {
+                turns.emplace(at, &w);
+                return;
+            }
+            if (!issue(w, d, at)) {
+                return;
+            }
+        }
+    }
+
+    double free_at(const running_wave & w, const decoded & d) const {
+        switch (d.on) {
+            case unit::valu: return free_simd[size_t(w.simd)][0];
+            case unit::transcendental: return std::max(free_simd[size_t(w.simd)][0], free_simd[size_t(w.simd)][1]);
+            case unit::scalar: return free_simd[size_t(w.simd)][2];
+            case unit::lds: return free_lds[size_t(w.simd / 2)] - lds_queue;
+            case unit::memory: return free_memory[size_t(w.simd / 2)] - memory_queue;
+            case unit::none: return 0;
+        }
+        return 0;
+    }
+
+    // Instructions that wait in front of the LDS or the vector memory for a moment, in cycles: the wave goes on.
+    static constexpr double lds_queue = 16, memory_queue = 32;
+
+    static double time_of_waits(running_wave & w, const instruction & i) {
+        double until = 0;
+        for (const wait & one : i.waits) {
+            if (one.queues == 0) {
+                continue;
+            }
+            const auto is_meant = [&](const pending & p) { return (p.queue & one.queues) != 0; };
+            auto count = std::count_if(w.under_way.begin(), w.under_way.end(), is_meant);
+            for (pending & p : w.under_way) {
+                if (count <= long(one.left)) {
+                    break;
+                }
+                if (is_meant(p)) {
+                    until = std::max(until, p.until);
+                    p.queue = 0;
+                    count -= 1;
+                }
+            }
+        }
+        std::erase_if(w.under_way, [](const pending & p) { return p.queue == 0; });
+        return until;
+    }
+
+    // False when the wave does not go on by itself.
+    bool issue(running_wave & w, const decoded & d, double at) {
+        double ready = at + 1;
+        auto & free = free_simd[size_t(w.simd)];
+        switch (d.on) {
+            case unit::valu:
+                free[0] = at + d.busy;
+                busy_valu += d.busy;
+                busy_wmma += d.is_wmma ? d.busy : 0;
+                break;
+            case unit::transcendental:
+                free[0] = at + m.valu;
+                free[1] = at + d.busy;
+                busy_valu += m.valu;
+                break;
+            case unit::scalar:
+                free[2] = at + d.busy;
+                busy_scalar += d.busy;
+                break;
+            case unit::lds:
+            case unit::memory:
+            case unit::none: break;
+        }
+        if (d.has_access) {
+            go_to_memory(w, d, at);
+        } else if (d.on == unit::lds) {
+            const double done = through_lds(w, at, d.busy);
+            w.under_way.push_back({d.from->queues, done});
+        } else {
+            for (const uint16_t r : d.from->writes) {
+                w.registers[r] = float(at + std::max(d.latency, d.busy));
+            }
+        }
+        if (d.is_end) {
+            end_wave(w, at);
+            return false;
+        }
+        w.ready = ready;
+        step(w);
+        if (d.is_barrier) {
+            return pass_barrier(w, at);
+        }
+        return true;
+    }
+
+    void step(running_wave & w) {
+        const auto & spans = w.trace->spans;
+        if (w.at < spans[w.span + 1]) {
+            w.at += 1;
+            return;
+        }
+        const bool jumps = w.span + 2 < spans.size() && spans[w.span + 2] != w.at + 1;
+        w.span += 2;
+        if (w.span < spans.size()) {
+            w.at = spans[w.span];
+        }
+        if (jumps) {
+            w.ready += m.branch;
+        }
+    }
+
+    double through_lds(running_wave & w, double at, double clocks) {
+        double & free = free_lds[size_t(w.simd / 2)];
+        const double busy = std::max(m.lds_least, clocks);
+        free = std::max(free, at) + busy;
+        busy_lds += busy;
+        return free + m.lds_latency;
+    }
+
+    // Answers come in the order of the questions, but for scalar loads.
+    static void add_pending(running_wave & w, uint32_t queue, double until) {
+        if (queue != timing::queue::scalar) {
+            for (const pending & p : w.under_way) {
+                if (p.queue == queue) {
+                    until = std::max(until, p.until);
+                }
+            }
+        }
+        w.under_way.push_back({queue, until});
+    }
+
+    void go_to_memory(running_wave & w, const decoded & d, double at) {
+        const auto & words = w.trace->accesses;
+        const auto word = [&] {
+            if (w.access >= words.size()) {
+                throw bad_trace("a wave has fewer accesses than memory instructions");
+            }
+            return words[w.access++];
+        };
+        if (d.where == space::lds) {
+            add_pending(w, d.from->queues, through_lds(w, at, word()));
+            return;
+        }
+        const uint32_t count = word() & 0xffff;
+        double done = at + (d.where == space::scalar ? m.scalar_cache_latency : m.l0_latency);
+        if (d.where == space::scalar) {
+            for (uint32_t n = 0; n < count; ++n) {
+                const uint64_t low = word(), line = low | uint64_t(word()) << 32;
+                if (!constants.touch(line)) {
+                    done = std::max(done, from_l2(w, at, line, false));
+                }
+            }
+            add_pending(w, d.from->queues, done);
+            return;
+        }
+        const auto cu = size_t(w.simd / 2);
+        double & free = free_memory[cu];
+        // The data of lanes go back 64 bytes... a line at a time, whichever takes longer.
+        const double busy = std::max(1.0, count * m.l0_line);
+        free = std::max(free, at) + busy;
+        busy_l0 += busy;
+        done = std::max(done, free + m.l0_latency);
+        for (uint32_t n = 0; n < count; ++n) {
+            const uint64_t low = word(), line = low | uint64_t(word()) << 32;
+            if (d.from->is_store) {
+                done = std::max(done, from_l2(w, free, line, true));
+            } else if (!l0[cu].touch(common.has(line) ? line : line ^ (w.of->number + 1) << 50)) {
+                done = std::max(done, from_l2(w, free, line, false));
+            }
+        }
+        add_pending(w, d.from->queues & ~(d.where == space::flat ? timing::queue::lds : 0), done);
+    }
+
+    double from_l2(running_wave & w, double at, uint64_t line, bool is_store) {
+        bytes_l2 += line_bytes;
+        double done = to_l2.send(at, line_bytes) + cycles_of_ns(m.l2_latency_ns);
+        if (!w.of->touched.add(line)) {
+            return done;
+        }
+        // Lines that several blocks want come once; who is first differs from line to line.
+        owed_far += is_store || !common.has(line) ? 1 : 1 / sharers;
+        if (owed_far < 1) {
+            return done;
+        }
+        owed_far -= 1;
+        owed_cold += m.mall_bytes > 0 ? cold : 1;
+        if (owed_cold < 1) {
+            return std::max(done, to_mall.send(at, line_bytes) + cycles_of_ns(m.mall_latency_ns));
+        }
+        owed_cold -= 1;
+        bytes_dram += line_bytes;
+        return std::max(done, to_dram.send(at, line_bytes) + cycles_of_ns(m.dram_latency_ns));
+    }
+
+    bool pass_barrier(running_wave & w, double at) {
+        running_block & b = *w.of;
+        b.waiting.push_back(&w);
+        release(b, at);
+        return false;
+    }
+
+    void release(running_block & b, double at) {
+        if (b.waiting.empty() || b.waiting.size() + b.ended < b.waves.size()) {
+            return;
+        }
+        for (running_wave * one : b.waiting) {
+            one->ready = at + m.barrier;
+            turns.emplace(one->ready, one);
+        }
+        b.waiting.clear();
+    }
+
+    void end_wave(running_wave & w, double at) {
+        running_block & b = *w.of;
+        for (const pending & p : w.under_way) { // stores are on their way: the block ends with them
+            at = std::max(at, p.queue == timing::queue::vector_store ? p.until : at);
+        }
+        b.ended += 1;
+        last = std::max(last, at);
+        if (b.ended < b.waves.size()) {
+            release(b, at);
+            return;
+        }
+        ends.push_back(at);
+        std::erase_if(alive, [&](const auto & one) { return one.get() == &b; });
+        if (started < wanted) {
+            start(at);
+        }
+    }
+};
+
+} // namespace
+
+result simulate(const trace & of, const machine & m, double cold, uint64_t most) {
+    return simulation(of, m, cold, most).run();
+}
+
+} // namespace patchkit::timing

@@ -1,0 +1,332 @@
+"""Published times of kernels beside modelled ones: which rows of a file can be modelled, and the errors."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from patchkit.base.errors import ConfigError, Location
+from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.gpu.operations import OperationCase
+from patchkit.series.lock import Pin
+from patchkit.series.toml import load_toml
+from patchkit.timing.machine import Kind, Machine
+from patchkit.timing.operation import OperationTime, kind_of, matrix_case
+
+Side = Literal["before", "after"]
+_MOST = 2**24
+
+
+class Published(BaseModel):
+    """A row of the file: what somebody measured. Times in microseconds, M rows, N tokens, K columns."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    kind: str
+    group: str = ""
+    source: str = ""
+    date: str = ""
+    what: str = ""
+    type: str | None = None
+    rows: Annotated[int | None, Field(alias="M", gt=0, lt=_MOST)] = None
+    tokens: Annotated[int | None, Field(alias="N", gt=0, lt=_MOST)] = None
+    columns: Annotated[int | None, Field(alias="K", gt=0, lt=_MOST)] = None
+    config_before: str = ""
+    config_after: str = ""
+    us_before: Annotated[float | None, Field(gt=0)] = None
+    us_after: Annotated[float | None, Field(gt=0)] = None
+    llama_build: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileConfig:
+    """A block of the quantized matrix kernel: its threads, and the rows of the weights it takes (I)."""
+
+    threads: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"nthreads={self.threads}, I={self.rows}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measured time that can be modelled: of row ``index``, on ``pin``, with all blocks of ``config``."""
+
+    index: int
+    group: str
+    side: Side
+    case: OperationCase
+    kernel: Kind
+    pin: Pin
+    config: TileConfig | None
+    measured_us: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A row, or a side of it, that cannot be modelled, and why."""
+
+    index: int
+    group: str
+    side: Side | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A point and its modelled time; ``why`` says why there is none."""
+
+    point: Point
+    modelled: OperationTime | None
+    why: str = ""
+
+    @property
+    def error(self) -> float:
+        """Modelled over measured, minus 1."""
+        if self.modelled is None:
+            raise AssertionError(self.why)
+        return self.modelled.us / self.point.measured_us - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """Before over after of one row: how much faster it became, measured and modelled."""
+
+    index: int
+    group: str
+    case: str
+    measured: float
+    modelled: float
+
+    @property
+    def error(self) -> float:
+        """Modelled over measured, minus 1."""
+        return self.modelled / self.measured - 1
+
+    @property
+    def has_sign(self) -> bool:
+        """Whether the model says faster or slower as the measurement does."""
+        return (self.modelled - 1) * (self.measured - 1) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Absolute errors: median, 90th percentile, and ``bias``, the median of modelled over measured."""
+
+    points: int
+    median: float
+    p90: float
+    bias: float
+
+
+def load_published(path: Path) -> tuple[Published, ...]:
+    """The rows of a file in the form of kernels.toml: ``[[row]]`` tables, others are left alone.
+
+    Raises:
+        ConfigError: it is no TOML file.
+        PUBLISHED_MALFORMED: it has no rows, or a row is none.
+    """
+    document = load_toml(path)
+    rows = document.table.get("row")
+    if not isinstance(rows, list) or not rows:
+        raise ConfigError(
+            f"{path.name} has no measurements",
+            code="PUBLISHED_MALFORMED",
+            where=Location(path=str(path)),
+            why="it needs [[row]] tables with kind, type, M, N, K and us_before",
+            hint="docs/timing-model.md shows a file",
+        )
+    found = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(Published.model_validate(row))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(
+                f"row {number + 1} of {path.name} is no measurement: {'.'.join(map(str, first['loc']))}",
+                code="PUBLISHED_MALFORMED",
+                where=document.locate(("row", number)),
+                why=first["msg"],
+                hint="docs/timing-model.md shows a file",
+            ) from error
+    return tuple(found)
+
+
+_CONFIG = re.compile(r"nthreads=(\d{1,4}), I=(\d{1,4})")
+_LIBRARIES = re.compile(r"rocblas|hipblas|blaslt", re.IGNORECASE)
+_NAMES: tuple[tuple[str, Kind], ...] = (
+    (r"MMVQ|mul_mat_vec_q", "mmvq"),
+    (r"MMVF|mul_mat_vec\b|mul_mat_vec_f", "mmvf"),
+    (r"MMQ|mul_mat_q", "mmq"),
+)
+_BUILD = re.compile(r"\bb?(\d{4,5})\b")
+
+
+def points_of(
+    rows: Sequence[Published], machine: Machine, pins: Sequence[Pin]
+) -> tuple[list[Point], list[Refused]]:
+    """Which rows can be modelled, on which of the pins: the one of their build, or the nearest by date."""
+    points: list[Point] = []
+    refused: list[Refused] = []
+    for index, row in enumerate(rows):
+        why = _why_not(row)
+        if why is not None:
+            refused.append(Refused(index=index, group=row.group, side=None, why=why))
+            continue
+        points += _points(index, row, machine, pins, refused)
+    return points, refused
+
+
+def _why_not(row: Published) -> str | None:
+    reasons = (
+        (row.kind != "kernel-time", "of a whole model"),
+        ("MUL_MAT" not in row.what or "MUL_MAT_ID" in row.what, "not MUL_MAT of llama.cpp by what it says"),
+        (None in (row.type, row.rows, row.tokens, row.columns), "it states no type, M, N and K"),
+        ((row.type or "").upper() not in tensor_kinds_by_name(), f"ggml has no type {row.type}"),
+        (bool(_LIBRARIES.search(row.what)), "a BLAS library does it, whose kernels are in no tree"),
+        (_named_kernel(row) is None, "it does not say which kernel ran"),
+        (row.us_before is None and row.us_after is None, "it has no time"),
+    )
+    return next((why for is_so, why in reasons if is_so), None)
+
+
+def _points(
+    index: int, row: Published, machine: Machine, pins: Sequence[Pin], refused: list[Refused]
+) -> Iterator[Point]:
+    kernel = _named_kernel(row)
+    if row.type is None or row.rows is None or row.columns is None or row.tokens is None or kernel is None:
+        raise AssertionError("such rows are refused before")
+    kind = tensor_kinds_by_name()[row.type.upper()].name
+    case = matrix_case(_ggml_name(kind), row.rows, row.columns, row.tokens)
+    pin, note = pin_of(row, pins)
+    usual = machine.config_of(row.source) if kernel == "mmq" else None
+    sides: tuple[tuple[Side, str, float | None], ...] = (
+        ("before", row.config_before, row.us_before),
+        ("after", row.config_after, row.us_after),
+    )
+    for side, text, measured in sides:
+        if measured is None:
+            continue
+        stated = _CONFIG.search(text)
+        config = TileConfig(threads=int(stated[1]), rows=int(stated[2])) if stated else None
+        if config is None and side == "after":
+            why = f"what '{text[:60]}' changes is in no tree"
+            refused.append(Refused(index=index, group=row.group, side=side, why=why))
+            continue
+        yield Point(
+            index=index,
+            group=row.group,
+            side=side,
+            case=case,
+            kernel=kernel,
+            pin=pin,
+            config=config or (TileConfig(threads=usual.nthreads, rows=usual.i) if usual else None),
+            measured_us=measured,
+            note=note,
+        )
+
+
+def _ggml_name(name: str) -> str:
+    """As ggml_type_name writes it: q4_K, iq2_xxs."""
+    lower = name.lower()
+    return re.sub(r"_k$", "_K", lower)
+
+
+def _named_kernel(row: Published) -> Kind | None:
+    return next((kind for pattern, kind in _NAMES if re.search(pattern, row.what)), None)
+
+
+def pin_of(row: Published, pins: Sequence[Pin]) -> tuple[Pin, str]:
+    """The pin that a row is modelled on, and a note where that is not its own build."""
+    stated = _BUILD.search(row.llama_build)
+    build = int(stated[1]) if stated and not row.llama_build.startswith("20") else None
+    if build is not None:
+        pin = min(pins, key=lambda each: abs(each.build - build))
+        return pin, "" if pin.build == build else f"measured on b{build}"
+    when = _moment(row.llama_build if row.llama_build.startswith("20") else row.date)
+    if when is None:
+        return max(pins, key=lambda each: each.build), "of an unknown build"
+    pin = min(pins, key=lambda each: abs(datetime.fromisoformat(each.committed) - when))
+    return pin, f"measured in {when:%Y-%m}"
+
+
+def _moment(text: str) -> datetime | None:
+    found = re.match(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?", text)
+    if found is None:
+        return None
+    try:
+        return datetime(int(found[1]), int(found[2] or 7), int(found[3] or 15), tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def compared(point: Point, modelled: OperationTime | None) -> Compared:
+    """A point with its modelled time, unless what was launched is not what was measured."""
+    why = ""
+    if modelled is None or not modelled.kernels:
+        why = f"no kernel of b{point.pin.build} does it"
+    elif modelled.products:
+        why = f"at b{point.pin.build} a BLAS library does it"
+    elif not any(kind_of(kernel.played.kernel) == point.kernel for kernel in modelled.kernels):
+        why = f"at b{point.pin.build} another kernel does it: {modelled.kind}"
+    return Compared(point=point, modelled=None if why else modelled, why=why)
+
+
+def ratios_of(all_compared: Sequence[Compared]) -> tuple[Ratio, ...]:
+    """Of the rows with both sides."""
+    by_row: dict[int, dict[Side, Compared]] = {}
+    for one in all_compared:
+        if one.modelled is not None:
+            by_row.setdefault(one.point.index, {})[one.point.side] = one
+    found = []
+    for index, sides in sorted(by_row.items()):
+        if len(sides) != 2:  # noqa: PLR2004  before and after
+            continue
+        before, after = sides["before"], sides["after"]
+        if before.modelled is None or after.modelled is None:
+            raise AssertionError("only modelled ones are here")
+        found.append(
+            Ratio(
+                index=index,
+                group=before.point.group,
+                case=str(before.point.case),
+                measured=before.point.measured_us / after.point.measured_us,
+                modelled=before.modelled.us / after.modelled.us,
+            )
+        )
+    return tuple(found)
+
+
+def errors_of(errors: Sequence[float]) -> Errors:
+    """Of at least one error (modelled over measured, minus 1)."""
+    ordered = sorted(abs(error) for error in errors)
+    return Errors(
+        points=len(ordered),
+        median=statistics.median(ordered),
+        p90=ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))],
+        bias=1 + statistics.median(errors),
+    )
+
+
+_ROW = re.compile(rb"CASE\((?P<type>\w+),\s*(?P<threads>\d+),\s*(?P<waves>\d+),\s*(?P<rows>\d+),")
+_SMALLEST = 128
+
+
+def with_config(table: bytes, config: TileConfig) -> bytes:
+    """The table of the quantized matrix kernel with other blocks, where upstream has those of 128 rows."""
+
+    def changed(match: re.Match[bytes]) -> bytes:
+        if int(match["rows"]) < _SMALLEST:
+            return match[0]
+        return b"CASE(%s, %d, %s, %d," % (match["type"], config.threads, match["waves"], config.rows)
+
+    return _ROW.sub(changed, table)

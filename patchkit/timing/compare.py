@@ -1,0 +1,145 @@
+"""A file of published times, modelled row by row."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.timing.against import (
+    Compared,
+    Errors,
+    Point,
+    Ratio,
+    Refused,
+    compared,
+    errors_of,
+    load_published,
+    points_of,
+    ratios_of,
+    with_config,
+)
+from patchkit.timing.recording import Recorder
+from patchkit.timing.run import Timings
+
+# Of RDNA3.5 at builds 10229 and later; upstream's older trees have no table.
+_TABLE = "ggml/src/ggml-cuda/mmq-config-rdna3-5.cuh"
+_DIFFERS = 0.04  # from which on a measured difference has a sign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All rows of a file: those that were modelled, or could not be when it came to it, and the others."""
+
+    arch: str
+    compared: tuple[Compared, ...]
+    refused: tuple[Refused, ...]
+    ratios: tuple[Ratio, ...]
+
+    def errors(self) -> dict[str, Errors]:
+        """Of all points, of those of each kind of kernel, and of each group of the file."""
+        found = [
+            (one.point.kernel, one.point.group, one.error)
+            for one in self.compared
+            if one.modelled is not None
+        ]
+        names = ["all points"] * bool(found)
+        result = {name: errors_of([error for *_, error in found]) for name in names}
+        for kind in sorted({kind for kind, *_ in found}):
+            result[kind] = errors_of([error for each, _, error in found if each == kind])
+        for group in sorted({group for _, group, _ in found}):
+            result[f"  {group}"] = errors_of([error for _, each, error in found if each == group])
+        return result
+
+    def ratio_errors(self) -> Errors:
+        """Of at least one ratio."""
+        return errors_of([ratio.error for ratio in self.ratios])
+
+    def signs(self) -> tuple[int, int]:
+        """Of the ratios that differ from 1 enough: those with the right sign, and all."""
+        clear = [ratio for ratio in self.ratios if abs(ratio.measured - 1) >= _DIFFERS]
+        return sum(ratio.has_sign for ratio in clear), len(clear)
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        signs = self.signs()
+        return {
+            "arch": self.arch,
+            "points": [
+                {
+                    "row": one.point.index,
+                    "group": one.point.group,
+                    "side": one.point.side,
+                    "operation": str(one.point.case),
+                    "kind": one.point.kernel,
+                    "build": one.point.pin.build,
+                    "config": None if one.point.config is None else str(one.point.config),
+                    "note": one.point.note,
+                    "measured_us": one.point.measured_us,
+                    "modelled_us": None if one.modelled is None else one.modelled.us,
+                    "error": None if one.modelled is None else one.error,
+                    "why_not": one.why or None,
+                }
+                for one in self.compared
+            ],
+            "not_modelled": [
+                {"row": one.index, "group": one.group, "side": one.side, "why": one.why}
+                for one in self.refused
+            ],
+            "errors": {
+                name.strip(): {"points": one.points, "median": one.median, "p90": one.p90, "bias": one.bias}
+                for name, one in self.errors().items()
+            },
+            "ratios": [
+                {"row": one.index, "measured": one.measured, "modelled": one.modelled, "error": one.error}
+                for one in self.ratios
+            ],
+            "signs": {"right": signs[0], "of": signs[1]},
+        }
+
+
+def compare(timings: Timings, path: Path) -> Comparison:
+    """Model every row of a file that can be.
+
+    Raises:
+        ConfigError, PUBLISHED_MALFORMED: the file is no list of measurements.
+        The errors of :meth:`patchkit.timing.run.Timings.upstream` and of recording.
+    """
+    rows = load_published(path)
+    points, refused = points_of(rows, timings.machine, timings.pins)
+    made = list(_modelled(timings, points))
+    made.sort(key=lambda one: (one.point.index, one.point.side == "after"))
+    return Comparison(
+        arch=timings.machine.device.arch,
+        compared=tuple(made),
+        refused=tuple(refused),
+        ratios=ratios_of(made),
+    )
+
+
+def _modelled(timings: Timings, points: list[Point]) -> Iterator[Compared]:
+    def tree(point: Point) -> tuple[int, str]:
+        return point.pin.build, str(point.config or "")
+
+    for (build, config), group in itertools.groupby(sorted(points, key=tree), key=tree):
+        several = list(group)
+        reporter = timings.workspace.reporter
+        reporter.step(f"modelling {len(several)} operations of b{build}{f' with {config}' if config else ''}")
+        with contextlib.ExitStack() as stack:
+            recorder = _recorder(timings, several[0], stack)
+            for point in several:
+                yield compared(point, timings.time(point.case, recorder, repeated=True))
+
+
+def _recorder(timings: Timings, point: Point, stack: contextlib.ExitStack) -> Recorder:
+    base = timings.upstream(point.pin, stack)
+    if point.config is None or not base.tree.has(_TABLE):
+        return base
+    table = (base.tree.root / _TABLE).read_bytes()
+    changed = with_config(table, point.config)
+    if changed == table:
+        return base
+    what = f"mmq-{point.config.threads}-{point.config.rows}"
+    return timings.upstream(point.pin, stack, {_TABLE: changed}, what)

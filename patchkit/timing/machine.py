@@ -1,0 +1,268 @@
+"""The figures of one GPU that the model of its time goes by, and the program that does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from patchkit.base.errors import ConfigError, Location, ToolchainError
+from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
+from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.build.compiler import Compiler, nice
+from patchkit.build.store import key_of
+from patchkit.gpu.device import PlayedDevice
+from patchkit.gpu.runtime import cxx_of
+from patchkit.series.facts import Confidence
+from patchkit.series.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
+
+_NATIVE = Path(__file__).parent.parent / "gpu" / "native" / "timing"
+_PROGRAM = "timing"
+_BUILD_S = 300.0
+_RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
+# Instructions of waves that are simulated of one launch; 3 to 10 millions of them are a second (2026-11-23).
+MOST_INSTRUCTIONS = 12_000_000
+
+Kind = Literal["mmvq", "mmvf", "mmq", "attention", "other"]
+"""Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, attention."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingFigure(TomlTable):
+    """One figure. ``fitted``: chosen so that modelled times agree with published ones."""
+
+    value: Annotated[float, Field(ge=0)]
+    source: Annotated[str, Field(min_length=3)]
+    confidence: Confidence
+    fitted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelError(TomlTable):
+    """How far modelled times were from published ones: of ``points`` measurements of one kind of kernel.
+
+    ``median`` and ``p90`` (90th percentile) of the absolute error, as a part of what was measured.
+    """
+
+    kind: Kind
+    points: Annotated[int, Field(gt=0)]
+    median: Annotated[float, Field(ge=0)]
+    p90: Annotated[float, Field(ge=0)]
+    source: Annotated[str, Field(min_length=3, description="Which measurements")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(TomlTable):
+    """Whose tree is none of upstream's: blocks of mul_mat_q in place of those of 128 rows.
+
+    ``source`` is what the source of a measurement begins with; a block has ``nthreads`` and takes ``i`` rows.
+    """
+
+    source: Annotated[str, Field(min_length=3)]
+    nthreads: Annotated[int, Field(gt=0, le=512, multiple_of=32)]
+    i: Annotated[int, Field(gt=0, multiple_of=16)]
+    why: Annotated[str, Field(min_length=10)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingFile(TomlTable):
+    """arch_profiles/timing/gfxNNNN.toml."""
+
+    arch: str
+    note: Annotated[str, Field(min_length=10)]
+    figures: Mapping[str, TimingFigure]
+    error: Several[ModelError] = ()
+    branch: Several[Branch] = ()
+    where: NotInFile[Location] = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A GPU whose time is modelled: what it has, by the profile, and how fast that is, by its timing file."""
+
+    device: PlayedDevice
+    file: TimingFile
+
+    @property
+    def cache_bytes(self) -> float:
+        """Of the last cache before DRAM."""
+        return self.file.figures["mall_bytes"].value or self.file.figures["l2_bytes"].value
+
+    @property
+    def launch_us(self) -> float:
+        """What each launch costs besides its blocks."""
+        return self.file.figures["launch_us"].value
+
+    def text(self) -> str:
+        """The file that the program reads, native/timing/machine.hpp."""
+        device = self.device
+        of_device = {
+            "wgps": device.multiprocessors,
+            "waves_per_simd": device.max_waves_per_simd,
+            "vgprs_per_simd": device.vgprs_per_simd,
+            "vgpr_granule": device.vgpr_granule,
+        }
+        stated = {name: figure.value for name, figure in self.file.figures.items()}
+        return "".join(f"{name} {value:g}\n" for name, value in {**of_device, **stated}.items())
+
+    def config_of(self, source: str) -> Branch | None:
+        """The blocks of whoever measured there, if they are known to be none of upstream's."""
+        return next((one for one in self.file.branch if source.startswith(one.source)), None)
+
+    def error_of(self, kind: Kind) -> ModelError | None:
+        """What is known of the error for such kernels, or None."""
+        return next((one for one in self.file.error if one.kind == kind), None)
+
+
+def load_machine(profiles: Path, device: PlayedDevice) -> Machine:
+    """The machine of a device.
+
+    Raises:
+        TIMING_UNKNOWN: there is no timing file of this GPU.
+        ConfigError, ErrorGroup: it is wrong.
+    """
+    path = profiles / "timing" / f"{device.arch}.toml"
+    if not path.is_file():
+        known = sorted(each.stem for each in path.parent.glob("gfx*.toml"))
+        raise ConfigError(
+            f"nothing is known of how fast {device.arch} is",
+            code="TIMING_UNKNOWN",
+            where=Location(path=str(path)),
+            why="the model needs figures of its units, caches and memory, each with a source",
+            hint=f"known: {', '.join(known)}; docs/timing-model.md says what a file needs",
+        )
+    document = load_toml(path)
+    file = validate(document, TimingFile, what="timing file")
+    if file.arch != device.arch:
+        raise ConfigError(
+            f"the timing file of {device.arch} says it is of {file.arch}",
+            code="PROFILE_MISMATCH",
+            where=document.locate(("arch",)),
+            hint=f"write: arch = '{device.arch}'",
+        )
+    return Machine(device=device, file=file)
+
+
+class Busy(BaseModel):
+    """The part of the time (0 to 1) that units of the busiest WGP worked, or memory moved bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    valu: float
+    wmma: float
+    scalar: float
+    lds_banks: float
+    l0: float
+    l2: float
+    mall: float
+    dram: float
+
+
+class KernelTime(BaseModel):
+    """One launch as it was modelled; ``us`` without what launching costs.
+
+    ``resident`` blocks of a WGP at a time give ``waves_per_simd``; ``simulated`` of the blocks were played.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kernel: str
+    us: float
+    cycles: float
+    clock_mhz: float
+    blocks: int
+    threads: int
+    vgprs: int
+    lds: int
+    resident: float
+    waves_per_simd: float
+    simulated: int
+    instructions: float
+    busy: Busy
+    dram_bytes: float
+    l2_bytes: float
+
+
+def build_timing(compiler: Compiler) -> Path:
+    """The program that plays traces; built once per toolchain.
+
+    Raises:
+        TIMING_NOT_BUILT: our sources do not compile with this toolchain.
+        CacheError: the disk refused.
+    """
+    sources = sorted(_NATIVE.glob("*.cpp"))
+    flags = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror")
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(_NATIVE.iterdir())}
+    key = key_of({"what": "timing", "compiler": compiler.identity, "flags": flags, "sources": digests})
+
+    def fill(folder: Path) -> None:
+        argv = [
+            *nice(),
+            *cxx_of(compiler.toolchain),
+            *flags,
+            *map(str, sources),
+            "-o",
+            str(folder / _PROGRAM),
+        ]
+        try:
+            run_tool(argv, timeout_s=_BUILD_S, reporter=compiler.reporter, stop=compiler.stop)
+        except (ToolFailed, ToolCrashed) as error:
+            refused = disk_error_from_tool(error, folder.parent, "building the timing model")
+            raise refused or ToolchainError(
+                "the timing model does not compile with this toolchain",
+                code="TIMING_NOT_BUILT",
+                where=Location(path=str(_NATIVE)),
+                why=f"{error.message}: {error.why}",
+                hint="patchkit doctor shows the compiler that was used",
+            ) from error
+
+    return compiler.store.obtain(key, fill) / _PROGRAM
+
+
+def play(
+    machine: Machine,
+    traces: Sequence[tuple[Path, float]],
+    compiler: Compiler,
+    *,
+    most: int = MOST_INSTRUCTIONS,
+) -> tuple[KernelTime, ...]:
+    """The time of each trace.
+
+    Args:
+        machine: the GPU.
+        traces: files of the emulated GPU, each with the part (0 to 1) of what comes from behind L2 that is
+            in no cache.
+        compiler: builds the program.
+        most: instructions that are simulated of each.
+
+    Raises:
+        TRACE_UNREADABLE: a file is none.
+        The errors of :func:`build_timing`.
+    """
+    if not traces:
+        return ()
+    program = build_timing(compiler)
+    with temporary_folder("timing") as folder:
+        figures = folder / "machine"
+        with disk_errors(figures, "writing the figures of the GPU"):
+            figures.write_text(machine.text(), "utf-8")
+        words = [word for path, cold in traces for word in (f"{cold:.4f}", str(path))]
+        argv = [*nice(), str(program), str(figures), str(most), *words]
+        try:
+            done = run_tool(argv, timeout_s=_RUN_S, reporter=compiler.reporter, stop=compiler.stop)
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
+            return tuple(KernelTime.model_validate(json.loads(line)) for line in lines)
+        except (ToolFailed, ToolCrashed, ValueError, ValidationError) as error:
+            why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)
+            raise ToolchainError(
+                "what the emulated GPU recorded cannot be played",
+                code="TRACE_UNREADABLE",
+                where=Location(path=str(traces[0][0].parent)),
+                why=why,
+                hint="remove that folder: it is recorded anew",
+            ) from error

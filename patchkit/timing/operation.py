@@ -1,0 +1,227 @@
+"""The time of one operation: of the kernels that it launches, and what limits each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from patchkit.base.errors import UsageError
+from patchkit.base.gguf import tensor_kinds_by_name
+from patchkit.gpu.cases import Case
+from patchkit.gpu.operations import OperationCase
+from patchkit.timing.machine import KernelTime, Kind, Machine, play
+from patchkit.timing.recording import Recorder, Timed
+
+_KINDS: tuple[tuple[str, Kind], ...] = (
+    ("mul_mat_vec_q", "mmvq"),
+    ("mul_mat_vec", "mmvf"),
+    ("mul_mat_q", "mmq"),
+    ("flash_attn", "attention"),
+)
+# What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB
+# matrices of 35 MiB seem to leave a quarter there, those of 38 MiB nothing (ROCm/ROCm issue 4748).
+_STEEPNESS = 8.0
+# The part of the time in which the busiest unit must work to be what limits a kernel.
+_LIMITED = 0.6
+_LIMITS = {
+    "valu": "VALU",
+    "wmma": "WMMA",
+    "scalar": "scalar unit",
+    "lds_banks": "LDS",
+    "l0": "L0",
+    "l2": "L2",
+    "mall": "memory-side cache",
+    "dram": "DRAM",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedKernel:
+    """One launch: what was played, what launching costs besides (``launch_us``), and its kind."""
+
+    played: KernelTime
+    kind: Kind
+    launch_us: float
+
+    @property
+    def us(self) -> float:
+        """Microseconds, launch included."""
+        return self.played.us + self.launch_us
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The part of the time in which each limit was at work, the largest first; they overlap.
+
+        ``latency`` is what is left where even the busiest waits.
+        """
+        busy = {_LIMITS[name]: value for name, value in self.played.busy}
+        most = max(*busy.values(), self.played.busy.valu + self.played.busy.wmma)
+        shares = {**busy, "latency": max(0.0, 1 - most)}
+        in_kernel = self.played.us / self.us
+        shares = {name: value * in_kernel for name, value in shares.items()}
+        shares["launch"] = 1 - in_kernel
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def limit(self) -> str:
+        """What it mostly waits for."""
+        if self.launch_us > self.played.us:
+            return "launch"
+        name, value = max(self.played.busy, key=lambda item: item[1])
+        issue = self.played.busy.valu + self.played.busy.wmma
+        if max(value, issue) < _LIMITED:
+            return "latency"
+        if value < issue < 1.5 * value and name in {"valu", "wmma"}:
+            return "VALU and WMMA"
+        return _LIMITS[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTime:
+    """An operation on one machine. ``products``: calls of a BLAS library, whose time is not modelled."""
+
+    case: Timed
+    machine: Machine
+    kernels: tuple[TimedKernel, ...]
+    products: tuple[str, ...]
+
+    @property
+    def us(self) -> float:
+        """Microseconds of its kernels, one after the other; without what a BLAS library does."""
+        return sum(kernel.us for kernel in self.kernels)
+
+    @property
+    def kind(self) -> Kind:
+        """Of the kernel that takes most of the time."""
+        if not self.kernels:
+            return "other"
+        return max(self.kernels, key=lambda kernel: kernel.us).kind
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        known = self.machine.error_of(self.kind)
+        return {
+            "operation": str(self.case),
+            "us": None if self.products else self.us,
+            "modelled": True,
+            "kind": self.kind,
+            "error": None
+            if known is None
+            else {"median": known.median, "p90": known.p90, "points": known.points},
+            "not_modelled": list(self.products),
+            "kernels": [
+                {
+                    "kernel": kernel.played.kernel,
+                    "kind": kernel.kind,
+                    "us": kernel.us,
+                    "limit": kernel.limit,
+                    "shares": kernel.shares,
+                    "played": kernel.played.model_dump(mode="json"),
+                }
+                for kernel in self.kernels
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """What an operation reads and writes, each byte once."""
+
+    case: Timed
+
+    @cached_property
+    def total(self) -> float:
+        """Bytes."""
+        if isinstance(self.case, Case):
+            return float(self.case.bytes) / (1 + self.case.view)
+        kind = tensor_kinds_by_name().get(self.case.type.upper())
+        values = (
+            self.case.rows * self.case.columns * min(self.case.experts, self.case.used * self.case.tokens)
+        )
+        weights = kind.size(values) if kind is not None else 4 * values
+        return float(weights + 4 * self.case.tokens * (self.case.columns + self.case.rows))
+
+
+def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
+    """The part (0 to 1) of what the main kernel of an operation reads first that no cache has.
+
+    ``repeated``: the operation runs again and again on the same tensors, as test-backend-ops perf does it;
+    else, as in a model, all else that the model reads lies between two of its runs.
+    """
+    if not repeated:
+        return 1.0
+    beyond = _Bytes(case).total / machine.cache_bytes - 1
+    return min(1.0, max(0.0, _STEEPNESS * beyond))
+
+
+def kind_of(kernel: str) -> Kind:
+    """The kind of a kernel, by its name."""
+    return next((kind for part, kind in _KINDS if part in kernel), "other")
+
+
+def time_operation(
+    machine: Machine, case: Timed, recorder: Recorder, *, repeated: bool
+) -> OperationTime | None:
+    """The modelled time of an operation; None where the backend has no kernel for it.
+
+    Raises:
+        TIMING_RUN_FAILED, TRACE_UNREADABLE, TIMING_NOT_BUILT: recording or playing it failed.
+        The errors of :meth:`Recorder.record`.
+    """
+    found = recorder.record(case)
+    if found is None:
+        return None
+    cold = cold_share(machine, case, repeated=repeated)
+    kinds = [_kind_of_trace(trace) for trace in found.traces]
+    played = play(
+        machine,
+        [(trace, 0.0 if kind == "other" else cold) for trace, kind in zip(found.traces, kinds, strict=True)],
+        recorder.compiler,
+    )
+    kernels = tuple(
+        TimedKernel(played=one, kind=kind, launch_us=machine.launch_us)
+        for one, kind in zip(played, kinds, strict=True)
+        if not math.isnan(one.us)
+    )
+    return OperationTime(case=case, machine=machine, kernels=kernels, products=found.products)
+
+
+def _kind_of_trace(path: Path) -> Kind:
+    with path.open("rb") as file:
+        head = file.read(4096).decode("utf-8", "replace").splitlines()
+    name = next((line.removeprefix("kernel ") for line in head if line.startswith("kernel ")), "")
+    return kind_of(name)
+
+
+def matrix_case(kind: str, rows: int, columns: int, tokens: int) -> OperationCase:
+    """The product of a matrix of that type (``rows`` outputs, ``columns`` inputs) with so many tokens."""
+    return OperationCase(id="timed", op="MUL_MAT", type=kind, rows=rows, columns=columns, tokens=tokens)
+
+
+def attention_case(
+    head_size: int, heads: int, kv_heads: int, *, kv: int, tokens: int, kind: str = "f16"
+) -> Case:
+    """Attention of ``heads`` query heads on ``kv_heads`` of K and V with ``kv`` rows of that type.
+
+    Raises:
+        USAGE_SYNTAX: the heads of K and V do not divide the others.
+    """
+    if heads % kv_heads:
+        raise UsageError(
+            f"{heads} heads on {kv_heads} of K and V",
+            code="USAGE_SYNTAX",
+            hint="--heads is a multiple of --kv-heads",
+        )
+    return Case(
+        id="timed",
+        head_size=head_size,
+        head_size_v=head_size,
+        kv_heads=kv_heads,
+        gqa=heads // kv_heads,
+        kv=kv,
+        tokens=tokens,
+        type_k=kind,
+        type_v=kind,
+    )

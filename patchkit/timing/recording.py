@@ -1,0 +1,177 @@
+"""What kernels of one operation execute, recorded on the emulated GPU and kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patchkit.base.errors import ToolchainError
+from patchkit.base.files import disk_errors
+from patchkit.base.process import ToolTimeout, run_tool, tool_failure
+from patchkit.build.compiler import Compiler
+from patchkit.build.machine import GATE_PROGRAMS, Source, build_side
+from patchkit.build.sides import Workshop
+from patchkit.build.store import Store, key_of
+from patchkit.build.tree import export_tree, overlay_tree
+from patchkit.build.units import SourceTree
+from patchkit.gpu.cases import Case, case_line
+from patchkit.gpu.emulated_sides import EmulatedSide, emulated_side
+from patchkit.gpu.emulator import EmulatedGpu, EmulationOptions
+from patchkit.gpu.log import parse_recording
+from patchkit.gpu.operations import OperationCase, operation_line
+from patchkit.gpu.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, build_driver
+from patchkit.upstream.repository import Repository
+
+Timed = OperationCase | Case
+"""An operation that is timed."""
+
+# Blocks of each launch that are recorded whole: as many as tell apart what differs from block to block.
+_SAMPLED = 6
+# Of these the memory is known: about as many as gfx1151 holds at once of a matrix kernel (2 to 4 on 20 WGPs).
+_SEEN = 64
+_FORMAT = 1  # of an entry; a change makes every old one unknown
+_TIMEOUT_S = 600.0
+# Files of an entry besides the traces.
+_PRODUCTS, _UNSUPPORTED = "products", "unsupported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """``traces`` of the launches of one operation, in their order; ``products``: calls of a BLAS library."""
+
+    traces: tuple[Path, ...]
+    products: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorder:
+    """Records on one side; ``identity`` is the hash of its tree."""
+
+    side: EmulatedSide
+    tree: SourceTree
+    identity: str
+    gpu: EmulatedGpu
+    compiler: Compiler
+
+    def record(self, case: Timed) -> Recorded | None:
+        """Run some blocks of an operation, or take what is kept; None where the backend has no kernel for it.
+
+        Raises:
+            TIMING_RUN_FAILED: the program on the emulated GPU ended badly.
+            CompileFailed, RECORDER_NOT_BUILT: a unit or the driver does not compile.
+            CacheError: the disk refused.
+        """
+        is_attention = isinstance(case, Case)
+        line = case_line(case) if isinstance(case, Case) else operation_line(case)
+        driver = build_driver(
+            self.compiler,
+            self.tree.root,
+            self.side.built,
+            self.gpu.runtime,
+            source=ATTENTION_DRIVER if is_attention else OPERATIONS_DRIVER,
+        )
+        store = Store(root=self.compiler.cache_root / "timing" / "traces")
+        key = key_of(
+            {
+                "format": _FORMAT,
+                "tree": self.identity,
+                "emulator": self.gpu.identity,
+                "compiler": self.compiler.identity,
+                "driver": driver.parent.name,
+                "line": line.partition(" ")[2],
+                "blocks": [_SAMPLED, _SEEN],
+            }
+        )
+        folder = store.obtain(key, lambda made: self._run(driver, line, case, made))
+        if (folder / _UNSUPPORTED).exists():
+            return None
+        products = (folder / _PRODUCTS).read_text("utf-8").splitlines()
+        traces = sorted(folder.glob("*.trace"), key=lambda path: int(path.stem))
+        return Recorded(traces=tuple(traces), products=tuple(products))
+
+    def _run(self, driver: Path, line: str, case: Timed, folder: Path) -> None:
+        cases, log = folder / "case", folder / "log"
+        with disk_errors(cases, "recording an operation"):
+            cases.write_text(line, "utf-8")
+        variables = {
+            **self.side.built.environment,
+            "GGML_BACKEND_PATH": str(self.side.built.module),
+            "PATCHKIT_EMULATOR_RECORD": str(folder),
+            "PATCHKIT_EMULATOR_SAMPLED": str(_SAMPLED),
+            "PATCHKIT_EMULATOR_SEEN": str(_SEEN),
+            "PATCHKIT_RECORDER_LOG": str(log),
+        }
+        variables["LD_LIBRARY_PATH"] += f":{self.side.built.folder}"
+        try:
+            done = run_tool(
+                [str(driver), str(cases)],
+                env=variables,
+                timeout_s=_TIMEOUT_S,
+                check=False,
+                reporter=self.compiler.reporter,
+                stop=self.compiler.stop,
+            )
+        except ToolTimeout as error:
+            raise _failed(case, error.why, error.hint) from error
+        if self.side.units.failed is not None:
+            raise self.side.units.failed
+        if done.returncode != 0:
+            failure = tool_failure(done)
+            raise _failed(case, failure.why, failure.hint)
+        with disk_errors(folder, "recording an operation"):
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                sections = parse_recording(lines, str(log)).sections
+            if any(section.mark == _UNSUPPORTED for section in sections):
+                (folder / _UNSUPPORTED).touch()
+            calls = [call for section in sections for call in section.products]
+            (folder / _PRODUCTS).write_text("".join(f"{call}\n" for call in calls), "utf-8")
+            log.unlink()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """A tree to be recorded: the ``commit`` of a repository, of upstream's ``build``.
+
+    ``changes`` are files of it that are to be others, by path; ``what`` names them.
+    """
+
+    repository: Repository
+    commit: str
+    build: int
+    changes: Mapping[str, bytes] = field(default_factory=dict)
+    what: str = ""
+
+
+@contextlib.contextmanager
+def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Iterator[Recorder]:
+    """Build a tree for the emulated GPU, for the duration of the context.
+
+    Raises:
+        The errors of :func:`patchkit.build.machine.build_side` and of
+        :func:`patchkit.gpu.emulated_sides.emulated_side`.
+        TREE_ENTRY_REFUSED, CacheError: exporting failed.
+    """
+    exported = export_tree(sources.repository, sources.commit, compiler.cache_root / "trees")
+    built = build_side(
+        Source(root=exported.root, tree=exported.tree, build=sources.build, commit=sources.commit[:9]),
+        "cpu",
+        archs=(gpu.device.arch,),
+        toolchain=compiler.toolchain,
+        programs=GATE_PROGRAMS,
+        workshop=Workshop(cache_root=compiler.cache_root, reporter=compiler.reporter),
+        with_rocwmma=False,
+    )
+    root = exported.root
+    if sources.changes:
+        root = overlay_tree(exported.root, sources.changes, sources.what, below=".")
+    tree = SourceTree(root)
+    with emulated_side(built, tree, gpu, compiler, EmulationOptions()) as side:
+        yield Recorder(side=side, tree=tree, identity=root.name, gpu=gpu, compiler=compiler)
+
+
+def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:
+    return ToolchainError(
+        f"{case} did not come to its end on the emulated GPU", code="TIMING_RUN_FAILED", why=why, hint=hint
+    )

@@ -1,0 +1,99 @@
+"""Modelled times of one GPU: its machine, and the trees whose kernels are played."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from patchkit.base.errors import GitError
+from patchkit.build.compiler import Compiler
+from patchkit.candidate.find import find_candidate
+from patchkit.candidate.workspace import Workspace
+from patchkit.gpu.device import device_of
+from patchkit.gpu.emulator import EmulatedGpu, emulated_gpu
+from patchkit.series.lock import Pin, PinWanted, load_lock
+from patchkit.series.profile import ArchProfile
+from patchkit.timing.machine import Machine, load_machine
+from patchkit.timing.operation import OperationTime, time_operation
+from patchkit.timing.recording import Recorder, Sources, Timed, open_recorder
+from patchkit.upstream.cache import open_cache
+from patchkit.upstream.pin import obtain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """``gpu`` records, ``machine`` is played."""
+
+    workspace: Workspace
+    machine: Machine
+    gpu: EmulatedGpu
+    compiler: Compiler
+
+    @classmethod
+    def of(cls, workspace: Workspace, profile: ArchProfile, compiler: Compiler) -> Self:
+        """Those of a profile.
+
+        Raises:
+            TIMING_UNKNOWN, ConfigError, ErrorGroup: nothing, or nothing right, is known of its time.
+            The errors of :func:`patchkit.gpu.emulator.emulated_gpu`.
+        """
+        device = device_of(profile, guess_units=True)
+        machine = load_machine(workspace.series.profiles, device)
+        return cls(
+            workspace=workspace, machine=machine, gpu=emulated_gpu(device, compiler), compiler=compiler
+        )
+
+    @property
+    def pins(self) -> Sequence[Pin]:
+        """Those of the lock."""
+        return load_lock(self.workspace.series.lock).pins
+
+    def pin(self, wanted: PinWanted) -> Pin:
+        """A pin of the lock. Raises PIN_UNKNOWN."""
+        return load_lock(self.workspace.series.lock).pin(wanted)
+
+    def upstream(
+        self,
+        pin: Pin,
+        stack: contextlib.ExitStack,
+        changes: Mapping[str, bytes] | None = None,
+        what: str = "",
+    ) -> Recorder:
+        """Upstream's tree of a pin, with other files where ``changes`` has them, until the stack is closed.
+
+        Raises:
+            SourceError, GitError: the pin could not be had.
+            The errors of :func:`patchkit.timing.recording.open_recorder`.
+        """
+        cache = open_cache(self.workspace.cache_root)
+        commit = obtain(pin, cache=cache, reporter=self.workspace.reporter)
+        repository = cache.peek(self.workspace.reporter)
+        if repository is None:
+            raise AssertionError("the pin was obtained, and there is no repository")
+        sources = Sources(
+            repository=repository, commit=commit, build=pin.build, changes=changes or {}, what=what
+        )
+        return stack.enter_context(open_recorder(sources, self.gpu, self.compiler))
+
+    def sides(self, wanted: PinWanted, stack: contextlib.ExitStack) -> dict[str, Recorder]:
+        """Upstream's tree of a pin, and that of its candidate where there is one.
+
+        Raises:
+            As :meth:`upstream`.
+        """
+        pin = self.pin(wanted)
+        found = {"upstream": self.upstream(pin, stack)}
+        try:
+            repository, candidate = find_candidate(self.workspace, (self.gpu.device.arch,), pin)
+        except GitError as error:
+            self.workspace.reporter.warn(f"upstream's kernels only: {error.message}")
+            return found
+        sources = Sources(repository=repository, commit=candidate.tip, build=pin.build)
+        found["candidate"] = stack.enter_context(open_recorder(sources, self.gpu, self.compiler))
+        return found
+
+    def time(self, case: Timed, recorder: Recorder, *, repeated: bool) -> OperationTime | None:
+        """As :func:`patchkit.timing.operation.time_operation`, for this machine."""
+        return time_operation(self.machine, case, recorder, repeated=repeated)
