@@ -28,6 +28,9 @@ _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
 # Instructions of waves that are simulated of one launch; 3 to 10 millions of them are a second (2026-11-23).
 MOST_INSTRUCTIONS = 12_000_000
 
+# Figures of what is not played instruction by instruction.
+_NOT_PLAYED = frozenset({"blas_tflops"})
+
 Kind = Literal["mmvq", "mmvf", "mmq", "attention", "other"]
 """Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, attention."""
 
@@ -107,7 +110,7 @@ class Machine:
             "vgprs_per_simd": device.vgprs_per_simd,
             "vgpr_granule": device.vgpr_granule,
         }
-        stated = {name: figure.value for name, figure in self.file.figures.items()}
+        stated = {name: one.value for name, one in self.file.figures.items() if name not in _NOT_PLAYED}
         return "".join(f"{name} {value:g}\n" for name, value in {**of_device, **stated}.items())
 
     def config_of(self, source: str) -> Branch | None:

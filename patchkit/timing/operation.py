@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -88,9 +89,14 @@ class OperationTime:
     products: tuple[str, ...]
 
     @property
+    def library_us(self) -> float:
+        """Microseconds of a BLAS library's products, by the rate and the bandwidth it reaches at best."""
+        return sum(_library_us(call, self.machine) for call in self.products)
+
+    @property
     def us(self) -> float:
-        """Microseconds of its kernels, one after the other; without what a BLAS library does."""
-        return sum(kernel.us for kernel in self.kernels)
+        """Microseconds of its kernels and products, one after the other."""
+        return sum(kernel.us for kernel in self.kernels) + self.library_us
 
     @property
     def kind(self) -> Kind:
@@ -154,6 +160,21 @@ def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
         return 1.0
     beyond = _Bytes(case).total / machine.cache_bytes - 1
     return min(1.0, max(0.0, _STEEPNESS * beyond))
+
+
+_SIZES = re.compile(r"(\d+)x(\d+)x(\d+)$")
+_BYTES_OF_HALF = 2
+
+
+def _library_us(call: str, machine: Machine) -> float:
+    found = _SIZES.search(call)
+    if found is None:
+        raise AssertionError(f"a product without sizes: {call}")
+    m, n, k = (int(size) for size in found.groups())
+    figures = machine.file.figures
+    computing = 2 * m * n * k / (figures["blas_tflops"].value * 1e6)
+    moving = _BYTES_OF_HALF * (m * n + n * k + m * k) / (figures["dram_gb_s"].value * 1e3)
+    return max(computing, moving) + machine.launch_us
 
 
 def kind_of(kernel: str) -> Kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,15 @@ from patchkit.cli.emulated import arch_option, prepare
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 if TYPE_CHECKING:
+    from patchkit.estimate.model import ModelShape
     from patchkit.timing.compare import Comparison
+    from patchkit.timing.network import ModelTime
     from patchkit.timing.operation import OperationTime
     from patchkit.timing.recording import Timed
     from patchkit.timing.run import Timings
 
 _SIZE = click.IntRange(min=1, max=2**20)
+_BATCH = click.IntRange(min=0, max=4096)
 
 
 @verb(
@@ -28,6 +32,7 @@ _SIZE = click.IntRange(min=1, max=2**20)
         "patchkit model --arch gfx1151 --type q4_K --rows 4096 --columns 4096 --tokens 512",
         "patchkit model --arch gfx1151 --head-size 128 --heads 32 --kv-heads 8 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --type q4_0 --rows 4096 --columns 14336 --tokens 1 --repeated --json",
+        "patchkit model --arch gfx1151 --gguf model.gguf --depth 16384 --pp 512 --tg 128",
         "patchkit model --arch gfx1151 --against measured.toml",
     ),
 )
@@ -47,12 +52,19 @@ _SIZE = click.IntRange(min=1, max=2**20)
     help="The operation runs again and again on the same tensors, as test-backend-ops perf does it: what "
     "fits into the caches is there. Without it, as in a model, weights and KV come from DRAM.",
 )
+@click.option("--gguf", type=FOLDER, metavar="FILE", help="A whole model; its header is read, no data.")
+@click.option("--shape", type=FOLDER, metavar="FILE.toml", help="A description of the model instead.")
+@click.option(
+    "--depth", type=click.IntRange(min=0, max=2**20), default=0, show_default=True, help="Tokens before."
+)
+@click.option("--pp", "prompt", type=_BATCH, default=512, show_default=True, help="Of a prompt; 0: none.")
+@click.option("--tg", "generated", type=_BATCH, default=128, show_default=True, help="Generated; 0: none.")
 @click.option("--upstream", metavar="BUILD", help="Of which pin the kernels are (default: the lock's).")
 @click.option("--against", type=FOLDER, metavar="FILE", help="Published times to be modelled and compared.")
 def command(
     settings: Settings, arch: str, against: Path | None, upstream: str | None, **options: Any
 ) -> None:
-    """Say how long a GPU would take for an operation: modelled, never measured.
+    """Say how long a GPU would take for an operation or a model: modelled, never measured.
 
     The kernels' machine code is executed on the emulated GPU for some blocks, and played instruction by
     instruction on a model of one work group processor, its caches and memory (docs/timing-model.md). Shown
@@ -74,6 +86,14 @@ def command(
 
         found = compare(timings, against)
         settings.show(found.as_json(), _comparison(found))
+        return
+    if options["gguf"] is not None or options["shape"] is not None:
+        network = _network(options["gguf"], options["shape"])
+        tests = _tests(timings, network, upstream, options)
+        shown = {
+            test: {side: time.as_json() for side, time in times.items()} for test, times in tests.items()
+        }
+        settings.show({"arch": arch, "model": network.name, "tests": shown}, _models(tests, network))
         return
     case = _case(options)
     sides = _sides(timings, case, upstream, repeated=options["repeated"])
@@ -108,6 +128,61 @@ def _sides(
             name: timings.time(case, recorder, repeated=repeated)
             for name, recorder in timings.sides(upstream, stack).items()
         }
+
+
+def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
+    from patchkit.base.gguf import load_gguf_parts
+    from patchkit.estimate.model import shape_of_file, shape_of_header
+
+    if gguf is not None and shape is not None:
+        raise UsageError(
+            "--gguf and --shape both describe a model", code="USAGE_SYNTAX", hint="leave one out"
+        )
+    if gguf is not None:
+        return shape_of_header(load_gguf_parts(gguf), gguf)
+    if shape is None:
+        raise AssertionError("one of them is there")
+    return shape_of_file(shape)
+
+
+def _tests(
+    timings: Timings, network: ModelShape, upstream: str | None, of: Mapping[str, Any]
+) -> dict[str, dict[str, ModelTime]]:
+    from functools import cache
+
+    from patchkit.timing.network import Batch, time_model
+
+    batches = {}
+    if of["prompt"]:
+        batches[f"pp{of['prompt']} @ d{of['depth']}"] = Batch(tokens=of["prompt"], depth=of["depth"])
+    if of["generated"]:  # the token in the middle of them
+        middle = of["depth"] + of["generated"] // 2
+        batches[f"tg{of['generated']} @ d{of['depth']}"] = Batch(tokens=1, depth=middle)
+    if not batches:
+        raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
+    found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
+    with contextlib.ExitStack() as stack:
+        for side, recorder in timings.sides(upstream, stack).items():
+            timed = cache(partial(timings.time, recorder=recorder, repeated=False))
+            for test, batch in batches.items():
+                timings.workspace.reporter.step(f"modelling {test} of {side}")
+                found[test][side] = time_model(network, batch, of["kv_type"], timed)
+    return found
+
+
+def _models(tests: dict[str, dict[str, ModelTime]], network: ModelShape) -> Iterator[str]:
+    yield f"{network.name} (modelled, not measured; {network.source})"
+    yield f"{'test':<18} {'side':<10} {'t/s':>9} {'attention':>9} {'BLAS':>6}  most of the time"
+    for test, times in tests.items():
+        for side, time in times.items():
+            most = sorted(time.parts, key=lambda part: -part.us)[:3]
+            told = ", ".join(f"{part.us / time.us:.0%} {part.count} x {part.case}" for part in most)
+            shares = f"{time.attention:>9.1%} {time.of_library:>6.0%}"
+            yield f"{test:<18} {side:<10} {time.rate:>9.1f} {shares}  {told}"
+            yield from (f"  no kernel for {missing}" for missing in time.missing)
+        if len(times) > 1:
+            before, after = times.values()
+            yield f"{test:<18} the patches: {after.rate / before.rate:.3f} times as fast (modelled)"
 
 
 def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[str]:

@@ -1,0 +1,175 @@
+"""The time of a model: of the operations that one batch of tokens takes, one after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from patchkit.base.gguf import Kind
+from patchkit.estimate.model import Layer, ModelShape, Weight
+from patchkit.gpu.cases import Case
+from patchkit.gpu.operations import OperationCase
+from patchkit.timing.operation import OperationTime, attention_case
+from patchkit.timing.recording import Timed
+
+_ROPE_HEAD = 128  # of native/drivers/op_cases.cpp
+_KV_STEP = 256  # llama.cpp hands attention a multiple of so many rows of its cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """``tokens`` behind ``depth`` others; ``outputs`` of them are asked for their logits."""
+
+    tokens: int
+    depth: int
+    outputs: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """``count`` equal operations of a batch, each of ``time``."""
+
+    case: Timed
+    count: int
+    time: OperationTime
+
+    @property
+    def us(self) -> float:
+        """Of all of them, in microseconds."""
+        return self.count * self.time.us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTime:
+    """One batch of a model. ``missing``: operations for which the backend has no kernel."""
+
+    batch: Batch
+    parts: tuple[Part, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def us(self) -> float:
+        """Microseconds."""
+        return sum(part.us for part in self.parts)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.batch.tokens * 1e6 / self.us
+
+    @property
+    def attention(self) -> float:
+        """The part of the time (0 to 1) that is attention."""
+        return sum(part.us for part in self.parts if isinstance(part.case, Case)) / self.us
+
+    @property
+    def of_library(self) -> float:
+        """The part of the time (0 to 1) that is products of a BLAS library, which are only estimated."""
+        return sum(part.count * part.time.library_us for part in self.parts) / self.us
+
+    def as_json(self) -> dict[str, object]:
+        """As ``--json`` shows it."""
+        return {
+            "tokens": self.batch.tokens,
+            "depth": self.batch.depth,
+            "tokens_per_second": self.rate,
+            "modelled": True,
+            "attention_share": self.attention,
+            "blas_share": self.of_library,
+            "missing": list(self.missing),
+            "parts": [
+                {"operation": str(part.case), "count": part.count, "us": part.us}
+                for part in sorted(self.parts, key=lambda part: -part.us)
+            ],
+        }
+
+
+def time_model(
+    model: ModelShape, batch: Batch, kv: str, timed: Callable[[Timed], OperationTime | None]
+) -> ModelTime:
+    """The time of a batch; ``timed`` models one operation, ``kv`` is the type of K and V."""
+    parts, missing = [], []
+    for case, count in Counter(_operations(model, batch, kv)).items():
+        time = timed(case)
+        if time is None:
+            missing.append(str(case))
+        else:
+            parts.append(Part(case=case, count=count, time=time))
+    return ModelTime(batch=batch, parts=tuple(parts), missing=tuple(missing))
+
+
+def _operations(model: ModelShape, batch: Batch, kv: str) -> Iterator[Timed]:
+    for weight in model.weights:
+        tokens = batch.outputs if weight.after_last_attention else batch.tokens
+        if tokens == 0 or weight.role in {"lookup", "vector"}:
+            continue
+        for _ in range(weight.count):
+            yield _product(weight, tokens, model)
+    width = next((weight.shape[0] for weight in model.weights if weight.role == "lookup"), 0)
+    middle = max((weight.shape[1] for weight in model.weights if "ffn_up" in weight.name), default=width)
+    for layer in model.layers:
+        yield _attention(layer, batch, kv)
+        yield from _around(layer, batch, width=width, middle=middle, kv=kv)
+
+
+def type_name(kind: Kind) -> str:
+    """As ggml_type_name writes it: q4_K, mxfp4, f16."""
+    name = kind.name.lower()
+    return f"{name[:-1]}K" if name.endswith("_k") else name
+
+
+def _product(weight: Weight, tokens: int, model: ModelShape) -> OperationCase:
+    columns, rows = weight.shape[0], weight.shape[1]
+    if weight.role == "experts":
+        return OperationCase(
+            id="timed",
+            op="MUL_MAT_ID",
+            type=type_name(weight.kind),
+            rows=rows,
+            columns=columns,
+            tokens=tokens,
+            experts=model.experts,
+            used=model.experts_used,
+        )
+    return OperationCase(
+        id="timed", op="MUL_MAT", type=type_name(weight.kind), rows=rows, columns=columns, tokens=tokens
+    )
+
+
+def _attention(layer: Layer, batch: Batch, kv: str) -> Case:
+    rows = batch.depth + batch.tokens
+    if layer.window is not None:
+        rows = min(rows, layer.window + batch.tokens - 1)
+    return attention_case(
+        layer.head_size_k,
+        layer.heads,
+        layer.kv_heads,
+        kv=-(-rows // _KV_STEP) * _KV_STEP,
+        tokens=batch.tokens,
+        kind=kv,
+    )
+
+
+def _around(layer: Layer, batch: Batch, *, width: int, middle: int, kv: str) -> Iterator[OperationCase]:
+    """What a layer does besides its products and attention, as llama.cpp's graphs have it."""
+
+    def plain(op: str, columns: int, kind: str = "f32") -> OperationCase:
+        return OperationCase(
+            id="timed",
+            op=op,
+            type=kind,
+            rows=max(columns, batch.tokens),
+            columns=columns,
+            tokens=batch.tokens,
+        )
+
+    for op in ("RMS_NORM", "ADD"):
+        yield plain(op, width)
+        yield plain(op, width)
+    for heads in (layer.heads, layer.kv_heads):
+        columns = heads * layer.head_size_k
+        yield plain("ROPE", -(-columns // _ROPE_HEAD) * _ROPE_HEAD)
+    for size in (layer.head_size_k, layer.head_size_v):
+        yield plain("SET_ROWS", layer.kv_heads * size, kv)
+    yield plain("SWIGLU", middle)
