@@ -168,6 +168,8 @@ _NAMES: tuple[tuple[str, Kind], ...] = (
     (r"MMVF|mul_mat_vec\b|mul_mat_vec_f", "mmvf"),
     (r"MMQ|mul_mat_q", "mmq"),
 )
+# Blocks of mul_mat_q are rows of a table since about this build (docs/tune.md).
+_FIRST_TABLE = 10229
 _BUILD = re.compile(r"\bb?(\d{4,5})\b")
 
 
@@ -207,8 +209,10 @@ def _points(
         raise AssertionError("such rows are refused before")
     kind = tensor_kinds_by_name()[row.type.upper()].name
     case = matrix_case(_ggml_name(kind), row.rows, row.columns, row.tokens)
-    pin, note = pin_of(row, pins)
     usual = machine.config_of(row.source) if kernel == "mmq" else None
+    states_config = any(_CONFIG.search(text) for text in (row.config_before, row.config_after))
+    with_table = [pin for pin in pins if pin.build >= _FIRST_TABLE]
+    pin, note = pin_of(row, with_table if (usual or states_config) and with_table else pins)
     sides: tuple[tuple[Side, str, float | None], ...] = (
         ("before", row.config_before, row.us_before),
         ("after", row.config_after, row.us_after),

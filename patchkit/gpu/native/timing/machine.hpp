@@ -26,8 +26,9 @@ struct machine {
            scalar = 0, branch = 0;
     // Cycles until what depends on it may begin.
     double valu_latency = 0, transcendental_latency = 0, wmma_latency = 0, scalar_latency = 0;
-    // LDS: of a CU, cycles of an instruction are those of its banks, and at least so many.
+    // LDS: cycles of an instruction of any SIMD of the WGP are those of its banks, and at least so many.
     double lds_least = 0, lds_latency = 0;
+    double load_register = 0; // cycles that the VALU loses for each register that a load fills
     // Vector memory: cycles of a CU's L0 for each line of 128 bytes, latencies of each level in nanoseconds (memory has
     // clocks of its own) but for L0, and bandwidths: L2 in bytes per cycle of the whole GPU, the others in GB/s.
     double l0_line = 0, l0_latency = 0, l2_latency_ns = 0, mall_latency_ns = 0, dram_latency_ns = 0;

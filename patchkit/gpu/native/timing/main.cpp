@@ -27,7 +27,7 @@ machine read_machine(const std::string & path) {
         {"wmma", &m.wmma}, {"wmma_int4", &m.wmma_int4}, {"scalar", &m.scalar}, {"branch", &m.branch},
         {"valu_latency", &m.valu_latency}, {"transcendental_latency", &m.transcendental_latency},
         {"wmma_latency", &m.wmma_latency}, {"scalar_latency", &m.scalar_latency}, {"lds_least", &m.lds_least},
-        {"lds_latency", &m.lds_latency}, {"l0_line", &m.l0_line}, {"l0_latency", &m.l0_latency},
+        {"lds_latency", &m.lds_latency}, {"load_register", &m.load_register}, {"l0_line", &m.l0_line}, {"l0_latency", &m.l0_latency},
         {"l2_latency_ns", &m.l2_latency_ns}, {"mall_latency_ns", &m.mall_latency_ns},
         {"dram_latency_ns", &m.dram_latency_ns}, {"scalar_cache_latency", &m.scalar_cache_latency},
         {"l2_bytes_per_cycle", &m.l2_bytes_per_cycle}, {"mall_gb_s", &m.mall_gb_s}, {"dram_gb_s", &m.dram_gb_s},

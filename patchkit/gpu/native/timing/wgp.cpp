@@ -173,6 +173,7 @@ struct running_wave {
     const wave_trace * trace;
     size_t span = 0, access = 0;
     uint32_t at = 0; // instruction
+    uint64_t age = 0; // smaller is older
     int simd = 0;
     double ready = 0; // when it may issue the next one, as far as it alone is concerned
     std::vector<pending> under_way;
@@ -188,18 +189,22 @@ struct running_block {
     double started = 0;
 };
 
-// A path that bytes go through one after the other.
+// A path to memory that all WGPs share: on average this one has its share, but what it did not use for a while it may
+// use at once, as fast as its own port is, as the others do not ask at the same moment.
 struct channel {
-    double per_cycle;
-    double free = 0, busy = 0;
+    static constexpr double port = 128;     // bytes per cycle of a WGP: 64 of each CU (RDNA3 ISA guide)
+    static constexpr double memory = 20000; // cycles that are made up for
+    double per_cycle; // its share
+    double port_free = 0, owed = 0, busy = 0;
 
     double send(double at, double bytes) {
         if (per_cycle <= 0) {
             return at;
         }
-        free = std::max(free, at) + bytes / per_cycle;
+        port_free = std::max(port_free, at) + bytes / port;
+        owed = std::max(owed, at - memory) + bytes / per_cycle;
         busy += bytes / per_cycle;
-        return free;
+        return std::max(port_free, owed);
     }
 };
 
@@ -250,7 +255,7 @@ class simulation {
         r.valu = (busy_valu - busy_wmma) * scale / simds;
         r.wmma = busy_wmma * scale / simds;
         r.scalar = busy_scalar * scale / simds;
-        r.lds = busy_lds * scale / cus;
+        r.lds = busy_lds * scale;
         r.l0 = busy_l0 * scale / cus;
         r.l2 = to_l2.busy * scale;
         r.mall = to_mall.busy * scale;
@@ -276,17 +281,22 @@ class simulation {
     double sharers = 1;
     double owed_far = 0, owed_cold = 0;
     std::array<std::array<double, 3>, simds> free_simd{}; // by unit
-    std::array<double, cus> free_lds{}, free_memory{};
+    double free_lds = 0;
+    std::array<double, cus> free_memory{};
     double busy_valu = 0, busy_wmma = 0, busy_scalar = 0, busy_lds = 0, busy_l0 = 0, bytes_dram = 0, bytes_l2 = 0;
     double last = 0;
     uint64_t started = 0, wanted = 0;
     int next_simd = 0;
+    uint64_t next_age = 0;
     std::vector<double> ends;
     std::vector<std::unique_ptr<running_block>> alive;
 
+    // Of several waves that may issue at a time, the oldest does.
     using turn = std::pair<double, running_wave *>;
     struct later {
-        bool operator()(const turn & a, const turn & b) const { return a.first > b.first; }
+        bool operator()(const turn & a, const turn & b) const {
+            return a.first > b.first || (a.first == b.first && a.second->age > b.second->age);
+        }
     };
     std::priority_queue<turn, std::vector<turn>, later> turns;
 
@@ -350,6 +360,7 @@ class simulation {
             w.of = made.get();
             w.trace = &from[n];
             w.simd = next_simd;
+            w.age = next_age++;
             next_simd = (next_simd + 1) % simds;
             w.ready = at + m.block_start;
             w.registers.fill(float(w.ready));
@@ -384,7 +395,7 @@ class simulation {
                 at = std::max(at, time_of_waits(w, *d.from));
             }
             at = std::max(at, free_at(w, d));
-            if (!turns.empty() && turns.top().first < at) {
+            if (const turn now{at, &w}; !turns.empty() && later()(now, turns.top())) {
                 turns.emplace(at, &w);
                 return;
             }
@@ -399,7 +410,7 @@ class simulation {
             case unit::valu: return free_simd[size_t(w.simd)][0];
             case unit::transcendental: return std::max(free_simd[size_t(w.simd)][0], free_simd[size_t(w.simd)][1]);
             case unit::scalar: return free_simd[size_t(w.simd)][2];
-            case unit::lds: return free_lds[size_t(w.simd / 2)] - lds_queue;
+            case unit::lds: return free_lds - lds_queue;
             case unit::memory: return free_memory[size_t(w.simd / 2)] - memory_queue;
             case unit::none: return 0;
         }
@@ -434,7 +445,8 @@ class simulation {
 
     // False when the wave does not go on by itself.
     bool issue(running_wave & w, const decoded & d, double at) {
-        double ready = at + 1;
+        // Hints and waits are taken beside other instructions.
+        const double ready = at + (d.on == unit::none ? 0 : 1);
         auto & free = free_simd[size_t(w.simd)];
         switch (d.on) {
             case unit::valu:
@@ -456,9 +468,14 @@ class simulation {
             case unit::none: break;
         }
         if (d.has_access) {
+            if (d.where != space::scalar && !d.from->is_store) { // what comes back takes the ports of the registers
+                const double ports = m.load_register * double(d.from->writes.size());
+                free[0] = std::max(free[0], at) + ports;
+                busy_valu += ports;
+            }
             go_to_memory(w, d, at);
         } else if (d.on == unit::lds) {
-            const double done = through_lds(w, at, d.busy);
+            const double done = through_lds(at, d.busy);
             w.under_way.push_back({d.from->queues, done});
         } else {
             for (const uint16_t r : d.from->writes) {
@@ -493,12 +510,11 @@ class simulation {
         }
     }
 
-    double through_lds(running_wave & w, double at, double clocks) {
-        double & free = free_lds[size_t(w.simd / 2)];
+    double through_lds(double at, double clocks) {
         const double busy = std::max(m.lds_least, clocks);
-        free = std::max(free, at) + busy;
+        free_lds = std::max(free_lds, at) + busy;
         busy_lds += busy;
-        return free + m.lds_latency;
+        return free_lds + m.lds_latency;
     }
 
     // Answers come in the order of the questions, but for scalar loads.
@@ -522,7 +538,7 @@ class simulation {
             return words[w.access++];
         };
         if (d.where == space::lds) {
-            add_pending(w, d.from->queues, through_lds(w, at, word()));
+            add_pending(w, d.from->queues, through_lds(at, word()));
             return;
         }
         const uint32_t count = word() & 0xffff;

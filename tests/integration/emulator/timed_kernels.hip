@@ -1,0 +1,114 @@
+// Kernels whose rates on gfx1151 others published: what the model of its time must give for them.
+//
+//   timed_kernels NAME    launches that kernel once, on every SIMD of 40 compute units
+
+#include <hip/hip_runtime.h>
+
+#include <cstdio>
+#include <cstring>
+
+typedef int i32x4 __attribute__((ext_vector_type(4)));
+typedef int i32x8 __attribute__((ext_vector_type(8)));
+typedef _Float16 f16x16 __attribute__((ext_vector_type(16)));
+typedef float f32x8 __attribute__((ext_vector_type(8)));
+
+constexpr int turns = 64, chains = 8;
+
+// Eight accumulators, nothing but matrix instructions.
+__global__ void wmma_f16(float * out) {
+    f32x8 sums[chains] = {};
+    f16x16 a, b;
+    for (int n = 0; n < 16; ++n) {
+        a[n] = b[n] = _Float16(threadIdx.x & 1);
+    }
+#pragma unroll 1
+    for (int t = 0; t < turns; ++t) {
+#pragma unroll
+        for (int c = 0; c < chains; ++c) {
+            sums[c] = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, sums[c]);
+        }
+    }
+    float total = 0;
+    for (int c = 0; c < chains; ++c) {
+        total += sums[c][0];
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = total;
+}
+
+__global__ void wmma_iu8(float * out) {
+    i32x8 sums[chains] = {};
+    const i32x4 a = {int(threadIdx.x % 16), 1, 2, 3}, b = {1, 0, 1, 0};
+#pragma unroll 1
+    for (int t = 0; t < turns; ++t) {
+#pragma unroll
+        for (int c = 0; c < chains; ++c) {
+            sums[c] = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, sums[c], false);
+        }
+    }
+    int total = 0;
+    for (int c = 0; c < chains; ++c) {
+        total += sums[c][0];
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
+}
+
+// Four loads of 16 bytes from LDS, without conflicts, beside each matrix instruction.
+__global__ void wmma_and_lds(float * out) {
+    __shared__ i32x4 tile[1024];
+    for (int n = threadIdx.x; n < 1024; n += blockDim.x) {
+        tile[n] = i32x4{n, 0, 0, 0};
+    }
+    __syncthreads();
+    i32x8 sums[2] = {};
+    const i32x4 a = {int(threadIdx.x % 16), 1, 2, 3};
+    const i32x4 * from = tile + threadIdx.x % 32; // one row of banks for eight lanes
+#pragma unroll 1
+    for (int t = 0; t < turns; ++t) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            i32x4 x, y, z, w;
+            asm volatile("ds_load_b128 %0, %4\n\tds_load_b128 %1, %4 offset:512\n\tds_load_b128 %2, %4 offset:1024\n\t"
+                         "ds_load_b128 %3, %4 offset:1536"
+                         : "=&v"(x), "=&v"(y), "=&v"(z), "=&v"(w)
+                         : "v"(unsigned(size_t(from))));
+            sums[c] = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, a, sums[c], false);
+        }
+        asm volatile("s_waitcnt lgkmcnt(0)");
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(sums[0][0] + sums[1][0]);
+}
+
+__global__ void dot4(float * out) {
+    int sums[chains] = {};
+    const int a = threadIdx.x;
+#pragma unroll 1
+    for (int t = 0; t < turns; ++t) {
+#pragma unroll
+        for (int c = 0; c < chains; ++c) {
+            asm volatile("v_dot4_i32_iu8 %0, %1, %1, %0 neg_lo:[1,1,0]" : "+v"(sums[c]) : "v"(a));
+        }
+    }
+    int total = 0;
+    for (int c = 0; c < chains; ++c) {
+        total += sums[c];
+    }
+    out[blockIdx.x * blockDim.x + threadIdx.x] = float(total);
+}
+
+int main(int argc, char ** argv) {
+    const struct {
+        const char * name;
+        void (*run)(float *);
+    } kernels[] = {{"wmma_f16", wmma_f16}, {"wmma_iu8", wmma_iu8}, {"wmma_and_lds", wmma_and_lds}, {"dot4", dot4}};
+    float * out;
+    if (argc != 2 || hipMalloc(&out, 1 << 20) != hipSuccess) {
+        return 2;
+    }
+    for (const auto & one : kernels) {
+        if (std::strcmp(one.name, argv[1]) == 0) {
+            one.run<<<160, 256>>>(out);
+            return hipDeviceSynchronize() == hipSuccess ? 0 : 1;
+        }
+    }
+    return 2;
+}
